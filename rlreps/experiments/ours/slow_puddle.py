@@ -302,11 +302,11 @@ def frame(run: Run[Config], contender: Contender, found: dict[str, Any]) -> Fram
 
 
 _WORST = {
-    "distance": ("largest distance to the slowest d, at every d", "distance"),
-    "cosine": ("smallest |cosine| of eigenfunctions, each matched", "matched_cosine"),
-    "eigenvalue_error": ("largest relative error of an eigenvalue", "error"),
+    "distance": ("distance to the slowest d = {dimensions}, largest", "distance"),
+    "cosine": ("|cosine| of {count} eigenfunctions, each matched, smallest", "matched_cosine"),
+    "eigenvalue_error": ("relative error of an eigenvalue, largest", "error"),
     "excess": (
-        "largest distance to the successor measure's subspace beyond the true slow features' own",
+        "distance to the successor measure's subspace beyond the true slow features' own, largest",
         "excess",
     ),
 }
@@ -328,8 +328,9 @@ def worst(results: Results[Config], name: str) -> Verdict:
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the goals of the first contender."""
     config = results.config
-    for name, (statement, _) in _WORST.items():
-        goal = getattr(config.goals, name, None)
+    named = {"dimensions": ", ".join(map(str, config.dimensions)), "count": config.num_features}
+    for name, (template, _) in _WORST.items():
+        goal, statement = getattr(config.goals, name, None), template.format(**named)
         most = "at least" if name == "cosine" else "at most"
         yield Claim(
             f"{config.contenders[0].name}, every seed: {statement}",
