@@ -6,7 +6,13 @@ They act on functions given by samples, and compose by ``+``, ``-`` and products
 from rlreps.operators.base import Action, Clip, Operator, Sample, Weights, act, points_of
 from rlreps.operators.differential import Diagonal, FiniteDifferenceLaplacian, Laplacian
 from rlreps.operators.kernel import Kernel, TargetKernel, require_symmetric
-from rlreps.operators.matrix import GraphLaplacian, MatrixOperator, Slowness, graph_laplacian
+from rlreps.operators.matrix import (
+    GraphLaplacian,
+    GraphOperator,
+    MatrixOperator,
+    Slowness,
+    graph_laplacian,
+)
 
 __all__ = [
     "Action",
@@ -14,6 +20,7 @@ __all__ = [
     "Diagonal",
     "FiniteDifferenceLaplacian",
     "GraphLaplacian",
+    "GraphOperator",
     "Kernel",
     "Laplacian",
     "MatrixOperator",

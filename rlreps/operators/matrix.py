@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import scipy  # Its submodules load on first use; every loss imports this module.
-from jax import Array
+from jax import Array, lax
 
 from rlreps.config import configurable, leaf
 from rlreps.errors import require
@@ -84,6 +84,33 @@ class Slowness(Operator):
         return images.reshape(rows, -1)
 
 
+@configurable
+@dataclasses.dataclass(frozen=True, eq=False)
+class GraphOperator(Operator):
+    """Σ⁻¹L of a ``GraphLaplacian`` on state indices [b], from its entries that are not zero.
+
+    Images are sums over steps of probability times u(s) − u(s'), in which the constant vanishes
+    without rounding. It evaluates the functions at all n states for every batch, and gives NaN for
+    indices beyond the states.
+
+    Attributes:
+        columns: States s' that each state's row has entries at, [n, k].
+        values: The entries of Σ⁻¹L there, [n, k].
+    """
+
+    columns: Array = leaf()
+    values: Array = leaf()
+
+    def apply(self, sample: Sample) -> Array:
+        """Compute Σ⁻¹Lu at a sample's states, [b, d]."""
+        states = jnp.arange(len(self.values), dtype=jnp.int32)
+        others = sample.function(states)[self.columns[sample.inputs]]  # [b, k, d]
+        differences = others - sample.features[:, None, :]
+        rates = self.values.at[sample.inputs].get(mode="fill", fill_value=jnp.nan)
+        rates = rates.astype(differences.dtype)
+        return jnp.einsum("bk,bkd->bd", rates, differences, precision=lax.Precision.HIGHEST)
+
+
 class GraphLaplacian(NamedTuple):
     """The generalised eigenproblem L u = λ Σ u of a Markov chain's slowness.
 
@@ -105,8 +132,10 @@ class GraphLaplacian(NamedTuple):
         """
         never = np.flatnonzero(self.measure <= 0.0)
         require(len(never) == 0, "a chain that visits every state", f"{len(never)} never visited")
-        values = self.laplacian.toarray() / self.measure[:, None]
-        return MatrixOperator(values.astype(jnp.result_type(float)), measure=self.measure)
+        rates = scipy.sparse.diags_array(1.0 / self.measure) @ self.laplacian
+        others = scipy.sparse.csr_array(rates - scipy.sparse.diags_array(rates.diagonal()))
+        columns, values = (jnp.asarray(part) for part in padded_rows(others))
+        return GraphOperator(columns, values.astype(jnp.result_type(float)))
 
 
 def graph_laplacian(
@@ -150,3 +179,17 @@ def graph_laplacian(
     degrees = scipy.sparse.diags_array(distribution + next_distribution)
     laplacian = scipy.sparse.csr_array(degrees - flow - flow.T)
     return GraphLaplacian(laplacian, (distribution + next_distribution) / 2.0, next_distribution)
+
+
+def padded_rows(matrix: "scipy.sparse.csr_array") -> tuple[np.ndarray, np.ndarray]:
+    """Pad a sparse matrix's rows with the last column and zero.
+
+    Returns:
+        Columns (int32) and values (float64), [n, k] each.
+    """
+    per_row = np.diff(matrix.indptr)
+    place = np.arange(per_row.max())[None, :]
+    source = matrix.indptr[:-1, None] + np.minimum(place, per_row[:, None] - 1)
+    columns = matrix.indices[source].astype(np.int32)
+    values = np.where(place < per_row[:, None], matrix.data[source], 0.0)
+    return columns, values

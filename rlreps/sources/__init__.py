@@ -8,7 +8,14 @@ from rlreps.sources.matrix import (
     encoder_inputs,
     matrix_source,
 )
-from rlreps.sources.pairs import ChainSource, PairSource, chain_source, pair_source
+from rlreps.sources.pairs import (
+    ChainSource,
+    PairSource,
+    StateSource,
+    chain_source,
+    pair_source,
+    state_source,
+)
 from rlreps.sources.store import (
     EntryReader,
     StoreReader,
@@ -24,6 +31,7 @@ __all__ = [
     "MatrixSource",
     "PairSource",
     "Source",
+    "StateSource",
     "StoreReader",
     "StreamedSource",
     "chain_source",
@@ -33,5 +41,6 @@ __all__ = [
     "pair_source",
     "puddle_world_source",
     "raise_read_failure",
+    "state_source",
     "streamed_source",
 ]

@@ -1,7 +1,8 @@
 """Sources of pairs of states: along the episodes of transitions, and from a transition matrix.
 
 Both give rows whose inputs are a ``Clip`` of two states, ``state, later = batch.pair``, and no
-targets: for ``Spin`` with ``Slowness``, and for losses of one's own.
+targets: for ``Spin`` with ``Slowness``, and for losses of one's own. ``StateSource`` gives single
+states, for operators that know the chain.
 """
 
 import dataclasses
@@ -16,6 +17,7 @@ from jax import Array
 from rlreps.errors import InputError, require, require_interval
 from rlreps.losses.base import Batch
 from rlreps.operators import Clip
+from rlreps.operators.matrix import padded_rows
 from rlreps.sources.matrix import encoder_inputs
 
 if TYPE_CHECKING:  # The successor package imports this one.
@@ -157,15 +159,27 @@ def chain_source(transition: Any, inputs: Array | np.ndarray | None = None) -> C
     )
 
 
-def padded_rows(matrix: "scipy.sparse.csr_array") -> tuple[np.ndarray, np.ndarray]:
-    """Pad a sparse matrix's rows with the last column and zero.
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class StateSource:
+    """State indices drawn from a measure.
 
-    Returns:
-        Columns (int32) and values (float64), [n, k] each.
+    Attributes:
+        cumulative: Measure of each state and those before it, [n].
     """
-    per_row = np.diff(matrix.indptr)
-    place = np.arange(per_row.max())[None, :]
-    source = matrix.indptr[:-1, None] + np.minimum(place, per_row[:, None] - 1)
-    columns = matrix.indices[source].astype(np.int32)
-    values = np.where(place < per_row[:, None], matrix.data[source], 0.0)
-    return columns, values
+
+    cumulative: Array
+    num_tasks: ClassVar[None] = None
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draw state indices [num_rows] (int32); targets are empty, [num_rows, 0]."""
+        del num_tasks
+        levels = jax.random.uniform(key, (num_rows,), self.cumulative.dtype)
+        states = jnp.searchsorted(self.cumulative, levels, side="right").astype(jnp.int32)
+        states = jnp.minimum(states, len(self.cumulative) - 1)
+        return Batch(states, jnp.zeros((num_rows, 0), self.cumulative.dtype))
+
+
+def state_source(measure: np.ndarray) -> StateSource:
+    """Return a source of the states of a measure [n] that sums to 1."""
+    return StateSource(jnp.asarray(np.cumsum(measure).astype(jnp.result_type(float))))

@@ -29,7 +29,7 @@ class Curve:
     """A measure against another column: panels of lines, each the mean over units.
 
     The rows of its file have the columns of panels, lines and ``keys``, x, and what ``summarised``
-    gives.
+    gives; where ``keys`` name the unit, they have the measure of each unit and ``beside`` instead.
 
     Attributes:
         name: Of its files.
@@ -95,22 +95,25 @@ class Curve:
             **axes,
         )
         filed = frame if self.file is None else chosen(self.file, results, at_end=self.at_end)
-        keys = [*fields_of(self.panel), *fields_of(self.line), *self.each, *self.keys]
-        rows = summarised(
-            filed,
-            [
-                name
-                for name in dict.fromkeys(keys)
-                if name != self.x.column and name in filed.columns
-            ],
+        results.write(self.name, self._filed(filed, measure, unit))
+        return [save(results, self.name, text_of(self.caption, results), figure)]
+
+    def _filed(self, frame: Frame, measure: Measure, unit: str) -> Rows:
+        named = [*fields_of(self.panel), *fields_of(self.line), *self.each, *self.keys]
+        keys = [
+            name for name in dict.fromkeys(named) if name != self.x.column and name in frame.columns
+        ]
+        if unit in self.keys:
+            return frame.rows(*keys, self.x.column, measure.value, *self.beside)
+        return summarised(
+            frame,
+            keys,
             measure.value,
             unit,
             x=self.x.column,
             within=measure.within,
             beside=self.beside,
         )
-        results.write(self.name, rows)
-        return [save(results, self.name, text_of(self.caption, results), figure)]
 
     def _lines(self, frame: Frame, measure: Measure, unit: str) -> list[Line]:
         lines = []

@@ -142,6 +142,11 @@ class Frame:
         }
         return Frame({**self.columns, **whole})
 
+    def rows(self, *names: str) -> list[dict[str, Any]]:
+        """Return columns as rows of a result file."""
+        columns = [map(_plain, self.columns[name]) for name in names]
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
     def groups(self, *names: str) -> dict[tuple[Any, ...], "Frame"]:
         """Split the rows by columns: values → rows, in the order in which values first come."""
         if not len(self):

@@ -2,7 +2,7 @@
 
 **Ways**, each with the same number of environment steps:
 
-- fit: ``fit`` with defaults but for the number of features and γ, then
+- fit: ``fit`` to uniformly random steps with defaults but for the number of features and γ, then
   ``rep.policy(task, improvements=None)``. Actions of ``Pendulum-v1`` are continuous;
 - DQN: this toolkit's agent, which explores by itself and learns from the task's own rewards, with
   the same options in all tasks. It needs discrete actions: in ``Pendulum-v1`` it has five torques.
@@ -12,7 +12,7 @@
 **Metric.** The task's own undiscounted return, a mean over greedy episodes, whose starts all ways
 share. Seeds of data, which are also those of agents, are the units of intervals.
 
-**Goals** are ours, and judged by the 95 % interval of the mean over seeds.
+**Goals** are ours, and judged by the 95 % interval of the mean over at least five seeds.
 
 **Chosen beforehand**: the agents' options, of three on seeds 9000 to 9002. The mean returns of the
 last agents in ``CartPole-v1`` and ``Pendulum-v1`` were 500 and -598 with the toolkit's defaults,
@@ -23,7 +23,7 @@ scaled as there. The last ones are taken.
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,14 +37,25 @@ from matplotlib.figure import Figure
 from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.agents.dqn import Use
 from rlreps.agents.environments import environment_seed, observations_of_space
-from rlreps.experiments.harness import Experiment, Findings, Found, Run, in_path, table_of
+from rlreps.experiments.harness import (
+    Claim,
+    Drawn,
+    Experiment,
+    Frame,
+    Measure,
+    Results,
+    Rows,
+    Run,
+    Section,
+    Tabulated,
+    design_of,
+    in_path,
+)
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
 from rlreps.plotting.style import MUTED
-from rlreps.report.page import Section
-from rlreps.report.table import with_interval
+from rlreps.runs.contrasts import Verdict, said
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.intervals import aggregate, mean_interval
 from rlreps.successor import Transitions, fit
 from rlreps.workflows.agents import load_agents, run_agents
 
@@ -208,24 +219,54 @@ def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
     return {**cell._asdict(), **seconds, "returns": returns.tolist()}
 
 
-def claim_of(task: str, returns: Mapping[str, Sequence[float]]) -> Found:
-    """Judge the goal of a task by the mean return of each way's seeds."""
-    said = {way: with_interval(aggregate(found), "mean") for way, found in returns.items()}
-    mean, goal = mean_interval(returns[FIT]), TASKS[task].goal
-    holds = True if mean.low >= goal else False if mean.high < goal else None
-    return Found(
-        statement=f"{task}: mean return of the fit's policy",
-        stated=f"at least {goal:g}, by the 95 % interval over seeds",
-        found=f"{said[FIT]}; DQN {said[DQN]}; random {said[RANDOM]}",
-        holds=holds if len(returns[FIT]) >= FEWEST else None,
-    )
+def frame(run: Run[Config], cell: Cell, found: dict[str, Any]) -> Frame:
+    """Put the mean return and the worst episode of a seed into a row."""
+    del run, cell
+    returns = found["returns"]
+    row = {**found, "return": float(np.mean(returns)), "worst": min(returns)}
+    del row["returns"]
+    return Frame.of([row])
 
 
-def draw(config: Config, returns: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+def returns_of(results: Results[Config]) -> dict[str, dict[str, list[float]]]:
+    """Return task → way → mean return of each seed."""
+    return {
+        task: {way: results.sample(task=task, way=way).values.tolist() for way in WAYS}
+        for task in results.config.tasks
+    }
+
+
+def reaches(results: Results[Config], task: str) -> Verdict:
+    """Judge that the fit's mean return is above the goal of a task."""
+    found = [results.sample(task=task, way=way) for way in WAYS]
+    fit_, dqn, random = (said(each.interval) for each in found)
+    return (found[0] > TASKS[task].goal).saying(f"{fit_}; DQN {dqn}; random {random}")
+
+
+def is_fast(results: Results[Config]) -> Verdict:
+    """Judge that no fit takes long; it cannot be told of longer times, in which others may work."""
+    fits = results.frame.where(way=FIT)
+    longest = float(np.max(fits["fit_seconds"] + fits["policy_seconds"]))
+    return Verdict(True if longest <= 120.0 else None, f"at most {longest:.0f} s")
+
+
+def claims(results: Results[Config]) -> Iterator[Claim]:
+    """State the goal of every task, and the time that a fit may take."""
+    for task in results.config.tasks:
+        yield Claim(
+            f"{task}: mean return of the fit's policy",
+            f"at least {TASKS[task].goal:g}, by the 95 % interval over seeds",
+            partial(reaches, task=task),
+        )
+    yield Claim("time of a fit and its policy on two cores", "at most 120 s", is_fast)
+
+
+def draw(results: Results[Config]) -> tuple[Rows, Figure]:
     """Draw the mean return of each way's seeds, and the goal, in every task."""
+    config, frame = results.config, results.frame
     places: Mapping[float, str] = dict(zip([0.0, 1.0, 2.0], WAYS, strict=True))
     panels = []
-    for task, found in returns.items():
+    for task, found in returns_of(results).items():
         lines = [Line.of_runs(way, [x], np.transpose([found[way]])) for x, way in places.items()]
         panels.append(Panel(title=task, lines=lines))
     figure = plot_panels(
@@ -237,49 +278,9 @@ def draw(config: Config, returns: Mapping[str, Mapping[str, Sequence[float]]]) -
         x_ticks=places,
         note=f"{over_runs(config.num_seeds)}; dotted: goal",
     )
-    for axes, task in zip(figure.axes, returns, strict=True):
+    for axes, task in zip(figure.axes, config.tasks, strict=True):
         axes.axhline(TASKS[task].goal, linestyle=":", color=MUTED)
-    return figure
-
-
-def report(run: Run[Config], found: dict[str, Any]) -> Findings:
-    """Tabulate and draw returns, and judge the goals."""
-    config, steps, rows = run.config, run.config.agents.steps, []
-    returns: dict[str, dict[str, list[float]]] = {task: {} for task in config.tasks}
-    for each in found.values():
-        row = {**each, "return": float(np.mean(each["returns"])), "worst": min(each["returns"])}
-        del row["returns"]
-        rows.append(row)
-        returns[row["task"]].setdefault(row["way"], []).append(row["return"])
-    longest = max(row["fit_seconds"] + row["policy_seconds"] for row in rows if row["way"] == FIT)
-    # Other work on the machine makes times longer, never shorter.
-    timed = "time of a fit and its policy on two cores"
-    held, took = True if longest <= 120.0 else None, f"at most {longest:.0f} s"
-    time_claim = Found(statement=timed, stated="at most 120 s", found=took, holds=held)
-    claims = [*(claim_of(*each) for each in returns.items()), time_claim]
-    figure = run.show(
-        "returns",
-        f"Returns after {steps:,} environment steps, and the goal of every task.",
-        rows,
-        draw(config, returns),
-    )
-    columns = {name.replace("_", ", "): name for row in rows for name in row}
-    caption = "Every seed: mean return, worst episode, and the seconds that making a policy took."
-    text = (
-        f"A fit of {config.num_features} features to {steps:,} steps of the uniformly random "
-        "policy; then the reward of arriving in a state is named, and the policy improved until it "
-        "no longer changes. DQN takes as many steps of its own with the task's rewards, with the "
-        "same options in all tasks; the agent at the end counts. In Pendulum-v1 the fit's actions "
-        "are continuous, and DQN has five torques. All play the same starts. Fewer than "
-        f"{FEWEST} seeds give no verdict."
-    )
-    table = table_of(rows, columns, caption)
-    return Findings(
-        abstract="; ".join(f"{each.statement} {each.found}" for each in claims) + ".",
-        claims=claims,
-        sections=[Section(title="Returns", text=text, tables=[table], figures=[figure])],
-        summary={"returns": returns},
-    )
+    return frame.rows(*frame.columns), figure
 
 
 EXPERIMENT = Experiment(
@@ -294,7 +295,32 @@ EXPERIMENT = Experiment(
         for way in WAYS
     },
     measure=measure,
-    report=report,
+    frame=frame,
+    value=Measure(value="return", label="return"),
+    fewest=FEWEST,
+    claims=claims,
+    sections=[
+        Section(
+            "Returns",
+            design_of(__doc__),
+            [
+                Drawn(
+                    name="returns",
+                    caption=lambda r: (
+                        f"Returns after {r.config.agents.steps:,} environment steps, and the goal "
+                        "of every task."
+                    ),
+                    draw=draw,
+                ),
+                Tabulated(
+                    caption="Every seed: mean return, worst episode, and the seconds that making a "
+                    "policy took.",
+                    rows=lambda r: r.rows["returns"],
+                ),
+            ],
+        )
+    ],
+    summary=lambda r: {"returns": returns_of(r)},
     counts_cells=True,
     stated="our goal",
 )

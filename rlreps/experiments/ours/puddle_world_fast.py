@@ -1,25 +1,41 @@
 """Our best recipes on PuddleWorld: time to a given subspace distance.
 
 Every recipe trains at every d, one seed at a time, alone on the machine: its time is its own.
+Training time is without compilation and evaluation. Every update draws its entries afresh; nothing
+is trained on the ground truth's singular vectors.
+
+Danskin-LISSA counts as within the factor at equal time only if it took at most 1.05 times the
+winner's time, and as beyond it only if it took at least 0.95 times: more time could make up for a
+larger distance, or be what made it smaller.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from rlreps.encoders import Cosine, FourierMLP
-from rlreps.errors import require, require_positive
-from rlreps.experiments.harness import Experiment, Findings, Found, Run, all_hold, in_path
+from rlreps.experiments.harness import (
+    SUBSPACE_DISTANCE,
+    Axis,
+    Claim,
+    Curve,
+    D,
+    Experiment,
+    Frame,
+    Results,
+    Run,
+    Section,
+    Tabulated,
+    design_of,
+    in_path,
+    varied,
+)
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
-from rlreps.plotting import Line, Panel, plot_distance_by_dimension, plot_panels
-from rlreps.plotting.lines import DISTANCE, over_runs
-from rlreps.report.page import Section
-from rlreps.report.table import Table
-from rlreps.runs.intervals import Interval, mean_interval
+from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.successor.ground_truth import GroundTruth, distance_evaluation
 from rlreps.successor.measure import SuccessorMeasure, Transition
 from rlreps.successor.released import load
@@ -79,13 +95,6 @@ class Config:
         Goal(d=50, distance=0.03, seconds=120.0),
     )
     factor: float = 3.0
-
-    def __post_init__(self) -> None:
-        require_positive("num_seeds", self.num_seeds)
-        require(len(self.recipes) >= 2, "at least two recipes", len(self.recipes))
-        for recipe in self.recipes:
-            found = tuple(training.num_features for training in recipe.trainings)
-            require(found == self.dimensions, f"recipes for d = {self.dimensions}", found)
 
     @property
     def dimensions(self) -> tuple[int, ...]:
@@ -163,13 +172,11 @@ _RECIPES = (
 
 def _smaller(recipe: Recipe) -> Recipe:
     """Keep a recipe's d = 2 and 10, with few updates, for a small grid."""
-    changes: dict[str, Any] = {"steps": 100, "rows": 240, "tasks": 128, "evaluate_every": 20}
-    trainings = tuple(
-        dataclasses.replace(training, checkpoint_every=100, **changes)
-        for training in recipe.trainings
-        if training.num_features in (2, 10)
+    short = {"steps": 100, "evaluate_every": 20, "checkpoint_every": 100}
+    trainings = (each for each in recipe.trainings if each.num_features in (2, 10))
+    return dataclasses.replace(
+        recipe, trainings=tuple(varied(each, rows=240, tasks=128, **short) for each in trainings)
     )
-    return dataclasses.replace(recipe, trainings=trainings)
 
 
 PRESETS: dict[str, Config] = {
@@ -209,7 +216,13 @@ def cells(run: Run[Config]) -> dict[str, tuple[Recipe, TrainingConfig]]:
 
 
 def measure(run: Run[Config], name: str, cell: tuple[Recipe, TrainingConfig]) -> dict[str, Any]:
-    """Train one seed of one recipe at one d; return the fields of a ``Timed``."""
+    """Train one seed of one recipe at one d.
+
+    Returns:
+        ``recipe``, ``d``, ``seed``; ``steps``, ``seconds`` of training until then and ``distances``
+        (1 from where it diverged) at each measurement; whether it ``diverged``; and
+        ``released_distance``, the final distance to the released ground truth of the same process.
+    """
     (recipe, training), (ground, released) = cell, run.shared
     d, store = training.num_features, open_store(ground.path)
     learner = learner_for(training, ground.truth, store.shape[1], resets_diverged=True)
@@ -246,164 +259,65 @@ def measure(run: Run[Config], name: str, cell: tuple[Recipe, TrainingConfig]) ->
     }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Timed:
-    """One seed of one recipe at one d.
-
-    Attributes:
-        recipe: The recipe's name.
-        d: Number of features.
-        seed: The seed.
-        steps: Updates at which it was measured, [p].
-        seconds: Seconds of training until then, without compilation and evaluation, [p].
-        distances: Subspace distances, [p]; 1 from where it diverged.
-        diverged: Whether it did.
-        released_distance: Final distance to the released ground truth of the same process.
-    """
-
-    recipe: str
-    d: int
-    seed: int
-    steps: Sequence[int]
-    seconds: Sequence[float]
-    distances: Sequence[float]
-    diverged: bool
-    released_distance: float | None
+def frame(run: Run[Config], cell: Any, found: dict[str, Any]) -> Frame:
+    """List the measurements of a run."""
+    del run, cell
+    names = ("recipe", "d", "seed", "diverged", "released_distance")
+    measured = {"subspace_distance": found["distances"], "seconds": found["seconds"]}
+    return Frame.grid(measured, step=found["steps"], **{name: found[name] for name in names})
 
 
-def _of(runs: Sequence[Timed], recipe: str, d: int) -> list[Timed]:
-    return [run for run in runs if run.recipe == recipe and run.d == d]
+def ends(results: Results[Config], place: int, d: int) -> tuple[Sample, Sample]:
+    """Return the final distances and the seconds of a recipe, by its place, at d."""
+    which = {"recipe": results.config.recipes[place].name, "d": d}
+    return results.end(**which), results.end("seconds", **which)
 
 
-def _mean_ends(runs: Sequence[Timed]) -> tuple[Interval, Interval]:
-    """Compute the mean final distance and the mean seconds with their intervals."""
-    distance = mean_interval([run.distances[-1] for run in runs]).within(0.0, 1.0)
-    return distance, mean_interval([run.seconds[-1] for run in runs])
+def reaches(results: Results[Config], goal: Goal) -> Verdict:
+    """Judge that the winner's mean distance and its mean time stay below a goal."""
+    distance, seconds = ends(results, 0, goal.d)
+    both = all_of([distance < goal.distance, seconds < goal.seconds])
+    return both.saying(f"{distance.mean:.4f} after {seconds.mean:.1f} s")
 
 
-def judge_goals(config: Config, runs: Sequence[Timed]) -> list[Found]:
-    """Decide by means over seeds whether the winner reached its goals.
+def keeps_up(results: Results[Config], d: int) -> Verdict:
+    """Judge that Danskin-LISSA's distance is within the factor after equal time."""
+    (best, time), (distance, seconds) = (ends(results, place, d) for place in (0, 1))
+    within = distance < results.config.factor * best
+    ratio = seconds.mean / time.mean
+    fair = ratio <= 1.05 if within.holds else ratio >= 0.95
+    found = within.saying(
+        f"{distance.mean:.4f} after {seconds.mean:.1f} s against {best.mean:.4f} after "
+        f"{time.mean:.1f} s: {distance.mean / max(best.mean, 1e-12):.2f} times"
+    )
+    return found if fair else found.open()
 
-    It cannot be told where the interval of a mean holds the goal, nor of a single seed.
-    """
-    winner, claims = config.recipes[0].name, []
+
+def claims(results: Results[Config]) -> Iterator[Claim]:
+    """State the winner's goals, and how far Danskin-LISSA may be after equal time."""
+    config = results.config
+    winner, danskin = (recipe.name for recipe in config.recipes[:2])
     for goal in config.goals:
         if goal.d in config.dimensions:
-            distance, seconds = _mean_ends(_of(runs, winner, goal.d))
-            goals = (Interval(x, x, x) for x in (goal.distance, goal.seconds))
-            claims.append(
-                Found(
-                    statement=f"d = {goal.d}: {winner}",
-                    stated=f"{goal.distance:g} within {goal.seconds:g} s",
-                    found=f"{distance.value:.4f} after {seconds.value:.1f} s",
-                    holds=all_hold(map(Interval.below, (distance, seconds), goals)),
-                )
+            yield Claim(
+                f"d = {goal.d}: {winner}",
+                f"{goal.distance:g} within {goal.seconds:g} s",
+                partial(reaches, goal=goal),
             )
-    return claims
-
-
-def compare_at_equal_time(config: Config, runs: Sequence[Timed]) -> list[Found]:
-    """Compare Danskin-LISSA's distance with the winner's at every d after equal time.
-
-    It cannot be told where the intervals of the one and of the factor times the other overlap, nor
-    of single seeds; nor where it is within the factor after more than 1.05 times the winner's time,
-    or beyond after less than 0.95 times.
-    """
-    winner, danskin = config.recipes[0].name, config.recipes[1].name
-    claims = []
     for d in config.dimensions:
-        distance, (seconds, *_) = _mean_ends(_of(runs, winner, d))
-        other, (other_seconds, *_) = _mean_ends(_of(runs, danskin, d))
-        ratio = other.value / max(distance.value, 1e-12)
-        within = other.below(Interval(*(config.factor * part for part in distance)))
-        # More time could make up for a larger distance, or be what made it smaller.
-        fair = other_seconds <= 1.05 * seconds if within else other_seconds >= 0.95 * seconds
-        claims.append(
-            Found(
-                statement=f"d = {d}: {danskin}",
-                stated=f"within {config.factor:g} times {winner} at equal time",
-                found=f"{other.value:.4f} after {other_seconds:.1f} s against "
-                f"{distance.value:.4f} after {seconds:.1f} s: {ratio:.2f} times",
-                holds=within if fair else None,
-            )
+        yield Claim(
+            f"d = {d}: {danskin}",
+            f"within {config.factor:g} times {winner} at equal time",
+            partial(keeps_up, d=d),
         )
-    return claims
 
 
-def report(run: Run[Config], found: Mapping[str, Any]) -> Findings:
-    """Draw distances against time and d, and judge the goals."""
-    config, runs = run.config, [Timed(**part) for part in found.values()]
-    rows, points = [], []
-    for each in runs:
-        which = {"recipe": each.recipe, "d": each.d, "seed": each.seed}
-        rows.append(
-            {
-                **which,
-                "updates": each.steps[-1],
-                "seconds": each.seconds[-1],
-                "subspace_distance": each.distances[-1],
-                "released_distance": each.released_distance,
-                "diverged": each.diverged,
-            }
-        )
-        points += [
-            {**which, "step": step, "seconds": seconds, "subspace_distance": distance}
-            for step, seconds, distance in zip(
-                each.steps, each.seconds, each.distances, strict=True
-            )
-        ]
-    table = Table(
-        ("recipe", "d", "seed", "updates", "training s", "distance", "to sutton-100", ""),
-        [(*values, "diverged" if diverged else "") for *values, diverged in map(dict.values, rows)],
-        "Every run. Training time is without compilation and evaluation; the distance is to the "
-        "subspace of the matrix that was trained on, then to the released ground truth.",
-    )
+def at_mean_times(results: Results[Config], frame: Frame) -> Frame:
+    """Put all seeds' measurements of a step at the mean of their times."""
     # The first measurement precedes all training: a logarithm has no place for it.
-    panels = [
-        Panel(
-            title=f"d = {d}",
-            lines=[
-                Line.of_runs(
-                    recipe.name,
-                    np.mean([each.seconds[1:] for each in _of(runs, recipe.name, d)], axis=0),
-                    [each.distances[1:] for each in _of(runs, recipe.name, d)],
-                    within=(0.0, 1.0),
-                )
-                for recipe in config.recipes
-            ],
-        )
-        for d in config.dimensions
-    ]
-    note = f"{over_runs(config.num_seeds)}; a run that diverged counts 1"
-    by_time = plot_panels(
-        panels, x_label="training time (s)", y_label=DISTANCE, log_x=True, note=note
-    )
-    by_dimension = plot_distance_by_dimension({"method": row["recipe"], **row} for row in rows)
-    time_caption = f"Subspace distance against time spent in updates, for every d: {note}."
-    end_caption = f"Subspace distance at the end of training: {note}."
-    return Findings(
-        abstract=f"{len(config.recipes)} recipes at d = {', '.join(map(str, config.dimensions))}, "
-        f"{config.num_seeds} seeds each, trained one at a time: "
-        f"{sum(each.seconds[-1] for each in runs):,.0f} s of training in all. Every update draws "
-        "its entries afresh; nothing is trained on the ground truth's singular vectors.",
-        claims=[*judge_goals(config, runs), *compare_at_equal_time(config, runs)],
-        sections=[
-            Section(title="Goals"),
-            Section(
-                title="Distance against training time",
-                figures=[run.show("distance_by_time", time_caption, points, by_time)],
-            ),
-            Section(
-                title="Distance against the number of features",
-                figures=[run.show("distance_by_dimension", end_caption, rows, by_dimension)],
-                tables=[table],
-            ),
-        ],
-        summary={
-            "ground_truth": generation_figures(run.folder, config.successor),
-            "runs": rows,
-        },
-    )
+    later = frame.where(step=lambda steps: steps > 0)
+    groups = later.groups("recipe", "d", "step").values()
+    return Frame.concat(each.adding(seconds=float(each["seconds"].mean())) for each in groups)
 
 
 EXPERIMENT = Experiment(
@@ -414,6 +328,50 @@ EXPERIMENT = Experiment(
     prepare=prepare,
     cells=cells,
     measure=measure,
-    report=report,
+    frame=frame,
+    value=SUBSPACE_DISTANCE,
+    claims=claims,
+    sections=[
+        Section("Goals", design_of(__doc__)),
+        Section(
+            "Distance against training time",
+            show=[
+                Curve(
+                    name="distance_by_time",
+                    caption="Subspace distance against time spent in updates, for every d.",
+                    x=Axis("seconds", "training time (s)", log=True),
+                    line="recipe",
+                    panel="d = {d}",
+                    of=at_mean_times,
+                    file={},
+                    keys=("seed",),
+                    beside=("step",),
+                )
+            ],
+        ),
+        Section(
+            "Distance against the number of features",
+            show=[
+                Curve(
+                    name="distance_by_dimension",
+                    caption="Subspace distance at the end of training.",
+                    x=D,
+                    line="recipe",
+                    at_end=True,
+                    keys=("seed", "step"),
+                    beside=("seconds", "released_distance", "diverged"),
+                ),
+                Tabulated(
+                    caption="Every run. The distance is to the subspace of the matrix that was "
+                    f"trained on, the released distance to that of {RELEASED}.",
+                    rows=lambda r: r.rows["distance_by_dimension"],
+                ),
+            ],
+        ),
+    ],
+    summary=lambda r: {
+        "ground_truth": generation_figures(r.run.folder, r.config.successor),
+        "runs": r.rows["distance_by_dimension"],
+    },
     stated="goal",
 )

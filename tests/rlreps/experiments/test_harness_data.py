@@ -197,6 +197,7 @@ def experiment(**changes):
                 [
                     figure,
                     Curve(name="by_d", caption="By d.", x=D, at_end=True, panel="method"),
+                    dataclasses.replace(figure, name="runs", line="method", keys=("seed", "d")),
                     Summary(caption="Ends.", keys=("method", "d"), name="ends"),
                     Wide(caption="Wide.", row="method", column="d = {d}"),
                     Tabulated(
@@ -243,10 +244,17 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
             )
         )
     )
+    runs = json.loads((tmp_path / "run/results/runs.json").read_text())
+    columns = ("method", "seed", "d", "step", "distance", "diverged")
+    assert runs == [{name: row[name] for name in columns} for row in ROWS]
     ends = json.loads((tmp_path / "run/results/ends.json").read_text())
     assert summary["ends"] == ends
     assert [row["mean"] for row in ends] == [row["mean"] for row in curve if row["step"] == 10]
-    assert {path.name for path in (tmp_path / "run/figures").iterdir()} == {"curve.png", "by_d.png"}
+    assert {path.name for path in (tmp_path / "run/figures").iterdir()} == {
+        "curve.png",
+        "by_d.png",
+        "runs.png",
+    }
     page = (tmp_path / "run/report.html").read_text()
     for text in ("Of 12 rows.", "<p>Text.</p>", "Statements: 2 holds, 1 cannot be told."):
         assert text in page

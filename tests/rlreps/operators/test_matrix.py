@@ -59,6 +59,10 @@ def test_laplacian_measure_and_operator_hold_the_slowness_of_a_chain_out_of_equi
     )
     np.testing.assert_allclose(action.operator_matrix, change, rtol=1e-10)
     np.testing.assert_allclose(action.covariance, second_moment, rtol=1e-10)
+    flat = act(graph.operator(), lambda states: jnp.ones((len(states), 1)), jnp.array([3, 0, 3]))
+    np.testing.assert_array_equal(flat.images, 0.0)
+    outside = act(graph.operator(), lambda states: jnp.ones((len(states), 1)), jnp.array([7]))
+    assert np.isnan(outside.images).all()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rlreps.encoders import Tabular, WithConstant
 from rlreps.errors import InputError
 from rlreps.losses import Spin
 from rlreps.operators import Clip, Slowness, act, graph_laplacian
-from rlreps.sources import chain_source, matrix_source, pair_source
+from rlreps.sources import chain_source, matrix_source, pair_source, state_source
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.successor import Transitions
 from rlreps.training import Optimizer, train
@@ -232,3 +232,11 @@ def test_slowness_is_not_trained_on_single_states():
             rows=8,
             progress=False,
         )
+
+
+def test_states_come_with_their_measure():
+    measure = np.array([0.05, 0.5, 0.15, 0.3])
+    sample = jax.jit(state_source(measure).sample, static_argnums=(1, 2))
+    drawn = np.asarray(sample(jax.random.key(0), 100_000, 1).inputs)
+    shares = np.bincount(drawn, minlength=4) / len(drawn)
+    assert np.all(np.abs(shares - measure) < 5.0 * np.sqrt(measure * (1 - measure) / len(drawn)))

@@ -12,13 +12,13 @@ from rlreps.cumulants import Discs
 from rlreps.encoders import Tabular
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.experiments.ours.slow_puddle import make_problem
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import ExactSVD
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import load_ground_truth
 from rlreps.successor.measure import MonteCarlo, Transition
+from rlreps.successor.slow_features import slow_features
 from rlreps.successor.store import open_estimates
 from rlreps.workflows.describe import compare_stores, describe_store
 from rlreps.workflows.evaluate import load_encoder
@@ -133,7 +133,7 @@ def test_training_evaluation_and_figures_know_the_states_alone(stores, tmp_path)
 
 @pytest.mark.integration
 def test_slow_features_of_the_walk_between_states_begin_with_the_rooms():
-    problem = make_problem(Transition(arena="two_room", bins=10, points=64), 3)
+    problem = slow_features(Transition(arena="two_room", bins=10, points=64), 3)
     assert problem.chain.shape == (84, 84)
     np.testing.assert_allclose(problem.chain.sum(axis=1), 1.0)
     slowest, x = problem.eigenfunctions[:, 0], problem.centres[:, 0]

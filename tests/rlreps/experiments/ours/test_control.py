@@ -99,11 +99,20 @@ def test_five_torques_are_those_of_the_pendulum():
         ([500.0] * 4, None),
     ],
 )
-def test_a_goal_is_judged_by_the_interval_over_at_least_five_seeds(returns, holds):
-    claim = control.claim_of("CartPole-v1", {FIT: returns, DQN: [9.0] * 5, RANDOM: [20.0] * 5})
-    assert claim.holds is holds
-    assert claim.stated == "at least 475, by the 95 % interval over seeds"
-    assert "DQN 9.00 [9.00, 9.00]" in claim.found
+def test_a_goal_is_judged_by_the_interval_over_at_least_five_seeds(judge, returns, holds):
+    config = dataclasses.replace(PRESETS["laptop"], tasks=("CartPole-v1",))
+    given = [
+        {"task": "CartPole-v1", "way": way, "seed": seed, "return": found}
+        | {"fit_seconds": 60.0, "policy_seconds": slow}
+        for way, each in ((FIT, returns), (DQN, [9.0] * 5), (RANDOM, [20.0] * 5))
+        for seed, found in enumerate(each)
+        for slow in (59.0 if holds else 61.0,)
+    ]
+    goal, time = judge(EXPERIMENT, config, given)
+    assert goal.holds is holds
+    assert goal.stated == "at least 475, by the 95 % interval over seeds"
+    assert "DQN 9.00 [9.00, 9.00]" in goal.found
+    assert time.holds is (True if holds else None)
 
 
 def test_the_fit_is_given_random_steps_and_the_tasks_reward_alone(monkeypatch):
@@ -155,9 +164,9 @@ def test_the_smoke_preset_is_judged_drawn_and_resumed(tmp_path):
 
     # What was measured is not measured again.
     kept = {path: path.read_bytes() for path in (out / "parts").iterdir()}
-    assert {path.stem for path in kept} == {f"CartPole-v1-{way}-500" for way in (FIT, DQN, RANDOM)}
+    assert {path.stem for path in kept} == {f"CartPole-v1-{way}-600" for way in (FIT, DQN, RANDOM)}
     (out / "summary.json").unlink()
-    (out / "parts" / "CartPole-v1-DQN-500.json").unlink()
+    (out / "parts" / "CartPole-v1-DQN-600.json").unlink()
     again = EXPERIMENT.run(PRESETS["smoke"], out, progress=False)
     assert json.dumps(again["returns"]) == json.dumps(summary["returns"])
     assert {path: path.read_bytes() for path in kept} == kept
