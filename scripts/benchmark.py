@@ -38,7 +38,6 @@ from rlreps.agents import AgentConfig, make_trainer
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
 from rlreps.envs import load_arena
-from rlreps.experiments.amid_warmuth_2020.pca import PcaConfig, PcaProblem, make_problem
 from rlreps.experiments.le_lan_2023 import synthetic
 from rlreps.experiments.pfau_2019.hydrogen import BoxSource, hamiltonian
 from rlreps.losses import OBJECTIVES
@@ -51,6 +50,7 @@ from rlreps.sources.datasets import Observations, load_observations
 from rlreps.sources.matrix import matrix_source
 from rlreps.streaming import RULES, PowerDecay, StreamingRule
 from rlreps.streaming.passes import scan_updates
+from rlreps.subspace.reconstruction import ExactComponents, exact_components
 from rlreps.successor import Grid, RowSampler, puddle_world_chain
 from rlreps.successor.measure import MonteCarlo
 from rlreps.training import Optimizer
@@ -437,15 +437,15 @@ def slope(rule: str, shapes: Sequence[tuple[int, int]], count: int, repeats: int
 
 
 def accuracy_against_time(
-    problem: PcaProblem, k: int, batches: Sequence[int], repeats: int
+    exact: ExactComponents, k: int, batches: Sequence[int], repeats: int
 ) -> list[Point]:
     """Make one pass over all rows by ours and by scikit-learn's, for several batch sizes."""
-    rows = problem.rows[np.random.default_rng(0).permutation(len(problem.rows))]
-    placed, exact, points = jnp.asarray(rows), problem.exact_loss(k), []
+    rows = exact.rows[np.random.default_rng(0).permutation(len(exact.rows))]
+    placed, least, points = jnp.asarray(rows), exact.exact_loss(k), []
 
     def point(method: str, batch: int, call: Callable[[], Any], components: Any) -> None:
         seconds = median_seconds({"": call}, repeats)[""]
-        excess = 100.0 * (problem.loss(np.asarray(components())) / exact - 1.0)
+        excess = 100.0 * (exact.loss(np.asarray(components())) / least - 1.0)
         points.append(Point(method, batch, seconds, excess))
 
     for name in ("implicit_krasulina", "incremental_pca"):
@@ -486,10 +486,9 @@ def plot_accuracy(points: Sequence[Point], title: str) -> Figure:
 def streaming(repeats: int, data: Path | None = None, figure: Path | None = None) -> None:
     """Compare online PCA with NumPy, with its own limit, in k and features, and scikit-learn."""
     k, given = 20, Observations("random rows", random_rows(20_000, 784), None)
-    problem = make_problem(
-        PcaConfig(components=(k,)), given if data is None else load_observations(data)
-    )
-    found = compare_with_numpy(problem.rows[:5000], k, repeats)
+    given = given if data is None else load_observations(data)
+    exact = exact_components(given.rows)
+    found = compare_with_numpy(exact.rows[:5000], k, repeats)
     for name, seconds in found.items():
         ratio = seconds / found["rlreps"]
         print(f"{name:27s} {1e6 * seconds:7.2f} µs a row, {ratio:5.1f} times rlreps'")
@@ -497,11 +496,11 @@ def streaming(repeats: int, data: Path | None = None, figure: Path | None = None
         in_k = slope(rule, [(784, each) for each in (10, 20, 40, 80)], 5000, repeats)
         in_n = slope(rule, [(each, k) for each in (392, 784, 1568, 3136)], 5000, repeats)
         print(f"{rule:19s} slope {in_k:.2f} in k, {in_n:.2f} in features")
-    points = accuracy_against_time(problem, k, (1, 20, 100, 500, 1000, 2000), min(repeats, 3))
+    points = accuracy_against_time(exact, k, (1, 20, 100, 500, 1000, 2000), min(repeats, 3))
     for each in points:
         print(*each)
     if figure is not None:
-        print(save_figure(plot_accuracy(points, f"One pass over {problem.name}, k = {k}"), figure))
+        print(save_figure(plot_accuracy(points, f"One pass over {given.name}, k = {k}"), figure))
 
 
 BENCHMARKS: dict[str, Callable[..., None]] = {

@@ -113,6 +113,30 @@ def aggregate(
     return {**found, "runs": len(np.asarray(values))}
 
 
+def pseudo_values(statistic: Callable[[FloatArray], FloatArray], runs: npt.ArrayLike) -> FloatArray:
+    """Compute the jackknife's pseudo-values of a statistic of means over runs (Tukey 1958).
+
+    With θ of the means of all n runs and θ₋ᵢ of those of all but run i, they are
+    n θ − (n − 1) θ₋ᵢ. Their mean interval is one of θ; where θ is the mean itself, they are the
+    runs. They are linear in θ: pseudo-values of methods whose runs share seeds compare in pairs.
+
+    Args:
+        statistic: Means [..., choices] → [choices], for each choice of runs.
+        runs: [..., runs].
+
+    Returns:
+        [runs]; the statistic itself of one run.
+    """
+    table = np.asarray(runs, np.float64)
+    count = table.shape[-1]
+    if count == 1:
+        return statistic(table)
+    weights = np.column_stack([np.ones(count) / count, (1.0 - np.eye(count)) / (count - 1)])
+    found = statistic(table @ weights)
+    values: FloatArray = count * found[0] - (count - 1) * found[1:]
+    return values
+
+
 def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, **options: Any) -> Interval:
     """Compute P(X > Y) + P(X = Y) / 2 for a run X of one method and a run Y of another.
 

@@ -10,10 +10,9 @@ import pytest
 
 from rlreps.agents import DQNConfig
 from rlreps.encoders import MLP
-from rlreps.experiments.amid_warmuth_2020.pca import PcaConfig, make_problem
-from rlreps.sources.datasets import Observations
 from rlreps.streaming import ImplicitKrasulina, PowerDecay
 from rlreps.streaming.rules.factor import FactorState, inverse_gram
+from rlreps.subspace.reconstruction import exact_components
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +56,7 @@ def test_speed_counts_the_steps_of_all_agents(script, monkeypatch):
 @pytest.mark.integration
 def test_every_streaming_method_and_batch_size_is_timed_and_measured(script):
     rows = script.random_rows(600, 12)
-    problem = make_problem(PcaConfig(components=(3,)), Observations("rows", rows, None))
-    points = script.accuracy_against_time(problem, 3, (1, 20), repeats=1)
+    points = script.accuracy_against_time(exact_components(rows), 3, (1, 20), repeats=1)
     assert [(point.method, point.rows_per_update) for point in points] == [
         ("implicit Krasulina", 1),
         ("implicit Krasulina", 20),

@@ -19,7 +19,14 @@ from rlreps.experiments.harness.experiment import (
     print_claims,
     varied,
 )
-from rlreps.experiments.harness.figures import Components, Curve, DoubleArray, Drawn, aligned
+from rlreps.experiments.harness.figures import (
+    Components,
+    Curve,
+    DoubleArray,
+    Drawn,
+    aligned,
+    image_components,
+)
 from rlreps.experiments.harness.frame import Frame, NotRunError, Rows, summarised
 from rlreps.experiments.harness.legacy import LEARNED, agrees, all_hold, curve_rows, learned
 from rlreps.experiments.harness.results import (
@@ -87,6 +94,7 @@ __all__ = [
     "falling",
     "follows",
     "halved",
+    "image_components",
     "in_path",
     "learned",
     "print_claims",

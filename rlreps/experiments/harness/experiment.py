@@ -236,6 +236,8 @@ class Experiment(Generic[Config]):
             rows of tables that have names.
         decided_on: The configuration that decides claims; by default every one does.
         free: Fields in which a configuration may differ from it, dotted as in ``config.json``.
+        decides: Whether results can decide claims as far as the configuration does not say, by
+            their data set, say.
         report: (run, name → measurement) → findings: in place of ``frame`` and what it is for.
         load: Path given as ``--data`` (or None) → data set with a ``fingerprint()``.
         check: (configuration, data set) → ``Run.data``; raises where they cannot be run.
@@ -263,6 +265,7 @@ class Experiment(Generic[Config]):
     summary: Callable[[Results[Config]], Mapping[str, Any]] | None = None
     decided_on: Config | None = None
     free: Collection[str] = ()
+    decides: Callable[[Results[Config]], bool] | None = None
     report: Callable[[Run[Config], dict[str, Any]], Findings] | None = None
     load: Callable[[Path | None], Any] | None = None
     check: Callable[[Config, Any], Any] | None = None
@@ -367,6 +370,7 @@ class Experiment(Generic[Config]):
     def judged(self, results: Results[Config]) -> list[Found]:
         """Judge the claims."""
         decided = self.decided_on is None or follows(results.config, self.decided_on, self.free)
+        decided = decided and (self.decides is None or self.decides(results))
         claims = self.claims(results) if callable(self.claims) else self.claims
         return [each.judged(results, decided=decided) for each in claims]
 

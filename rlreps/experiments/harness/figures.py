@@ -14,7 +14,14 @@ from rlreps import subspace
 from rlreps.envs import load_arena
 from rlreps.experiments.harness.frame import Frame, Rows, fields_of, summarised
 from rlreps.experiments.harness.results import Axis, Chosen, Measure, Results, Text, chosen, text_of
-from rlreps.plotting import Line, Panel, plot_components, plot_panels, save_figure
+from rlreps.plotting import (
+    Line,
+    Panel,
+    plot_components,
+    plot_panels,
+    plot_signed_images,
+    save_figure,
+)
 from rlreps.plotting.lines import over_runs
 from rlreps.training import evaluation
 
@@ -42,9 +49,11 @@ class Curve:
         of: Which measurements.
         at_end: Whether to take the last step alone.
         each: Columns that split a line into several of one label.
+        variant: Column that does so too and says which of the ``looks`` in ``axes`` a line has.
         file: Which measurements its file has, if others: each once where panels share lines.
         keys: Further columns that tell rows of the file apart.
         beside: Further columns of the file, as of ``summarised``.
+        rows: Results → rows of its file, in place of all these.
         unit: Column of what lines are means over; the experiment's by default.
         note: What lines show; says the number of units by default.
         axes: Further arguments of ``plot_panels``, or what makes them.
@@ -60,9 +69,11 @@ class Curve:
     of: Chosen = dataclasses.field(default_factory=dict)
     at_end: bool = False
     each: Sequence[str] = ()
+    variant: str = ""
     file: Chosen | None = None
     keys: Sequence[str] = ()
     beside: Sequence[str] = ()
+    rows: Callable[[Results[Any]], Rows] | None = None
     unit: str | None = None
     note: Text | None = None
     axes: Mapping[str, Any] | Callable[[Results[Any]], Mapping[str, Any]] = dataclasses.field(
@@ -94,19 +105,22 @@ class Curve:
             note=note,
             **axes,
         )
-        filed = frame if self.file is None else chosen(self.file, results, at_end=self.at_end)
-        results.write(self.name, self._filed(filed, measure, unit))
+        rows = results.once(self.rows) if self.rows is not None else self._filed(results, frame)
+        results.write(self.name, rows)
         return [save(results, self.name, text_of(self.caption, results), figure)]
 
-    def _filed(self, frame: Frame, measure: Measure, unit: str) -> Rows:
+    def _filed(self, results: Results[Any], frame: Frame) -> Rows:
+        measure = self.y or results.measure
+        filed = frame if self.file is None else chosen(self.file, results, at_end=self.at_end)
+        unit = self.unit or results.unit
         named = [*fields_of(self.panel), *fields_of(self.line), *self.each, *self.keys]
         keys = [
-            name for name in dict.fromkeys(named) if name != self.x.column and name in frame.columns
+            name for name in dict.fromkeys(named) if name != self.x.column and name in filed.columns
         ]
         if unit in self.keys:
-            return frame.rows(*keys, self.x.column, measure.value, *self.beside)
+            return filed.rows(*keys, self.x.column, measure.value, *self.beside)
         return summarised(
-            frame,
+            filed,
             keys,
             measure.value,
             unit,
@@ -117,10 +131,13 @@ class Curve:
 
     def _lines(self, frame: Frame, measure: Measure, unit: str) -> list[Line]:
         lines = []
+        columns = [*self.each, *filter(None, [self.variant])]
         for label, part in frame.labelled(self.line).items():
-            for group in part.groups(*self.each).values() if self.each else [part]:
+            for group in part.groups(*columns).values():
                 values, _, places = group.pivot(measure.value, unit, self.x.column)
-                lines.append(Line.of_runs(label, places, values, within=measure.within))
+                variant = group[self.variant][0] if self.variant else None
+                line = Line.of_runs(label, places, values, within=measure.within, variant=variant)
+                lines.append(line)
         return lines
 
 
@@ -210,6 +227,33 @@ def aligned(
         found = subspace.align(jnp.asarray(features, jnp.float32), target)
         maps[name] = np.asarray(found, np.float64)
     return maps, {name: np.abs(np.sum(each * exact, axis=0)) for name, each in maps.items()}
+
+
+def image_components(
+    exact: DoubleArray, learned: Mapping[str, npt.ArrayLike], shape: tuple[int, ...]
+) -> tuple[Rows, Figure]:
+    """Draw exact components of images above learned ones, rotated in their span onto them.
+
+    Args:
+        exact: Components as columns, [pixels, k].
+        learned: Others by label, [pixels, k].
+        shape: (height, width), or (height, width, channels): then means over channels are drawn.
+
+    Returns:
+        The matched |cosines|, and the figure.
+    """
+    maps, cosines = aligned(exact, learned)
+    images = {}
+    for label, basis in {"exact": exact, **maps}.items():
+        each = basis.T.reshape(-1, *shape)
+        images[label] = each if len(shape) == 2 else each.mean(axis=-1)
+    rows = [
+        {"method": label, "component": component, "cosine": cosine}
+        for label, found in cosines.items()
+        for component, cosine in enumerate(found.tolist(), start=1)
+    ]
+    titles = [str(number) for number in range(1, exact.shape[1] + 1)]
+    return rows, plot_signed_images(images, titles=titles, cosines=cosines)
 
 
 def save(results: Results[Any], name: str, caption: str, figure: Figure) -> Shown:

@@ -28,9 +28,11 @@ from rlreps.experiments.harness import (
     falling,
     follows,
     halved,
+    image_components,
     summarised,
     varied,
 )
+from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import LONGEST, Sample, Verdict
 from rlreps.runs.intervals import mean_interval
 
@@ -196,7 +198,16 @@ def experiment(**changes):
                 "Text.",
                 [
                     figure,
-                    Curve(name="by_d", caption="By d.", x=D, at_end=True, panel="method"),
+                    Curve(
+                        name="by_d",
+                        caption="By d.",
+                        x=D,
+                        at_end=True,
+                        line="d = {d}",
+                        variant="method",
+                        axes={"looks": {"a": Look(), "b": Look(linestyle=":")}},
+                        rows=lambda r: [{"own": len(r.ends)}],
+                    ),
                     dataclasses.replace(figure, name="runs", line="method", keys=("seed", "d")),
                     Summary(caption="Ends.", keys=("method", "d"), name="ends"),
                     Wide(caption="Wide.", row="method", column="d = {d}"),
@@ -250,6 +261,7 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
     ends = json.loads((tmp_path / "run/results/ends.json").read_text())
     assert summary["ends"] == ends
     assert [row["mean"] for row in ends] == [row["mean"] for row in curve if row["step"] == 10]
+    assert json.loads((tmp_path / "run/results/by_d.json").read_text()) == [{"own": 6}]
     assert {path.name for path in (tmp_path / "run/figures").iterdir()} == {
         "curve.png",
         "by_d.png",
@@ -277,6 +289,18 @@ def test_only_the_papers_configuration_decides_and_the_report_says_what_a_run_ch
         assert [claim["holds"] for claim in found] == [decided, True]
         assert [claim["found"] for claim in found] == ["found"] * 2
     assert "inner.steps" in (tmp_path / "other/report.html").read_text()
+    other_data = dataclasses.replace(judged, decides=lambda r: len(r.frame) > 12)
+    found = other_data.run(PAPER, tmp_path / "data", progress=False)["claims"]
+    assert [claim["holds"] for claim in found] == [None, True]
+
+
+def test_components_of_images_are_rotated_onto_the_exact_ones_and_matched():
+    exact, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 2)))
+    turned = exact @ np.array([[0.6, -0.8], [0.8, 0.6]])
+    rows, figure = image_components(exact, {"turned": turned}, (2, 2, 3))
+    assert [(row["method"], row["component"]) for row in rows] == [("turned", 1), ("turned", 2)]
+    assert [row["cosine"] for row in rows] == pytest.approx([1.0, 1.0], abs=1e-6)
+    assert len(figure.axes) >= 4
 
 
 def test_a_course_is_judged_by_halves_and_by_neighbours():

@@ -13,6 +13,7 @@ from rlreps.runs.intervals import (
     mean_interval,
     paired_difference,
     probability_of_improvement,
+    pseudo_values,
     samples_to_reach,
     sign_flip_p_value,
     smallest_detectable,
@@ -348,3 +349,18 @@ def test_intervals_stay_within_what_there_can_be_and_their_values_are_kept():
         for end in ("low", "high"):
             expected = np.clip(free[f"{name}_{end}"], 0.0, 1.0)
             np.testing.assert_array_equal(bounded[f"{name}_{end}"], expected)
+
+
+def test_pseudo_values_of_a_mean_are_the_runs_and_of_a_statistic_its_jackknife():
+    runs = np.random.default_rng(0).normal(size=(3, 6))
+    np.testing.assert_allclose(pseudo_values(lambda means: means[0], runs), runs[0])
+
+    def spread(means):
+        return np.ptp(means, axis=0)
+
+    whole = np.ptp(runs.mean(axis=1))
+    without = [np.ptp(np.delete(runs, each, axis=1).mean(axis=1)) for each in range(6)]
+    expected = 6 * whole - 5 * np.asarray(without)
+    np.testing.assert_allclose(pseudo_values(spread, runs), expected)
+    np.testing.assert_allclose(pseudo_values(spread, runs[:, :1]), np.ptp(runs[:, 0]))
+    assert np.isnan(pseudo_values(spread, np.full((3, 4), np.nan))).all()

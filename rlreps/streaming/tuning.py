@@ -1,0 +1,129 @@
+"""The choice of a streaming rule's learning rate by one pass over a part of the rows."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.streaming.learning_rates import PowerDecay
+from rlreps.streaming.passes import MakeRule, Runs, run_passes
+from rlreps.streaming.rules import RULES
+from rlreps.streaming.rules.base import StreamingRule
+from rlreps.subspace.centring import second_moments
+from rlreps.subspace.reconstruction import loss_from_moments
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TunedRule:
+    """A streaming rule with learning rates to choose from, its start and how rows are fed to it.
+
+    Attributes:
+        rule: One of ``rlreps.streaming.RULES``.
+        powers: γ of the learning rate η0 / t^γ, t = 1, 2, … the update, to choose from; none for a
+            rule that has no learning rate.
+        learning_rates: η0 to choose from, likewise.
+        rows_per_update: b, rows of an update.
+        initial_scale: Standard deviation of a factor's entries at the start; None is the rule's
+            own.
+        double: Whether it runs in float64.
+    """
+
+    rule: str
+    powers: tuple[float, ...]
+    learning_rates: tuple[float, ...]
+    rows_per_update: int = 1
+    initial_scale: float | None = None
+    double: bool = False
+
+    def build(self, features: int, k: int, power: float) -> MakeRule:
+        """Return η0 → rule, whose learning rate is η0 / t^power."""
+        start: dict[str, Any] = (
+            {} if self.initial_scale is None else {"initial_scale": self.initial_scale}
+        )
+
+        def make(initial: jax.Array) -> StreamingRule:
+            made = RULES[self.rule].at_rate(features, k, PowerDecay(initial, power))
+            return dataclasses.replace(made, **start)
+
+        return make
+
+    def stream(
+        self,
+        over: Callable[..., Any],
+        rows: npt.NDArray[np.float32],
+        seeds: Sequence[int],
+        rates: Sequence[float | None],
+        power: float | None,
+        k: int,
+        **options: Any,
+    ) -> Any:
+        """Call ``run_passes`` or ``run_workers`` on rows [n, features]; options go to it.
+
+        Rates are η0 of each run, power is γ; both are None for a rule without a learning rate.
+        """
+        with jax.enable_x64(True) if self.double else contextlib.nullcontext():
+            return over(
+                self.build(rows.shape[1], k, power or 0.0),
+                rows.astype(np.float64) if self.double else rows,
+                Runs(seeds, [1.0 if rate is None else rate for rate in rates]),
+                rows_per_update=self.rows_per_update,
+                **options,
+            )
+
+    def choose_rates(
+        self,
+        rows: npt.NDArray[np.float32],
+        k: int,
+        *,
+        fraction: float,
+        seed: int,
+        devices: Sequence[jax.Device] | None = None,
+    ) -> dict[str, Any]:
+        """Try γ and η0 on a random part of the rows, one pass over it for each pair.
+
+        Amid & Warmuth 2020 choose both on a tenth of the data. As in their code, they are judged by
+        the loss on the part that the pass went over.
+
+        Args:
+            rows: Centred, [n, features].
+            k: Components.
+            fraction: Of the rows, for the part.
+            seed: Of the part and of every run.
+            devices: As for ``run_passes``.
+
+        Returns:
+            ``power`` and ``learning_rate``, the first pair of least loss, ``tuning_losses``
+            [powers, rates] (NaN where a run diverged) and ``all_diverged``: then the first power
+            and the least rate were taken. None and none for a rule without a learning rate.
+        """
+        rates, powers = self.learning_rates, self.powers
+        if not rates:
+            none: dict[str, Any] = {"power": None, "learning_rate": None, "tuning_losses": []}
+            return {**none, "all_diverged": False}
+        count = int(len(rows) * fraction)
+        part = rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:count])]
+        loss = partial(loss_from_moments, second_moments(part))
+        options = {"evaluate": loss, "evaluate_every": count, "devices": devices}
+        losses = np.stack(
+            [
+                self.stream(
+                    run_passes, part, [seed] * len(rates), rates, power, k, **options
+                ).figures[-1]
+                for power in powers
+            ]
+        )
+        finite = np.isfinite(losses)
+        diverged = not finite.any()
+        best = np.unravel_index(np.argmin(np.where(finite, losses, np.inf)), losses.shape)
+        power, rate = (0, int(np.argmin(rates))) if diverged else map(int, best)
+        return {
+            "power": powers[power],
+            "learning_rate": rates[rate],
+            "tuning_losses": losses.tolist(),
+            "all_diverged": diverged,
+        }

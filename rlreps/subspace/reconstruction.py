@@ -1,0 +1,101 @@
+"""Mean errors ‖x − Px‖² of rows under the span of some components, and the least that k leave."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from rlreps.subspace.centring import second_moments
+from rlreps.subspace.metrics import orthonormal_basis
+from rlreps.subspace.svd import relative_tolerance
+
+DoubleArray = npt.NDArray[np.float64]
+
+
+class ExactComponents(NamedTuple):
+    """Rows without their mean, and all of their principal components in float64.
+
+    Attributes:
+        rows: Less their mean, [n, features] (float32).
+        mean: [features].
+        moments: Covariance of the rows, [features, features].
+        variances: Its eigenvalues in descending order, [features].
+        basis: Its eigenvectors as columns in that order, [features, features].
+    """
+
+    rows: npt.NDArray[np.float32]
+    mean: DoubleArray
+    moments: DoubleArray
+    variances: DoubleArray
+    basis: DoubleArray
+
+    @property
+    def no_components(self) -> float:
+        """Return the loss of no components at all, the rows' whole variance."""
+        return float(np.trace(self.moments))
+
+    def exact_loss(self, k: int) -> float:
+        """Return the mean of ‖x − Px‖² over the rows for the exact top k components."""
+        return float(self.variances[k:].sum())
+
+    def loss(self, components: npt.NDArray[np.floating]) -> float:
+        """Compute the mean of ‖x − Px‖² over the rows for a span [features, k], in float64.
+
+        Components that depend on those before them, to the rounding of their type, add nothing.
+        NaN where components are not finite.
+        """
+        return loss_from_moments(self.moments, components)
+
+    def counted(self, losses: npt.ArrayLike) -> DoubleArray:
+        """Replace the loss of a run that diverged (NaN) by that of no components."""
+        table = np.asarray(losses, np.float64)
+        return np.where(np.isfinite(table), table, self.no_components)
+
+    def excess_percent(self, losses: npt.ArrayLike, k: int) -> DoubleArray:
+        """Compute 100 (loss / exact loss − 1) of losses of k components, diverged ones counted."""
+        excess: DoubleArray = 100.0 * (self.counted(losses) / self.exact_loss(k) - 1.0)
+        return excess
+
+
+def exact_components(rows: npt.NDArray[np.float32]) -> ExactComponents:
+    """Remove the mean of rows [n, features] and find their principal components."""
+    mean = rows.mean(axis=0, dtype=np.float64)
+    centred = rows - mean.astype(np.float32)
+    moments = second_moments(centred)
+    variances, vectors = scipy.linalg.eigh(moments)
+    return ExactComponents(
+        centred, mean, moments, np.maximum(variances[::-1], 0.0), vectors[:, ::-1]
+    )
+
+
+def loss_from_moments(moments: DoubleArray, components: npt.NDArray[np.floating]) -> float:
+    """Compute ``ExactComponents.loss`` from second moments [features, features] of any rows."""
+    if not np.isfinite(components).all():
+        return float("nan")
+    columns = np.asarray(components, np.float64)
+    span, upper = np.linalg.qr(columns)
+    left, lengths = np.abs(np.diagonal(upper)), np.linalg.norm(columns, axis=0)
+    span = span * (left > relative_tolerance(columns.shape, components.dtype) * lengths)
+    return float(np.trace(moments) - np.sum(span * (moments @ span)))
+
+
+def reconstruction_errors(rows: npt.NDArray[np.float32], basis: npt.NDArray[Any]) -> DoubleArray:
+    """Compute ‖x − Px‖² of centred rows [n, features]; columns [features, d] are orthonormal."""
+    double = basis.astype(np.float64)
+    residuals = rows - (rows @ double) @ double.T
+    errors: DoubleArray = np.einsum("ij,ij->i", residuals, residuals)
+    return errors
+
+
+def orthonormal_double(features: jax.Array) -> DoubleArray:
+    """Compute an orthonormal basis [n, d] of the features' span in float64; zero for zero.
+
+    Float32 columns are orthonormal to about 1e-6, which an error in float64 would show.
+    """
+    basis, _ = orthonormal_basis(features)
+    q, r = np.linalg.qr(np.asarray(basis, np.float64))
+    # Columns beyond the rank are zero in the basis, and arbitrary in Q.
+    spanned: DoubleArray = q * (np.abs(np.diagonal(r)) > 0.5)[None, :]
+    return spanned

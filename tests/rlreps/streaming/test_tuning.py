@@ -1,0 +1,108 @@
+"""The choice of a streaming rule's learning rate, and times of rows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from rlreps.streaming import RULES, PowerDecay, tuning
+from rlreps.streaming.passes import seconds_per_row
+from rlreps.streaming.tuning import TunedRule
+from rlreps.subspace.reconstruction import exact_components
+
+
+@pytest.fixture(scope="module")
+def digits():
+    images = load_digits().images[:600] / 16
+    return exact_components(images.reshape(600, 64).astype(np.float32))
+
+
+class KnownBest(TunedRule):
+    """A rule whose components are the worse, the further γ and η0 are from 0.8 and the best."""
+
+    exact, others, best = None, None, 100.0
+
+    def build(self, features, k, power):
+        best, exact, others = self.best, self.exact, self.others
+
+        class Rule:
+            def __init__(self, rate):
+                self.rate = rate
+
+            def init(self, key):
+                return jnp.zeros((), jnp.int32)
+
+            def update(self, step, batch):
+                return step + 1
+
+            update_each = update
+
+            def components(self, step):
+                turn = jnp.abs(jnp.log(self.rate / best)) / 10.0 + abs(power - 0.8)
+                found = jnp.cos(turn) * exact + jnp.sin(turn) * others
+                return jnp.where((self.rate < 1e6) & (step > 0), found, jnp.nan)
+
+        return Rule
+
+
+def test_the_pair_of_least_loss_on_the_part_is_chosen(digits, monkeypatch):
+    streamed = []
+    real = tuning.run_passes
+    monkeypatch.setattr(
+        tuning, "run_passes", lambda *a, **o: streamed.append((a, o)) or real(*a, **o)
+    )
+    monkeypatch.setattr(KnownBest, "exact", jnp.asarray(digits.basis[:, :3], jnp.float32))
+    monkeypatch.setattr(KnownBest, "others", jnp.asarray(digits.basis[:, 3:6], jnp.float32))
+    chosen_on = {"fraction": 0.25, "seed": 3}
+    rates = (0.1, 100.0, 1e7)
+    options = {"rule": "oja", "rows_per_update": 50}
+    contender = KnownBest(**options, powers=(0.5, 0.8), learning_rates=rates)
+    found = contender.choose_rates(digits.rows, 3, **chosen_on)
+    assert (found["power"], found["learning_rate"], found["all_diverged"]) == (0.8, 100.0, False)
+    assert np.isnan(found["tuning_losses"]).tolist() == [[False, False, True]] * 2
+    (_, ((_, part, runs), passed)) = streamed
+    assert len({row.tobytes() for row in part}) == len(part) == 150
+    assert (list(runs.seeds), passed["rows_per_update"]) == ([3, 3, 3], 50)
+    span = digits.basis[:, :3]
+    residuals = part - part @ span @ span.T
+    expected = np.mean(np.sum(residuals**2, axis=1))
+    assert found["tuning_losses"][1][1] == pytest.approx(expected, rel=1e-4)
+    diverging = KnownBest(**options, powers=(0.8,), learning_rates=(1e7, 1e6))
+    lost = diverging.choose_rates(digits.rows, 3, **chosen_on)
+    assert (lost["learning_rate"], lost["all_diverged"]) == (1e6, True)
+    incremental = TunedRule(rule="incremental_pca", powers=(), learning_rates=())
+    untuned = incremental.choose_rates(digits.rows, 3, **chosen_on)
+    assert (untuned["learning_rate"], untuned["power"]) == (None, None)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_a_tuned_rule_runs_its_rule_from_its_start_in_its_precision(digits, double):
+    options = {"initial_scale": 1e-3, "double": double, "powers": (0.5,), "learning_rates": (2.0,)}
+    contender = TunedRule(rule="explicit_krasulina", **options)
+    seen = []
+
+    def over(make, rows, runs, *, rows_per_update, marked):
+        rule = make(jnp.asarray(0.5))
+        state = rule.init(jax.random.key(0))
+        seen.append((rows.dtype, state.rows.dtype, runs, rows_per_update, marked))
+        assert float(jnp.std(state.rows)) == pytest.approx(1e-3, rel=0.1)
+        assert float(rule.rate(state, state.rows)) == 0.5
+        assert float(rule.rate(state._replace(step=jnp.int32(3)), state.rows)) == pytest.approx(
+            0.25
+        )
+
+    contender.stream(over, digits.rows, [1, 2], [2.0, None], 0.5, 3, marked=True)
+    dtype = np.float64 if double else np.float32
+    assert seen == [(dtype, dtype, ([1, 2], [2.0, 1.0]), 1, True)]
+    assert jnp.zeros(1).dtype == jnp.float32
+
+
+def test_rows_are_timed_in_turns():
+    rules = {
+        name: RULES[name].at_rate(8, 2, PowerDecay(jnp.float32(1.0), 0.8))
+        for name in ("oja", "implicit_krasulina")
+    }
+    found = seconds_per_row(rules, np.ones((20, 8), np.float32), trials=3)
+    assert list(found) == list(rules)
+    assert all(len(each) == 3 and min(each) > 0.0 for each in found.values())
