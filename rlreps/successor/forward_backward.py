@@ -11,6 +11,7 @@ singular value decomposition (Blier, Tallec & Ollivier 2021; Touati & Ollivier 2
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -387,3 +388,27 @@ def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
     weights = (right.T @ (shrinkage * overlap)).reshape(features.shape[1:] + targets.shape[1:])
     strength, error = (part.reshape(targets.shape[1:]) for part in (chosen, np.min(errors, axis=0)))
     return Ridge(weights, mean - centre @ weights, strength, error)
+
+
+def unexplained_share(
+    candidates: Sequence[np.ndarray], values: np.ndarray, labelled: np.ndarray
+) -> float:
+    """Fit values [n, m] at labelled states and compute their mean 1 - R² at the others.
+
+    Args:
+        candidates: Tables [n, d]; each value function takes the one of least leave-one-out error.
+        values: Of m value functions.
+        labelled: Indices of states.
+    """
+    fits = [ridge_by_leave_one_out(table[labelled], values[labelled]) for table in candidates]
+    chosen = np.argmin([ridge.error for ridge in fits], axis=0)
+    rest = np.delete(np.arange(len(values)), labelled)
+    predicted = np.stack(
+        [
+            table[rest] @ ridge.weights + ridge.intercept
+            for table, ridge in zip(candidates, fits, strict=True)
+        ]
+    )[chosen, :, np.arange(values.shape[1])].T
+    held_out = values[rest]
+    residual = np.sum(np.square(held_out - predicted), axis=0)
+    return float(np.mean(residual / np.sum(np.square(held_out - held_out.mean(axis=0)), axis=0)))

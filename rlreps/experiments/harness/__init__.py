@@ -33,20 +33,19 @@ from rlreps.experiments.harness.results import (
     design_of,
 )
 from rlreps.experiments.harness.tables import (
-    CONTRASTS,
     DETECTABLE,
     MEANS,
     Columns,
     Summary,
     Tabulated,
     Wide,
+    columns_of,
     diverged_of,
     table_of,
 )
 from rlreps.runs.contrasts import VERDICTS
 
 __all__ = [
-    "CONTRASTS",
     "DETECTABLE",
     "HALVED",
     "LEARNED",
@@ -80,6 +79,7 @@ __all__ = [
     "agrees",
     "aligned",
     "all_hold",
+    "columns_of",
     "curve_rows",
     "design_of",
     "differences",

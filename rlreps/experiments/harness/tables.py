@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 from rlreps.experiments.harness.frame import Rows, summarised
 from rlreps.experiments.harness.results import Chosen, Measure, Results, Text, chosen, text_of
 from rlreps.report.table import Table
+from rlreps.runs.contrasts import said
+from rlreps.runs.intervals import Interval
 
 Columns: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], object]]
 """Title → column of the rows, which a row may lack, or what to write for a row."""
@@ -29,20 +31,39 @@ MEANS: Mapping[str, str] = {
 }
 """Columns of ``table_of`` for rows of aggregated distances."""
 
-CONTRASTS: Mapping[str, str] = {
-    "difference": "difference",
-    "low": "difference_low",
-    "high": "difference_high",
-    "p, adjusted": "p_value",
-    "detectable": "detectable",
-}
-"""Columns of ``table_of`` for rows of ``contrast_rows``."""
-
 DETECTABLE = (
     "Detectable: the smallest difference that such a test would find with 80 % power at level 0.05 "
     "divided by the number of tests, from the spread of these pairs."
 )
-"""What captions of tables with ``CONTRASTS`` say."""
+"""What captions of tables of ``contrast_rows`` say."""
+
+TITLES: Mapping[str, str] = {
+    "interquartile_mean": "middle half",
+    "p_value": "p, adjusted",
+}
+"""Column of result files → its title, where that is not its name."""
+
+
+def columns_of(rows: Rows) -> Columns:
+    """Title the columns of rows by their names, with the ends of an interval beside its value."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
+
+    def with_ends(name: str) -> Callable[[Mapping[str, Any]], object]:
+        def cell(row: Mapping[str, Any]) -> object:
+            value, low, high = (row.get(f"{name}{end}") for end in ("", "_low", "_high"))
+            known = all(isinstance(each, float) for each in (value, low, high))
+            return said(Interval(value, low, high)) if known else value
+
+        return cell
+
+    return {
+        TITLES.get(name, name.replace("_", " ")): with_ends(name)
+        if f"{name}_low" in names
+        else name
+        for name in names
+        if name not in ends
+    }
 
 
 def diverged_of(row: Mapping[str, Any]) -> str:
@@ -57,14 +78,16 @@ class Tabulated:
     Attributes:
         caption: What the table shows.
         rows: Results → rows.
-        columns: Of the report; by default those of the rows. None for a file alone.
+        columns: Of the report; by default ``columns_of`` the rows.
         name: Of its files; the summary has its rows by this name. Without one, there is no file.
+        shown: Whether the report shows it.
     """
 
     caption: Text = ""
     rows: Callable[[Results[Any]], Rows]
-    columns: Columns | Callable[[Results[Any]], Columns] | None = None
+    columns: Columns | None = None
     name: str | None = None
+    shown: bool = True
 
     def show(self, results: Results[Any]) -> list[Table]:
         """Write the rows, and return the table if it has columns."""
@@ -72,9 +95,9 @@ class Tabulated:
         if self.name is not None:
             results.write(self.name, rows)
             results.tables.append(self.name)
-        if self.columns is None:
+        if not self.shown:
             return []
-        columns = self.columns(results) if callable(self.columns) else self.columns
+        columns = self.columns or columns_of(rows)
         return [table_of(rows, columns, text_of(self.caption, results))]
 
 
@@ -87,8 +110,7 @@ class Summary:
         keys: Columns of the frame that tell lines apart.
         of: Which measurements of the last step.
         measure: What is aggregated; the experiment's measure by default.
-        columns: As of ``Tabulated``, of rows as ``summarised`` gives; by default keys, mean, ends
-            of its interval, and how many runs diverged if that is beside.
+        columns: As of ``Tabulated``, of rows as ``summarised`` gives.
         beside: As of ``summarised``.
         unit: What is aggregated over; the experiment's unit by default.
         name: As of ``Tabulated``.
@@ -105,14 +127,7 @@ class Summary:
 
     def show(self, results: Results[Any]) -> list[Table]:
         """Write the rows if they have a name, and return the table."""
-        columns = self.columns or {
-            **{key: key for key in self.keys},
-            "mean": "mean",
-            "low": "mean_low",
-            "high": "mean_high",
-            **{name: diverged_of if name == "diverged" else name for name in self.beside},
-        }
-        made = Tabulated(caption=self.caption, rows=self.made, columns=columns, name=self.name)
+        made = Tabulated(caption=self.caption, rows=self.made, columns=self.columns, name=self.name)
         return made.show(results)
 
     def made(self, results: Results[Any]) -> Rows:

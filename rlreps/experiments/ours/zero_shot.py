@@ -63,7 +63,6 @@ from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import PuddleWorld, PuddleWorldState
 from rlreps.envs.core import TimeStep, observation_struct, pytree_dataclass
 from rlreps.experiments.harness import (
-    CONTRASTS,
     DETECTABLE,
     Axis,
     Claim,
@@ -620,14 +619,6 @@ EXPERIMENT = Experiment(
                 Tabulated(
                     name="contrasts",
                     rows=contrasts,
-                    columns={
-                        "arena": "arena",
-                        "rewards": "rewards",
-                        "against": "against",
-                        "number": "pairs",
-                        "higher for": "higher",
-                        **CONTRASTS,
-                    },
                     caption="Learned policies less each other arm, reward by reward, with 95 % "
                     "intervals (above 0: learned policies gain more), and for how many of them "
                     "learned policies gain more. p-values are of sign flips, adjusted for their "

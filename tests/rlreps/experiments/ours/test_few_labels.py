@@ -17,6 +17,7 @@ from rlreps.experiments.ours.few_labels import (
 )
 from rlreps.experiments.ours.mazes import MAZES, NULL, CellModel
 from rlreps.report.table import format_number
+from rlreps.successor.forward_backward import unexplained_share
 
 
 @pytest.fixture
@@ -35,17 +36,17 @@ def test_unexplained_variance_is_nought_for_features_that_tell_all_and_one_for_n
     features = rng.normal(size=(400, 3))
     values = features @ rng.normal(size=(3, 5)) + 7.0
     labelled = rng.permutation(400)[:60]
-    assert few_labels.unexplained([features], values, labelled) < 1e-6
+    assert unexplained_share([features], values, labelled) < 1e-6
     nothing = np.zeros((400, 1))
     rest = np.delete(values, labelled, axis=0)
     shift = np.square(values[labelled].mean(axis=0) - rest.mean(axis=0)) / rest.var(axis=0)
-    found = few_labels.unexplained([nothing], values, labelled)
+    found = unexplained_share([nothing], values, labelled)
     np.testing.assert_allclose(found, 1.0 + shift.mean())
     # Columns of two kinds: each takes the table that explains it, whatever the order.
     other = rng.normal(size=(400, 3))
     both = np.concatenate([values, other @ rng.normal(size=(3, 2))], axis=1)
     for tables in ([features, other], [other, features]):
-        assert few_labels.unexplained(tables, both, labelled) < 1e-6
+        assert unexplained_share(tables, both, labelled) < 1e-6
 
 
 def test_value_functions_are_those_of_as_many_policies_and_rewards(ring):
