@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 
 from rlreps.encoders import MLP
 from rlreps.experiments import EXPERIMENTS
@@ -23,7 +22,6 @@ from rlreps.experiments.ours.transfer_opaque import (
     CellFeatures,
     Outcome,
     claims_of,
-    sign_test,
 )
 
 CODES = mazes.observation_of("spiral").table()
@@ -79,45 +77,6 @@ def test_all_arms_have_the_same_number_of_steps_with_and_without_rewards():
     seeds = {config.agents("spiral", 0, label).seed for label in LABELS}
     assert seeds == {0}
     assert config.base.num_seeds >= transfer.FEWEST_AGENTS
-
-
-@pytest.mark.parametrize(
-    ("more", "fewer", "expected"), [(5, 0, 2 / 32), (8, 1, 20 / 512), (0, 0, 1.0)]
-)
-def test_the_sign_test_counts_pairs_that_differ(more, fewer, expected):
-    differences = np.repeat([1.0, -1.0, 0.0], [more, fewer, 4])
-    assert sign_test(differences) == pytest.approx(expected)
-    assert sign_test(-differences) == pytest.approx(expected)
-
-
-def power_of(gain, against, pairs, level):
-    """Power of the exact test by SciPy's own, outcome by outcome."""
-    return sum(
-        scipy.stats.multinomial.pmf(
-            (more, fewer, pairs - more - fewer), pairs, (gain, against, 1.0 - gain - against)
-        )
-        for more in range(pairs + 1)
-        for fewer in range(pairs + 1 - more)
-        if more + fewer and scipy.stats.binomtest(more, more + fewer).pvalue < level
-    )
-
-
-@pytest.mark.parametrize("losing", [0, 2])
-def test_the_smallest_detectable_share_is_that_of_the_exact_test(losing):
-    level = 0.05 / 3
-    differences = np.repeat([1.0, -1.0, 0.0], [9, losing, 11 - losing])
-    least = transfer.sign_test_detectable(differences, level)
-    assert power_of(least + losing / 20, losing / 20, 20, level) == pytest.approx(0.8, abs=1e-6)
-    assert transfer.sign_test_detectable(-differences, level) == least
-
-
-def test_pairs_without_spread_could_not_have_shown_just_anything():
-    # Seven of 20 have to gain, if none loses: 2⁻⁶ is the first p-value below the level.
-    chance = transfer.sign_test_detectable(np.zeros(20), 0.05 / 3)
-    assert scipy.stats.binom.sf(6, 20, chance) == pytest.approx(0.8, abs=1e-6)
-    assert transfer.sign_test_detectable(np.ones(20), 0.05 / 3) == chance
-    # The smallest p-value of five pairs is 1 / 16.
-    assert transfer.sign_test_detectable(np.ones(5), 0.05 / 3) == np.inf
 
 
 def test_mean_returns_are_over_all_steps_and_free_ones_count_as_never_arriving():
