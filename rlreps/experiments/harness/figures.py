@@ -46,6 +46,7 @@ class Curve:
         keys: Further columns that tell rows of the file apart.
         beside: Further columns of the file, as of ``summarised``.
         unit: Column of what lines are means over; the experiment's by default.
+        middle: Whether lines are interquartile means.
         note: What lines show; says the number of units by default.
         axes: Further arguments of ``plot_panels``, or what makes them.
     """
@@ -64,6 +65,7 @@ class Curve:
     keys: Sequence[str] = ()
     beside: Sequence[str] = ()
     unit: str | None = None
+    middle: bool = False
     note: Text | None = None
     axes: Mapping[str, Any] | Callable[[Results[Any]], Mapping[str, Any]] = dataclasses.field(
         default_factory=dict
@@ -84,7 +86,9 @@ class Curve:
             )
             for label, part in frame.labelled(self.panel).items()
         ]
-        note = text_of(self.note, results) if self.note is not None else _note(frame, measure, unit)
+        kind = "interquartile " if self.middle else ""
+        said = f"{kind}{_note(frame, measure, unit)}"
+        note = text_of(self.note, results) if self.note is not None else said
         figure = plot_panels(
             panels,
             x_label=self.x.label,
@@ -117,7 +121,9 @@ class Curve:
         for label, part in frame.labelled(self.line).items():
             for group in part.groups(*self.each).values() if self.each else [part]:
                 values, _, places = group.pivot(measure.value, unit, self.x.column)
-                lines.append(Line.of_runs(label, places, values, within=measure.within))
+                lines.append(
+                    Line.of_runs(label, places, values, middle=self.middle, within=measure.within)
+                )
         return lines
 
 
