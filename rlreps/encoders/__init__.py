@@ -6,8 +6,8 @@ enter through ``from_nnx`` and ``from_linen``, any other functions as a ``Functi
 
 from rlreps.config import registry
 from rlreps.encoders.base import Encoder, FunctionEncoder, Params, from_linen, from_nnx
-from rlreps.encoders.cosines import Cosine, cosine_products
-from rlreps.encoders.lookup import AtStates, Tabular, WithConstant
+from rlreps.encoders.cosines import Cosine, CosineFeatures, cosine_products, lowest_frequencies
+from rlreps.encoders.lookup import AtStates, Places, TableFeatures, Tabular, WithConstant
 from rlreps.encoders.networks import (
     MLP,
     BlockSparse,
@@ -27,15 +27,19 @@ __all__ = [
     "BlockSparse",
     "Convolutional",
     "Cosine",
+    "CosineFeatures",
     "Encoder",
     "FourierMLP",
     "FunctionEncoder",
     "Params",
+    "Places",
     "SeparateMLP",
+    "TableFeatures",
     "Tabular",
     "WithConstant",
     "cosine_features",
     "cosine_products",
     "from_linen",
     "from_nnx",
+    "lowest_frequencies",
 ]

@@ -1,8 +1,11 @@
 """Linear maps of products of cosines."""
 
 import dataclasses
+import itertools
 
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 from jax import Array, lax
 
 from rlreps.config import configurable, size
@@ -38,6 +41,41 @@ def cosine_products(inputs: Array, frequencies: int) -> Array:
         products = (products[:, :, None] * factor[:, None, :]).reshape(inputs.shape[0], -1)
         squares = (squares[:, None] + jnp.square(multiples)[None, :]).reshape(-1)
     return products * lax.rsqrt(1.0 + squares / _KNEE**2)[None, :]
+
+
+def lowest_frequencies(count: int) -> tuple[int, npt.NDArray[np.intp]]:
+    """Find the products of cosines of x and y of lowest frequency, without the constant.
+
+    Args:
+        count: How many.
+
+    Returns:
+        The highest frequency that ``cosine_products`` needs, and their columns in its result in
+        order of k_x² + k_y², [count].
+    """
+    highest = next(k for k in itertools.count(1) if (1 + k) ** 2 > count)
+    squares = np.sum(np.indices((1 + highest,) * 2).reshape(2, -1) ** 2, axis=0)
+    return highest, np.argsort(squares, kind="stable")[1 : 1 + count]
+
+
+@dataclasses.dataclass(frozen=True)
+class CosineFeatures(Encoder):
+    """The cosines of lowest frequency of a position in front of another encoder: [b, 2] → [b, d].
+
+    Attributes:
+        torso: Takes the cosines, [b, width].
+        width: How many, as of ``lowest_frequencies``.
+    """
+
+    torso: Encoder
+    width: int
+
+    def init(self, key: Array) -> Params:
+        return self.torso.init(key)
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        highest, chosen = lowest_frequencies(self.width)
+        return self.torso.apply(params, cosine_products(inputs, highest)[:, chosen])
 
 
 @configurable

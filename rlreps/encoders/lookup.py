@@ -1,6 +1,7 @@
 """Encoders of state indices, and wrappers around other encoders."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -54,6 +55,41 @@ class Tabular(Encoder):
             .get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
         )
         return features
+
+
+Places = Callable[[Array], tuple[Array, Array]]
+"""Inputs [b, ...] → rows of a table [b, k] and their weights [b, k], which sum to 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TableFeatures(Encoder):
+    """A table of features in front of another encoder: [b, ...] → [b, d].
+
+    Attributes:
+        torso: Takes weighted sums of the table's rows, [b, width].
+        places: Finds the rows.
+        num_rows: Of the table, standard normal at first.
+        width: Of a row.
+        frozen: Whether the table stays as it is.
+    """
+
+    torso: Encoder
+    places: Places
+    num_rows: int
+    width: int
+    frozen: bool = True
+
+    def init(self, key: Array) -> Params:
+        table_key, torso_key = jax.random.split(key)
+        table = jax.random.normal(table_key, (self.num_rows, self.width))
+        return {"table": table, "torso": self.torso.init(torso_key)}
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        # Frozen: the features are given, and the torso alone learns.
+        table = jax.lax.stop_gradient(params["table"]) if self.frozen else params["table"]
+        rows, weights = self.places(inputs)
+        features = jnp.sum(table[rows] * weights[:, :, None], axis=1)
+        return self.torso.apply(params["torso"], features)
 
 
 def _is_here(array: Any) -> bool:

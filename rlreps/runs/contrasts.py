@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from rlreps.runs.intervals import (
     holm,
     mean_interval,
     sign_flip_p_value,
+    sign_test,
+    sign_test_detectable,
     smallest_detectable,
 )
 
@@ -280,6 +282,11 @@ class Contrast:
         return ~self.above
 
     @property
+    def of_signs(self) -> "SignContrast":
+        """The contrast, tested by the signs of its differences."""
+        return SignContrast(self.ours, self.theirs, self.effect, self.fewest, self.constant)
+
+    @property
     def words(self) -> str:
         """Say what was found: both means, and the difference with its interval."""
         if self.constant:
@@ -295,6 +302,46 @@ class Contrast:
     def _judged(self, holds: bool | None) -> Verdict:
         few = len(self.differences) < self.fewest
         return Verdict(None if few else holds, self.words)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SignContrast(Contrast):
+    """A contrast tested by the signs of its differences, as of runs that arrive or do not."""
+
+    @cached_property
+    def p_value(self) -> float:
+        """Two-sided p-value of the exact sign test; not adjusted."""
+        return sign_test(self.differences)
+
+    def detectable(self, level: float) -> float | None:
+        """Compute the smallest difference of shares that the sign test detects in 80 of 100 cases.
+
+        As ``sign_test_detectable``; None where no share does.
+        """
+        found = sign_test_detectable(self.differences, level)
+        return found if math.isfinite(found) else None
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def corrected(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Key, Verdict]:
+    """Judge each contrast of a family to be above its effect, with p-values adjusted by Holm.
+
+    As ``Contrast.above``; but where the p-value is not below the level it cannot be told.
+    """
+    verdicts = {}
+    p_values = holm([each.p_value for each in contrasts.values()]).tolist()
+    for (name, each), p_value in zip(contrasts.items(), p_values, strict=True):
+        found = f"{said(each.interval, signed=True)}, p = {format_number(p_value)}"
+        verdict = each.above.saying(found)
+        verdicts[name] = verdict.open() if verdict.holds and p_value >= level else verdict
+    return verdicts
+
+
+def as_columns(name: str, found: Interval) -> dict[str, float]:
+    """Return an estimate and the ends of its interval as columns of a result file."""
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def contrast_rows(
@@ -322,9 +369,7 @@ def contrast_rows(
         {
             **about,
             "pairs": len(each.differences),
-            "difference": each.interval.value,
-            "difference_low": each.interval.low,
-            "difference_high": each.interval.high,
+            **as_columns("difference", each.interval),
             "p_value": next(p_values) if is_in else None,
             "detectable": each.detectable(level / count) if is_in else None,
         }

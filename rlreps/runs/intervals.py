@@ -277,6 +277,57 @@ def smallest_detectable(differences: npt.ArrayLike, level: float, power: float =
     return effect * float(values.std(ddof=1)) / math.sqrt(runs)
 
 
+def sign_test(differences: npt.ArrayLike) -> float:
+    """Compute the two-sided exact p-value of the sign test of pairs; McNemar's where they are ±1.
+
+    Pairs that do not differ do not count (Conover 1999, Section 3.4).
+    """
+    import scipy.stats
+
+    values = np.asarray(differences, np.float64)
+    more, fewer = int(np.sum(values > 0.0)), int(np.sum(values < 0.0))
+    if more + fewer == 0:
+        return 1.0
+    return float(scipy.stats.binomtest(more, more + fewer).pvalue)
+
+
+def sign_test_detectable(differences: npt.ArrayLike, level: float, power: float = 0.8) -> float:
+    """Compute the smallest difference of shares that the exact sign test of pairs would detect.
+
+    Of as many pairs, of which as large a share differs against the trend as in these, each for
+    itself. Exact, by the trinomial distribution of pairs that differ one way, the other, and not.
+
+    Args:
+        differences: Of pairs, [pairs]; their signs count.
+        level: Of the two-sided test.
+        power: Chance of detecting it.
+
+    Returns:
+        The share of pairs that differ one way less that of those that differ the other; infinite
+        where even the largest possible would not do.
+    """
+    import scipy.optimize
+    import scipy.stats
+
+    values = np.asarray(differences, np.float64)
+    pairs = len(values)
+    against = min(np.sum(values > 0.0), np.sum(values < 0.0)) / pairs
+    more, fewer = np.indices((pairs + 1, pairs + 1))
+    fewest = np.minimum(more, fewer)
+    shown = 2.0 * scipy.stats.binom.cdf(fewest, more + fewer, 0.5) < level
+
+    def missing(gained: float) -> float:
+        """Power that a share of pairs that gain lacks."""
+        others = against / (1.0 - gained) if gained < 1.0 else 0.0
+        chances = scipy.stats.binom.pmf(more, pairs, gained)
+        chances = chances * scipy.stats.binom.pmf(fewer, pairs - more, min(others, 1.0))
+        return float(power - np.sum(chances[shown]))
+
+    if missing(1.0 - against) > 0.0:
+        return math.inf
+    return float(scipy.optimize.brentq(missing, against, 1.0 - against)) - against
+
+
 def _differences(x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
     """Check runs [runs] of two methods that share seeds, and return their differences."""
     ours, theirs = _table(x), _table(y)

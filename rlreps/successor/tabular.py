@@ -12,6 +12,9 @@ from rlreps.errors import require, require_interval
 
 FloatArray = npt.NDArray[np.float64]
 
+_FAR = 10_000.0
+"""Expected steps to a goal beyond which it counts as out of reach."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TabularModel:
@@ -80,6 +83,42 @@ class TabularModel:
             if float(np.abs(new - best).max(initial=0.0)) <= tolerance:
                 return values
             best = new
+
+    def least_steps(self, reached: npt.ArrayLike) -> FloatArray:
+        """Iterate T(s) = 1 + min_a Σ P(s' | s, a) T(s') to rounding, with T = 0 where one arrives.
+
+        Args:
+            reached: Which states belong to each of m goals, [n, m].
+
+        Returns:
+            The least expected number of steps to each goal, [n, m].
+
+        Raises:
+            InputError: For a goal out of reach: farther than 10,000 steps from a state.
+        """
+        goals = np.asarray(reached, np.bool_)
+        steps: FloatArray = np.zeros(goals.shape)
+        while True:
+            new = np.where(goals, 0.0, 1.0 + self.backed_up(steps).min(axis=1))
+            if float(np.abs(new - steps).max()) <= 1e-9:
+                return new
+            steps, most = new, float(new.max())
+            require(most < _FAR, "goals that can be reached from every state", f"{most:g} steps")
+
+    def steps_within(self, reached: npt.ArrayLike, cap: int) -> FloatArray:
+        """Compute the least expected number of steps to a goal or a cap, [n]; 0 at the goal.
+
+        Backwards over the steps that remain: exact.
+
+        Args:
+            reached: Which states belong to the goal, [n].
+            cap: Steps, at most.
+        """
+        goal = np.asarray(reached, np.bool_)
+        steps: FloatArray = np.zeros(len(goal))
+        for _ in range(cap):
+            steps = np.where(goal, 0.0, 1.0 + (self.to @ steps).min(axis=0))
+        return steps
 
     def components(self, size: int, discount: float) -> FloatArray:
         """Compute σu of the random policy's successor measure, uniformly weighted, [n, size].

@@ -55,6 +55,7 @@ class Curve:
         beside: Further columns of the file, as of ``summarised``.
         rows: Results → rows of its file, in place of all these.
         unit: Column of what lines are means over; the experiment's by default.
+        middle: Whether lines are interquartile means.
         note: What lines show; says the number of units by default.
         axes: Further arguments of ``plot_panels``, or what makes them.
     """
@@ -75,6 +76,7 @@ class Curve:
     beside: Sequence[str] = ()
     rows: Callable[[Results[Any]], Rows] | None = None
     unit: str | None = None
+    middle: bool = False
     note: Text | None = None
     axes: Mapping[str, Any] | Callable[[Results[Any]], Mapping[str, Any]] = dataclasses.field(
         default_factory=dict
@@ -95,7 +97,9 @@ class Curve:
             )
             for label, part in frame.labelled(self.panel).items()
         ]
-        note = text_of(self.note, results) if self.note is not None else _note(frame, measure, unit)
+        kind = "interquartile " if self.middle else ""
+        said = f"{kind}{_note(frame, measure, unit)}"
+        note = text_of(self.note, results) if self.note is not None else said
         figure = plot_panels(
             panels,
             x_label=self.x.label,
@@ -136,8 +140,16 @@ class Curve:
             for group in part.groups(*columns).values():
                 values, _, places = group.pivot(measure.value, unit, self.x.column)
                 variant = group[self.variant][0] if self.variant else None
-                line = Line.of_runs(label, places, values, within=measure.within, variant=variant)
-                lines.append(line)
+                lines.append(
+                    Line.of_runs(
+                        label,
+                        places,
+                        values,
+                        middle=self.middle,
+                        within=measure.within,
+                        variant=variant,
+                    )
+                )
         return lines
 
 

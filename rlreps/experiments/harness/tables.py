@@ -44,8 +44,8 @@ TITLES: Mapping[str, str] = {
 """Column of result files → its title, where that is not its name."""
 
 
-def columns_of(rows: Rows) -> Columns:
-    """Title the columns of rows by their names, with the ends of an interval beside its value."""
+def columns_of(rows: Rows, chosen: Sequence[str] = ()) -> Columns:
+    """Title the columns of rows, or chosen ones, by their names; values take their intervals."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
 
@@ -61,7 +61,7 @@ def columns_of(rows: Rows) -> Columns:
         TITLES.get(name, name.replace("_", " ")): with_ends(name)
         if f"{name}_low" in names
         else name
-        for name in names
+        for name in chosen or names
         if name not in ends
     }
 
@@ -78,14 +78,14 @@ class Tabulated:
     Attributes:
         caption: What the table shows.
         rows: Results → rows.
-        columns: Of the report; by default ``columns_of`` the rows.
+        columns: Of the report, or names of some for ``columns_of``; by default all.
         name: Of its files; the summary has its rows by this name. Without one, there is no file.
         shown: Whether the report shows it.
     """
 
     caption: Text = ""
     rows: Callable[[Results[Any]], Rows]
-    columns: Columns | None = None
+    columns: Columns | Sequence[str] = ()
     name: str | None = None
     shown: bool = True
 
@@ -97,7 +97,8 @@ class Tabulated:
             results.tables.append(self.name)
         if not self.shown:
             return []
-        columns = self.columns or columns_of(rows)
+        given = self.columns
+        columns = given if isinstance(given, Mapping) else columns_of(rows, given)
         return [table_of(rows, columns, text_of(self.caption, results))]
 
 
@@ -120,7 +121,7 @@ class Summary:
     keys: Sequence[str]
     of: Chosen = dataclasses.field(default_factory=dict)
     measure: Measure | None = None
-    columns: Columns | None = None
+    columns: Columns | Sequence[str] = ()
     beside: Sequence[str] = ()
     unit: str | None = None
     name: str | None = None

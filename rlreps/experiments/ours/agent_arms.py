@@ -130,6 +130,11 @@ class ArmRuns(Arm):
     measures: Mapping[str, FloatArray]
     seconds: float
 
+    @property
+    def seeds(self) -> range:
+        """The agents' seeds, [seeds]."""
+        return range(self.config.seed, self.config.seed + len(self.returns))
+
     @cached_property
     def mean_returns(self) -> FloatArray:
         """Mean return of each agent over the evaluations after its first update, [seeds]."""

@@ -55,6 +55,11 @@ def world_of(arena: str, **changes: Any) -> PuddleWorld:
     return load_arena(arena, **{"observation": observation_of(arena), "max_steps": CAP, **changes})
 
 
+def places_of(positions: npt.ArrayLike) -> jax.Array:
+    """Return the places in the grid [m] of positions [m, 2]."""
+    return jax.vmap(Grid(BINS).cell)(jnp.asarray(positions))
+
+
 def free_transitions(arena: str, steps: int, seed: int, **changes: Any) -> Transitions:
     """Let the uniformly random policy act without goal or reward, from uniform starts.
 
@@ -91,10 +96,19 @@ class CellModel(TabularModel):
         """Return the cells [m] of what agents see [m, ...]; -1 for what belongs to none."""
         if self.arena != NULL:
             return _places(self.observations, observations)
+        return self.around(observations)
+
+    def around(self, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return the cells [m] that hold positions [m, 2]; -1 for those within a wall."""
         found = np.full(BINS**2, -1, np.int64)
         found[self.cells] = np.arange(self.num_states)
-        inside = jax.vmap(Grid(BINS).cell)(jnp.asarray(observations))
-        cells: npt.NDArray[np.int64] = found[np.asarray(inside)]
+        cells: npt.NDArray[np.int64] = found[np.asarray(places_of(positions))]
+        return cells
+
+    def nearest(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
+        """Return the cells [m] whose centres are nearest to positions [m, 2]."""
+        offsets = self.centres[:, None] - np.asarray(positions, np.float64)[None]
+        cells: npt.NDArray[np.intp] = np.argmin(np.linalg.norm(offsets, axis=2), axis=0)
         return cells
 
     def discs(self, goals: Any) -> FloatArray:
@@ -105,7 +119,7 @@ class CellModel(TabularModel):
         discs = np.asarray(goals, np.float64)
         offsets = np.linalg.norm(self.centres[:, None] - discs[None, :, :2], axis=2)
         inside = offsets <= discs[None, :, 2]
-        inside[np.argmin(offsets, axis=0), np.arange(len(discs))] = True
+        inside[self.nearest(discs[:, :2]), np.arange(len(discs))] = True
         found: FloatArray = inside.astype(np.float64)
         return found
 
@@ -182,13 +196,6 @@ def _places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np
     """Find rows [m, c] among others [k, c], [m]; -1 for those that are not there."""
     places = {row.tobytes(): place for place, row in enumerate(known)}
     return np.array([places.get(row.tobytes(), -1) for row in wanted], np.int64)
-
-
-def in_all(verdicts: Sequence[bool | None]) -> bool | None:
-    """Judge "in all three mazes" from the verdict of each; None without one that fails of fewer."""
-    if any(each is False for each in verdicts):
-        return False
-    return True if len(verdicts) == len(MAZES) and all(verdicts) else None
 
 
 def in_two_mazes(verdicts: Sequence[bool | None]) -> bool | None:

@@ -15,8 +15,9 @@ from rlreps.runs.contrasts import (
     any_of,
     at_least,
     contrast_rows,
+    corrected,
 )
-from rlreps.runs.intervals import smallest_detectable
+from rlreps.runs.intervals import sign_test, sign_test_detectable, smallest_detectable
 
 
 @pytest.fixture
@@ -72,6 +73,30 @@ def test_a_verdict_is_whether_the_interval_lies_beyond_the_effect(mean, effect, 
     few = Contrast(5.0 + differences, np.full(6, 5.0), effect=effect, fewest=7)
     assert few.above.holds is few.below.holds is None
     assert few.above.words == found.above.words
+
+
+def test_of_a_family_nothing_holds_whose_adjusted_p_value_is_too_large():
+    shape = np.linspace(-1.0, 1.0, 6)
+    pairs = {mean: Contrast(mean + 0.1 * shape, np.zeros(6)) for mean in (1.0, 0.01, -1.0)}
+    # The least p-value of six pairs is 1/32.
+    assert [corrected({mean: each})[mean].holds for mean, each in pairs.items()] == [
+        True,
+        None,
+        False,
+    ]
+    found = corrected(pairs)
+    assert [each.holds for each in found.values()] == [None, None, False]
+    assert found[1.0].words.endswith("p = 0.0938")
+    assert found[1.0].words.startswith("+1.00 [+0.9")
+
+
+def test_contrasts_of_signs_count_pairs_and_have_the_same_interval():
+    plain = Contrast(np.repeat([1.0, 0.0], [9, 11]), np.repeat([0.0, 1.0], [18, 2]))
+    signs = plain.of_signs
+    assert signs.p_value == sign_test(plain.differences)
+    assert signs.interval == plain.interval
+    assert signs.detectable(0.05) == sign_test_detectable(plain.differences, 0.05)
+    assert Contrast(np.ones(5), np.zeros(5)).of_signs.detectable(0.05 / 3) is None
 
 
 def test_one_pair_and_runs_without_a_number_tell_nothing():

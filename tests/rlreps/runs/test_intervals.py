@@ -16,6 +16,8 @@ from rlreps.runs.intervals import (
     pseudo_values,
     samples_to_reach,
     sign_flip_p_value,
+    sign_test,
+    sign_test_detectable,
     smallest_detectable,
 )
 
@@ -309,6 +311,45 @@ def test_what_one_pair_and_equal_pairs_could_have_shown():
         assert np.isfinite(found).all()
         # Twice as many pairs of the same spread see more.
         assert all(found[2 * runs - 2] < found[runs - 2] for runs in range(2, 20, 2))
+
+
+@pytest.mark.parametrize(
+    ("more", "fewer", "expected"), [(5, 0, 2 / 32), (8, 1, 20 / 512), (0, 0, 1.0)]
+)
+def test_the_sign_test_counts_pairs_that_differ(more, fewer, expected):
+    differences = np.repeat([1.0, -1.0, 0.0], [more, fewer, 4])
+    assert sign_test(differences) == pytest.approx(expected)
+    assert sign_test(-differences) == pytest.approx(expected)
+
+
+def power_of(gain, against, pairs, level):
+    """Power of the exact test by SciPy's own, outcome by outcome."""
+    return sum(
+        stats.multinomial.pmf(
+            (more, fewer, pairs - more - fewer), pairs, (gain, against, 1.0 - gain - against)
+        )
+        for more in range(pairs + 1)
+        for fewer in range(pairs + 1 - more)
+        if more + fewer and stats.binomtest(more, more + fewer).pvalue < level
+    )
+
+
+@pytest.mark.parametrize("losing", [0, 2])
+def test_the_smallest_detectable_share_is_that_of_the_exact_test(losing):
+    level = 0.05 / 3
+    differences = np.repeat([1.0, -1.0, 0.0], [9, losing, 11 - losing])
+    least = sign_test_detectable(differences, level)
+    assert power_of(least + losing / 20, losing / 20, 20, level) == pytest.approx(0.8, abs=1e-6)
+    assert sign_test_detectable(-differences, level) == least
+
+
+def test_pairs_without_spread_could_not_have_shown_just_anything():
+    # Seven of 20 have to gain, if none loses: 2⁻⁶ is the first p-value below the level.
+    chance = sign_test_detectable(np.zeros(20), 0.05 / 3)
+    assert stats.binom.sf(6, 20, chance) == pytest.approx(0.8, abs=1e-6)
+    assert sign_test_detectable(np.ones(20), 0.05 / 3) == chance
+    # The smallest p-value of five pairs is 1 / 16.
+    assert sign_test_detectable(np.ones(5), 0.05 / 3) == np.inf
 
 
 @pytest.mark.parametrize(

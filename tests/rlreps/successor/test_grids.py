@@ -247,3 +247,24 @@ def test_grids_without_states_or_with_too_many_cells_beside_walls_are_refused():
         _ = Grid(4).within(everywhere).num_states
     with pytest.raises(InputError, match="expected bins <= 2048 with walls, got 1000000"):
         _ = Grid(10**6).within(TWO_ROOM).num_states
+
+
+def test_a_position_is_interpolated_between_the_centres_of_cells():
+    bins, grid = 20, Grid(20)
+    centres = (np.arange(bins) + 0.5) / bins
+    x, y = (part.ravel() for part in np.meshgrid(centres, centres))
+    # What is bilinear in x and y is met everywhere between the outermost centres.
+    table = 2.0 + 3.0 * x - y + 5.0 * x * y
+    places = np.random.default_rng(0).uniform(centres[0], centres[-1], (200, 2)).astype(np.float32)
+    cells, weights = grid.around(jnp.asarray(places))
+    found = np.sum(table[np.asarray(cells)] * np.asarray(weights), axis=1)
+    expected = 2.0 + 3.0 * places[:, 0] - places[:, 1] + 5.0 * places[:, 0] * places[:, 1]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], np.float32)
+    cells, weights = (np.asarray(part) for part in grid.around(jnp.asarray(corners)))
+    assert [int(row[at.argmax()]) for row, at in zip(cells, weights, strict=True)] == [
+        0,
+        bins - 1,
+        bins**2 - bins,
+        bins**2 - 1,
+    ]
