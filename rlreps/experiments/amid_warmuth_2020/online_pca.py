@@ -225,7 +225,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the least excess for each k, and what Figure 1 says of times."""
 
     def entry(contender: pca.Contender, k: int) -> tuple[Sample, str]:
-        own = {"rule": contender.name, "k": k}
+        own: dict[str, Any] = {"rule": contender.name, "k": k}
         return results.end("loss", **own), f"{results.end(**own).mean:.3g} %"
 
     yield from pca.least_claims(results, "Fig. 1: excess loss after one pass", entry)

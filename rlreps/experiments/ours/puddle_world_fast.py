@@ -269,7 +269,7 @@ def frame(run: Run[Config], cell: Any, found: dict[str, Any]) -> Frame:
 
 def ends(results: Results[Config], place: int, d: int) -> tuple[Sample, Sample]:
     """Return the final distances and the seconds of a recipe, by its place, at d."""
-    which = {"recipe": results.config.recipes[place].name, "d": d}
+    which: dict[str, Any] = {"recipe": results.config.recipes[place].name, "d": d}
     return results.end(**which), results.end("seconds", **which)
 
 

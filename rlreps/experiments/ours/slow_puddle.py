@@ -400,7 +400,7 @@ EIGENFUNCTION = Axis("eigenfunction", "eigenfunction", ticks=True)
 EIGENVALUE = Measure(value="learned", label="eigenvalue", log=True)
 COSINE = Measure(value="cosine", label="|cosine| with the true eigenfunction of this place")
 SUCCESSOR = dataclasses.replace(SUBSPACE_DISTANCE, value="successor_distance", note="")
-_EIGENVALUES = {"file": {"part": AFTER}, "keys": ("seed",), "line": "contender"}
+_EIGENVALUES: dict[str, Any] = {"file": {"part": AFTER}, "keys": ("seed",), "line": "contender"}
 
 EXPERIMENT = Experiment(
     name="slow-puddle",

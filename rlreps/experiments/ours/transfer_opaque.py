@@ -484,8 +484,19 @@ def thresholds(results: Results[Config]) -> Mapping[str, Any]:
     return {"thresholds": found}
 
 
-_TABLE = ("arena", "threshold", "arm", "reached", "gain", "gain_detectable", "p_value")
-_TABLE += ("mean_return", "return_gain", "return_gain_detectable", "final_return")
+_TABLE = (
+    "arena",
+    "threshold",
+    "arm",
+    "reached",
+    "gain",
+    "gain_detectable",
+    "p_value",
+    "mean_return",
+    "return_gain",
+    "return_gain_detectable",
+    "final_return",
+)
 
 EXPERIMENT = Experiment(
     name="transfer-opaque",
