@@ -3,10 +3,12 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+from rlreps.numerics import matmul
 from rlreps.subspace.centring import second_moments
 from rlreps.subspace.metrics import orthonormal_basis
 from rlreps.subspace.svd import relative_tolerance
@@ -87,6 +89,20 @@ def reconstruction_errors(rows: npt.NDArray[np.float32], basis: npt.NDArray[Any]
     residuals = rows - (rows @ double) @ double.T
     errors: DoubleArray = np.einsum("ij,ij->i", residuals, residuals)
     return errors
+
+
+def relative_loss(moments: DoubleArray, exact: float, features: jax.Array) -> jax.Array:
+    """Compute the mean of ‖x − Px‖² over the exact components', for ``jit``, [].
+
+    Args:
+        moments: Second moments of the rows x, [features, features]: all that the mean needs.
+        exact: Mean of ‖x − Px‖² under the exact components.
+        features: Columns whose span P projects onto, [features, d].
+    """
+    span, _ = orthonormal_basis(features)
+    weighted = matmul(jnp.asarray(moments, span.dtype), span)
+    left: jax.Array = float(np.trace(moments)) - jnp.sum(span * weighted)
+    return left / exact
 
 
 def orthonormal_double(features: jax.Array) -> DoubleArray:

@@ -4,22 +4,15 @@ import dataclasses
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from rlreps.errors import InputError
+from rlreps.experiments.harness import Frame, Results, Run
 from rlreps.experiments.le_lan_2023 import mnist
-from rlreps.experiments.le_lan_2023.mnist import (
-    EXPERIMENT,
-    PRESETS,
-    Config,
-    DanskinConfig,
-    EigenGameConfig,
-)
-from rlreps.losses import DanskinLissa
+from rlreps.experiments.le_lan_2023.mnist import EXPERIMENT, PRESETS, Config, DanskinConfig
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.datasets import (
     TEST_IMAGES,
@@ -28,7 +21,7 @@ from rlreps.sources.datasets import (
     Images,
     write_idx_images,
 )
-from rlreps.sources.matrix import matrix_source
+from rlreps.subspace.reconstruction import orthonormal_double, reconstruction_errors
 from rlreps.training import Optimizer
 
 DIGITS = (load_digits().images * (255 / 16)).astype(np.uint8)
@@ -54,11 +47,12 @@ def test_exact_components_and_errors_are_those_of_scikit_learn(problem):
         np.sum((x - exact.inverse_transform(exact.transform(x))) ** 2, axis=1)
         for x in (train, test)
     ]
-    found = mnist.reconstruction_errors(problem.test, problem.basis)
+    found = reconstruction_errors(problem.test, problem.basis)
     np.testing.assert_allclose(found, errors[1], rtol=1e-5)
     assert problem.test_error == pytest.approx(np.mean(errors[1]), rel=1e-6)
     assert problem.train_error == pytest.approx(np.mean(errors[0]), rel=1e-6)
     assert not problem.is_mnist
+    assert problem.subsets.shape == (SMOKE.subsets + 1, 10 * SMOKE.subset_images)
 
 
 def test_what_is_measured_during_a_run_is_the_error_of_the_images_themselves(problem):
@@ -78,69 +72,13 @@ def test_what_is_measured_during_a_run_is_the_error_of_the_images_themselves(pro
     assert distance == pytest.approx(np.sum(missed**2) / 8, rel=1e-4)
     exact = evaluate(problem.basis.astype(np.float32))
     assert float(exact["test_error_ratio"]) == pytest.approx(1.0, rel=1e-5)
-    basis = mnist.orthonormal(features)
+    basis = orthonormal_double(features)
     np.testing.assert_allclose(basis.T @ basis, np.eye(8), atol=1e-12)
-    errors = mnist.reconstruction_errors(problem.test, basis)
+    errors = reconstruction_errors(problem.test, basis)
     assert errors.mean() == pytest.approx(error, rel=1e-6)
     # A run that was reset counts with the error of no components.
-    reset = mnist.reconstruction_errors(
-        problem.test, mnist.orthonormal(np.zeros((64, 8), np.float32))
-    )
+    reset = reconstruction_errors(problem.test, orthonormal_double(np.zeros((64, 8), np.float32)))
     np.testing.assert_allclose(reset, np.sum(problem.test.astype(np.float64) ** 2, axis=1))
-
-
-def test_the_transposed_matrix_gives_the_batches_of_the_matrix():
-    matrix = np.random.default_rng(0).normal(size=(30, 40)).astype(np.float32)
-    source, other = mnist.ImageSource(jnp.asarray(matrix.T)), matrix_source(matrix)
-    assert source.num_tasks == other.num_tasks == 40
-
-    @jax.jit
-    def draw(key):
-        batches = [each.sample(key, 7, 5) for each in (source, other)]
-        return *batches, source.whole_images(key, 6)
-
-    mine, expected, images = draw(jax.random.key(1))
-    jax.tree.map(np.testing.assert_array_equal, mine, expected)
-    assert mine.targets.shape == (7, 5)
-    assert images.shape == (6, 30)
-    assert all(any(np.array_equal(row, column) for column in matrix.T) for row in images)
-
-
-def test_subsets_hold_each_label_alike_and_the_first_images_come_first(problem):
-    count = SMOKE.subset_images
-    assert problem.subsets.shape == (SMOKE.subsets + 1, 10 * count)
-    for subset in problem.subsets:
-        assert np.bincount(LABELS[subset]).tolist() == [count] * 10
-        assert len({*subset}) == len(subset)
-    first = np.concatenate([np.flatnonzero(label == LABELS)[:count] for label in range(10)])
-    np.testing.assert_array_equal(problem.subsets[0], first)
-    assert len({subset.tobytes() for subset in problem.subsets}) == len(problem.subsets)
-    # Labels that are not there, and too few of one.
-    assert mnist.label_subsets(SMOKE, None) is None
-    most = np.bincount(LABELS).min()
-    with pytest.raises(InputError, match=f"expected subset_images <= {most}, .*, got {most + 1}"):
-        mnist.label_subsets(dataclasses.replace(SMOKE, subset_images=int(most) + 1), LABELS)
-
-
-def test_errors_on_subsets_are_means_of_their_images_and_ratios_are_of_the_same_images(problem):
-    exact = mnist.reconstruction_errors(problem.test, problem.basis)
-    generator = np.random.default_rng(0)
-    # Twice as many errors as exact, with noise of each image.
-    factors = 2.0 + 0.1 * generator.standard_normal((3, len(exact)))
-    found = mnist.on_subsets(problem, exact * factors)
-    errors = np.asarray(
-        [[(exact * one)[each].mean() for each in problem.subsets] for one in factors]
-    )
-    own = np.asarray([exact[each].mean() for each in problem.subsets])
-    assert found["first_images_error"] == pytest.approx(errors[:, 0].mean())
-    assert found["subset_error"] == pytest.approx(errors[:, 1:].mean())
-    assert found["subset_error_deviation"] == pytest.approx(errors[:, 1:].std(1, ddof=1).mean())
-    ratios = (errors / own)[:, 1:]
-    np.testing.assert_allclose(found["subset_error_ratio"], ratios.mean(axis=1))
-    # What the draw of images does to both errors leaves the ratio alone.
-    relative = found["subset_error_deviation"] / found["subset_error"]
-    assert found["subset_ratio_deviation"] < 0.5 * relative * 2.0
-    assert mnist.on_subsets(problem._replace(subsets=None), exact[None]) == {}
 
 
 def claims_of(
@@ -154,36 +92,34 @@ def claims_of(
 ):
     """The claims on three runs of each N, whose distances fall from 0.9 to ``ends``."""
     subsets = np.zeros((5, 1000), np.int64) if labels else None
-    task = mnist.Problem(*[None] * 7, subsets=subsets, is_mnist=is_mnist)
-    on_subsets = {
+    task = mnist.Problem(*[None] * 5, test_error=21.06, subsets=subsets, is_mnist=is_mnist)
+    learned = {
         "subset_error": 21.3,
         "subset_error_ratio": list(ratios),
         "subset_ratio_deviation": 0.001,
     }
-    summary = {
-        "per_seed": {"test_error_ratio": list(ratios)},
-        "test_error": {"mean": 21.1},
-        **(on_subsets if labels else {}),
+    of_exact = {
+        "subset_error": exact,
+        "subset_error_deviation": 0.18,
+        "first_images_error": 21.58,
     }
-    ends = ends or {32: 0.3, 64: 0.2, 128: 0.1}
-    methods = {
-        f"danskin-lissa-{pixels}": mnist.Method(
-            label="",
-            entries=1,
-            history=[
-                {"subspace_distance": [0.90, 0.91, 0.92]},
-                {"subspace_distance": [end, end + 0.01, end + 0.02]},
-            ],
-            bases=[],
-            summary=summary,
-        )
-        for pixels, end in ends.items()
-    }
-    found = {"test_error": 21.06}
-    if labels:
-        found |= {"subset_error": exact, "subset_error_deviation": 0.18}
-        found["first_images_error"] = 21.58
-    return mnist.compare_with_paper(config, task, methods, found)
+    rows = [
+        {
+            "method": f"danskin-lissa-{pixels}",
+            "pixels": pixels,
+            "seed": seed,
+            "step": step,
+            "subspace_distance": distance + 0.01 * seed,
+            "test_error": 21.1,
+            "error_ratio": ratios[seed],
+        }
+        for pixels, end in (ends or {32: 0.3, 64: 0.2, 128: 0.1}).items()
+        for step, distance in ((0, 0.90), (1, end))
+        for seed in range(3)
+    ]
+    results = Results(Run(config, None, task), {}, {"": Frame.of(rows)}, EXPERIMENT.value)
+    results._kept[mnist.on_subsets] = {"exact": of_exact, mnist.headline_of(config): learned}
+    return EXPERIMENT.judged(results)
 
 
 def verdicts(*arguments, **options):
@@ -200,7 +136,7 @@ def test_claims_are_decided_by_intervals_at_the_papers_n_under_the_papers_settin
         assert claim.statement.endswith("N = 64")
         assert claim.stated.startswith("1.0033")
         assert claim.found.startswith("1.0031 [1.0029, 1.0033]")
-    assert "0.910 at the start, 0.310 at the end" in few.found
+    assert few.found == "0.91 to 0.310"
     assert more.found.endswith("0.610 (N = 32), 0.560 (N = 64), 0.510 (N = 128)")
     # A ratio above the paper's: what one subset may add is granted on subsets alone.
     assert verdicts(Config(), (1.0048, 1.0049, 1.005))[1:3] == [True, False]
@@ -264,37 +200,15 @@ def test_the_paper_preset_is_the_published_protocol(check_protocol):
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("d", "message"),
     [
-        (lambda: DanskinConfig(runs=()), "at least one number of pixels, each once"),
-        (lambda: DanskinConfig(runs=((8, 0.1), (8, 0.2))), "each once"),
-        (lambda: DanskinConfig(runs=((0, 0.1),)), "pixels >= 1, got 0"),
-        (lambda: DanskinConfig(runs=((8, -1.0),)), "learning_rate .*got -1.0"),
-        (lambda: DanskinConfig(objective=DanskinLissa(kappa0=2.0)), "kappa0.*got 2.0"),
-        (lambda: DanskinConfig(schedule="steps"), "schedule to be one of constant, cosine"),
-        (lambda: EigenGameConfig(learning_rate=float("nan")), "learning_rate.*got nan"),
-        (lambda: EigenGameConfig(images=0), "images >= 1, got 0"),
-        (lambda: Config(num_components=0), "num_components >= 1, got 0"),
-        (
-            lambda: Config(headline_pixels=16),
-            r"headline_pixels to be one of the runs' \[32, 64, 128\], got 16",
-        ),
-        (lambda: Config(subsets=0), "subsets >= 1, got 0"),
-        (lambda: Config(evaluations=7), r"danskin.steps to be a multiple of .* \(7\)"),
-        (lambda: Config(seed=-1), r"seed in \[0, 2\*\*31\), got -1"),
-        (
-            lambda: mnist.make_problem(Config(num_components=65), IMAGES),
-            "num_components <= 64, the pixels of an image, got 65",
-        ),
-        (
-            lambda: mnist.make_problem(Config(num_components=64), IMAGES),
-            "a rank of at most 6[0-3], the numerical rank of the .*, got 64",
-        ),
+        (65, "num_components <= 64, the pixels of an image, got 65"),
+        (64, "a rank of at most 6[0-3], the numerical rank of the .*, got 64"),
     ],
 )
-def test_what_makes_no_experiment_is_refused(build, message):
+def test_more_components_than_images_have_are_refused(d, message):
     with pytest.raises(InputError, match=message):
-        build()
+        mnist.make_problem(Config(num_components=d), IMAGES)
 
 
 @pytest.mark.experiments
@@ -307,21 +221,22 @@ def test_the_smoke_preset_learns_and_says_so_and_resumes_as_it_was(tmp_path):
     (data / TEST_LABELS).write_bytes(header + LABELS.tobytes())
     summary = EXPERIMENT.run(SMOKE, out, data=data, progress=False)
     assert [claim["holds"] for claim in summary["claims"]] == [None] * 5
-    assert list(summary["methods"]) == METHODS
-    for name, found in summary["methods"].items():
-        records = RunFolder(out / "runs" / name).read_metrics()
+    learned = {row["method"]: row for row in summary["test_errors"]}
+    assert list(learned) == ["exact", *METHODS]
+    for name in METHODS:
+        records, found = RunFolder(out / "runs" / name).read_metrics(), learned[name]
         first, last = (np.mean(records[index]["subspace_distance"]) for index in (0, -1))
         assert last < 0.5 * first, name
-        assert found["subspace_distance"]["mean"] == pytest.approx(last, rel=1e-3)
+        assert found["subspace_distance"] == pytest.approx(last, rel=1e-3)
         ratio = np.mean(records[-1]["test_error_ratio"])
-        assert found["test_error_ratio"]["mean"] == pytest.approx(ratio, rel=1e-4)
+        assert found["test_error_ratio"] == pytest.approx(ratio, rel=1e-4)
         assert (found["runs"], found["diverged"]) == (2, 0)
-    assert summary["methods"]["eigengame"]["subspace_distance"]["mean"] < 0.01
-    assert summary["methods"]["danskin-lissa-8"]["entries_read"] == 4000 * 40 * 32
+        assert len(summary["subsets"][name]["subset_error_ratio"]) == 2
+    assert learned["eigengame"]["subspace_distance"] < 0.01
+    assert learned["danskin-lissa-8"]["entries_read"] == 4000 * 40 * 32
     headline = summary["headline"]
     assert headline["method"] == "danskin-lissa-8"
-    assert headline["test_error"] == summary["methods"]["danskin-lissa-8"]["test_error"]["mean"]
-    assert len(summary["methods"]["danskin-lissa-8"]["subset_error_ratio"]) == 2
+    assert headline["test_error"] == learned["danskin-lissa-8"]["test_error"]
     for name in FIGURES:
         assert (out / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     curves = json.loads((out / "results" / "curves.json").read_text())
@@ -329,7 +244,7 @@ def test_the_smoke_preset_learns_and_says_so_and_resumes_as_it_was(tmp_path):
     shown = json.loads((out / "results" / "reconstructions.json").read_text())
     exact = [row["squared_error"] for row in shown if row["components"] == "exact PCA"]
     whole = mnist.make_problem(SMOKE, mnist.load_images(data))
-    errors = mnist.reconstruction_errors(whole.test[:6], whole.basis)
+    errors = reconstruction_errors(whole.test[:6], whole.basis)
     np.testing.assert_allclose(exact, errors, rtol=1e-6)
     page = (out / "report.html").read_text(encoding="utf-8")
     assert all(
@@ -338,7 +253,7 @@ def test_the_smoke_preset_learns_and_says_so_and_resumes_as_it_was(tmp_path):
             "21.46",
             "21.53",
             "1.0033",
-            "200 images with each",
+            "on subsets of 200",
             "danskin.objective.whitening",
         )
     )
