@@ -1,36 +1,68 @@
 """Frozen dataclasses that are a thing and its configuration at once.
 
 An objective, encoder, streaming rule, cumulant family or operator is one frozen dataclass. Its
-fields are its options. Four things follow from the fields alone:
+fields are its options. Five things follow from the fields alone:
 
 - it is a JAX pytree whose leaves are its numbers, so that a sweep can vary them in one program;
+- what a user gives is checked: a ``positive`` whole number, a number in an ``interval``, one of a
+  ``Literal``; ``__post_init__`` checks conditions between fields;
 - fields marked ``size`` are filled in by whoever knows the data, not by an option;
 - the command line builds a method's options from its class;
 - ``as_json`` and ``from_json`` store it in a run's configuration.
 """
 
 import dataclasses
+import functools
+import inspect
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import jax
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require, require_choice, require_interval
 
 T = TypeVar("T")
+
+Check = Callable[[str, Any], None]
+"""(Name of a field, what a user gives) → an ``InputError`` unless it may be."""
 
 _SIZE = "size"
 _LEAF = "leaf"
 _STATIC = "static"
+_CHECK = "check"
+_CALLED = "called"
+
+
+def positive(default: Any = dataclasses.MISSING, *, least: int = 1, most: int | None = None) -> Any:
+    """Declare a whole number that is at least ``least``; None passes."""
+    check = functools.partial(_require_count, least=least, most=most)
+    return dataclasses.field(default=default, metadata={_CHECK: check})
+
+
+def interval(within: str, default: Any = dataclasses.MISSING, *, static: bool = False) -> Any:
+    """Declare a number in an interval such as ``(0, 2)`` or ``[0, inf)``; None passes.
+
+    With ``static`` it decides which operations are computed, as of the function ``static``.
+    """
+    check = functools.partial(require_interval, interval=within)
+    return dataclasses.field(
+        default=default, metadata={_CHECK: check} | ({_STATIC: True} if static else {})
+    )
+
+
+def called(name: str, default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field that messages call by another name, that of its option."""
+    return dataclasses.field(default=default, metadata={_CALLED: name})
 
 
 def size(default: Any = dataclasses.MISSING, *, leaf: bool = False) -> Any:
     """Declare a field that the data decides, such as the number of features or tasks.
 
-    With ``leaf`` it is a pytree of arrays, or a configurable with numbers of its own.
+    Whole numbers are at least 1. With ``leaf`` it is a pytree of arrays, or a configurable with
+    numbers of its own.
     """
     return dataclasses.field(
         default=default, metadata={_SIZE: True} | ({_LEAF: True} if leaf else {})
@@ -51,8 +83,8 @@ def configurable(cls: type[T]) -> type[T]:
     """Register a frozen dataclass as a pytree whose leaves are its numbers.
 
     Leaves are the fields annotated ``float`` or ``float | None``, but those declared by ``static``,
-    and those declared by ``leaf``. The others are static and must be hashable. JAX rebuilds nodes
-    around tracers; that sets the fields directly, so ``__post_init__`` may check what a user wrote.
+    and those declared by ``leaf``. The others are static and must be hashable. What a user gives is
+    ``checked``; JAX rebuilds nodes around tracers by setting the fields directly.
     """
     hints = get_type_hints(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -74,11 +106,67 @@ def configurable(cls: type[T]) -> type[T]:
         return node
 
     jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
+    return checked(cls)
+
+
+def checked(cls: type[T]) -> type[T]:
+    """Let a dataclass check what its fields are given, before its own ``__post_init__``."""
+    hints = get_type_hints(cls)
+    checks = {
+        f.name: (f.metadata.get(_CALLED, f.name), check)
+        for f in dataclasses.fields(cls)  # type: ignore[arg-type]
+        if (check := _check_of(f, hints[f.name])) is not None
+    }
+    if not checks:
+        return cls
+    init = cls.__init__
+    _, *names = inspect.signature(init).parameters
+
+    @functools.wraps(init)
+    def checking(self: T, *args: Any, **options: Any) -> None:
+        for name, value in {**dict(zip(names, args, strict=False)), **options}.items():
+            if name in checks:
+                said, check = checks[name]
+                check(said, value)
+        init(self, *args, **options)
+
+    cls.__init__ = checking  # type: ignore[assignment]
     return cls
 
 
+def _check_of(field: dataclasses.Field[Any], hint: Any) -> Check | None:
+    """Return the check of a field, or that of its type."""
+    if _CHECK in field.metadata:
+        check: Check = field.metadata[_CHECK]
+        return check
+    kinds = {*get_args(hint)} - {type(None)} if _is_union(hint) else {hint}
+    (kind, *others) = kinds
+    if others:
+        return None
+    if get_origin(kind) is Literal:
+        return functools.partial(_require_one_of, choices=get_args(kind))
+    return _require_count if kind is int and _SIZE in field.metadata else None
+
+
+def _require_count(name: str, value: int | None, least: int = 1, most: int | None = None) -> None:
+    if value is not None:
+        require(value >= least, f"{name} >= {least}", value)
+        require(value < 2**31, f"{name} < 2**31", value)
+    if value is not None and most is not None:
+        require(value <= most, f"{name} <= {most:,}", value)
+
+
+def _require_one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value is not None:
+        require_choice(name, value, choices)
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (types.UnionType, Union)
+
+
 def _is_number(hint: Any) -> bool:
-    if get_origin(hint) in (types.UnionType, Union):
+    if _is_union(hint):
         return {*get_args(hint)} - {type(None), jax.Array} == {float}
     return hint is float
 
@@ -168,7 +256,7 @@ def _fits(value: Any, hint: Any) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _fits(value, inner[0])
-    if origin in (types.UnionType, Union):
+    if _is_union(hint):
         return any(_fits(value, each) for each in inner)
     if origin is Literal:
         return value in inner

@@ -48,16 +48,21 @@ def require_positive(name: str, value: int) -> None:
 def require_interval(name: str, value: object, interval: str) -> None:
     """Raise an ``InputError`` unless a number lies in an interval such as ``(0, 2)``.
 
-    Numbers beyond float32 are refused, too. None and arrays (tracers among them) pass: options are
-    checked where a user writes them.
+    Ends may be powers, as in ``[0, 2**31)``. Numbers beyond float32 are refused, too. None and
+    arrays (tracers among them) pass: options are checked where a user writes them.
     """
     if not isinstance(value, int | float):
         return
-    low, high = (float(end) for end in interval[1:-1].split(","))
+    low, high = map(_end, interval[1:-1].split(","))
     above = value >= low if interval[0] == "[" else value > low
     below = value <= high if interval[-1] == "]" else value < high
     require(above and below and not math.isinf(value), f"{name} in {interval}", value)
     require(abs(value) <= _LARGEST, f"{name} within float32", value)
+
+
+def _end(text: str) -> float:
+    base, *power = text.split("**")
+    return math.pow(float(base), float(power[0]) if power else 1.0)
 
 
 def require_memory(what: str, size: int) -> None:

@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -6,15 +7,19 @@ import pytest
 
 from rlreps.config import (
     as_json,
+    called,
+    checked,
     configurable,
     from_json,
+    interval,
     name_of,
     options,
+    positive,
     registry,
     size,
     with_sizes,
 )
-from rlreps.errors import InputError, require_interval
+from rlreps.errors import InputError, require, require_interval
 
 
 @configurable
@@ -22,12 +27,12 @@ from rlreps.errors import InputError, require_interval
 class ToyMethod:
     num_features: int = size(10)
     _: dataclasses.KW_ONLY
-    rate: float = 0.5
-    ridge: float | None = None
+    rate: float = interval("(0, 2)", 0.5)
+    ridge: float | None = interval("(0, inf)", None)
     widths: tuple[int, ...] = (3, 4)
 
     def __post_init__(self):
-        require_interval("rate", self.rate, "(0, 2)")
+        require(self.num_features <= len(self.widths) * 10, "widths enough", self.widths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +58,57 @@ def test_a_program_may_vary_numbers_and_checks_only_see_what_a_user_wrote():
     assert doubled.tolist() == pytest.approx([0.2, 10.0])
     with pytest.raises(InputError, match=r"expected rate in \(0, 2\), got 5.0"):
         ToyMethod(rate=5.0)
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class ToyConfig:
+    steps: int
+    rows: int | None = positive(None, least=2, most=3000)
+    kind: Literal["a", "b"] | None = called("way", "a")
+    either: Literal["all"] | int = "all"
+    seed: int = interval("[0, 2**31)", 0)
+    method: ToyMethod = ToyMethod()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ToyMethod(0), "num_features >= 1, got 0"),
+        (lambda: ToyMethod(num_features=2**31), r"num_features < 2\*\*31, got 2147483648"),
+        (lambda: ToyMethod(rate=2.0), r"rate in \(0, 2\), got 2.0"),
+        (lambda: ToyMethod(rate=float("nan")), r"rate in \(0, 2\), got nan"),
+        (lambda: ToyMethod(ridge=0), r"ridge in \(0, inf\), got 0"),
+        (lambda: dataclasses.replace(ToyMethod(), rate=-1.0), "rate in"),
+        (lambda: ToyMethod(30), "widths enough"),
+        (lambda: ToyConfig(1, 1), "rows >= 2, got 1"),
+        (lambda: ToyConfig(1, rows=3001), "rows <= 3,000, got 3001"),
+        (lambda: ToyConfig(1, kind="c"), "way to be one of a, b, got 'c'"),
+        (lambda: ToyConfig(1, seed=-1), r"seed in \[0, 2\*\*31\), got -1"),
+        (lambda: ToyConfig(1, seed=2**31), r"seed in \[0, 2\*\*31\), got 2147483648"),
+        (lambda: from_json(ToyConfig, {"steps": 1, "rows": 0}), "rows >= 2, got 0"),
+    ],
+)
+def test_fields_check_what_a_user_gives(make, message):
+    ToyConfig(1, kind=None, either=7, seed=2**31 - 1)
+    with pytest.raises(InputError, match=f"^expected {message}"):
+        make()
+
+
+def test_checks_come_before_conditions_between_fields_and_are_those_of_the_class():
+    with pytest.raises(InputError, match="expected num_features >= 1"):
+        ToyMethod(0, widths=())
+    with pytest.raises(TypeError, match="steps"):
+        ToyConfig()
+
+    @checked
+    @dataclasses.dataclass(frozen=True)
+    class Wider(ToyConfig):
+        seed: int = 0
+
+    assert Wider(1, seed=-1).seed == -1
+    with pytest.raises(InputError, match="rows >= 2"):
+        Wider(1, 1)
 
 
 def test_sizes_are_filled_in_and_are_no_options():
