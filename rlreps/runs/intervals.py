@@ -4,7 +4,7 @@ Intervals are percentile bootstraps (``scipy.stats.bootstrap``), but those of ar
 fewer than 20 runs, which are Student's: at 95 % a percentile interval of the mean of five runs of a
 normal variable would hold the truth about 84 times in 100, and of ten 90 times. Those of other
 figures of few runs are too narrow. Where runs of two methods share seeds, and with them starts and
-fresh networks, compare them by their differences (``paired_difference``, ``sign_flip_p_value``)
+fresh networks, compare them by their differences (``sign_flip_p_value``)
 and say which difference they could have shown (``smallest_detectable``); elsewhere each method's
 runs are resampled by themselves (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of
 the Statistical Precipice").
@@ -172,19 +172,6 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, **options: An
 
     samples = [part for pair in zip(ours.T, theirs.T, strict=True) for part in pair]
     return _bootstrap(samples, probability, entries=ours.size * len(theirs), **options)
-
-
-def paired_difference(x: npt.ArrayLike, y: npt.ArrayLike, **options: Any) -> Interval:
-    """Compute the interquartile mean of x - y over pairs of runs that share a seed.
-
-    What a seed does to both methods alike, such as an easy start, widens no interval.
-
-    Args:
-        x: Of one method's runs, [runs].
-        y: Of another's with the same seeds in the same order, [runs].
-        **options: As for ``mean_interval``.
-    """
-    return interquartile_mean_interval(_differences(x, y), **options)
 
 
 _FLIPS = 2**14

@@ -1,48 +1,46 @@
-"""Arms: agents that are trained alike but for one thing, compared with the first arm.
+"""Arms: agents that are trained alike but for one thing, and what reports show of them.
 
-Shared by experiments with agents: training, intervals, figures and sections of the report.
+Their frame has a row each environment, arm, seed and evaluation. Arms are compared with
+``NO_TASK``.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.agents import AgentConfig
-from rlreps.errors import require
-from rlreps.experiments.harness import Run, in_path
-from rlreps.plotting import (
-    Line,
-    Panel,
-    plot_improvements,
-    plot_panels,
-    plot_sample_efficiency,
+from rlreps.experiments.harness import (
+    Axis,
+    Curve,
+    Drawn,
+    Frame,
+    Measure,
+    Results,
+    Rows,
+    Run,
+    Section,
+    Tabulated,
+    in_path,
 )
-from rlreps.report.page import Section
-from rlreps.report.table import Table, format_number
+from rlreps.plotting import plot_improvements
+from rlreps.report.table import format_number
+from rlreps.runs.contrasts import as_columns
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import (
     Interval,
-    aggregate,
     holm,
     interquartile_mean_interval,
-    paired_difference,
     probability_of_improvement,
     samples_to_reach,
-    sign_flip_p_value,
 )
 from rlreps.successor.ground_truth import GroundTruth
-from rlreps.workflows.agents import (
-    OwnParts,
-    StartingTorsos,
-    history,
-    mean_returns,
-    run_agents,
-)
+from rlreps.workflows.agents import OwnParts, StartingTorsos, history, mean_returns, run_agents
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -85,11 +83,11 @@ INTERVALS = (
     "fresh networks: differences are those of agents with the same seed. Returns are undiscounted, "
     "of greedy episodes apart from training. The mean return over training averages all "
     "evaluations after the first update: the area under the learning curve divided by its length. "
-    "Intervals are percentile bootstraps over agents, those of differences over pairs, those of "
-    "probabilities of improvement arm by arm (Agarwal et al. 2021); with ten agents they are "
-    "somewhat too narrow. p-values are two-sided, of sign flips of the differences, and adjusted "
-    "for their number (Holm 1979). A return counts as reached at the second evaluation at or above "
-    "it of any three in a row. An agent that never reaches it counts with the length of training."
+    "Intervals are at 95 %: of interquartile means percentile bootstraps over agents, of mean "
+    "differences over pairs, of probabilities of improvement arm by arm (Agarwal et al. 2021). "
+    "p-values are two-sided, of sign flips of the differences, and adjusted for their number (Holm "
+    "1979). A return counts as reached at the second evaluation at or above it of any three in a "
+    "row. An agent that never reaches it counts with the length of training."
 )
 
 
@@ -145,129 +143,6 @@ class ArmRuns(Arm):
         return samples_to_reach(self.steps, self.returns, threshold)
 
 
-class Advantage(NamedTuple):
-    """The difference between an arm and another.
-
-    Attributes:
-        probability: That an agent of the arm has the greater mean return over training.
-        mean_return: Interquartile mean over seeds of differences of the mean return over training.
-        samples: The same of environment steps to the threshold, at most the length of training;
-            negative where the arm needs fewer.
-    """
-
-    probability: Interval
-    mean_return: Interval
-    samples: Interval
-
-
-class Adjusted(NamedTuple):
-    """Holm's p-values of an arm's differences to another; fields as in ``Advantage``."""
-
-    mean_return: float
-    samples: float
-
-
-def advantage(x: ArmRuns, y: ArmRuns, threshold: float) -> Advantage:
-    """Compare one arm with another of the same seeds, with percentile bootstrap intervals.
-
-    Raises:
-        InputError: For arms of other seeds.
-    """
-    ours, theirs = _paired(x, threshold), _paired(y, threshold)
-    seeds = [range(arm.config.seed, arm.config.seed + len(arm.returns)) for arm in (x, y)]
-    require(seeds[0] == seeds[1], f"agents of the seeds of {y.label}, {seeds[1]}", seeds[0])
-    options: dict[str, Any] = {"resamples": _RESAMPLES}
-    return Advantage(
-        probability_of_improvement(x.mean_returns, y.mean_returns, **options),
-        *(paired_difference(*pair, **options) for pair in zip(ours, theirs, strict=True)),
-    )
-
-
-def _paired(arm: ArmRuns, threshold: float) -> tuple[FloatArray, FloatArray]:
-    """Return what agents are compared in: mean returns, and steps to a return, at most all."""
-    return arm.mean_returns, np.minimum(arm.samples(threshold), arm.config.steps)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
-    """Arms that were run in one environment.
-
-    Attributes:
-        environment: Its name.
-        threshold: Return whose samples are counted.
-        runs: The arms; the others are compared with the first.
-    """
-
-    environment: str
-    threshold: float
-    runs: Sequence[ArmRuns]
-
-    @property
-    def threshold_text(self) -> str:
-        """The threshold with all of its digits."""
-        return f"{self.threshold:,g}".replace("-", "\N{MINUS SIGN}")
-
-    @property
-    def baseline(self) -> ArmRuns:
-        """The first arm."""
-        return self.runs[0]
-
-    @property
-    def others(self) -> Sequence[ArmRuns]:
-        """All arms but the first."""
-        return self.runs[1:]
-
-    @property
-    def num_comparisons(self) -> int:
-        """Number of p-values: two measures of every arm but the first."""
-        return 2 * len(self.others)
-
-    @cached_property
-    def advantages(self) -> dict[str, Advantage]:
-        """Label of each arm but the first → its advantage over the first, at 95 %."""
-        return {run.label: advantage(run, self.baseline, self.threshold) for run in self.others}
-
-    @cached_property
-    def adjusted(self) -> dict[str, Adjusted]:
-        """Label of each arm but the first → p-values, adjusted for the number of all of them."""
-        first = _paired(self.baseline, self.threshold)
-        found = [
-            sign_flip_p_value(ours, theirs)
-            for run in self.others
-            for ours, theirs in zip(_paired(run, self.threshold), first, strict=True)
-        ]
-        pairs = holm(found).reshape(-1, 2).tolist()
-        return {run.label: Adjusted(*pair) for run, pair in zip(self.others, pairs, strict=True)}
-
-    def summary(self) -> dict[str, Any]:
-        """Return this environment's part of a summary, JSON values."""
-        against = {label: intervals_of(each) for label, each in self.advantages.items()}
-        adjusted = {label: each._asdict() for label, each in self.adjusted.items()}
-        return {
-            "environment": self.environment,
-            "threshold": self.threshold,
-            "arms": [
-                {
-                    "arm": run.label,
-                    "agents": len(run.returns),
-                    "seconds": round(run.seconds, 3),
-                    "mean_return": aggregate(run.mean_returns),
-                    "final_return": aggregate(run.returns[:, -1]),
-                    "final_returns": run.returns[:, -1].tolist(),
-                    "samples": run.samples(self.threshold).tolist(),
-                    "against_first": against.get(run.label),
-                    "p_values": adjusted.get(run.label),
-                }
-                for run in self.runs
-            ],
-        }
-
-
-def intervals_of(found: NamedTuple) -> dict[str, Any]:
-    """Turn a tuple of intervals into JSON values."""
-    return {name: interval._asdict() for name, interval in found._asdict().items()}
-
-
 def train_arm(run: Run[Any], name: str, arm: Arm) -> ArmRuns:
     """Train an arm in ``runs/<name>``, from its newest checkpoint if it was interrupted.
 
@@ -298,277 +173,256 @@ def train_arm(run: Run[Any], name: str, arm: Arm) -> ArmRuns:
     )
 
 
-def overall_improvement(comparisons: Sequence[Comparison]) -> dict[str, Interval]:
-    """Compute the probability of improvement over all environments of each arm that all have.
+def frame_of(found: ArmRuns, environment: str, threshold: float) -> Frame:
+    """List returns and measures by step, and what an agent has of its whole training.
 
-    Arms whose number of agents differs between environments are left out.
+    Args:
+        found: The agents.
+        environment: Its name.
+        threshold: Return whose samples are counted.
     """
+    samples, config = found.samples(threshold), found.config
+    of_agents = {
+        "mean_return": found.mean_returns,
+        "best_return": found.returns.max(axis=1),
+        "samples": np.minimum(samples, config.steps),
+        "reached": np.isfinite(samples),
+    }
+    of_steps = {"return": found.returns, **found.measures}
+    return Frame.grid(
+        {
+            **of_steps,
+            **{name: each[:, None] for name, each in of_agents.items()},
+            "learning": found.steps > config.dqn.warmup,
+        },
+        environment=environment,
+        threshold=threshold,
+        arm=found.label,
+        seconds=found.seconds,
+        seed=found.seeds,
+        step=found.steps.astype(int),
+    )
+
+
+# --- Tables ---------------------------------------------------------------------------------------
+
+
+def found_in(results: Results[Any]) -> dict[str, dict[str, Frame]]:
+    """Return environment → arm → the last evaluation of its agents, the baseline first."""
+    return {
+        name: found.labelled("arm") for name, found in results.ends.labelled("environment").items()
+    }
+
+
+def agents(results: Results[Any]) -> Rows:
+    """List every agent at its end; samples are infinite where it never reaches the threshold."""
+    ends = results.ends
+    columns = {
+        "environment": ends["environment"],
+        "arm": ends["arm"],
+        "seed": ends["seed"],
+        "final_return": ends["return"],
+        "best_return": ends["best_return"],
+        "mean_return": ends["mean_return"],
+        "samples": np.where(ends["reached"], ends["samples"], np.inf),
+        **{name: ends[name] for name in MEASURES if name in ends.columns},
+    }
+    values = zip(*(each.tolist() for each in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]
+
+
+def comparisons(results: Results[Any]) -> Rows:
+    """Tabulate returns and samples of every arm: interquartile means."""
+    rows = []
+    for environment, arms in found_in(results).items():
+        for arm, found in arms.items():
+            reached = found["reached"]
+            row: dict[str, Any] = {"environment": environment, "arm": arm, "agents": len(found)}
+            for name, column in (("mean_return", "mean_return"), ("final_return", "return")):
+                row |= as_columns(name, interquartile_mean_interval(found[column].astype(float)))
+            row |= {"threshold": found["threshold"][0], "reached": int(reached.sum())}
+            row |= as_columns("steps", interquartile_mean_interval(found["samples"].astype(float)))
+            rows.append({**row, "seconds": found["seconds"][0]})
+    return rows
+
+
+def differences(results: Results[Any]) -> Rows:
+    """Compare every arm with the first, with p-values adjusted within its environment."""
+    rows = []
+    for environment, found in found_in(results).items():
+        baseline, *others = found
+        of_arms = {
+            (arm, name): results.end(name, environment=environment, arm=arm)
+            for arm, name in itertools.product(found, ("mean_return", "samples"))
+        }
+        contrasts = {
+            (arm, name): ours.against(of_arms[baseline, name])
+            for (arm, name), ours in of_arms.items()
+            if arm != baseline
+        }
+        p_values = holm([each.p_value for each in contrasts.values()]).tolist()
+        adjusted = dict(zip(contrasts, p_values, strict=True))
+        for arm in others:
+            row: dict[str, Any] = {"environment": environment, "arm": arm, "against": baseline}
+            pair = (of_arms[each, "mean_return"].values for each in (arm, baseline))
+            better = probability_of_improvement(*pair, resamples=_RESAMPLES)
+            row |= as_columns("probability", better)
+            for name in ("mean_return", "samples"):
+                row |= as_columns(name, contrasts[arm, name].interval)
+                row[f"{name}_p"] = adjusted[arm, name]
+            rows.append(row)
+    return rows
+
+
+def improvements(results: Results[Any]) -> dict[str, Interval]:
+    """Collect the probabilities of improvement over the first arm, by row of their figure.
+
+    Those over all environments are of arms that all have, with as many agents everywhere.
+    """
+    environments, rows = found_in(results), results.once(differences)
     found = {}
-    for label in [run.label for run in comparisons[0].others]:
-        pairs = [
-            (run.mean_returns, comparison.baseline.mean_returns)
-            for comparison in comparisons
-            for run in comparison.others
-            if run.label == label
-        ]
-        sizes = {tuple(map(len, pair)) for pair in pairs}
-        if len(pairs) == len(comparisons) and len(sizes) == 1:
-            ours, theirs = (np.stack(part, axis=1) for part in zip(*pairs, strict=True))
-            found[label] = probability_of_improvement(ours, theirs, resamples=_RESAMPLES)
+    for row in rows:
+        label = row["arm"] if len(environments) == 1 else f"{row['arm']}, {row['environment']}"
+        found[str(label)] = Interval(*(row[f"probability{end}"] for end in ("", "_low", "_high")))
+    if len(environments) == 1:
+        return found
+    for arm in dict.fromkeys(str(row["arm"]) for row in rows):
+        parts = [(each.get(arm), next(iter(each.values()))) for each in environments.values()]
+        known = [(ours, theirs) for ours, theirs in parts if ours is not None]
+        if len(known) == len(parts) and len({len(each) for pair in known for each in pair}) == 1:
+            ours, theirs = (
+                np.stack([each["mean_return"].astype(float) for each in side], axis=1)
+                for side in zip(*known, strict=True)
+            )
+            every = probability_of_improvement(ours, theirs, resamples=_RESAMPLES)
+            found[f"{arm}, all environments"] = every
     return found
 
 
-def improvements(comparisons: Sequence[Comparison]) -> dict[str, Interval]:
-    """Collect the probabilities of improvement over the first arm, by row of their figure."""
-    if len(comparisons) == 1:
-        return {label: each.probability for label, each in comparisons[0].advantages.items()}
-    found = {
-        f"{label}, {comparison.environment}": each.probability
-        for comparison in comparisons
-        for label, each in comparison.advantages.items()
-    }
-    every = overall_improvement(comparisons)
-    return found | {f"{label}, all environments": each for label, each in every.items()}
+def torsos(results: Results[Any]) -> Rows:
+    """Tabulate the measures of torsos after training: interquartile means."""
+    rows = []
+    for environment, arms in found_in(results).items():
+        for arm, found in arms.items():
+            row: dict[str, Any] = {"environment": environment, "arm": arm}
+            for name in measured(results):
+                values = np.asarray(found[name], np.float64)
+                if np.isfinite(values).all():
+                    row |= as_columns(name, interquartile_mean_interval(values))
+            rows.append(row)
+    return rows
 
 
-def _text(estimate: Interval, form: Callable[[float], str]) -> str:
-    """Format an estimate with its interval, if it has one."""
-    value, low, high = map(form, estimate)
-    return value if np.isnan(estimate.low) else f"{value} [{low}, {high}]"
+def measured(results: Results[Any]) -> list[str]:
+    """Name the measures that some torso has."""
+    return [name for name in MEASURES if name in results.frame.columns]
 
 
-def signed(estimate: Interval) -> str:
-    """Format a difference with its interval and signs."""
-    return _text(estimate, lambda number: ("+" if number > 0.0 else "") + format_number(number))
+# --- Figures and sections -------------------------------------------------------------------------
 
 
-def interquartile(values: npt.ArrayLike) -> str:
-    """Format an interquartile mean [runs] with its 95 % interval."""
-    return _text(interquartile_mean_interval(values), format_number)
+def _heights(results: Results[Any], environment: str) -> Mapping[str, Any]:
+    """Set limits that hold the means after the warm-up, the last intervals and the threshold.
 
-
-def probability_text(estimate: Interval) -> str:
-    """Format a probability with its interval."""
-    return _text(estimate, "{:.2f}".format)
-
-
-def interquartile_curve(values: FloatArray) -> Interval:
-    """Compute the interquartile mean of [seeds, p] and its interval, [p] each.
-
-    NaN at a point where a seed has no value.
+    Untrained networks may do far worse than anything later.
     """
-    known = np.isfinite(values).all(axis=0)
-    curves = np.full((3, values.shape[1]), np.nan)
-    if known.any():
-        curves[:, known] = interquartile_mean_interval(values[:, known])
-    return Interval(*curves)
-
-
-def comparison_sections(run: Run[Any], comparisons: Sequence[Comparison]) -> list[Section]:
-    """Write figures and results of all arms.
-
-    Returns:
-        Sections on returns, on differences to the first arm, and on the torsos.
-    """
-    return [
-        _returns_section(run, comparisons),
-        _differences_section(run, comparisons),
-        _torso_section(run, comparisons),
-    ]
-
-
-def _returns_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Section:
-    agents, tables, figures = [], [], []
-    for comparison in comparisons:
-        environment, threshold = comparison.environment, comparison.threshold_text
-        rows = []
-        for arm in comparison.runs:
-            samples = arm.samples(comparison.threshold)
-            agents += [
-                {
-                    "environment": environment,
-                    "arm": arm.label,
-                    "seed": arm.config.seed + index,
-                    "final_return": returns[-1],
-                    "best_return": returns.max(),
-                    "mean_return": arm.mean_returns[index],
-                    "samples": samples[index],
-                    **{name: values[index, -1] for name, values in arm.measures.items()},
-                }
-                for index, returns in enumerate(arm.returns)
-            ]
-            rows.append(
-                (
-                    arm.label,
-                    len(arm.returns),
-                    interquartile(arm.mean_returns),
-                    interquartile(arm.returns[:, -1]),
-                    f"{int(np.isfinite(samples).sum())} of {len(samples)}",
-                    interquartile(np.minimum(samples, arm.config.steps)),
-                    arm.seconds,
-                )
-            )
-        header = ["", "agents", "mean over training", "last evaluation"]
-        header += [f"reached {threshold}", f"steps to {threshold}", "training s"]
-        caption = (
-            f"{environment}: interquartile mean over agents with its 95 % bootstrap interval. "
-            "Training time is that of all agents together, with compilation and without "
-            "evaluation, beside other arms where there were several jobs."
-        )
-        tables.append(Table(header, rows, caption))
-        figures.append(
-            run.show(
-                "returns" if len(comparisons) == 1 else f"returns_{in_path(environment)}",
-                f"Returns in {environment}: interquartile mean over agents with its 95 % "
-                "bootstrap interval, and the return whose samples are counted (dotted). The axis "
-                "leaves out lower returns of untrained networks.",
-                [row for arm in comparison.runs for row in _curve_rows(arm, arm.returns, "return")],
-                draw_returns(comparison),
-            )
-        )
-    run.write_rows("agents", agents)
-    return Section(title="Returns", text=INTERVALS, tables=tables, figures=figures)
-
-
-def draw_returns(comparison: Comparison) -> Figure:
-    """Plot returns against environment steps, with the threshold.
-
-    The axis covers the interquartile means after the warm-up, the last intervals and the
-    threshold: untrained networks may do far worse than anything later.
-    """
-    figure = plot_sample_efficiency(
-        comparison.baseline.steps,
-        {run.label: run.returns for run in comparison.runs},
-        title=comparison.environment,
-        reference=(comparison.threshold, f"return {comparison.threshold_text}"),
-    )
-    heights = [comparison.threshold]
-    for run in comparison.runs:
-        mean, low, high = interquartile_curve(run.returns)
-        heights += [*mean[run.steps > run.config.dqn.warmup], low[-1], high[-1]]
+    frame = results.frame.where(environment=environment)
+    threshold = float(frame["threshold"][0])
+    heights = [threshold]
+    for found in frame.where(learning=True).labelled("arm").values():
+        table, _, _ = found.pivot("return", "seed", "step")
+        whole = interquartile_mean_interval(table)
+        heights += [*whole.value, whole.low[-1], whole.high[-1]]
     least, greatest = float(np.nanmin(heights)), float(np.nanmax(heights))
-    bottom, top = figure.axes[0].get_ylim()
     margin = 0.1 * (greatest - least) or 1.0
-    figure.axes[0].set_ylim(max(bottom, least - margin), min(top, greatest + margin))
-    return figure
+    return {
+        "reference_y": ([threshold], f"return {format_number(threshold)}"),
+        "y_limits": (least - margin, greatest + margin),
+    }
 
 
-def _curve_rows(run: ArmRuns, values: FloatArray, name: str) -> list[dict[str, Any]]:
-    """Return a row for each evaluation: interquartile mean, interval and each agent's value."""
-    curves = zip(run.steps, *interquartile_curve(values), values.T, strict=True)
-    return [
-        {
-            "arm": run.label,
-            "step": int(step),
-            name: mean,
-            "low": low,
-            "high": high,
-            **{f"seed_{seed}": value for seed, value in enumerate(each, start=run.config.seed)},
-        }
-        for step, mean, low, high, each in curves
-    ]
+def _steps(name: str, y: Measure, caption: str, **options: Any) -> Curve:
+    """Draw a measure over training: interquartile means over agents."""
+    x = Axis("step", "environment steps of an agent")
+    return Curve(name=name, caption=caption, x=x, y=y, line="arm", middle=True, **options)
 
 
-def _differences_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Section:
-    baseline, differences, tables = comparisons[0].baseline.label, [], []
-    for comparison in comparisons:
-        differences += [
-            {
-                "environment": comparison.environment,
-                "arm": label,
-                "against": baseline,
-                **{
-                    f"{measure}_{end}": value
-                    for measure, ends in intervals_of(each).items()
-                    for end, value in ends.items()
-                },
-                **{f"{name}_p": p for name, p in comparison.adjusted[label]._asdict().items()},
-            }
-            for label, each in comparison.advantages.items()
-        ]
-        header = ["", "probability of improvement", "mean return", "p", "steps", "p"]
-        rows = [
-            (
-                label,
-                probability_text(each.probability),
-                signed(each.mean_return),
-                comparison.adjusted[label].mean_return,
-                signed(each.samples),
-                comparison.adjusted[label].samples,
-            )
-            for label, each in comparison.advantages.items()
-        ]
-        caption = (
-            f"{comparison.environment}, against {baseline}: interquartile means over seeds of the "
-            "differences of mean returns over training, and of environment steps to a return of "
-            f"{comparison.threshold_text} (negative: fewer), with 95 % intervals. p-values are "
-            f"adjusted for {comparison.num_comparisons} comparisons (Holm)."
+def _returns(results: Results[Any]) -> Sequence[Tabulated | Curve]:
+    """Show returns: a figure each environment."""
+    environments = list(found_in(results))
+    curves = [
+        _steps(
+            "returns" if len(environments) == 1 else f"returns_{in_path(environment)}",
+            Measure(value="return", label="return of an evaluation episode"),
+            f"Returns in {environment}, and the return whose samples are counted (dotted). The "
+            "axis leaves out lower returns of untrained networks.",
+            title=environment,
+            of={"environment": environment},
+            axes=partial(_heights, environment=environment),
         )
-        tables.append(Table(header, rows, caption))
-    run.write_rows("differences", differences)
-    probabilities = improvements(comparisons)
-    figure = plot_improvements(probabilities, baseline=baseline)
+        for environment in environments
+    ]
+    table = Tabulated(
+        name="comparisons",
+        rows=comparisons,
+        caption="Mean over training, last evaluation, and environment steps to the threshold: "
+        "interquartile means over agents; how many reached it. Seconds are of all agents together, "
+        "with compilation and without evaluation, beside other arms where there were several jobs.",
+    )
+    return [table, Tabulated(name="agents", rows=agents, shown=False), *curves]
+
+
+def _draw_improvements(results: Results[Any]) -> tuple[Rows, Figure]:
+    found = improvements(results)
+    figure = plot_improvements(found, baseline=NO_TASK)
     # Three lines: one is too long beside long names of arms.
-    figure.axes[0].set_xlabel(
-        f"probability of improvement\nover {baseline},\n95 % bootstrap interval"
-    )
-    shown = run.show(
-        "improvement",
-        "Probability that an agent of an arm has a greater mean return over training than one of "
-        f"{baseline}. Filled: the interval excludes 1/2. Where all agents of one arm are above all "
-        "of the other, the interval has no width: a limit of the bootstrap, not certainty.",
-        [{"arm": label, **each._asdict()} for label, each in probabilities.items()],
-        figure,
-    )
-    return Section(title=f"Against {baseline}", tables=tables, figures=[shown])
+    words = f"probability of improvement\nover {NO_TASK},\n95 % bootstrap interval"
+    figure.axes[0].set_xlabel(words)
+    return [{"arm": label, **each._asdict()} for label, each in found.items()], figure
 
 
-def _torso_section(run: Run[Any], comparisons: Sequence[Comparison]) -> Section:
-    every = {name for each in comparisons for arm in each.runs for name in arm.measures}
-    names = [name for name in MEASURES if name in every]
-    unknown = np.full((1, 1), np.nan)
-
-    def last(values: FloatArray) -> str | None:
-        return interquartile(values[:, -1]) if np.isfinite(values[:, -1]).all() else None
-
-    tables = [
-        Table(
-            ("", *(MEASURES[name][0] for name in names)),
-            [
-                (arm.label, *(last(arm.measures.get(name, unknown)) for name in names))
-                for arm in comparison.runs
-            ],
-            f"{comparison.environment}: torsos after training, interquartile mean over agents "
-            "with its 95 % bootstrap interval.",
+def _torsos(results: Results[Any]) -> Sequence[Tabulated | Curve]:
+    """Show the measures of torsos: a figure each."""
+    curves = [
+        _steps(
+            name,
+            Measure(value=name, label=MEASURES[name][0]),
+            f"{MEASURES[name][0].capitalize()}, over training.",
+            panel="environment",
+            of={name: lambda column: np.isfinite(np.asarray(column, np.float64))},
         )
-        for comparison in comparisons
+        for name in measured(results)
     ]
-    figures = []
-    for name in names:
-        rows, panels = [], []
-        for comparison in comparisons:
-            lines = []
-            for arm in comparison.runs:
-                if name in arm.measures:
-                    values = arm.measures[name]
-                    environment = {"environment": comparison.environment}
-                    rows += [environment | row for row in _curve_rows(arm, values, name)]
-                    mean, low, high = interquartile_curve(values)
-                    lines.append(Line(label=arm.label, x=arm.steps, mean=mean, low=low, high=high))
-            if lines:
-                panels.append(Panel(title=comparison.environment, lines=lines))
-        label, _ = MEASURES[name]
-        figure = plot_panels(
-            panels,
-            x_label="environment steps of an agent",
-            y_label=label,
-            log_y=False,
-            note="interquartile mean over seeds, 95 % bootstrap interval",
-        )
-        figures.append(run.show(name, f"{label.capitalize()}, over training.", rows, figure))
-    return Section(
-        title="Torsos while agents learn",
-        text=" ".join(MEASURES[name][1] for name in names),
-        tables=tables,
-        figures=figures,
-    )
+    caption = "Torsos after training, interquartile means over agents."
+    return [Tabulated(rows=torsos, caption=caption), *curves]
+
+
+SECTIONS = (
+    Section("Returns", INTERVALS, _returns),
+    Section(
+        f"Against {NO_TASK}",
+        show=[
+            Tabulated(
+                name="differences",
+                rows=differences,
+                caption=f"Against {NO_TASK}: mean differences over seeds of mean returns over "
+                "training, and of environment steps to the threshold (negative: fewer), with 95 % "
+                "intervals. p-values are adjusted for all comparisons in the environment (Holm).",
+            ),
+            Drawn(
+                name="improvement",
+                caption="Probability that an agent of an arm has a greater mean return over "
+                f"training than one of {NO_TASK}. Filled: the interval excludes 1/2. Where all "
+                "agents of one arm are above all of the other, the interval has no width: a limit "
+                "of the bootstrap, not certainty.",
+                draw=_draw_improvements,
+            ),
+        ],
+    ),
+    Section(
+        "Torsos while agents learn",
+        lambda r: " ".join(MEASURES[name][1] for name in measured(r)),
+        _torsos,
+    ),
+)
+"""Returns, differences to the first arm, and torsos of all arms."""

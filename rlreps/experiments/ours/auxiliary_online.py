@@ -30,58 +30,59 @@ Registered before the run, in this file:
   comparisons. That there is no gain in ``sutton`` holds if, of every objective, one of the two
   intervals excludes 25 % of the gap.
 
-Changed since the first run: its agents trained for 40,000 steps; 32,000 fit into half an hour on
-two cores.
+**Changed since the first run**: its agents trained for 40,000 steps; 32,000 fit into half an hour
+on two cores. An objective has the effect where the 95 % interval lies beyond 25 % of the gap, and
+the adjusted p-value is below 0.05; the mean alone had to before.
 """
 
 import dataclasses
-import itertools
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
 from rlreps.agents.environments import describe
 from rlreps.agents.trainer import arena_of
 from rlreps.cumulants import RandomFourier
-from rlreps.encoders import MLP, Cosine, FourierMLP
-from rlreps.errors import require, require_choice, require_interval, require_positive
-from rlreps.experiments.harness import Experiment, Findings, Found, Run, in_path
+from rlreps.encoders import MLP, Cosine, FourierMLP, lowest_frequencies
+from rlreps.experiments.harness import (
+    DETECTABLE,
+    Claim,
+    Experiment,
+    Frame,
+    Measure,
+    Results,
+    Rows,
+    Run,
+    Section,
+    Tabulated,
+    design_of,
+    in_path,
+)
 from rlreps.experiments.ours.agent_arms import (
     NO_TASK,
+    SECTIONS,
     SIGNIFICANCE,
     Arm,
     ArmRuns,
-    Comparison,
-    comparison_sections,
-    signed,
+    frame_of,
     train_arm,
 )
-from rlreps.experiments.ours.mazes import (
-    CAP,
-    GOALS,
-    MAZES,
-    NULL,
-    cell_model,
-    in_two_mazes,
-    observation_of,
-)
+from rlreps.experiments.ours.mazes import CAP, GOALS, MAZES, NULL, cell_model, observation_of
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch
-from rlreps.report.page import Section
-from rlreps.report.table import Table, format_number
-from rlreps.runs.intervals import (
-    Interval,
-    holm,
-    mean_interval,
-    sign_flip_p_value,
-    smallest_detectable,
+from rlreps.runs.contrasts import (
+    Contrast,
+    Verdict,
+    all_of,
+    any_of,
+    at_least,
+    contrast_rows,
+    corrected,
 )
 from rlreps.workflows.agents import StartingTorsos
-
-FloatArray = npt.NDArray[np.float64]
 
 WIDER = "no auxiliary task, twice the units"
 CONTROL = "data-free control"
@@ -136,6 +137,14 @@ At discount 0 a target is a random function of the observation, and a sequence i
 """
 
 
+@functools.cache
+def best_return(arena: str, goal: tuple[float, float, float], cap: int) -> float:
+    """Solve for the optimal mean return of -1 a step to a disc or a cap, from any other cell."""
+    model = cell_model(arena)
+    inside = model.discs([goal])[:, 0] > 0.0
+    return -float(model.steps_within(inside, cap)[~inside].mean())
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
     """Agents in one environment.
@@ -154,13 +163,6 @@ class Setting:
     tasks: tuple[str, ...] = tuple(TASKS)
     wider: bool = True
 
-    def __post_init__(self) -> None:
-        require(self.base.auxiliary.weight == 0.0, "agents without an auxiliary task", self.base)
-        require(CONTROL in self.tasks, f"the task {CONTROL}", self.tasks)
-        for label in self.tasks:
-            require_choice("task", label, tuple(TASKS))
-        require((self.solved is None) == self.is_maze, "a solved return but in mazes", self.solved)
-
     @property
     def name(self) -> str:
         """The arena or environment."""
@@ -176,9 +178,11 @@ class Setting:
         if self.solved is not None:
             return self.solved
         assert self.base.goal is not None
-        model = cell_model(self.name)
-        goal = model.discs([self.base.goal])[:, 0] > 0.0
-        return best_return(np.asarray(model.to), goal, self.base.max_episode_steps)
+        return best_return(self.name, self.base.goal, self.base.max_episode_steps)
+
+    def threshold(self) -> float:
+        """Return the return whose samples are counted."""
+        return round(2.0 * self.best(), 1) if self.solved is None else self.solved
 
     def with_task(self, label: str, weight: float) -> AgentConfig:
         """Return the agents with an auxiliary task."""
@@ -226,21 +230,6 @@ class Config:
     tuning_agents: int = 6
     tuning_steps: int = 32_000
 
-    def __post_init__(self) -> None:
-        names = [setting.name for setting in self.settings]
-        require(len(names) >= 1 and len(set(names)) == len(names), "different settings", names)
-        require(len(self.weights) >= 1, "at least one weight", self.weights)
-        for weight in self.weights:
-            require_interval("weight", weight, "(0, inf)")
-        require_positive("tuning_agents", self.tuning_agents)
-        for setting in self.settings:
-            base = setting.base
-            held_out = base.seed + base.num_seeds <= self.tuning_seed
-            require(held_out, "seeds of agents below the tuning seed", base.seed)
-        unknown = {label for each in self.settings for label in each.tasks}
-        unknown = {_AS.get(label, label) for label in unknown} - {*self.settings[0].tasks}
-        require(not unknown, "every task in the first setting, where weights are chosen", unknown)
-
 
 def cosines(base: AgentConfig) -> tuple[AgentConfig, StartingTorsos]:
     """Make agents with fixed features that need no data: cosines of the lowest frequencies.
@@ -248,220 +237,19 @@ def cosines(base: AgentConfig) -> tuple[AgentConfig, StartingTorsos]:
     The d products of cosines of x and y, without the constant, in order of k_x² + k_y².
     """
     size = base.num_features
-    frequencies = next(k for k in itertools.count(1) if (1 + k) ** 2 > size)
-    multiples = np.indices((1 + frequencies,) * 2).reshape(2, -1)
-    chosen = np.argsort(np.sum(multiples**2, axis=0), kind="stable")[1 : 1 + size]
-    weights = np.zeros((base.num_seeds, multiples.shape[1], size), np.float32)
+    highest, chosen = lowest_frequencies(size)
+    weights = np.zeros((base.num_seeds, (1 + highest) ** 2, size), np.float32)
     weights[:, chosen, np.arange(size)] = 1.0
     config = dataclasses.replace(
         base,
-        encoder=Cosine(frequencies=frequencies),
+        encoder=Cosine(frequencies=highest),
         dqn=dataclasses.replace(base.dqn, freeze_torso=True),
         auxiliary=dataclasses.replace(base.auxiliary, weight=0.0),
     )
     return config, StartingTorsos(weights, f"the {size} cosines of the lowest frequencies")
 
 
-def best_return(moves: npt.ArrayLike, goal: npt.ArrayLike, cap: int) -> float:
-    """Compute the optimal mean return of −1 a step until a goal or a cap, from any other cell.
-
-    Backwards over the steps that remain: exact.
-
-    Args:
-        moves: P(s' | s, a), [A, n, n].
-        goal: Which cells end an episode, [n].
-        cap: Steps of an episode, at most.
-    """
-    chances, ends = np.asarray(moves, np.float64), np.asarray(goal, bool)
-    values = np.zeros(len(ends))
-    for _ in range(cap):
-        values = (chances @ np.where(ends, 0.0, values)).max(axis=0) - 1.0
-    return float(values[~ends].mean())
-
-
-class Effect(NamedTuple):
-    """What an arm has over another in one setting.
-
-    Attributes:
-        setting: Its name.
-        arm: Label.
-        against: The other's.
-        difference: Mean over agents of differences of the mean return over training.
-        p: Of the difference, adjusted for all of a run's comparisons (Holm).
-        detectable: The smallest mean difference that the design detects.
-        gap: The baseline's, to the best return; what is not positive is none.
-    """
-
-    setting: str
-    arm: str
-    against: str
-    difference: Interval
-    p: float
-    detectable: float
-    gap: float
-
-    @property
-    def share(self) -> float:
-        """The difference as a share of the gap; NaN where there is none."""
-        return self.difference.value / self.gap if self.gap > 0.0 else math.nan
-
-    @property
-    def significant(self) -> bool:
-        """Tell whether the arm is better and the p-value small."""
-        return bool(self.difference.value > 0.0 and self.p < SIGNIFICANCE)
-
-    @property
-    def large(self) -> bool:
-        """Tell whether it is an effect that counts."""
-        return bool(self.significant and self.share >= SHARE)
-
-    @property
-    def excluded(self) -> bool:
-        """Tell whether the interval excludes an effect that counts."""
-        return bool(self.gap > 0.0 and self.difference.high < SHARE * self.gap)
-
-    @property
-    def seen(self) -> bool:
-        """Tell whether a difference that counts would be significant, with a power of 80 %."""
-        return bool(self.detectable <= SHARE * self.gap)
-
-
-def effects_of(
-    returns: Mapping[str, Mapping[str, npt.ArrayLike]], best: Mapping[str, float]
-) -> list[Effect]:
-    """Compare every arm with the baseline and every objective with the control as well.
-
-    Args:
-        returns: Setting → label → mean returns over training, [agents], of the same seeds.
-        best: Setting → return of an optimal policy.
-    """
-    pairs: list[tuple[str, str, str, FloatArray, FloatArray]] = []
-    for setting, arms in returns.items():
-        tables = {label: np.asarray(values, np.float64) for label, values in arms.items()}
-        pairs += [
-            (setting, label, other, tables[label], tables[other])
-            for label in tables
-            for other in (NO_TASK, CONTROL)
-            if label in OBJECTIVES or (label != NO_TASK and other == NO_TASK)
-        ]
-    adjusted = holm([sign_flip_p_value(ours, theirs) for *_, ours, theirs in pairs]).tolist()
-    return [
-        Effect(
-            setting,
-            label,
-            other,
-            mean_interval(ours - theirs),
-            p,
-            smallest_detectable(ours - theirs, SIGNIFICANCE / len(pairs)),
-            best[setting] - float(np.mean(np.asarray(returns[setting][NO_TASK], np.float64))),
-        )
-        for (setting, label, other, ours, theirs), p in zip(pairs, adjusted, strict=True)
-    ]
-
-
-def met_in(effects: Sequence[Effect], label: str, quality: str = "large") -> list[str]:
-    """List the settings in which an objective's effects over both others have a quality."""
-    verdicts: dict[str, list[bool]] = {}
-    for each in effects:
-        if each.arm == label:
-            verdicts.setdefault(each.setting, []).append(getattr(each, quality))
-    return [setting for setting, found in verdicts.items() if len(found) == 2 and all(found)]
-
-
-def met(effects: Sequence[Effect], label: str, setting: str) -> bool | None:
-    """Judge whether an objective has an effect that counts over both others in a setting.
-
-    False where an interval excludes an effect that counts, None where neither does.
-    """
-    if setting in met_in(effects, label):
-        return True
-    ours = [each for each in effects if (each.arm, each.setting) == (label, setting)]
-    return False if any(each.excluded for each in ours) else None
-
-
-def _any_hold(verdicts: Iterable[bool | None]) -> bool | None:
-    """Combine verdicts: True if one is, else None if one is or there is none, else False."""
-    known = set(verdicts)
-    return True if True in known else None if None in known or not known else False
-
-
-def claims_of(effects: Sequence[Effect], agents: int) -> list[Found]:
-    """Decide the goal, whether such an effect would be significant, and what stands beside."""
-    enough = agents >= FEWEST_AGENTS
-    settings = list(dict.fromkeys(each.setting for each in effects))
-    mazes = [name for name in settings if name in MAZES]
-    others = [name for name in settings if name not in (*MAZES, NULL)]
-    large = {label: met_in(effects, label) for label in OBJECTIVES}
-
-    def places(found: Mapping[str, list[str]], among: Sequence[str]) -> str:
-        said = [
-            f"{label}: {', '.join(name for name in names if name in among)}"
-            for label, names in found.items()
-            if set(names) & {*among}
-        ]
-        return "; ".join(said) or "none"
-
-    claims = []
-    over_both = f"over both {NO_TASK} and the {CONTROL}"
-    stated = (
-        f"at least {SHARE:.0%} of the baseline's gap {over_both}, p < {SIGNIFICANCE:g} adjusted "
-        f"for {len(effects)} comparisons (Holm)"
-    )
-    if mazes:
-        tried = dict.fromkeys(e.arm for e in effects if e.setting in mazes and e.arm in OBJECTIVES)
-        in_mazes = [in_two_mazes([met(effects, label, name) for name in mazes]) for label in tried]
-        claims.append(
-            Found(
-                statement="one objective raises the mean return over training in at least two of "
-                "three mazes",
-                stated=stated,
-                found=places(large, mazes),
-                holds=_any_hold(in_mazes) if enough and len(mazes) == len(MAZES) else None,
-            )
-        )
-        judged = [e for e in effects if e.setting in mazes and e.arm in OBJECTIVES]
-        blind = [e for e in judged if not e.seen]
-        shares = [e.detectable / e.gap if e.gap > 0.0 else math.inf for e in judged]
-        claims.append(
-            Found(
-                statement="a difference that counts would be significant in every maze",
-                stated=f"{SHARE:.0%} of the gap, with a power of 80 %",
-                found=f"detectable: {min(shares):.0%} to {max(shares):.0%} of the gap; "
-                f"{len(blind)} of {len(judged)} comparisons fall short",
-                holds=not blind if enough else None,
-            )
-        )
-    claims += [
-        Found(
-            statement=f"{name}: one objective raises the mean return over training",
-            stated=stated,
-            found=places(large, [name]),
-            holds=_any_hold(
-                met(effects, label, name)
-                for label in dict.fromkeys(e.arm for e in effects if e.setting == name)
-                if label in OBJECTIVES
-            )
-            if enough
-            else None,
-        )
-        for name in others
-    ]
-    if NULL in settings:
-        better = {label: met_in(effects, label, "significant") for label in OBJECTIVES}
-        null = [each for each in effects if each.setting == NULL and each.arm in OBJECTIVES]
-        excluded = {each.arm for each in null if each.excluded} == {each.arm for each in null}
-        gained = any(NULL in names for names in better.values())
-        claims.append(
-            Found(
-                statement=f"{NULL}, whose agents see positions: no objective is better",
-                stated=f"the expected null: none with p < {SIGNIFICANCE:g} {over_both}, and 95 % "
-                f"intervals that exclude {SHARE:.0%} of the gap over one of them",
-                found=places(better, [NULL]),
-                holds=(False if gained else True if excluded else None) if enough else None,
-            )
-        )
-    return claims
-
+# --- Presets --------------------------------------------------------------------------------------
 
 # Code of 16 numbers a cell: their distances are about 1.6, so such waves differ at every cell.
 _CODE_SCALE = 0.5
@@ -612,12 +400,15 @@ PRESETS = {
 }
 
 
+# --- What is measured -----------------------------------------------------------------------------
+
+
 class Tuned(NamedTuple):
     """What tuning found.
 
     Attributes:
         weights: Task → the best weight.
-        rows: Of every task and weight, for a result file.
+        rows: Of every task and weight.
     """
 
     weights: dict[str, float]
@@ -661,134 +452,175 @@ def tune(run: Run[Config]) -> Tuned:
     weights = {}
     for label in labels:
         tried = [row for row in rows if row["arm"] == label]
-        weights[label] = max(tried, key=lambda row: row["mean_return"])["weight"]
+        best = max(tried, key=lambda row: row["mean_return"])
+        weights[label] = best["weight"]
+        for row in tried:
+            row["chosen"] = row is best
     shared = {label: weights[other] for label, other in _AS.items() if other in weights}
     return Tuned({**weights, **shared}, rows)
 
 
-def cells(run: Run[Config]) -> dict[str, Arm]:
+def cells(run: Run[Config]) -> dict[str, tuple[Setting, Arm]]:
     """List the arms of every setting."""
     return {
-        f"{in_path(setting.name)}/{in_path(label)}": arm
+        f"{in_path(setting.name)}/{in_path(label)}": (setting, arm)
         for setting in run.config.settings
         for label, arm in setting.arms(run.shared.weights).items()
     }
 
 
-def report(run: Run[Config], found: dict[str, ArmRuns]) -> Findings:
-    """Compare the arms of every setting."""
-    config, tuned = run.config, run.shared
-    best = {setting.name: setting.best() for setting in config.settings}
-    comparisons = [
-        Comparison(
-            environment=setting.name,
-            threshold=setting.solved
-            if setting.solved is not None
-            else round(2.0 * best[setting.name], 1),
-            runs=[
-                arm for name, arm in found.items() if name.startswith(f"{in_path(setting.name)}/")
-            ],
-        )
-        for setting in config.settings
-    ]
-    returns = {
-        each.environment: {arm.label: arm.mean_returns for arm in each.runs} for each in comparisons
-    }
-    effects = effects_of(returns, best)
-    agents = min(len(arm.returns) for arm in found.values())
-    rows = [
+def measure(run: Run[Config], name: str, cell: tuple[Setting, Arm]) -> ArmRuns:
+    """Train an arm."""
+    return train_arm(run, name, cell[1])
+
+
+# --- What is reported -----------------------------------------------------------------------------
+
+
+def frame(run: Run[Config], cell: tuple[Setting, Arm], found: ArmRuns) -> Frame:
+    """Put an arm into long form."""
+    setting, _ = cell
+    return frame_of(found, setting.name, setting.threshold())
+
+
+def gap(results: Results[Config], setting: Setting) -> float:
+    """Return the best return less the baseline's."""
+    return setting.best() - results.end(environment=setting.name, arm=NO_TASK).mean
+
+
+Pair = tuple[str, str, str]
+"""Setting, arm, and what the arm is compared with."""
+
+
+def effects(results: Results[Config]) -> dict[Pair, Contrast]:
+    """Contrast every arm with the baseline, and every objective with the control as well.
+
+    The effect that counts is a share of the gap; there is none where the baseline has no gap.
+    """
+    found = {}
+    for setting in results.config.settings:
+        name, missing = setting.name, gap(results, setting)
+        effect = SHARE * missing if missing > 0.0 else float("nan")
+        arms = {arm: results.end(environment=name, arm=arm) for arm in _arms(results, name)}
+        for arm, ours in arms.items():
+            others = (NO_TASK, CONTROL) if arm in OBJECTIVES else (NO_TASK,)
+            for other in others if arm != NO_TASK else ():
+                found[name, arm, other] = ours.against(arms[other], effect)
+    return found
+
+
+def _arms(results: Results[Config], setting: str) -> list[str]:
+    return list(results.ends.where(environment=setting).labelled("arm"))
+
+
+def judged(results: Results[Config]) -> dict[Pair, Verdict]:
+    """Judge every effect, adjusted for all of the run."""
+    return corrected(results.once(effects), SIGNIFICANCE)
+
+
+def met(results: Results[Config], setting: str) -> dict[str, Verdict]:
+    """Judge which objectives have an effect that counts over both others in a setting."""
+    found = results.once(judged)
+
+    def over_both(arm: str) -> Verdict:
+        return all_of({other: found[setting, arm, other] for other in (NO_TASK, CONTROL)})
+
+    return {arm: over_both(arm) for arm in _arms(results, setting) if arm in OBJECTIVES}
+
+
+def meets_goal(results: Results[Config], mazes: list[str]) -> Verdict:
+    """Judge that one and the same objective has the effect in two mazes."""
+    found = {maze: met(results, maze) for maze in mazes}
+    labels = dict.fromkeys(label for each in found.values() for label in each)
+    return any_of(
         {
-            **{name: getattr(each, name) for name in ("setting", "arm", "against")},
-            "difference": each.difference.value,
-            "low": each.difference.low,
-            "high": each.difference.high,
-            "share_of_gap": each.share,
-            "p": each.p,
-            "detectable": each.detectable,
-            "detectable_share": each.detectable / each.gap if each.gap > 0.0 else math.nan,
-            "best": best[each.setting],
-        }
-        for each in effects
-    ]
-    run.write_rows("effects", rows)
-    run.write_rows("tuning", tuned.rows)
-    header = [
-        "",
-        "against",
-        "difference",
-        "of the gap",
-        "p",
-        "detectable",
-        f"{SHARE:.0%} detectable",
-    ]
-    tables = [
-        Table(
-            header,
-            [
-                (
-                    each.arm,
-                    each.against,
-                    signed(each.difference),
-                    f"{each.share:.0%}" if each.gap > 0.0 else None,
-                    each.p,
-                    each.detectable,
-                    each.seen if each.gap > 0.0 else None,
-                )
-                for each in effects
-                if each.setting == name
-            ],
-            f"{name}: mean over agents of differences of the mean return over training, with 95 % "
-            f"intervals. {'Best return' if name in MAZES else 'Return that counts as solved'}: "
-            f"{format_number(best[name])}. p-values are adjusted for all "
-            f"{len(effects)} comparisons of the run (Holm). Detectable: the smallest difference "
-            f"found with a power of 80 % at {SIGNIFICANCE:g} / {len(effects)}; one of {SHARE:.0%} "
-            "of the gap would be significant where it is not more.",
-        )
-        for name in returns
-    ]
-    choice = Table(
-        ("", "weight", "mean return over training", "chosen"),
-        [
-            (
-                row["arm"],
-                row["weight"],
-                row["mean_return"],
-                row["weight"] == tuned.weights[row["arm"]],
+            label: at_least(
+                2, {maze: each[label] for maze, each in found.items() if label in each}, of=3
             )
-            for row in tuned.rows
-        ],
-        f"{config.settings[0].name}: {config.tuning_agents} agents of seeds from "
-        f"{config.tuning_seed} on, {config.tuning_steps:,} steps.",
+            for label in labels
+        }
     )
-    base = config.settings[0].base
-    goals = Section(
-        title="Goals",
-        text="Deep Q-networks that share a torso with an auxiliary task, or do not. All act at "
-        f"random for the first {base.dqn.warmup:,} steps, and read values from features of mean "
-        "square 1. Tasks have a head of their own; their targets are sums along replayed "
-        "sequences so long that at most 5 % of the discounted sum is missing. Explicit weights "
-        "are per action, of the policies in replay or of the random policy of the warm-up alone; "
-        "the others are per state. The data-free control has explicit weights per action for "
-        "random functions of the observation. A gap is the best mean return minus the "
-        f"baseline's. Fewer than {FEWEST_AGENTS} agents an arm give no verdict; here there are "
-        f"{agents}.",
-        tables=[*tables, choice],
+
+
+def is_seen(results: Results[Config], mazes: list[str]) -> Verdict:
+    """Judge that an effect that counts would be significant in every comparison in mazes."""
+    found = [row for row in results.once(rows) if row["setting"] in mazes]
+    shares = [_share(row) for row in found if row["arm"] in OBJECTIVES]
+    blind = sum(not share <= SHARE for share in shares)
+    enough = all(row["pairs"] >= FEWEST_AGENTS for row in found)
+    least, most = (f"{share:.0%}".replace("inf", "∞ ") for share in (min(shares), max(shares)))
+    words = f"detectable: {least} to {most} of the gap; {blind} of {len(shares)} fall short"
+    return Verdict(not blind if enough else None, words)
+
+
+def _share(row: Mapping[str, Any]) -> float:
+    share = row["detectable_share"]
+    return float("inf") if share is None or np.isnan(share) else float(share)
+
+
+def is_null(results: Results[Config]) -> Verdict:
+    """Judge that no objective is better in ``sutton``: not even by less than what counts."""
+    found = ~any_of(met(results, NULL))
+    plain = {
+        pair: dataclasses.replace(each, effect=0.0) for pair, each in results.once(effects).items()
+    }
+    better = corrected(plain, SIGNIFICANCE)
+    for arm in met(results, NULL):
+        gained = all_of([better[NULL, arm, other] for other in (NO_TASK, CONTROL)])
+        if gained.holds:
+            return Verdict(False, f"{arm}: {gained.words}")
+    return found
+
+
+def claims(results: Results[Config]) -> Iterator[Claim]:
+    """State the goal, whether such an effect would be significant, and what stands beside."""
+    names = [setting.name for setting in results.config.settings]
+    mazes = [name for name in names if name in MAZES]
+    over_both = f"over both {NO_TASK} and the {CONTROL}"
+    stated = (
+        f"beyond {SHARE:.0%} of the baseline's gap {over_both}, by 95 % intervals, and p < "
+        f"{SIGNIFICANCE:g} adjusted for {len(results.once(effects))} comparisons (Holm)"
     )
-    means = "; ".join(
-        f"{each.environment} {format_number(float(each.baseline.mean_returns.mean()))}"
-        for each in comparisons
-    )
-    return Findings(
-        abstract=f"{agents} agents an arm, {base.steps:,} environment steps each. Mean return over "
-        f"training with {NO_TASK}: {means}.",
-        claims=claims_of(effects, agents),
-        sections=[goals, *comparison_sections(run, comparisons)],
-        summary={
-            "weights": tuned.weights,
-            "effects": rows,
-            "comparisons": [each.summary() for each in comparisons],
-        },
-    )
+    raises = "one objective raises the mean return over training"
+    if mazes:
+        yield Claim(
+            f"{raises} in at least two of three mazes", stated, partial(meets_goal, mazes=mazes)
+        )
+        yield Claim(
+            "a difference that counts would be significant in every maze",
+            f"{SHARE:.0%} of the gap, with a power of 80 %",
+            partial(is_seen, mazes=mazes),
+        )
+    for name in names:
+        if name not in (*MAZES, NULL):
+            yield Claim(f"{name}: {raises}", stated, partial(_in_setting, name=name))
+    if NULL in names:
+        yield Claim(
+            f"{NULL}, whose agents see positions: no objective is better",
+            f"the expected null: none with p < {SIGNIFICANCE:g} {over_both}, and 95 % intervals "
+            f"that exclude {SHARE:.0%} of the gap over one of them",
+            is_null,
+        )
+
+
+def _in_setting(results: Results[Config], name: str) -> Verdict:
+    return any_of(met(results, name))
+
+
+def rows(results: Results[Config]) -> Rows:
+    """Tabulate all effects."""
+    settings = {setting.name: setting for setting in results.config.settings}
+    found = results.once(effects)
+    about = [dict(zip(("setting", "arm", "against"), pair, strict=True)) for pair in found]
+    made = contrast_rows(list(zip(about, found.values(), strict=True)), SIGNIFICANCE)
+    for row in made:
+        setting = settings[row["setting"]]
+        missing = gap(results, setting)
+        for name, column in (("share_of_gap", "difference"), ("detectable_share", "detectable")):
+            known = missing > 0.0 and row[column] is not None
+            row[name] = row[column] / missing if known else float("nan")
+        row["best"] = setting.best()
+    return made
 
 
 EXPERIMENT = Experiment(
@@ -796,11 +628,42 @@ EXPERIMENT = Experiment(
     title="Auxiliary tasks for agents that learn online",
     paper="Our own experiment.",
     presets=PRESETS,
-    cells=cells,
-    measure=train_arm,
-    report=report,
     check=check,
     prepare=tune,
+    cells=cells,
+    measure=measure,
+    frame=frame,
+    value=Measure(value="mean_return", label="mean return over training"),
+    fewest=FEWEST_AGENTS,
+    claims=claims,
+    summary=lambda r: {"weights": r.run.shared.weights},
+    sections=[
+        Section(
+            "Goals",
+            design_of(__doc__),
+            [
+                Tabulated(
+                    name="effects",
+                    rows=rows,
+                    caption="Differences of the mean return over training, and the share of the "
+                    "gap from the baseline to the best return (in mazes exact, elsewhere what "
+                    f"counts as solved). An effect of {SHARE:.0%} would be significant where the "
+                    "detectable share is not more. p-values are of sign flips (Holm). "
+                    f"{DETECTABLE}",
+                ),
+                Tabulated(
+                    name="tuning",
+                    rows=lambda r: r.run.shared.rows,
+                    columns=("arm", "weight", "mean_return", "chosen"),
+                    caption=lambda r: (
+                        f"{r.config.settings[0].name}: {r.config.tuning_agents} agents of seeds "
+                        f"from {r.config.tuning_seed} on, {r.config.tuning_steps:,} steps."
+                    ),
+                ),
+            ],
+        ),
+        *SECTIONS,
+    ],
     keeps_parts=False,
     stated="our goal",
 )

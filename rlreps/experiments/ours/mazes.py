@@ -7,7 +7,6 @@ in which nothing is expected.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -196,12 +195,3 @@ def _places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np
     """Find rows [m, c] among others [k, c], [m]; -1 for those that are not there."""
     places = {row.tobytes(): place for place, row in enumerate(known)}
     return np.array([places.get(row.tobytes(), -1) for row in wanted], np.int64)
-
-
-def in_two_mazes(verdicts: Sequence[bool | None]) -> bool | None:
-    """Judge "in at least two of the mazes" from the verdict of each; None of fewer than two."""
-    if len(verdicts) < 2:
-        return None
-    if sum(each is True for each in verdicts) >= 2:
-        return True
-    return False if sum(each is not False for each in verdicts) < 2 else None
