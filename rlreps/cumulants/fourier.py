@@ -11,7 +11,7 @@ from jax import Array
 
 from rlreps.config import configurable, size
 from rlreps.cumulants.base import affine
-from rlreps.errors import require, require_positive
+from rlreps.errors import require
 
 
 class FourierParams(NamedTuple):
@@ -47,7 +47,6 @@ class RandomFourier:
 
     def __post_init__(self) -> None:
         require(0.0 < self.length_scale < math.inf, "a length_scale > 0", self.length_scale)
-        require_positive("num_inputs", self.num_inputs)
 
     def init(self, key: Array, num_tasks: int) -> FourierParams:
         """Draw waves."""

@@ -11,7 +11,7 @@ from jax import Array
 
 from rlreps.config import configurable, size
 from rlreps.cumulants.base import affine, along_tasks
-from rlreps.errors import require, require_positive
+from rlreps.errors import require
 from rlreps.numerics import matmul
 
 
@@ -56,7 +56,6 @@ class RandomNetwork:
         filled = len(self.hidden) >= 1 and min(self.hidden) >= 1
         require(filled, "at least one hidden layer, widths >= 1", self.hidden)
         require(0.0 < self.input_scale < math.inf, "an input_scale > 0", self.input_scale)
-        require_positive("num_inputs", self.num_inputs)
 
     def init(self, key: Array, num_tasks: int) -> NetworkParams:
         """Draw a network with ``num_tasks`` outputs."""

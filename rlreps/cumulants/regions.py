@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.config import configurable, size
+from rlreps.config import configurable, positive, size
 from rlreps.cumulants.base import along_tasks
-from rlreps.errors import require, require_positive
+from rlreps.errors import require
 
 
 @configurable
@@ -30,12 +30,8 @@ class Cells:
         InputError: If one of them is not positive.
     """
 
-    bins: int = 10
+    bins: int = positive(10)
     num_inputs: int = size(2)
-
-    def __post_init__(self) -> None:
-        require_positive("bins", self.bins)
-        require_positive("num_inputs", self.num_inputs)
 
     @property
     def num_cells(self) -> int:

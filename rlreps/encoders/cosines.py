@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array, lax
 
-from rlreps.config import configurable, size
+from rlreps.config import configurable, interval, size
 from rlreps.encoders.base import Encoder, Params
 from rlreps.encoders.networks import init_layers, require_coordinates
-from rlreps.errors import require, require_positive
+from rlreps.errors import require
 
 _KNEE = 3.0
 """Frequency at which ``cosine_products`` begin to be scaled down."""
@@ -99,12 +99,9 @@ class Cosine(Encoder):
     num_features: int = size(10)
     _: dataclasses.KW_ONLY
     num_inputs: int = size(2)
-    frequencies: int = 23
+    frequencies: int = interval("[0, 2**31)", 23)
 
     def __post_init__(self) -> None:
-        require_positive("num_inputs", self.num_inputs)
-        require_positive("num_features", self.num_features)
-        require(0 <= self.frequencies < 2**31, "frequencies in [0, 2**31)", self.frequencies)
         require(self._products <= 100_000, "at most 100000 products of cosines", self._products)
 
     @property

@@ -11,7 +11,7 @@ from jax import Array
 
 from rlreps.config import configurable, leaf, size
 from rlreps.encoders.base import Encoder, Params
-from rlreps.errors import require, require_positive
+from rlreps.errors import require
 
 
 @configurable
@@ -30,10 +30,6 @@ class Tabular(Encoder):
     num_features: int = size(10)
     _: dataclasses.KW_ONLY
     num_states: int = size(1)
-
-    def __post_init__(self) -> None:
-        require_positive("num_states", self.num_states)
-        require_positive("num_features", self.num_features)
 
     def init(self, key: Array) -> Params:
         return jax.random.normal(key, (self.num_states, self.num_features))

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.config import configurable, leaf, size, static
+from rlreps.config import configurable, interval, leaf, size, static
 from rlreps.encoders.base import Encoder, Params
-from rlreps.errors import require, require_choice, require_interval, require_positive
+from rlreps.errors import require, require_choice
 
 Layer = dict[str, Array]
 """``kernel`` [..., in, out] and ``bias`` [out]."""
@@ -109,14 +109,11 @@ class MLP(Encoder):
     num_inputs: int = size(2)
     hidden: tuple[int, ...] = (256, 256)
     activation: str = "relu"
-    bias_scale: float = static(0.0)
+    bias_scale: float = interval("[0, inf)", 0.0, static=True)
 
     def __post_init__(self) -> None:
-        require_positive("num_inputs", self.num_inputs)
-        require_positive("num_features", self.num_features)
         require(all(width >= 1 for width in self.hidden), "hidden layer widths >= 1", self.hidden)
         require_choice("activation", self.activation, list(ACTIVATIONS))
-        require_interval("bias_scale", self.bias_scale, "[0, inf)")
 
     def init(self, key: Array) -> Params:
         widths = (self._width, *self.hidden, self.num_features)
@@ -155,11 +152,8 @@ class FourierMLP(MLP):
         frequencies: Cosines per coordinate (see ``cosine_features``).
     """
 
-    frequencies: int = dataclasses.field(default=8, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.frequencies < 2**31, "frequencies in [0, 2**31)", self.frequencies)
+    _: dataclasses.KW_ONLY
+    frequencies: int = interval("[0, 2**31)", 8)
 
     @property
     def _width(self) -> int:

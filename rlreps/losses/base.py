@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array, lax
 
 from rlreps.config import name_of, size
-from rlreps.errors import InputError, require, require_positive
+from rlreps.errors import InputError, require
 from rlreps.numerics import matmul, num_rows
 from rlreps.operators.base import Clip
 from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
@@ -101,9 +101,6 @@ class Objective(abc.ABC):
         super().__init_subclass__(**options)
         if "loss" in vars(cls):
             setattr(cls, "loss", _checked(vars(cls)["loss"]))  # noqa: B010 (mypy: no assignment)
-
-    def __post_init__(self) -> None:
-        require_positive("num_features", self.num_features)
 
     @property
     def name(self) -> str:

@@ -7,14 +7,14 @@ of the same column, ŵ'(φᵀŵ − ψ) is an unbiased estimate of it; with one 
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.config import configurable
-from rlreps.errors import require, require_choice, require_interval, require_positive
+from rlreps.config import configurable, interval, positive
+from rlreps.errors import require, require_positive
 from rlreps.losses.base import (
     Batch,
     DecayedMean,
@@ -89,13 +89,12 @@ class SampledWeights(Objective):
     gradient_rows: int | None = None
     weight_rows: int | None = None
     covariance_rows: int | None = None
-    permutations: int = 1
+    permutations: int = positive(1, most=MOST_PERMUTATIONS)
     whitening: bool = False
 
     num_estimates: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         given = (self.gradient_rows, self.weight_rows, self.covariance_rows)
         require(
             len({rows is None for rows in given}) == 1,
@@ -105,12 +104,6 @@ class SampledWeights(Objective):
         for rows in given:
             if rows is not None:
                 require_positive("gradient_rows, weight_rows and covariance_rows", rows)
-        require_positive("permutations", self.permutations)
-        require(
-            self.permutations <= MOST_PERMUTATIONS,
-            f"permutations <= {MOST_PERMUTATIONS:,}",
-            self.permutations,
-        )
 
     def roles(self, rows: int) -> Roles:
         """Share a batch's rows out.
@@ -244,15 +237,10 @@ class DanskinLissa(SampledWeights):
               It lies below the population's maximum, so κ often depends on the rows.
     """
 
-    kappa0: float = 1.9
+    kappa0: float = interval("(0, 2)", 1.9)
     feature_norm: FeatureNorm = "batch"
 
     title: ClassVar[str] = "Danskin-LISSA"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_interval("kappa0", self.kappa0, "(0, 2)")
-        require_choice("feature_norm", self.feature_norm, get_args(FeatureNorm))
 
     @property
     def needs_population(self) -> bool:
@@ -284,10 +272,6 @@ class EmpiricalWeights(SampledWeights):
     """
 
     inverse: Inverse = "pseudo"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("inverse", self.inverse, get_args(Inverse))
 
     @property
     def label(self) -> str:

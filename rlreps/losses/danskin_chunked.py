@@ -29,8 +29,8 @@ from typing import ClassVar, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.config import configurable
-from rlreps.errors import require, require_interval, require_positive
+from rlreps.config import configurable, interval, positive
+from rlreps.errors import require
 from rlreps.losses.base import (
     Batch,
     DecayedMean,
@@ -103,21 +103,13 @@ class DanskinChunked(Objective):
         chunked_ridge: Added to mean ŵŵᵀ before it is inverted, relative to its mean eigenvalue.
     """
 
-    groups: int = 3
-    chunks: int = 4
-    chunk_step: float = 0.5
-    gauge: float = 1.0
-    chunked_ridge: float = 1e-2
+    groups: int = positive(3, least=3)
+    chunks: int = positive(4)
+    chunk_step: float = interval("(0, 1)", 0.5)
+    gauge: float = interval("[0, inf)", 1.0)
+    chunked_ridge: float = interval("(0, inf)", 1e-2)
 
     title: ClassVar[str] = "danskin chunked"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.groups >= 3, "groups >= 3", self.groups)
-        require_positive("chunks", self.chunks)
-        require_interval("chunk_step", self.chunk_step, "(0, 1)")
-        require_interval("gauge", self.gauge, "[0, inf)")
-        require_interval("chunked_ridge", self.chunked_ridge, "(0, inf)")
 
     def require_rows(self, rows: int) -> None:
         least = self.groups * self.chunks

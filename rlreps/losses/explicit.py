@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 
-from rlreps.config import configurable, size
-from rlreps.errors import InputError, require_interval, require_positive
+from rlreps.config import configurable, interval, size
+from rlreps.errors import InputError
 from rlreps.losses.base import (
     Batch,
     Encode,
@@ -60,19 +60,12 @@ class Explicit(Objective):
 
     num_tasks: int | None = size(None)
     encoder_learning_rate: float | None = size(None)
-    weight_learning_rate: float | None = None
-    weight_start: float = 0.0
+    weight_learning_rate: float | None = interval("(0, inf)", None)
+    weight_start: float = interval("[0, inf)", 0.0)
     dense_optimizer: bool = False
 
     title: ClassVar[str] = "explicit"
     live: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_tasks is not None:
-            require_positive("num_tasks", self.num_tasks)
-        require_interval("weight_learning_rate", self.weight_learning_rate, "(0, inf)")
-        require_interval("weight_start", self.weight_start, "[0, inf)")
 
     @property
     def label(self) -> str:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.config import configurable
-from rlreps.errors import require, require_choice, require_interval, require_positive
+from rlreps.config import configurable, interval
+from rlreps.errors import require, require_choice, require_positive
 from rlreps.losses.base import (
     Batch,
     DecayedMean,
@@ -98,20 +98,17 @@ class LargeBatch(Objective):
     """
 
     weight_rows: WeightRows | int = "gradient"
-    ridge: float = 1e-6
-    precondition: float | None = None
+    ridge: float = interval("(0, inf)", 1e-6)
+    precondition: float | None = interval("(0, inf)", None)
     leave_one_out: bool = False
 
     title: ClassVar[str] = "large batch"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if isinstance(self.weight_rows, str):
             require_choice("weight_rows", self.weight_rows, get_args(WeightRows))
         else:
             require_positive("weight_rows", self.weight_rows)
-        require_interval("ridge", self.ridge, "(0, inf)")
-        require_interval("precondition", self.precondition, "(0, inf)")
         require(
             self.weight_rows == "gradient" or not self.leave_one_out,
             f"leave_one_out=False with weight_rows={self.weight_rows!r}, where the gradient's rows "

@@ -16,9 +16,9 @@ import numpy as np
 import optax
 from jax import Array, lax
 
-from rlreps.config import configurable, size, static
+from rlreps.config import configurable, interval, positive, size
 from rlreps.encoders.base import Encoder
-from rlreps.errors import InputError, require, require_interval, require_positive
+from rlreps.errors import InputError, require
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, with_gradient_of
 from rlreps.numerics import matmul
 from rlreps.operators import Operator, TargetKernel, Weights, act, points_of
@@ -104,23 +104,19 @@ class Spin(Objective):
     encoder: Encoder | None = size(None)
     separate: bool = size(False)
     weights: Weights | None = size(None)
-    averaging_rate: float = static(1.0)
+    averaging_rate: float = interval("(0, 1]", 1.0, static=True)
     masked: bool = True
     through_operator: bool = False
     shifted: bool = True
     starts_at_identity: bool = False
-    jacobian_rows_at_once: int | None = None
+    jacobian_rows_at_once: int | None = positive(None)
 
     title: ClassVar[str] = "spin"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require(
             isinstance(self.operator, Operator), "an Operator (rlreps.operators)", self.operator
         )
-        require_interval("averaging_rate", self.averaging_rate, "(0, 1]")
-        if self.jacobian_rows_at_once is not None:
-            require_positive("jacobian_rows_at_once", self.jacobian_rows_at_once)
         for name in ("shifted", "starts_at_identity", "jacobian_rows_at_once"):
             given, default = getattr(self, name), getattr(type(self), name)
             require(
