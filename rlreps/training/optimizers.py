@@ -2,12 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import optax
 
-from rlreps.config import configurable, size, static
-from rlreps.errors import require_choice, require_interval, require_positive
+from rlreps.config import called, configurable, interval, size
 
 OptimizerName = Literal["adam", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine", "linear"]
@@ -32,16 +31,10 @@ class Optimizer:
         steps: Updates in the run.
     """
 
-    name: OptimizerName = "adam"
-    learning_rate: float = 2e-3
+    name: OptimizerName = called("optimizer", "adam")
+    learning_rate: float = interval("(0, inf)", 2e-3)
     schedule: Schedule = "linear"
     steps: int = size(1)
-
-    def __post_init__(self) -> None:
-        require_choice("optimizer", self.name, get_args(OptimizerName))
-        require_choice("schedule", self.schedule, get_args(Schedule))
-        require_interval("learning_rate", self.learning_rate, "(0, inf)")
-        require_positive("steps", self.steps)
 
     @property
     def transformation(self) -> optax.GradientTransformation:
@@ -64,17 +57,10 @@ class RMSProp(Optimizer):
         epsilon: What is added below the root.
     """
 
-    name: OptimizerName = "rmsprop"
-    decay: float = static(0.9)
-    initial_scale: float = static(1.0)
-    epsilon: float = static(1e-10)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("optimizer", self.name, ["rmsprop"])
-        require_interval("decay", self.decay, "[0, 1)")
-        require_interval("initial_scale", self.initial_scale, "[0, inf)")
-        require_interval("epsilon", self.epsilon, "(0, inf)")
+    name: Literal["rmsprop"] = called("optimizer", "rmsprop")
+    decay: float = interval("[0, 1)", 0.9, static=True)
+    initial_scale: float = interval("[0, inf)", 1.0, static=True)
+    epsilon: float = interval("(0, inf)", 1e-10, static=True)
 
     @property
     def transformation(self) -> optax.GradientTransformation:
