@@ -19,9 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.config import configurable, leaf, size
+from rlreps.config import configurable, interval, leaf, size
 from rlreps.encoders import Encoder, Params
-from rlreps.errors import require_interval
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Population
 from rlreps.numerics import matmul
 from rlreps.sources.matrix import draw_rows_and_tasks
@@ -268,16 +267,11 @@ class ForwardBackwardLoss(Objective):
     """
 
     discount: float = size(0.95)
-    averaging_rate: float = 0.1
-    orthonormality: float = 0.0
+    averaging_rate: float = interval("(0, 1]", 0.1)
+    orthonormality: float = interval("[0, inf)", 0.0)
     encoder: Encoder | None = size(None, leaf=True)
 
     title: ClassVar[str] = "forward-backward"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_interval("averaging_rate", self.averaging_rate, "(0, 1]")
-        require_interval("orthonormality", self.orthonormality, "[0, inf)")
 
     def init(self, key: Array) -> Averages:
         """Return the average before the first update."""

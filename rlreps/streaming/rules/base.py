@@ -103,8 +103,8 @@ class Rule(abc.ABC):
 
     def __post_init__(self) -> None:
         require(
-            1 <= self.num_components <= self.num_inputs,
-            f"1 <= num_components <= {self.num_inputs}, the features of an observation",
+            self.num_components <= self.num_inputs,
+            f"num_components <= {self.num_inputs}, the features of an observation",
             self.num_components,
         )
 
