@@ -547,7 +547,8 @@ def is_seen(results: Results[Config], mazes: list[str]) -> Verdict:
     found = [row for row in results.once(rows) if row["setting"] in mazes]
     shares = [_share(row) for row in found if row["arm"] in OBJECTIVES]
     blind = sum(not share <= SHARE for share in shares)
-    enough = all(row["pairs"] >= FEWEST_AGENTS for row in found)
+    pairs: list[Any] = [row["pairs"] for row in found]
+    enough = min(pairs, default=0) >= FEWEST_AGENTS
     least, most = (f"{share:.0%}".replace("inf", "∞ ") for share in (min(shares), max(shares)))
     words = f"detectable: {least} to {most} of the gap; {blind} of {len(shares)} fall short"
     return Verdict(not blind if enough else None, words)
