@@ -39,13 +39,14 @@ from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
 from rlreps.envs import load_arena
 from rlreps.experiments.le_lan_2023 import synthetic
-from rlreps.experiments.pfau_2019.hydrogen import BoxSource, hamiltonian
 from rlreps.losses import OBJECTIVES
 from rlreps.losses.spectral import CovarianceJacobian, Spin
 from rlreps.numerics import largest_even_share
 from rlreps.operators import Diagonal
+from rlreps.operators.hydrogen import hamiltonian
 from rlreps.plotting import save_figure
 from rlreps.plotting.style import plain_log_ticks, series_style, styled
+from rlreps.sources.box import BoxSource
 from rlreps.sources.datasets import Observations, load_observations
 from rlreps.sources.matrix import matrix_source
 from rlreps.streaming import RULES, PowerDecay, StreamingRule

@@ -111,6 +111,20 @@ def any_of(parts: Parts, *, of: int | None = None) -> Verdict:
     return at_least(1, parts, of=of)
 
 
+def unanimous(holding: Iterable[bool], words: str) -> Verdict:
+    """Judge by single runs, where they may be too few for an interval.
+
+    Args:
+        holding: Whether the statement holds for each run.
+        words: What was found.
+
+    Returns:
+        It holds where it does for all, and does not where it does for none.
+    """
+    found = {bool(each) for each in holding}
+    return Verdict(found.pop() if len(found) == 1 else None, words)
+
+
 def _listed(parts: Parts) -> list[Verdict]:
     return list(parts.values() if isinstance(parts, Mapping) else parts)
 

@@ -80,14 +80,9 @@ def differences(
 
     Returns:
         Field, dotted → its value in the paper's configuration and in this one; None where it has
-        no such field.
+        no such field. Of parts with different names, the names alone.
     """
-    ours, theirs = (_flat(as_json(each), "", free) for each in (config, paper))
-    return {
-        path: (theirs.get(path), ours.get(path))
-        for path in dict.fromkeys([*theirs, *ours])
-        if theirs.get(path) != ours.get(path)
-    }
+    return _differences(as_json(paper), as_json(config), "", free)
 
 
 def follows(config: Any, paper: Any, free: Collection[str] = ()) -> bool:
@@ -99,18 +94,33 @@ def follows(config: Any, paper: Any, free: Collection[str] = ()) -> bool:
     return not differences(config, paper, free)
 
 
-def _flat(value: Any, path: str, free: Collection[str]) -> dict[str, Any]:
-    """Return dotted path → value for every leaf; lists are leaves unless they hold mappings."""
-    if path in free:
+def _differences(
+    theirs: Any, ours: Any, path: str, free: Collection[str]
+) -> dict[str, tuple[object, object]]:
+    """Compare JSON values leaf by leaf; lists are leaves unless they hold mappings."""
+    if path in free or theirs == ours:
         return {}
-    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
-        value = {str(index): each for index, each in enumerate(value)}
-    if not isinstance(value, dict):
-        return {path: value}
-    found: dict[str, Any] = {}
-    for key, each in value.items():
-        found |= _flat(each, f"{path}.{key}".lstrip("."), free)
+    theirs, ours = _by_index(theirs), _by_index(ours)
+    if not (isinstance(theirs, dict) and isinstance(ours, dict)):
+        return {path: (_name_of(theirs), _name_of(ours))}
+    if theirs.get("name") != ours.get("name"):
+        return {path: (_name_of(theirs), _name_of(ours))}
+    found: dict[str, tuple[object, object]] = {}
+    for key in dict.fromkeys([*theirs, *ours]):
+        inner = f"{path}.{key}".lstrip(".")
+        found |= _differences(theirs.get(key), ours.get(key), inner, free)
     return found
+
+
+def _by_index(value: Any) -> Any:
+    """Return a list that holds mappings, or an empty one, as index → element."""
+    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        return {str(index): each for index, each in enumerate(value)}
+    return value
+
+
+def _name_of(value: Any) -> Any:
+    return value.get("name", value) if isinstance(value, dict) else value
 
 
 HALVED = "judged: the mean distance ends below half of what it was at the start"

@@ -171,6 +171,10 @@ def test_presets_vary_fields_wherever_they_are():
 def test_differences_are_dotted_but_for_free_fields():
     other = Config(Inner(5), (Inner(), Inner(width=5)), d=3)
     assert differences(other, PAPER, ("d",)) == {"inner.steps": (10, 5), "others.1.width": (4, 5)}
+    # Fields of things with different names are not compared.
+    renamed = [{"others": [{"name": name, "steps": index}]} for index, name in enumerate("ab")]
+    assert differences(*renamed) == {"others.0": ("b", "a")}
+    assert differences({"others": []}, renamed[0]) == {"others.0": ("a", None)}
     assert follows(other, PAPER, ("d", "inner", "others"))
     assert not follows(other, PAPER, ("d", "inner"))
 

@@ -16,6 +16,7 @@ from rlreps.runs.contrasts import (
     at_least,
     contrast_rows,
     corrected,
+    unanimous,
 )
 from rlreps.runs.intervals import sign_test, sign_test_detectable, smallest_detectable
 
@@ -141,6 +142,12 @@ def test_verdicts_together_where_three_are_needed(parts, every, two, one):
     assert all_of(parts, of=3).holds is every
     assert at_least(2, parts, of=3).holds is two
     assert any_of(parts, of=3).holds is one
+
+
+def test_runs_that_disagree_cannot_be_told():
+    for holding, expected in (([True] * 2, True), ([False], False), ([True, False], None)):
+        assert unanimous(np.array(holding), "found") == Verdict(expected, "found")
+    assert unanimous([], "none").holds is None
 
 
 def test_no_statement_and_the_opposite():

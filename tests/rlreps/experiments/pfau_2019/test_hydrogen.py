@@ -9,18 +9,19 @@ import pytest
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.errors import InputError
 from rlreps.experiments.pfau_2019 import hydrogen
-from rlreps.experiments.pfau_2019.hydrogen import (
+from rlreps.experiments.pfau_2019.hydrogen import PRESETS, Contender
+from rlreps.losses import Spin
+from rlreps.operators import act
+from rlreps.operators.hydrogen import (
     ENERGIES,
     LEVELS,
-    PRESETS,
-    BoxSource,
-    Contender,
+    aligned,
+    box_quadrature,
+    hamiltonian,
     solve_on_grid,
     wavefunctions,
 )
-from rlreps.losses import Spin
-from rlreps.operators import Laplacian, act
-from rlreps.training import RMSProp
+from rlreps.sources.box import BoxSource
 from rlreps.training.population import Population
 
 SMOKE = PRESETS["smoke"]
@@ -52,7 +53,7 @@ def test_the_closed_form_are_eigenfunctions_of_the_hamiltonian_with_its_energies
     assert [ENERGIES[level].tolist() for level in LEVELS] == [[-1.0], [-1 / 9] * 3, [-1 / 25] * 5]
     with jax.enable_x64(True):
         positions = jnp.asarray(np.random.default_rng(0).uniform(-8.0, 8.0, (40, 2)))
-        action = jax.jit(lambda at: act(hydrogen.hamiltonian(), exact_features, at))(positions)
+        action = jax.jit(lambda at: act(hamiltonian(), exact_features, at))(positions)
         ratios = np.asarray(action.images) / np.asarray(action.values)
         np.testing.assert_allclose(ratios, np.tile(ENERGIES, (40, 1)), rtol=1e-7)
         found = wavefunctions(np.asarray(positions))
@@ -62,7 +63,7 @@ def test_the_closed_form_are_eigenfunctions_of_the_hamiltonian_with_its_energies
 
 def test_quadrature_and_weighted_points_integrate_over_the_whole_box():
     with jax.enable_x64(True):
-        positions, weights = map(np.asarray, hydrogen.make_quadrature(HALF_WIDTH))
+        positions, weights = map(np.asarray, box_quadrature(HALF_WIDTH))
     assert np.abs(positions).max() < HALF_WIDTH
     # The edge has corners that an even spacing in the angle does not see exactly.
     assert weights.sum() == pytest.approx((2 * HALF_WIDTH) ** 2, rel=5e-3)
@@ -205,7 +206,7 @@ def test_the_gradient_vanishes_at_the_eigenfunctions_on_every_batch_without_aver
             """Largest entry of each of three batches' gradients, at a mixture."""
             objective = Spin(
                 9,
-                operator=hydrogen.hamiltonian(),
+                operator=hamiltonian(),
                 averaging_rate=rate,
                 encoder=FunctionEncoder(lambda key: jnp.eye(9), encode),
                 weights=source.weights(),
@@ -256,7 +257,9 @@ def test_a_span_of_mixed_wavefunctions_has_the_right_energies_where_they_are_not
         )
         positions = np.random.default_rng(1).uniform(-9.0, 9.0, (400, 2))
         pictures = [
-            hydrogen.eigenfunctions(encoder, (), positions, HALF_WIDTH, ordered=each)
+            hydrogen.eigenfunctions(
+                encoder, (), positions, box_quadrature(HALF_WIDTH), ordered=each
+            )
             for each in (True, False)
         ]
     np.testing.assert_allclose(
@@ -266,7 +269,7 @@ def test_a_span_of_mixed_wavefunctions_has_the_right_energies_where_they_are_not
     # So do their pictures: those in the features' order are mixtures.
     exact = wavefunctions(positions)
     exact /= np.linalg.norm(exact, axis=0)
-    wrong, right = (np.abs(hydrogen.aligned(each, exact) - exact).max() for each in pictures)
+    wrong, right = (np.abs(aligned(each, exact) - exact).max() for each in pictures)
     assert wrong > 0.1 > 0.01 > right
 
 
@@ -290,9 +293,9 @@ def test_alignment_undoes_rotations_inside_levels_and_no_others():
     for level in LEVELS:
         size = level.stop - level.start
         turned[:, level] = exact[:, level] @ np.linalg.qr(random.normal(size=(size, size)))[0]
-    np.testing.assert_allclose(hydrogen.aligned(turned, exact), exact, atol=1e-10)
+    np.testing.assert_allclose(aligned(turned, exact), exact, atol=1e-10)
     across = exact[:, [1, 0, *range(2, 9)]]
-    assert np.abs(hydrogen.aligned(across, exact) - exact).max() > 0.1
+    assert np.abs(aligned(across, exact) - exact).max() > 0.1
 
 
 GOOD, HALF, BAD, LOST = [0.01, 0.05], [0.01, 0.06], [0.3, 0.06], [0.6, 9.0]
@@ -310,75 +313,27 @@ GOOD, HALF, BAD, LOST = [0.01, 0.05], [0.01, 0.06], [0.3, 0.06], [0.6, 9.0]
     ],
 )
 def test_claims_are_judged_under_the_papers_protocol_alone(
-    ours, averaged, unaveraged, hasty, verdicts
+    judge, ours, averaged, unaveraged, hasty, verdicts
 ):
-    paper = PRESETS["paper"]
-    config = dataclasses.replace(paper, num_seeds=2)
-    errors = (ours, unaveraged, averaged, hasty)
+    paper = dataclasses.replace(PRESETS["paper"], num_seeds=2)
 
-    def holds(contenders, **change):
-        results = [
-            hydrogen.Result(contender, None, [0], None, np.asarray([worst]))
-            for contender, worst in zip(contenders, errors, strict=True)
-        ]
-        return [
-            claim.holds for claim in hydrogen.judge(dataclasses.replace(config, **change), results)
-        ]
-
-    assert holds(paper.contenders) == verdicts
-    shorter = [dataclasses.replace(each, steps=each.steps // 2) for each in paper.contenders]
-    assert holds(shorter) == [verdicts[0], None, None, None]
-    changes = [
-        {"rows": 256},
-        {"inputs": "scaled"},
-        {"boundary": "quadratic"},
-        {"sampling": "radial"},
-        {"laplacian": Laplacian()},
-        {"encoder": MLP(9, hidden=(128,) * 4, activation="softplus", bias_scale=1.0)},
-        {"objective": dataclasses.replace(hydrogen.PUBLISHED.objective, shifted=True)},
-        {"optimizer": RMSProp(learning_rate=1e-4, schedule="constant", decay=0.999)},
-    ]
-    for change in changes:
-        other = [dataclasses.replace(each, **change) for each in paper.contenders[1:]]
-        assert holds([paper.contenders[0], *other])[1:] == [None, None, None]
-    for change in ({"half_width": 25.0}, {"tolerance": 0.06}):
-        assert holds(paper.contenders, **change)[1:] == [None, None, None]
-
-
-def test_ours_the_papers_ways_and_what_has_no_mask_are_drawn():
-    names = {
-        preset: [
-            each.contender.name
-            for each in hydrogen.drawn(
-                [hydrogen.Result(way, *[None] * 4) for way in PRESETS[preset].contenders]
+    def holds(config):
+        rows = [
+            {"contender": way.name, "seed": seed, "step": 1, "worst_error": error}
+            for way, errors in zip(
+                config.contenders, (ours, unaveraged, averaged, hasty), strict=True
             )
+            for seed, error in enumerate(errors)
         ]
-        for preset in ("laptop", "paper")
-    }
-    assert names["laptop"] == ["ours", "ours, but without the mask"]
-    assert names["paper"] == ["ours", "Pfau et al., β = 1", "Pfau et al., β = 0.01"]
+        return [found.holds for found in judge(hydrogen.EXPERIMENT, config, rows)]
 
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"sampling": "log"}, "sampling to be one of"),
-        ({"inputs": "polar"}, "inputs to be one of"),
-        ({"boundary": "periodic"}, "boundary to be one of"),
-        ({"rows": 0}, "rows >= 1"),
-        ({"steps": 0}, "steps >= 1"),
-        ({"grid_points": 33}, "even number of grid_points"),
-        ({"num_seeds": 0}, "num_seeds >= 1"),
-        ({"contenders": ()}, "at least one contender"),
-        ({"contenders": SMOKE.contenders[:1] * 2}, "contenders of different names"),
-        ({"evaluations": 7}, "multiple of 7 evaluations"),
-    ],
-)
-def test_settings_without_meaning_are_refused(change, message):
-    known = {field.name for field in dataclasses.fields(Contender)}
-    subject = Contender(name="any") if set(change) <= known else SMOKE
-    with pytest.raises(InputError, match=message):
-        dataclasses.replace(subject, **change)
+    assert holds(paper) == verdicts
+    own, *theirs = paper.contenders
+    longer = dataclasses.replace(own, steps=2 * own.steps, rows=256)
+    assert holds(dataclasses.replace(paper, contenders=(longer, *theirs))) == verdicts
+    shorter = tuple(dataclasses.replace(each, steps=each.steps // 2) for each in theirs)
+    for change in ({"contenders": (own, *shorter)}, {"half_width": 25.0}, {"tolerance": 0.06}):
+        assert holds(dataclasses.replace(paper, **change))[1:] == [None, None, None]
 
 
 @pytest.mark.experiments

@@ -1,0 +1,163 @@
+"""The hydrogen atom in the plane: H = −∇² − 1/r, exactly and by finite differences.
+
+Bound states have a closed form (Yang et al. 1991). In a box [−D, D]² at whose edge functions
+vanish, those of the three lowest energies hardly differ for D = 50, in the units of H. Pfau et al.
+(2019), Section 5.1, learn them by spectral inference; their Eq. 20 prints V(x) = +1/|x|, which has
+no bound states: a slip of sign.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+from jax import Array
+from scipy.sparse.linalg import LaplacianNd, eigsh
+from scipy.special import genlaguerre
+
+from rlreps.numerics import matmul
+from rlreps.operators.base import Operator
+from rlreps.operators.differential import Diagonal, Laplacian
+from rlreps.subspace.ordered import Spectrum, ordered_spectrum, ritz_spectrum
+
+DoubleArray: TypeAlias = npt.NDArray[np.float64]
+
+NUM_LEVELS = 3
+"""Energy levels: 1 + 3 + 5 bound states."""
+
+NUM_STATES = NUM_LEVELS**2
+
+LEVELS = [slice(level**2, (level + 1) ** 2) for level in range(NUM_LEVELS)]
+"""Which of the ordered bound states belong to each energy level."""
+
+ENERGIES: DoubleArray = np.repeat(
+    [-1.0 / (2 * n + 1) ** 2 for n in range(NUM_LEVELS)], [2 * n + 1 for n in range(NUM_LEVELS)]
+)
+"""Energies of all bound states in order, −1 once, −1/9 three times, …, [9]."""
+
+
+def wavefunctions(positions: DoubleArray) -> DoubleArray:
+    """Compute the bound states in the plane in closed form (Yang et al. 1991).
+
+    Those of angular momentum l are r^|l| exp(−r/(2n+1)) L_{n−|l|}^{2|l|}(2r/(2n+1)) times cos lθ or
+    sin |l|θ, for n = 0, 1, 2, … and |l| ≤ n, with energy −1/(2n+1)². At positions [m, 2] they are
+    [m, 9], in the order of ``ENERGIES`` and not normalised.
+    """
+    distance = np.hypot(positions[:, 0], positions[:, 1])
+    angle = np.arctan2(positions[:, 1], positions[:, 0])
+    columns = []
+    for n in range(NUM_LEVELS):
+        scaled = distance / (2 * n + 1)
+        for momentum in range(n + 1):
+            polynomial = genlaguerre(n - momentum, 2 * momentum)
+            radial = scaled**momentum * np.exp(-scaled) * polynomial(2.0 * scaled)
+            columns.append(radial * np.cos(momentum * angle))
+            if momentum > 0:
+                columns.append(radial * np.sin(momentum * angle))
+    return np.stack(columns, axis=1)
+
+
+class GridSolution(NamedTuple):
+    """Rising energies [9], orthonormal vectors [points², 9] and positions [points², 2] of a grid.
+
+    The index is row · points + column; rows go upwards in y, columns in x.
+    """
+
+    energies: DoubleArray
+    functions: DoubleArray
+    positions: DoubleArray
+
+
+def solve_on_grid(points: int, half_width: float) -> GridSolution:
+    """Solve −∇² − 1/r in [−D, D]² with zero boundary by five-point differences.
+
+    Interior points a side are even: the singularity lies between four of them.
+    """
+    spacing = 2.0 * half_width / (points + 1)
+    axis = -half_width + spacing * np.arange(1, points + 1)
+    rows, columns = np.meshgrid(axis, axis, indexing="ij")
+    positions = np.stack([columns.ravel(), rows.ravel()], axis=1)
+    grid = LaplacianNd((points, points), boundary_conditions="dirichlet", dtype=np.float64)
+    potential = scipy.sparse.diags_array(-1.0 / np.hypot(positions[:, 0], positions[:, 1]))
+    matrix = scipy.sparse.csc_array(potential - grid.tosparse() / spacing**2)
+    start = np.random.default_rng(0).standard_normal(points**2)
+    # Below the lowest energy the shifted matrix is positive definite.
+    values, vectors = eigsh(matrix, k=NUM_STATES, sigma=-1.5, v0=start)
+    order = np.argsort(values)
+    return GridSolution(values[order], vectors[:, order], positions)
+
+
+def radius(positions: Array) -> Array:
+    """Compute distances from the nucleus [b, 1], differentiable there."""
+    smallest = float(np.finfo(positions.dtype).tiny)
+    return jnp.sqrt(jnp.sum(jnp.square(positions), axis=1, keepdims=True) + smallest)
+
+
+def hamiltonian(laplacian: Operator | None = None) -> Operator:
+    """Build H = −∇² − 1/r, with the exact Laplacian unless another is given."""
+    return -(laplacian or Laplacian()) + Diagonal(lambda positions: -1.0 / radius(positions)[:, 0])
+
+
+def box_quadrature(half_width: float) -> tuple[Array, Array]:
+    """Return positions [m, 2] and weights [m] that integrate over the box.
+
+    They are Gauss-Legendre's in panels of the radius, and even in the angle.
+    """
+    nodes, node_weights = np.polynomial.legendre.leggauss(24)
+    positions, weights = [], []
+    for angle in 2.0 * np.pi * (np.arange(64) + 0.5) / 64:
+        direction = np.asarray([np.cos(angle), np.sin(angle)])
+        edge = half_width / np.abs(direction).max()
+        ends = [*(end for end in (0.0, 1.0, 3.0, 8.0, 20.0) if end < edge), edge]
+        for low, high in itertools.pairwise(ends):
+            distance = (high - low) / 2.0 * nodes + (high + low) / 2.0
+            positions.append(distance[:, None] * direction)
+            weights.append((high - low) / 2.0 * node_weights * distance * 2.0 * np.pi / 64)
+    dtype = jnp.result_type(float)
+    points, shares = (np.concatenate(parts).astype(dtype) for parts in (positions, weights))
+    return jnp.asarray(points), jnp.asarray(shares)
+
+
+def box_spectrum(
+    function: Callable[[Array], Array], positions: Array, weights: Array, *, ordered: bool = True
+) -> Spectrum:
+    """Compute eigenvalues and eigenfunctions of H in functions, by quadrature over the box.
+
+    Eigenvalues are Rayleigh quotients, from ∫|∇u|² − u²/r: upper bounds of the energies up to the
+    error of the quadrature.
+
+    Args:
+        function: Positions [m, 2] → d functions [m, d] that vanish at the box's edge.
+        positions: Of ``box_quadrature``, [m, 2].
+        weights: Its weights, [m].
+        ordered: Whether eigenvalues are in the functions' order, rather than of the functions'
+            span: without a mask, learned functions have no order (Pfau et al. 2019, App. A.1).
+    """
+    root, potential = jnp.sqrt(weights)[:, None], -1.0 / radius(positions)
+    values = function(positions) * root
+    operator_matrix = matmul(values.T, potential * values)
+    for direction in jnp.eye(2, dtype=positions.dtype):
+        tangents: Any = jnp.broadcast_to(direction[None, :], positions.shape)
+        slope = jax.jvp(function, (positions,), (tangents,))[1] * root
+        operator_matrix = operator_matrix + matmul(slope.T, slope)
+    spectrum = ordered_spectrum if ordered else ritz_spectrum
+    return spectrum(matmul(values.T, values), operator_matrix)
+
+
+def aligned(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
+    """Turn eigenfunctions [m, 9] inside each degenerate level to exact ones; columns of length 1.
+
+    Any other rotation there is as good an eigenbasis; this one is by orthogonal Procrustes.
+    """
+    columns = []
+    for level in LEVELS:
+        basis, target = functions[:, level], exact[:, level]
+        left, _, right = np.linalg.svd(basis.T @ (target / np.linalg.norm(target, axis=0)))
+        turned = basis @ (left @ right)
+        lengths = np.linalg.norm(turned, axis=0)
+        columns.append(turned / np.where(lengths > 0.0, lengths, 1.0))
+    return np.concatenate(columns, axis=1)
