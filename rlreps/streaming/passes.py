@@ -97,8 +97,8 @@ def run_passes(
         evaluate_every: Rows between evaluations, at most n; rounded down to whole updates.
         rows_per_update: Rows of each update; single rows go through ``update_each``.
         passes: Times that every row is seen.
-        devices: Over which runs are shared out evenly; None is JAX's default device. Processes that
-            cannot share the runs evenly each do all of them.
+        devices: Devices of this process, over which the runs are shared out evenly; None is JAX's
+            default device.
 
     Raises:
         InputError: For counts below 1, more rows an interval than there are, or runs whose seeds
@@ -164,7 +164,8 @@ def follow_orders(
         advance: (state, rows, order [..., interval], learning rate) → state.
         observe: (state, learning rate) → what is to be seen of one run.
         measure: What is to be seen of all runs, with a leading run axis, on the host → figures.
-        devices: Over which runs are shared out evenly; None is JAX's default device.
+        devices: Devices of this process, over which the runs are shared out evenly; None is JAX's
+            default device.
 
     Returns:
         Rows seen, seconds in the updates without compilation, and figures, each at every point, the

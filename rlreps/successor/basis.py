@@ -70,14 +70,14 @@ class DenseBasis(Basis):
 
     def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
         count = len(observations)
-        flat = [each.reshape(len(each), -1) for each in weights]
-        blocks = []
-        for start in range(0, max(1, count), _BLOCK):
+        found = [np.empty((count, math.prod(each.shape[1:])), np.float32) for each in weights]
+        for start in range(0, count, _BLOCK):
             features = self.apply(observations[start : start + _BLOCK])
-            blocks.append([features @ each for each in flat])
+            for block, each in zip(found, weights, strict=True):
+                np.matmul(features, each.reshape(len(each), -1), out=block[start : start + _BLOCK])
         return [
-            np.concatenate(rows).reshape(count, *each.shape[1:])
-            for rows, each in zip(zip(*blocks, strict=True), weights, strict=True)
+            block.reshape(count, *each.shape[1:])
+            for block, each in zip(found, weights, strict=True)
         ]
 
 

@@ -36,6 +36,7 @@ KIND = "successor representation"
 """Kind of the run folders that hold one."""
 
 Scaling = Literal["singular", "white", "none"]
+_SCALINGS = get_args(Scaling)
 
 FEWEST_ARRIVALS = 100
 """Fewer arrivals at a goal make a warning: their number then has a relative error above 0.1."""
@@ -173,16 +174,48 @@ class SuccessorRepresentation:
         Warns:
             FitWarning: For indices of states that no row starts from and that ended no episode.
         """
-        require_choice("scaling", scaling, get_args(Scaling))
-        self._warn_of_unseen(observations)
-        forward = self._averaged(observations, self._forward)
+        require_choice("scaling", scaling, _SCALINGS)
+        array = self._checked(observations)
+        self._warn_of_unseen(array)
+        weights = self._state_weights(scaling)
+        if weights is not None:
+            return self.solution.basis.project(array, weights)
+        return np.asarray(self._averaged(array, self._forward) @ self._scaled_by(scaling))
+
+    def _scaled_by(self, scaling: Scaling) -> np.ndarray:
+        """Return the map from averages of F to features, [d, d]."""
         root = np.sqrt(self.singular_values)
         if scaling == "singular":
-            return np.asarray(forward * root, np.float32)
-        raw = forward * np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0)
-        if scaling == "white":
-            raw = raw @ self._whitening
-        return np.asarray(raw, np.float32)
+            return np.diag(root)
+        raw = np.diag(np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0))
+        return np.asarray(raw @ self._whitening if scaling == "white" else raw, np.float32)
+
+    @functools.cached_property
+    def _state_weights(self) -> Callable[[Scaling], np.ndarray | None]:
+        """Scaling → weights of the features of states, [p, d], or None."""
+        averaged = self._over_policy(self.factors.forward)
+
+        @functools.cache
+        def weights(scaling: Scaling) -> np.ndarray | None:
+            return None if averaged is None else averaged @ self._scaled_by(scaling)
+
+        return weights
+
+    def _over_policy(self, weights: np.ndarray) -> np.ndarray | None:
+        """Average weights [p, m_b, d] over the actions of the data's policy, [p, d].
+
+        None where the policy depends on the state otherwise than by an index.
+        """
+        policy = self.behaviour_weights
+        if policy is None:
+            return None
+        if isinstance(self.solution.basis, UnitVectors):
+            shares = _shares(policy, self.observed.num_actions)
+            return np.asarray(np.einsum("pcd,pc->pd", weights, shares), np.float32)
+        if policy[:-1].any():  # The last feature is the constant.
+            return None
+        shares = _shares(policy[-1:], self.observed.num_actions)[0]
+        return np.asarray(np.einsum("pcd,c->pd", weights, shares), np.float32)
 
     @functools.cached_property
     def _whitening(self) -> np.ndarray:
@@ -537,13 +570,13 @@ class SuccessorRepresentation:
             f"observations of shape {('m', *shape)}",
             array.shape,
         )
-        require(array.dtype.kind in "iubf", "observations of numbers", array.dtype.name)
+        require(array.dtype.kind in "iubf", "observations of numbers", array.dtype)
         # Bytes are divided by 255, other images are scaled by their range in the data.
         alike = len(shape) < 2 or (array.dtype == np.uint8) == self.observed.bytes
         kind = "bytes" if self.observed.bytes else "no bytes"
-        require(alike, f"images of {kind}, as those of the fit", array.dtype.name)
+        require(alike, f"images of {kind}, as those of the fit", array.dtype)
         if states is not None:
-            require(array.dtype.kind in "iub", "indices of states", array.dtype.name)
+            require(array.dtype.kind in "iub", "indices of states", array.dtype)
             outside = array[(array < 0) | (array >= states)]
             if outside.size:
                 raise InputError(

@@ -265,5 +265,4 @@ def test_a_mesh_over_processes_does_what_simulated_workers_do(processes):
         assert found["devices"] == 2 * processes
         assert f"a multiple of the mesh's {2 * processes} devices, got 3" in found["refused"]
         np.testing.assert_allclose(found["rows"], expected[0], atol=1e-5)
-        np.testing.assert_allclose(found["spread"], found["alone"], atol=1e-6)
         np.testing.assert_allclose(found["apart"], found["alone"], atol=1e-6)

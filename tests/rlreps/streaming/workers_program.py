@@ -39,12 +39,12 @@ def main() -> None:
         _, states = step(states, share_rows(own[:, half], mesh), weights)
     here = states.rows.addressable_shards[0].data
     runs, options = Runs([0, 1], [1.0, 1.0]), {"evaluate": np.sum, "evaluate_every": ROWS}
-    spread, apart, alone = (
+    apart, alone = (
         run_passes(lambda rate: rule, rows[0], runs, devices=devices, **options).components.tolist()
-        for devices in (jax.devices(), jax.local_devices(), None)
+        for devices in (jax.local_devices(), None)
     )
     found = {"devices": mesh.size, "refused": refused, "rows": np.asarray(here)[0].tolist()}
-    print(json.dumps({**found, "spread": spread, "apart": apart, "alone": alone}))
+    print(json.dumps({**found, "apart": apart, "alone": alone}))
 
 
 if __name__ == "__main__":

@@ -164,9 +164,9 @@ def test_the_smoke_preset_is_judged_drawn_and_resumed(tmp_path):
 
     # What was measured is not measured again.
     kept = {path: path.read_bytes() for path in (out / "parts").iterdir()}
-    assert {path.stem for path in kept} == {f"CartPole-v1-{way}-600" for way in (FIT, DQN, RANDOM)}
+    assert {path.stem for path in kept} == {f"CartPole-v1-{way}-700" for way in (FIT, DQN, RANDOM)}
     (out / "summary.json").unlink()
-    (out / "parts" / "CartPole-v1-DQN-600.json").unlink()
+    (out / "parts" / "CartPole-v1-DQN-700.json").unlink()
     again = EXPERIMENT.run(PRESETS["smoke"], out, progress=False)
     assert json.dumps(again["returns"]) == json.dumps(summary["returns"])
     assert {path: path.read_bytes() for path in kept} == kept
