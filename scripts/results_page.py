@@ -142,7 +142,7 @@ def write_papers(docs: Path) -> Path:
                 ]
                 if said and not claims:
                     continue
-                rows += [[link, *cells] for cells in claims]
+                rows += [[link, *(_shortened(cell, page.name) for cell in cells)] for cells in claims]
                 verdicts = [cells[-1] for cells in claims]
                 counts = [str(verdicts.count(verdict)) for verdict in VERDICTS.values()]
                 why = _reason(command, text) if VERDICTS[None] in verdicts else ""
@@ -159,6 +159,15 @@ def write_papers(docs: Path) -> Path:
     path = docs / "papers.md"
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
+
+
+def _shortened(cell: str, page: str) -> str:
+    """Cut a cell that is too long to read in a table; its page has the whole of it."""
+    if len(cell) <= 160:
+        return cell
+    more = f" … ([all]({page}))"
+    head = cell[: 160 - len(more)]
+    return head[: max(head.rfind("; "), head.rfind(", "), head.rfind(" ("), 80)].rstrip() + more
 
 
 def _reason(command: str, page: str) -> str:

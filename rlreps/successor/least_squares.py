@@ -269,7 +269,7 @@ class LeastSquares:
         Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
         or after 2/(1 − γ). The maximum over actions makes the rounds diverge where the regression
         extrapolates. So next values are clipped to what the rewards allow, or 0, and the ridge is
-        the least of 3·10⁻⁵ … 10⁻² with which none exceeds its range by half.
+        the least of 10⁻⁵ … 10⁻² with which none exceeds its range by half.
 
         Warns:
             FitWarning: If values exceed their range by half with every ridge.
@@ -377,7 +377,7 @@ def _single(array: Any) -> np.ndarray:
 
 
 _MOST_ITERATIONS = 1_000
-_RIDGES = (3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
+_RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 _DIVERGED = 1.5
 """Multiple of the largest value at which fitted Q iteration counts as diverged."""
 _BLOCK = 4096

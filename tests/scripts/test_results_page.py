@@ -115,7 +115,8 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     (docs / "synthetic.md").write_text("# synthetic\n\n| claim | stated |\n| --- | --- |\n")
     # A run that was stopped says so itself; statements that a preset leaves out have no run.
     left_out = {**CLAIM, "found": "not run in this preset", "holds": None}
-    (run / "summary.json").write_text(json.dumps({"claims": [left_out, claims[1]]}))
+    long = {**claims[1], "found": "; ".join(f"the {i}th of many figures" for i in range(40))}
+    (run / "summary.json").write_text(json.dumps({"claims": [left_out, long]}))
     page = script.write_page(run, docs, "rlreps experiment atari --preset paper", "atari")
     (run / "summary.json").write_text(json.dumps({"claims": [left_out]}))
     script.write_page(run, docs, "rlreps experiment bouncing-balls", "bouncing-balls")
@@ -132,6 +133,7 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     assert pfau.count("[hydrogen](hydrogen.md)") == 2
     assert "atari --preset paper` | 0 | 0 | 1 | the run was stopped |" in pfau
     assert "not run in this preset" not in pfau
+    assert "the 3th of many figures … ([all](atari.md)) | cannot be told |" in pfau
     assert "bouncing-balls" not in pfau
     assert (
         "online-pca --preset paper` | 1 | 0 | 2 | runs differ by too little, or too few |" in amid
