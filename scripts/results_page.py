@@ -142,7 +142,7 @@ def write_papers(docs: Path) -> Path:
                 ]
                 if said and not claims:
                     continue
-                rows += [[link, *(_shortened(cell, page.name) for cell in cells)] for cells in claims]
+                rows += [[link, *_shortened(cells, page.name)] for cells in claims]
                 verdicts = [cells[-1] for cells in claims]
                 counts = [str(verdicts.count(verdict)) for verdict in VERDICTS.values()]
                 why = _reason(command, text) if VERDICTS[None] in verdicts else ""
@@ -161,13 +161,17 @@ def write_papers(docs: Path) -> Path:
     return path
 
 
-def _shortened(cell: str, page: str) -> str:
-    """Cut a cell that is too long to read in a table; its page has the whole of it."""
-    if len(cell) <= 160:
-        return cell
+def _shortened(cells: Sequence[str], page: str) -> list[str]:
+    """Cut cells that are too long to read in a table; the page has the whole of them."""
     more = f" … ([all]({page}))"
-    head = cell[: 160 - len(more)]
-    return head[: max(head.rfind("; "), head.rfind(", "), head.rfind(" ("), 80)].rstrip() + more
+    shown = []
+    for cell in cells:
+        if len(cell) > 160:
+            head = cell[: 160 - len(more)]
+            end = max(head.rfind("; "), head.rfind(", "), head.rfind(" ("), 80)
+            cell = head[:end].rstrip() + more
+        shown.append(cell)
+    return shown
 
 
 def _reason(command: str, page: str) -> str:

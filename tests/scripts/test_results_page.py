@@ -133,7 +133,7 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     assert pfau.count("[hydrogen](hydrogen.md)") == 2
     assert "atari --preset paper` | 0 | 0 | 1 | the run was stopped |" in pfau
     assert "not run in this preset" not in pfau
-    assert "the 3th of many figures … ([all](atari.md)) | cannot be told |" in pfau
+    assert "the 4th of many figures … ([all](atari.md)) | cannot be told |" in pfau
     assert "bouncing-balls" not in pfau
     assert (
         "online-pca --preset paper` | 1 | 0 | 2 | runs differ by too little, or too few |" in amid
