@@ -7,6 +7,7 @@ weights on the features of the state. For discrete actions b(a) is a unit vector
 import abc
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -120,10 +121,12 @@ class FourierBasis(DenseBasis):
         flat = observations.reshape(len(observations), -1).astype(np.float32)
         mean, deviation = flat.mean(axis=0), flat.std(axis=0)
         scale = np.where(deviation > 0.0, deviation, 1.0) * width * np.sqrt(flat.shape[1])
-        generator = np.random.default_rng(seed)
-        frequencies = generator.normal(size=(flat.shape[1], count - 1)).astype(np.float32)
-        phases = generator.uniform(0.0, 2.0 * np.pi, count - 1).astype(np.float32)
-        return cls(mean, scale.astype(np.float32), frequencies, phases)
+        return cls(mean, scale.astype(np.float32), *_waves(flat.shape[1], count - 1, seed))
+
+    def redrawn(self, seed: int) -> "FourierBasis":
+        """Return other features of the same kernel."""
+        waves = _waves(*self.frequencies.shape, seed)
+        return FourierBasis(self.mean, self.scale, *waves)
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
         features = np.empty((len(observations), self.num_features), np.float32)
@@ -145,6 +148,13 @@ class FourierBasis(DenseBasis):
         flat = observations.reshape(len(observations), len(self.mean)).astype(np.float32)
         scaled: np.ndarray = (flat - self.mean) / self.scale
         return scaled
+
+
+def _waves(numbers: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw frequencies [numbers, count] and phases [count]."""
+    generator = np.random.default_rng(seed)
+    frequencies = generator.normal(size=(numbers, count)).astype(np.float32)
+    return frequencies, generator.uniform(0.0, 2.0 * np.pi, count).astype(np.float32)
 
 
 def in_blocks(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
@@ -208,7 +218,10 @@ class ActionBasis:
 
     @functools.cached_property
     def candidates(self) -> Candidates:
-        """Actions to choose from: all discrete ones; of a box its corners, centre and a cover."""
+        """Actions to choose from: all discrete ones; of a box its centre, a cover and corners.
+
+        All corners of up to six numbers; 64 random ones of more.
+        """
         if self.num_actions is not None:
             actions = np.arange(self.num_actions)
             return Candidates(actions, self.weights(actions))
@@ -218,9 +231,11 @@ class ActionBasis:
         if k == 1:
             places = np.linspace(0.0, 1.0, 17)[:, None]
         else:
-            corners = [[(i >> j) & 1 for j in range(k)] for i in range(2 ** min(k, 6))]
-            inner = qmc.Sobol(k, rng=np.random.default_rng(0)).random(64)
-            places = np.concatenate([np.asarray(corners, np.float64), np.full((1, k), 0.5), inner])
+            generator = np.random.default_rng(0)
+            inner = qmc.Sobol(k, rng=generator).random(64)
+            every = list(itertools.product((0.0, 1.0), repeat=min(k, 6)))
+            corners = np.asarray(every) if k <= 6 else generator.integers(0, 2, (64, k))
+            places = np.concatenate([corners, np.full((1, k), 0.5), inner])
         actions = (self.low + places * (self.high - self.low)).astype(np.float32)
         return Candidates(actions, self.weights(actions))
 

@@ -94,6 +94,9 @@ class Transitions:
         kinds = {state.dtype.kind in "iub" for state in states}
         require(len(kinds) == 1, "observations of one kind", [s.dtype.name for s in states])
         num_states = self._states_counted(states)
+        if num_states is not None:
+            # Neither flags nor bytes: those would select rows, and hold no state above 255.
+            states = [state.astype(np.promote_types(state.dtype, np.int32)) for state in states]
         action, num_actions, low, high = self._actions_checked(len(states[0]))
         terminated = _flags("terminated", self.terminated, len(action))
         same = _rows_equal(states[1][:-1], states[0][1:])
@@ -381,7 +384,7 @@ class Transitions:
     def held_out(self, share: float, seed: int) -> np.ndarray:
         """Choose whole episodes with about a share of the rows, [N].
 
-        Fewer than ten episodes are cut into blocks of rows, at most a tenth of all rows each.
+        Episodes with more than a tenth of all rows are cut into blocks.
 
         Args:
             share: In (0, 1).
@@ -393,11 +396,14 @@ class Transitions:
         require_interval("share", share, "(0, 1)")
         rows = len(self)
         require(rows >= 4, "at least four rows to split", rows)
-        lasts = np.flatnonzero(self.ends)
-        if len(lasts) < _FEWEST_EPISODES:
-            length = max(2, round(rows * min(share, 1.0 - share, 1.0 / _FEWEST_EPISODES)))
-            lasts = np.union1d(lasts, np.arange(length - 1, rows, length))
-        group = np.searchsorted(lasts, np.arange(rows))
+        most = max(2, round(rows * min(share, 1.0 - share, 1.0 / _FEWEST_EPISODES)))
+        lasts, index = np.flatnonzero(self.ends), np.arange(rows)
+        episode = np.searchsorted(lasts, index)
+        sizes = np.diff(lasts, prepend=-1)[episode]
+        place = index - lasts[episode] + sizes  # From 1 on.
+        blocks = np.flatnonzero((sizes > most) & (place % most == 0))
+        lasts = np.union1d(lasts, blocks)
+        group = np.searchsorted(lasts, index)
         order = np.random.default_rng(seed).permutation(len(lasts))
         reached = np.cumsum(np.bincount(group)[order])[:-1]
         count = int(np.argmin(np.abs(reached - share * rows))) + 1

@@ -204,6 +204,11 @@ class Fit:
                     "expected indices of states or vectors for method least_squares, got "
                     f"observations of shape {observed.shape}; use method td"
                 )
+            if observed.num_states is not None and observed.num_actions is None:
+                raise InputError(
+                    "expected discrete actions with indices of states, got a box: continuous "
+                    "actions are not supported here; discretise them with np.digitize"
+                )
             if observed.num_states is None:
                 count = self._most_features * observed.actions.size
                 require_memory(f"{count:,} unknowns (max_features for each action)", 24 * count**2)
@@ -249,29 +254,26 @@ class Fit:
         parts = self._parts()
         basis, regularisation = self._basis(networks, parts, folder, progress)
         rows = self._drawn(rows_of_data(self.data), basis)
-        weights = None
-        if self.behaviour is None:
-            weights = self._behaviour_weights(basis, rows)
-        behaviour = behaviour_of(basis, observed, weights, self.behaviour)
 
-        def solution(rows: Rows) -> LeastSquares:
-            return LeastSquares(
+        def solved(rows: Rows) -> tuple[LeastSquares, np.ndarray | None]:
+            weights = self._behaviour_weights(basis, rows) if self.behaviour is None else None
+            behaviour = behaviour_of(basis, observed, weights, self.behaviour)
+            solution = LeastSquares(
                 basis, observed.actions, rows, config.discount, regularisation, behaviour
             )
+            return solution, weights
 
         quality: Quality | None = None
-        whole = solution(rows)
+        whole, weights = solved(rows)
         factors = whole.factors(config.num_features)
+        said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to judge the fit by"]
         if parts is not None:
-            quality = measure_quality(
-                self.data,
-                self.data.held_out(_HELD_OUT, config.seed),
-                solution(self._drawn(rows_of_data(parts[0]), basis)),
-                factors,
-                config.seed,
-            )
-            for line in quality.warnings():
-                warnings.warn(line, FitWarning, stacklevel=3)
+            held = self.data.held_out(_HELD_OUT, config.seed)
+            judged, _ = solved(self._drawn(rows_of_data(parts[0]), basis))
+            quality = measure_quality(self.data, held, judged, factors, config.seed)
+            said = quality.warnings()
+        for line in said:
+            warnings.warn(line, FitWarning, stacklevel=3)
         return SuccessorRepresentation(
             config=config,
             observed=observed,

@@ -12,10 +12,11 @@ Parr 2003) with the features of the states reached for cumulants. Unit vectors f
 the counted model: M = P̂ (I − γ P̂_π)⁻¹.
 """
 
+import copy
 import functools
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
@@ -27,7 +28,14 @@ from jax import Array, lax
 
 from rlreps.errors import FitWarning
 from rlreps.numerics import jit, matmul
-from rlreps.successor.basis import ActionBasis, Basis, Features, FourierBasis, UnitVectors
+from rlreps.successor.basis import (
+    ActionBasis,
+    Basis,
+    Candidates,
+    Features,
+    FourierBasis,
+    UnitVectors,
+)
 
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Observations [m, ...] → E[b(a) | s] of the data's policy, [m, m_b]; probabilities if discrete."""
@@ -66,6 +74,22 @@ class Factors(NamedTuple):
     singular_values: np.ndarray
 
 
+class ActionValues:
+    """Action values Q(s, a) = Σ_c b(a)_c φ(s)ᵀ w[:, c], a mean over pairs of φ and w.
+
+    Attributes:
+        parts: φ and w [p, m_b] of each.
+    """
+
+    def __init__(self, parts: Iterable[tuple[Basis, np.ndarray]]) -> None:
+        self.parts = tuple(parts)
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        """Compute the weights of b(a) at states [m, ...], [m, m_b]."""
+        found = [basis.project(states, weights) for basis, weights in self.parts]
+        return np.asarray(sum(found) / len(found))
+
+
 class LeastSquares:
     """The solved equations of some transitions.
 
@@ -94,6 +118,19 @@ class LeastSquares:
         self.next_features: Any = basis.apply(rows.next_observation)
         self.taken = actions.weights(rows.action)
         self.continues = discount * (1.0 - rows.terminated.astype(np.float32))
+
+    def at(self, discount: float) -> "LeastSquares":
+        """Return the same equations with another discount; they share what does not depend on it.
+
+        Args:
+            discount: γ.
+        """
+        assert self.gram is not None  # Computed once for both.
+        other = copy.copy(self)
+        other.discount = discount
+        other.continues = discount * (1.0 - self.rows.terminated.astype(np.float32))
+        other.__dict__.pop("solve", None)
+        return other
 
     @functools.cached_property
     def gram(self) -> Any:
@@ -179,15 +216,16 @@ class LeastSquares:
 
         The reward makes values the density m at the goal: one over the share of the arrivals there.
 
-        Rows within a kernel of at least 1/2 count as arrivals; features of networks have no such
-        surroundings (None). In dense features the density is φ(s')ᵀ G⁻¹ φ(goal).
+        Rows whose kernel with the goal is at least 0.95 count as arrivals: they are within a third
+        of the kernel's width. Features of networks have no kernel, and None is returned. In dense
+        features the density is φ(s')ᵀ G⁻¹ φ(goal).
         """
         reached = self.rows.next_observation
         if isinstance(self.basis, UnitVectors):
             there = reached == goal[0]
             return int(there.sum()), there * (len(there) / max(1, int(there.sum())))
         near = self.basis.nearness(reached, goal) if isinstance(self.basis, FourierBasis) else None
-        count = None if near is None else int((near >= 0.5).sum())
+        count = None if near is None else int((near >= 0.95).sum())
         there = np.asarray(self.basis.apply(goal))[0]
         weights = scipy.linalg.solve(self._reached, there, assume_a="pos")
         return count, np.asarray(self.next_features @ weights, np.float64)
@@ -232,8 +270,8 @@ class LeastSquares:
 
     # --- Improvement ------------------------------------------------------------------------------
 
-    def improved(self, rewards: np.ndarray, improvements: int | None) -> np.ndarray:
-        """Return the weights [p, m_b] of action values to be greedy on.
+    def improved(self, rewards: np.ndarray, improvements: int | None) -> "ActionValues":
+        """Return the action values to be greedy on.
 
         Dense features take fitted Q iteration: policy iteration solves for the fixed point of each
         policy on its way, which on the data of another policy can be far off.
@@ -243,47 +281,90 @@ class LeastSquares:
             improvements: 1 takes the values of the data's policy. Of unit vectors, k takes those of
                 the policy after k − 1 steps of least-squares policy iteration, and None goes on
                 until the policy no longer changes. Of dense features, all but 1 take fitted Q
-                iteration (Ernst, Geurts & Wehenkel 2005).
+                iteration (Ernst, Geurts & Wehenkel 2005), of random features the mean over three
+                draws: a single draw can miss the best policy.
         """
         if improvements != 1 and not isinstance(self.basis, UnitVectors):
-            return self.fitted_q_iteration(rewards)
+            values = ActionValues(())
+            for each in (self, *self._redrawn):
+                weights = each.fitted_q_iteration(rewards)
+                values = ActionValues((*values.parts, (each.basis, weights)))
+            return values
         weights = self.values(rewards[:, None])[:, :, 0]
         latest = None
         for _ in range((_MOST_ITERATIONS if improvements is None else improvements) - 1):
-            greedy = self.greedy(weights)
+            greedy = self.greedy(self.rows.next_observation, ActionValues([(self.basis, weights)]))
             if latest is not None and (greedy == latest).all():
                 break
             latest = greedy
-            solve = self.solver(self.actions.candidates.weights[greedy])
+            solve = self.solver(self.candidates.weights[greedy])
             weights = self.values(rewards[:, None], solve)[:, :, 0]
-        return weights
+        return ActionValues([(self.basis, weights)])
 
-    def greedy(self, weights: np.ndarray) -> np.ndarray:
-        """Return the best candidate action at every row's next state, [N]."""
-        values = self.next_features @ weights @ self.actions.candidates.weights.T
-        return np.asarray(values.argmax(axis=1))
+    @functools.cached_property
+    def _redrawn(self) -> list["LeastSquares"]:
+        """The same equations in other draws of random features; none of other features."""
+        if not isinstance(self.basis, FourierBasis):
+            return []
+        rest = self.actions, self.rows, self.discount, self.regularisation, self.behaviour
+        return [LeastSquares(self.basis.redrawn(seed), *rest) for seed in _DRAWS]
+
+    @functools.cached_property
+    def candidates(self) -> Candidates:
+        """Actions to choose from: of discrete ones, those that some row took."""
+        found = self.actions.candidates
+        if self.actions.num_actions is None:
+            return found
+        taken = np.unique(self.rows.action)
+        return Candidates(found.actions[taken], found.weights[taken])
+
+    def greedy(self, states: np.ndarray, values: "ActionValues") -> np.ndarray:
+        """Return the best candidate at states [m, ...], [m].
+
+        At an index of a state, actions that no row took there are left out: their values are 0,
+        which would be the best of a task with negative rewards.
+
+        Args:
+            states: [m, ...].
+            values: To be greedy on.
+        """
+        found = values(states) @ self.candidates.weights.T
+        if isinstance(self.basis, UnitVectors):
+            found = np.where(self._tried[states], found, -np.inf)
+        return np.asarray(found.argmax(axis=1))
+
+    @functools.cached_property
+    def _tried(self) -> np.ndarray:
+        """Which candidates some row took at an index of a state, [n, c]; all where no row did."""
+        tried = np.zeros((self.basis.num_features, len(self.candidates.actions)), np.bool_)
+        tried[self.rows.observation, np.searchsorted(self.candidates.actions, self.rows.action)] = 1
+        return tried | ~tried.any(axis=1, keepdims=True)
 
     def fitted_q_iteration(self, rewards: np.ndarray) -> np.ndarray:
         """Return the weights [p, m_b] after rounds of regression on r + γ max_a Q(s', a).
 
         Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
-        or after 2/(1 − γ). The maximum over actions makes the rounds diverge where the regression
-        extrapolates. So next values are clipped to what the rewards allow, or 0, and the ridge is
-        the least of 10⁻⁵ … 10⁻² with which none exceeds its range by half.
+        or when what follows them weighs less than 1 %. The maximum over actions makes the rounds
+        diverge where the regression extrapolates. So next values are clipped to what the rewards
+        allow, or 0, and the ridge is the least of 10⁻⁵ … 10⁻² with which none exceeds its range by
+        half. Where nothing terminates, a constant added to all rewards changes no policy: rewards
+        then count from their mean, to which the ridge shrinks what the data do not tell.
 
         Warns:
             FitWarning: If values exceed their range by half with every ridge.
         """
+        if not self.rows.terminated.any():
+            rewards = rewards - rewards.mean()
         horizon = 1.0 / (1.0 - self.discount)
         low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
-        rounds = math.ceil(2.0 * horizon)
+        rounds = math.ceil(math.log(0.01) / math.log(self.discount))
         data = (
             jnp.asarray(self.features),
             jnp.asarray(self.next_features),
             jnp.asarray(self.taken),
             jnp.asarray(rewards, jnp.float32),
             jnp.asarray(self.continues, jnp.float32),
-            jnp.asarray(self.actions.candidates.weights),
+            jnp.asarray(self.candidates.weights),
         )
         for ridge in _RIDGES:
             weights, most = _fitted_q(self._root(ridge), *data, low, high, rounds)
@@ -348,7 +429,10 @@ class LeastSquares:
         sizes = len(tried), len(scale)
         if max(sizes) <= _DENSE:
             middle = tried[:, None] * self.solve((arrivals * scale).toarray())
-            u, values, vt = np.linalg.svd(middle, full_matrices=False)
+            # LAPACK's divide and conquer now and then fails on a matrix with rows of zeros.
+            u, values, vt = scipy.linalg.svd(
+                middle, full_matrices=False, overwrite_a=True, lapack_driver="gesvd"
+            )
         else:
             followed = self._followed(self.behaviour(self.rows.next_observation))
             lu: Any = scipy.sparse.linalg.splu((self.gram - followed).tocsc())
@@ -377,6 +461,8 @@ def _single(array: Any) -> np.ndarray:
 
 
 _MOST_ITERATIONS = 1_000
+_DRAWS = (2**32, 2**32 + 1)
+"""Seeds of further draws of random features: those of fits are smaller."""
 _RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 _DIVERGED = 1.5
 """Multiple of the largest value at which fitted Q iteration counts as diverged."""

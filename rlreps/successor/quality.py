@@ -33,7 +33,7 @@ COMPLETE = 0.9
 # Thresholds of warnings.
 MISSED = 0.25  # Share of the predictable variance that is missed: values off by half their spread.
 LEAST_PREDICTABLE = 0.2  # Where less is predictable, MISSED is a share of this.
-OVERFIT = 0.5  # Two rows a state and action have 1, ten 0.2 (random chains).
+OVERFIT = 0.3  # Two rows a state and action have 1, six 0.45, ten 0.2 (random chains).
 ROW_SUMS = 0.1  # Ten times the deviation of a fit with enough rows and a small ridge.
 LEADING = 0.9  # The leading singular value times 1 − γ is 1 or more where nothing terminates.
 UNTRIED = 0.05  # Values are unknown in that share of the states; the last row may make one such.
@@ -55,8 +55,10 @@ class Quality:
         starts: Held-out rows from which sums are complete.
         r_squared: R² of the predicted sums of all cumulants together; None without starts.
         attainable: R² that noise allows, estimated; None likewise.
+        discount: γ of these sums: the fit's, or a smaller one where records are too short for it.
         missed: Share of the variance by which squared errors exceed noise, a constant or a small
             reference fit: the low end of a 95 % interval; None likewise.
+        worse: Share by which they exceed those of a constant alone, likewise.
         overfit: Squared TD errors on held-out rows above those on the rows fitted; 1 is what the
             mean leaves of sums without memory.
         leading: Leading singular value times 1 − γ; None where data terminate.
@@ -72,7 +74,9 @@ class Quality:
     starts: int
     r_squared: float | None
     attainable: float | None
+    discount: float
     missed: float | None
+    worse: float | None
     overfit: float
     leading: float | None
     row_sums: float | None
@@ -85,9 +89,10 @@ class Quality:
         """Describe the figures, a line each."""
         said = ["R² on held-out episodes: not known, records are cut before sums are complete"]
         if self.r_squared is not None and self.attainable is not None:
+            allowed = max(self.attainable, self.r_squared, 0.0)
             said = [
                 f"R² of sums of random cumulants on held-out episodes: {self.r_squared:.3f}; noise "
-                f"allows {max(self.attainable, self.r_squared):.3f} ({self.starts:,} starts)"
+                f"allows {allowed:.3f} (discount {self.discount:.3g}, {self.starts:,} starts)"
             ]
         said.append(f"excess of squared TD errors on held-out rows: {self.overfit:.3f}")
         if self.row_sums is not None:
@@ -123,10 +128,21 @@ class Quality:
                 "regularisation or, of a network, more steps or a smaller learning rate",
             ),
             (
-                row_sums > ROW_SUMS or leading < LEADING,
-                f"row sums are {row_sums:.0%} from 1 / (1 - discount), the leading singular value "
-                f"is {leading:.2f} of it, its least where nothing terminates; try a smaller "
+                (self.worse or 0.0) > 0.0,
+                "values are worse than their mean on held-out episodes: R² is "
+                f"{self.r_squared or 0.0:.2f}; try more data, fewer features or a larger "
+                "regularisation",
+            ),
+            (
+                row_sums > ROW_SUMS,
+                f"row sums are {row_sums:.0%} from 1 / (1 - discount) in the mean; try a smaller "
                 "regularisation, more data or, of a network, more steps",
+            ),
+            (
+                leading < LEADING,
+                f"the leading singular value is {leading:.2f} of 1 / (1 - discount), and must be "
+                "at least 1 of it where nothing terminates; try a smaller regularisation, more "
+                "data or, of a network, more steps",
             ),
             (
                 untried > UNTRIED,
@@ -154,13 +170,22 @@ def measure_quality(
         factors: F and B in the features of the solution.
         seed: Decides the cumulants.
     """
-    generator, gamma, kept = np.random.default_rng(seed), solution.discount, solution.rows
+    generator, kept = np.random.default_rng(seed), solution.rows
     cumulants, own = random_cumulants(data, generator), np.flatnonzero(held)
     columns = (data.observation, data.action, data.next_observation, data.terminated)
     rows = Rows(*(column[own] for column in columns))
     few = Rows(*(column[:: max(1, len(kept.action) // _MOST_ROWS)] for column in kept))
     # A stretch ends with its episode, or where the rows behind it are not held out.
     ends = data.ends[own] | np.append(np.diff(own) > 1, True)
+    leading = row_sums = None
+    if not data.terminated.any():
+        leading = float((1.0 - solution.discount) * factors.singular_values[0])
+        weights = solution.values(np.ones((len(kept.action), 1), np.float32))
+        taken = solution.actions.weights(rows.action)
+        sums = _contracted(solution, weights, rows.observation, taken)
+        row_sums = float(np.abs((1.0 - solution.discount) * sums - 1.0).mean())
+    gamma = _judged_discount(ends, rows.terminated, solution.discount)
+    solution = solution.at(gamma)
     weights = solution.values(cumulants(kept.next_observation))
     values, errors = _errors(solution, weights, cumulants, rows, ends)
     offsets = discounted_sums(errors, ends, gamma)
@@ -173,15 +198,9 @@ def measure_quality(
         weights = other.values(cumulants(few.next_observation))
         errors = _errors(other, weights, cumulants, rows, ends)[1]
         bounds.append(np.square(discounted_sums(errors, ends, gamma)))
-    leading = row_sums = None
-    if not data.terminated.any():
-        leading = float((1.0 - gamma) * factors.singular_values[0])
-        weights = solution.values(np.ones((len(kept.action), 1), np.float32))
-        taken = solution.actions.weights(rows.action)
-        sums = (1.0 - gamma) * _contracted(solution, weights, rows.observation, taken)
-        row_sums = float(np.abs(sums - 1.0).mean())
     return Quality(
         **_compared(values, offsets, bounds, _starts(ends, rows.terminated, gamma), generator),
+        discount=gamma,
         overfit=float((squares[0] - squares[1]) / (variance * (1.0 - gamma**2))),
         leading=leading,
         row_sums=row_sums,
@@ -250,6 +269,15 @@ def _contracted(
     return np.concatenate(found).astype(np.float64)
 
 
+def _judged_discount(ends: np.ndarray, terminated: np.ndarray, discount: float) -> float:
+    """Return the discount, or one at which sums from the first half of most records are whole."""
+    if (_starts(ends, terminated, discount) >= 0).any():
+        return discount
+    lengths = np.diff(np.flatnonzero(ends), prepend=-1)
+    half = int(np.quantile(lengths, 1.0 - COMPLETE, method="lower")) // 2
+    return min(discount, float(LACKING ** (1.0 / half))) if half >= 2 else discount
+
+
 def _starts(ends: np.ndarray, terminated: np.ndarray, discount: float) -> np.ndarray:
     """Number the stretches of time that complete sums start in, [n]; -1 for other rows."""
     rows, lasts = np.arange(len(ends)), np.flatnonzero(ends)
@@ -279,7 +307,7 @@ def _compared(
     """
     starts = np.flatnonzero(stretch >= 0)
     if len(starts) == 0:
-        figures = dict.fromkeys(("r_squared", "attainable", "missed"))
+        figures = dict.fromkeys(("r_squared", "attainable", "missed", "worse"))
         return {"starts": 0, **figures, "predicted": (), "realised": ()}
     values, offsets = values[starts], offsets[starts]
     realised = values + offsets
@@ -288,18 +316,19 @@ def _compared(
     lost = np.square(offsets).mean(axis=1) / variance
     least = [bound[starts].mean(axis=1) / variance for bound in bounds]
     group = np.unique(stretch[starts], return_inverse=True)[1]
-    free, missed = int(group.max()), 0.0
+    free, missed = int(group.max()), [0.0]
     for bound in (*least, np.ones_like(lost)) if free else ():
         excess = lost - bound
         error = np.linalg.norm(np.bincount(group, excess - excess.mean())) / len(excess)
-        missed = max(missed, excess.mean() - scipy.stats.t.ppf(0.975, free) * error)
+        missed.append(excess.mean() - scipy.stats.t.ppf(0.975, free) * error)
     some = [generator.integers(size, size=_POINTS) for size in values.shape]
     shown = [((sums - mean) / math.sqrt(variance))[*some].round(3) for sums in (values, realised)]
     return {
         "starts": len(starts),
         "r_squared": float(1.0 - lost.mean()),
         "attainable": float(1.0 - min(bound.mean() for bound in least)),
-        "missed": float(missed),
+        "missed": float(max(missed)),
+        "worse": float(max(0.0, missed[-1])),
         "predicted": tuple(shown[0].tolist()),
         "realised": tuple(shown[1].tolist()),
     }

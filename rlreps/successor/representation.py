@@ -26,7 +26,7 @@ from rlreps.runs.provenance import provenance
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.forward_backward import Ridge, ridge_by_leave_one_out
 from rlreps.successor.ground_truth import GroundTruth, centring_of
-from rlreps.successor.least_squares import Factors, LeastSquares, Rows
+from rlreps.successor.least_squares import ActionValues, Factors, LeastSquares, Rows
 from rlreps.successor.methods import FitConfig
 from rlreps.successor.networks import NetworkBasis, loaded_basis
 from rlreps.successor.observed import Observed
@@ -133,8 +133,22 @@ class SuccessorRepresentation:
         if actions is None:
             require(self.observed.num_actions is not None, "actions= of a box", None)
             return blocks
-        weights = self.solution.actions.weights(np.asarray(actions))
+        weights = self.solution.actions.weights(self._checked_actions(actions, len(blocks)))
         return np.asarray(np.einsum("mcd,mc->md", blocks, weights))
+
+    def _checked_actions(self, actions: Any, count: int) -> np.ndarray:
+        """Check actions [count], or [count, k] of a box."""
+        array, number = np.asarray(actions), self.observed.num_actions
+        if number is None:
+            assert self.observed.action_low is not None
+            shape = count, len(self.observed.action_low)
+            fits = array.shape == shape or (array.shape == (count,) and shape[1] == 1)
+            require(fits, f"actions of shape {shape}", array.shape)
+            return _finite("actions", array.ravel(), array.size).reshape(shape)
+        require(array.shape == (count,), f"actions of shape {(count,)}", array.shape)
+        inside = array.dtype.kind in "iu" and bool(((array >= 0) & (array < number)).all())
+        require(inside, f"whole numbers of actions in [0, {number})", array[:4].tolist())
+        return array
 
     @functools.cached_property
     def _forward(self) -> np.ndarray:
@@ -253,12 +267,15 @@ class SuccessorRepresentation:
         samples = self._checked(observations)
         require(len(samples) >= 1, "at least one reward", len(samples))
         values = _finite("rewards", rewards, len(samples))
-        keys, inverse = np.unique(_bytes_of(samples, reached.dtype), return_inverse=True)
+        kind = np.result_type(samples, reached)
+        keys, inverse = np.unique(_bytes_of(samples, kind), return_inverse=True)
         means = np.bincount(inverse, values) / np.bincount(inverse)
-        own = _bytes_of(reached, reached.dtype)
+        own = _bytes_of(reached, kind)
         place = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
         known = keys[place] == own
         found = np.where(known, means[place], 0.0)
+        if self.observed.num_states is not None and values.any() and not found.any():
+            _warn("no transition reaches a state with a reward: all values are 0; collect more")
         if not known.all() and self.observed.num_states is None and len(samples) >= 2:
             few = np.random.default_rng(0).permutation(len(samples))[:_MOST_SAMPLES]
             basis = self.solution.basis
@@ -309,25 +326,27 @@ class SuccessorRepresentation:
             FitWarning: If no data tell actions apart, or fitted Q iteration diverges.
         """
         if improvements is not None:
-            require(improvements >= 1, "improvements >= 1 or None", improvements)
-        rewards = self._of(task).rewards
-        if np.ptp(rewards) == 0.0 and not self.solution.rows.terminated.any():
+            whole = isinstance(improvements, int | np.integer) and improvements >= 1
+            require(whole, "improvements that are a whole number >= 1, or None", improvements)
+        rewards, solution = self._of(task).rewards, self.solution
+        alike = bool(np.ptp(rewards) == 0.0)
+        alike &= rewards[0] == 0.0 or not solution.rows.terminated.any()
+        if alike:
+            ends = "" if rewards[0] == 0.0 else " and none ends an episode"
             _warn(
-                f"all transitions have the reward {rewards[0]:.3g} and none ends an episode: their "
-                "values do not tell actions apart; collect others"
+                f"all transitions have the reward {rewards[0]:.3g}{ends}: their values do not tell "
+                "actions apart; collect others"
             )
-        if improvements == 1:
-            weights = task.weights
+        if improvements == 1 or alike:
+            values = ActionValues([(solution.basis, task.weights)])
         else:
-            weights = self.solution.improved(rewards, improvements)
-        candidates = self.solution.actions.candidates
+            values = solution.improved(rewards, improvements)
 
         def policy(observations: Any) -> np.ndarray:
             array = np.asarray(observations)
             single = array.shape == self.observed.shape
-            values = self._projected(array[None] if single else array, weights)
-            best = np.argmax(values @ candidates.weights.T, axis=1)
-            actions = candidates.actions[best]
+            checked = self._checked(array[None] if single else array)
+            actions = solution.candidates.actions[solution.greedy(checked, values)]
             return np.asarray(actions[0] if single else actions)
 
         return policy
@@ -599,7 +618,8 @@ class SuccessorRepresentation:
             more = f" and {others} more" if others else ""
             _warn(
                 f"no transition starts from state {unknown[0]}{more}: features there are 0; "
-                "collect transitions from there"
+                "collect transitions from there",
+                stacklevel=4,
             )
 
 
@@ -667,5 +687,5 @@ def _shown(observation: np.ndarray) -> str:
     return np.array2string(flat[:4], precision=3) if flat.size > 1 else str(flat[0])
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, FitWarning, stacklevel=4)
+def _warn(message: str, stacklevel: int = 3) -> None:
+    warnings.warn(message, FitWarning, stacklevel=stacklevel)

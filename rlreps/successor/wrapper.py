@@ -182,7 +182,9 @@ class PotentialShaping(
         require_interval("discount", discount, "[0, 1]")
         self._potential, self._discount = potential, float(discount)
         # What does not fit is refused now and not in the first episode.
-        self._latest = self.potential(env.observation_space.sample())
+        sampled = copy.deepcopy(env.observation_space)
+        sampled.seed(0)
+        self._latest = self.potential(sampled.sample())
 
     def potential(self, observation: Any) -> float:
         """Return the potential of an observation."""

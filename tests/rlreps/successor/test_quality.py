@@ -117,12 +117,24 @@ def test_starts_are_chosen_by_their_time_alone(monkeypatch):
     assert everything.r_squared > found.r_squared + 0.2
 
 
-def test_without_complete_sums_the_other_figures_remain():
-    found = measured(steps_of(random_chain(0, 5, 2, 2), 2_000, seed=0, limit=10))
-    assert (found.starts, found.r_squared, found.attainable, found.missed) == (0, None, None, None)
-    assert found.lines()[0].startswith("R² on held-out episodes: not known")
+def test_without_complete_sums_the_discount_is_smaller():
+    chain = random_chain(0, 5, 2, 2)
+    found = measured(steps_of(chain, 2_000, seed=0, limit=10))
+    # Sums from the first five rows of ten lack 5 %.
+    assert found.discount == pytest.approx(0.05 ** (1 / 5))
+    assert 150 < found.starts <= 240
+    assert 0.2 < found.r_squared < 0.6
     assert found.row_sums < 1e-3
     assert found.warnings() == []
+    same = measured(steps_of(chain, 2_000, seed=0, limit=10), gamma=found.discount)
+    assert (found.starts, found.r_squared) == (same.starts, pytest.approx(same.r_squared))
+    # An underfit shows, too.
+    said = measured(steps_of(chain, 2_000, seed=0, limit=10), ridge=10.0).warnings()
+    assert any(line.startswith("values are far off") for line in said)
+    found = measured(steps_of(chain, 2_000, seed=0, limit=2))
+    figures = found.starts, found.r_squared, found.attainable, found.missed, found.worse
+    assert figures == (0, None, None, None, None)
+    assert found.lines()[0].startswith("R² on held-out episodes: not known")
 
 
 def test_states_without_rows_are_counted_unless_they_ended_episodes():
@@ -214,6 +226,12 @@ def random_mdp(steps, seed):
 def test_too_few_rows_are_warned_of():
     said = measured(random_mdp(600, 0)).warnings()
     assert any(line.startswith("too few rows for the states") for line in said)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_values_that_are_worse_than_their_mean_are_warned_of(seed):
+    said = measured(random_mdp(5_000, seed)).warnings()
+    assert any("worse than their mean" in line or "too few rows" in line for line in said)
 
 
 @pytest.mark.parametrize("over", [0.0, 0.05])

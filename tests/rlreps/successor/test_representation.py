@@ -23,6 +23,7 @@ from rlreps.successor import (
 from rlreps.successor.ground_truth import GroundTruth
 
 QUICK = {"steps": 2, "rows": 8}
+pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
 few_arrivals = pytest.mark.filterwarnings("ignore:.*transitions reach the goal")
 
 
@@ -123,6 +124,55 @@ def test_rewards_that_tell_nothing_apart_are_warned_of(chain, rep, improvements)
         rep.policy(task, improvements)
 
 
+def test_a_reward_that_no_transition_reaches_is_warned_of(chain, rep):
+    task = rep.task(np.arange(4), np.zeros(4))
+    with pytest.warns(FitWarning, match="all transitions have the reward 0: their values"):
+        rep.policy(task)
+    # State 4 of five is never reached; 258 is no state 2.
+    alike = [getattr(chain.transitions(), name) for name in ("observation", "next_observation")]
+    observation, following = (states.astype(np.uint8) for states in alike)
+    data = chain.transitions()
+    small = fit(
+        dataclasses.replace(
+            data, observation=observation, next_observation=following, num_states=300
+        ),
+        num_features=2,
+    )
+    with pytest.warns(FitWarning, match="no transition reaches a state with a reward"):
+        task = small.task(np.array([258]), [1.0])
+    assert not task.rewards.any()
+
+
+def test_actions_that_no_row_took_are_left_out():
+    # A ring of six states; the third action is never taken, and the second never in state 0.
+    rng = np.random.default_rng(0)
+    states, action = [0], []
+    for _ in range(400):
+        action.append(int(rng.integers(2)) if states[-1] else 0)
+        states.append((states[-1] + (1, -1)[action[-1]]) % 6)
+    seen, taken = np.asarray(states), np.asarray(action)
+    ends = np.zeros(400, np.bool_)
+    counted = transitions(seen[:-1], taken, seen[1:], ends, ends, num_actions=3)
+    places = np.float32(np.stack([np.cos(seen), np.sin(seen)], axis=1))
+    dense = transitions(places[:-1], taken, places[1:], ends, ends, num_actions=3)
+    rep = fit(counted, num_features=4, discount=0.8)
+    task = rep.task(np.arange(6), [-1.0, -1.0, -2.0, -3.0, -2.0, -1.0])
+    for improvements in (1, 5, None):
+        chosen = rep.policy(task, improvements)(np.arange(6))
+        assert chosen[0] == 0
+        assert (chosen < 2).all()
+    rep = fit(dense, num_features=4, discount=0.8, max_features=20, width=1.0)
+    task = rep.task(reward=lambda reached: -1.0 - np.abs(reached[:, 1]))
+    for improvements in (1, None):
+        assert (rep.policy(task, improvements)(places) < 2).all()
+
+
+def test_actions_to_look_up_are_checked(rep):
+    for actions in ([-1], [7], [0.5], [0, 1]):
+        with pytest.raises(InputError, match=r"expected (whole numbers of )?actions"):
+            rep.forward(np.array([0]), np.array(actions))
+
+
 @few_arrivals
 def test_potentials_fall_with_the_distance_along_a_corridor(corridor_rep):
     potential = corridor_rep.potential(4)(np.arange(5))
@@ -130,9 +180,9 @@ def test_potentials_fall_with_the_distance_along_a_corridor(corridor_rep):
     assert (np.diff(potential) > 0).all()
 
 
-def transitions(*columns):
+def transitions(*columns, **more):
     names = ("observation", "action", "next_observation", "terminated", "truncated")
-    return Transitions(**dict(zip(names, columns, strict=True)))
+    return Transitions(**dict(zip(names, columns, strict=True)), **more)
 
 
 def line(seed, steps=15_000):
@@ -350,7 +400,7 @@ def test_observations_and_tasks_that_do_not_fit_are_refused(corridor_rep, rep):
         lambda: corridor_rep.task([0], [1.0], reward=np.zeros_like): "expected samples or reward=",
         lambda: corridor_rep.task(reward=lambda states: 1.0): r"rewards of shape \(40,\)",
         lambda: corridor_rep.policy(np.ones(5)): r"a task \(rep.task, rep.goal\), got 'ndarray'",
-        lambda: corridor_rep.policy(own, improvements=0): "improvements >= 1 or None, got 0",
+        lambda: corridor_rep.policy(own, improvements=0): "a whole number >= 1, or None, got 0",
         lambda: corridor_rep.values([0], other): "a task of this representation",
         lambda: corridor_rep.features([[0.0, 1.0]]): r"observations of shape \('m',\)",
         lambda: corridor_rep.features([0.5]): "indices of states",

@@ -14,6 +14,8 @@ from rlreps.successor import (
     wrapper,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
+
 
 class Waves:
     """Features cos(x w), of indices as of vectors, and how often they were asked for."""
