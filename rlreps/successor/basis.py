@@ -69,6 +69,10 @@ class UnitVectors(Basis):
 class DenseBasis(Basis):
     """Features in a dense array."""
 
+    @abc.abstractmethod
+    def apply(self, observations: np.ndarray) -> np.ndarray:
+        """Compute features [m, p] of observations [m, ...]."""
+
     def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
         count = len(observations)
         found = [np.empty((count, math.prod(each.shape[1:])), np.float32) for each in weights]
@@ -125,7 +129,7 @@ class FourierBasis(DenseBasis):
 
     def redrawn(self, seed: int) -> "FourierBasis":
         """Return other features of the same kernel."""
-        waves = _waves(*self.frequencies.shape, seed)
+        waves = _waves(len(self.mean), len(self.phases), seed)
         return FourierBasis(self.mean, self.scale, *waves)
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
