@@ -196,6 +196,28 @@ class Run(Generic[Config]):
             provenance=self.folder.provenance,
         )
 
+    def training(
+        self, name: str, steps: int, evaluations: int, *, every: int = 1, **described: Any
+    ) -> dict[str, Any]:
+        """Return what every training of this run shares, as arguments of ``train``.
+
+        Args:
+            name: Of its folder, and of its progress bar.
+            steps: Updates.
+            evaluations: Measurements after the one before the first update.
+            every: Evaluations from one checkpoint to the next.
+            **described: As of ``training_folder``.
+        """
+        return {
+            "steps": steps,
+            "evaluate_every": steps // evaluations,
+            "checkpoint_every": every * (steps // evaluations),
+            "folder": self.training_folder(name, **described),
+            "devices": self.devices,
+            "description": name.replace("-", " "),
+            "progress": self.progress,
+        }
+
     def show(self, name: str, caption: str, rows: Rows | None, figure: Figure) -> tuple[Path, str]:
         """Write a figure and the numbers that it shows; return its path and caption.
 

@@ -234,6 +234,15 @@ def experiment(**changes):
     return Experiment(**options)
 
 
+def test_numbered_columns_become_rows():
+    wide = Frame.of([{"seed": s, "value_1": s, "value_2": 10 * s, "other": "x"} for s in (3, 4)])
+    assert wide.long("value", "part").rows("seed", "other", "part", "value") == [
+        {"seed": seed, "other": "x", "part": part, "value": scale * seed}
+        for part, scale in ((1, 1), (2, 10))
+        for seed in (3, 4)
+    ]
+
+
 def test_an_experiment_writes_what_it_declares(tmp_path):
     summary = experiment().run(PAPER, tmp_path / "run", progress=False)
     held, missing, long = summary["claims"]
