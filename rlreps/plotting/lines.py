@@ -629,43 +629,6 @@ def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -
     )
 
 
-def plot_sample_efficiency(
-    steps: npt.ArrayLike,
-    returns: Mapping[str, npt.ArrayLike],
-    *,
-    title: str = "",
-    reference: tuple[float, str] | None = None,
-) -> Figure:
-    """Draw returns by environment steps: interquartile means over seeds with their intervals.
-
-    Args:
-        steps: Environment steps of an agent at each evaluation, [p], increasing.
-        returns: Mean return of an evaluation's episodes by method, [seeds, p] each, all finite.
-        title: Text above the axes.
-        reference: A return to draw a dotted line at, and its name in the legend.
-
-    Raises:
-        InputError: Without a method, for shapes that do not fit together, or values that are not
-            finite.
-    """
-    for label, values in returns.items():
-        finite = bool(np.isfinite(np.asarray(values, np.float64)).all())
-        require(finite and np.ndim(values) == 2, f"finite returns [seeds, p] of {label!r}", values)
-    lines = [
-        Line.of_runs(label, steps, values, middle=True, counted=True)
-        for label, values in returns.items()
-    ]
-    return plot_panels(
-        [Panel(title=title, lines=lines)],
-        x_label="environment steps of an agent",
-        y_label="return of an evaluation episode",
-        log_y=False,
-        reference_y=None if reference is None else ([reference[0]], reference[1]),
-        note="interquartile mean over seeds"
-        + (", 95 % bootstrap interval" if _have_intervals(lines) else ""),
-    )
-
-
 @styled
 def plot_improvements(
     estimates: Mapping[str, Sequence[float]], *, baseline: str = "no auxiliary task"

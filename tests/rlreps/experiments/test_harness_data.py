@@ -329,9 +329,6 @@ def test_a_design_is_the_docstring_without_its_first_line_and_markup():
     assert design_of("First.\n\n**Question.** Is ``it``?\n\nMore.\n") == "Question. Is it?\n\nMore."
 
 
-READY = [name for name, entry in EXPERIMENTS.items() if entry.load().frame is not None]
-
-
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_has_its_presets(name):
     found = EXPERIMENTS[name].load()
@@ -342,7 +339,7 @@ def test_every_experiment_has_its_presets(name):
 # Few steps: fits warn.
 @pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
-@pytest.mark.parametrize("name", [each for each in READY if not EXPERIMENTS[each].takes_data])
+@pytest.mark.parametrize("name", [each for each in EXPERIMENTS if not EXPERIMENTS[each].takes_data])
 def test_a_smoke_preset_is_whole_short_of_words_and_resumes_as_it_was(name, tmp_path):
     found = EXPERIMENTS[name].load()
     smoke = found.presets["smoke"]

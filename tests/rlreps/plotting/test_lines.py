@@ -366,17 +366,6 @@ class TestAgents:
         assert len(alone.axes[0].lines) == 1
         assert legend(alone) == ["one agent"]
 
-    def test_sample_efficiency_is_the_interquartile_mean_with_a_reference_return(self):
-        figure = plotting.plot_sample_efficiency(
-            np.arange(30), {"none": RUNS}, reference=(0.5, "solved"), title="CartPole"
-        )
-        axes = figure.axes[0]
-        np.testing.assert_array_equal(heights(axes)[0], aggregate(RUNS)["interquartile_mean"])
-        assert axes.get_title() == "CartPole"
-        assert axes.get_yscale() == "linear"
-        assert legend(figure) == ["none (6 seeds)", "solved"]
-        assert note(figure) == "interquartile mean over seeds, 95 % bootstrap interval"
-
     def test_improvements_are_rows_around_one_half_filled_where_it_is_left_out(self):
         estimates = {
             "better": (0.8, 0.6, 0.9),
