@@ -280,7 +280,7 @@ def plot_panels(
     elif log_y:
         groups = [panels] if share_y else [[panel] for panel in panels]
         for group, axes in zip(groups, grid, strict=False):
-            _set_heights(axes, group)
+            _set_heights(axes, group, () if reference_y is None else reference_y[0])
     _set_ticks(grid, x_ticks, log_x=log_x, log_y=log_y)
     _legend(figure, grid, columns, note, series, looks)
     return figure
@@ -366,14 +366,14 @@ def _set_ticks(
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
-def _set_heights(axes: Axes, panels: Sequence[Panel]) -> None:
+def _set_heights(axes: Axes, panels: Sequence[Panel], references: Sequence[float]) -> None:
     """Set limits of logarithmic axes: what is drawn is inside, but ends of intervals near zero."""
     lines = [line for panel in panels for line in panel.lines]
     floors = [panel.noise_floor[1] for panel in panels if panel.noise_floor is not None]
     middle, outer, runs = (
         part[np.isfinite(part) & (part > 0.0)]
         for part in (
-            _joined([*(line.mean for line in lines), *floors]),
+            _joined([*(line.mean for line in lines), *floors, references]),
             _joined(end for line in lines for end in (line.low, line.high)),
             _joined(line.runs for line in lines),
         )

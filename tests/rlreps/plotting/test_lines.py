@@ -200,14 +200,14 @@ class TestPanels:
             x_label="κ0",
             y_label="distance",
             reference_x=(2.0, "where it ends"),
-            reference_y=([0.3], "goal"),
+            reference_y=([0.3, 4.0], "goal"),
             note="what the bars are",
         )
         for axes in figure.axes:
             assert [0.001, 0.002] in [list(each) for each in heights(axes)]
             assert any(list(each.get_xdata()) == [2.0, 2.0] for each in axes.lines)
             assert any(list(each.get_ydata()) == [0.3, 0.3] for each in axes.lines)
-            assert axes.get_ylim()[0] < 0.001
+            assert axes.get_ylim()[0] < 0.001 < 4.0 < axes.get_ylim()[1]
         names = legend(figure)
         assert names[0] == "a"
         assert sorted(names[1:]) == ["goal", "noise floor of the ground truth", "where it ends"]
