@@ -383,19 +383,6 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 # --- What is shown --------------------------------------------------------------------------------
 
 
-def analyses(results: Results[Config], frame: Frame) -> Frame:
-    """Select the final eigenvalues, with correlations from a frame to the next."""
-    final = frame.where(draw=TEST)
-    return final.adding(correlation_at_lag_1=1.0 - final["eigenvalue"] / 2.0)
-
-
-def feature_rows(results: Results[Config]) -> Rows:
-    """Tabulate the features of all networks."""
-    columns = ("eigenvalue", "of_the_span", "correlation_at_lag_1", *SHARES)
-    final = analyses(results, results.ends).where(analysis=DEEP)
-    return final.rows("seed", "feature", *columns)
-
-
 def first_network(results: Results[Config]) -> tuple[Network, list[str]]:
     """Return the first network and, for each of its features, its eigenvalue in words."""
     network = results.found[f"seed-{results.config.seed}"]
@@ -433,11 +420,11 @@ EXPERIMENT = Experiment(
     paper="Pfau et al. 2019, Section 5.2",
     presets=PRESETS,
     cells=lambda run: {
-        "exact": None,
         **{
             f"seed-{seed}": seed
             for seed in range(run.config.seed, run.config.seed + run.config.num_seeds)
         },
+        "exact": None,
     },
     measure=measure,
     frame=frame,
@@ -458,7 +445,9 @@ EXPERIMENT = Experiment(
             show=[
                 Tabulated(
                     name="exciting_frames",
-                    rows=feature_rows,
+                    rows=lambda r: r.ends.where(analysis=DEEP, draw=TEST).rows(
+                        "seed", "feature", "eigenvalue", "of_the_span", *SHARES
+                    ),
                     caption="Every feature of every network, in the order learned. Last four "
                     "columns: shares of its variance that the balls' mean position, sums of "
                     "functions of single balls, and products of up to three of these explain, and "
@@ -472,10 +461,10 @@ EXPERIMENT = Experiment(
                     x=Axis("feature", "feature, after the constant", ticks=True),
                     line="analysis",
                     title="slowness of every feature, on fresh frames",
-                    of=analyses,
+                    of={"draw": TEST},
                     at_end=True,
                     keys=("seed",),
-                    beside=("of_the_span", "correlation_at_lag_1"),
+                    beside=("of_the_span",),
                     note=lambda r: over_runs(r.config.num_seeds, "network"),
                 ),
             ],
