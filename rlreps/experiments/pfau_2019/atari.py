@@ -362,19 +362,16 @@ def frame(run: Run[Config], method: str, found: Measured) -> Frame:
 # --- What is judged and shown ---------------------------------------------------------------------
 
 
-def told(results: Results[Config]) -> dict[str, int]:
-    """Count the features of each method that tell their ends apart."""
-    return {method: len(results.frame.where(method=method, told=True)) for method in METHODS}
-
-
 def tells_ends_apart(results: Results[Config]) -> Verdict:
     """Judge what the paper sees: nearly all slow features tell their ends apart, the others few.
 
     Told apart counts by a test that may be sharper than the eye, so it can refute "nearly all" and
     confirm "few", but not refute that.
     """
-    total, counts = results.config.num_features, told(results)
-    spin, successor = counts[SPIN], counts[SUCCESSOR]
+    total = results.config.num_features
+    spin, successor = (
+        len(results.frame.where(method=method, told=True)) for method in (SPIN, SUCCESSOR)
+    )
     holds = False if spin < total - 1 else True if 2 * successor <= total else None
     return Verdict(
         holds, f"{spin} of {total} of SpIN's, {successor} of {total} of successor features'"
@@ -410,14 +407,13 @@ def draw_differences(results: Results[Config]) -> tuple[None, Figure]:
 
 
 def summary(results: Results[Config]) -> dict[str, Any]:
-    """Keep numbers of episodes, what was counted, and the seconds of training."""
+    """Keep numbers of episodes and the seconds of training."""
     frames = results.run.shared
     return {
         "episodes": {
             "training": int(frames.training.episodes[-1]) + 1,
             "held_out": int(frames.held_out.episodes[-1]) + 1,
         },
-        "told": told(results),
         "seconds": {
             name: round(each.training.seconds, 1)
             for name, each in results.found.items()
