@@ -220,7 +220,7 @@ def make_environment(name: str, seed: int) -> Any:
     """
     with quietly(), explained(name):
         if not name.startswith(DM_ENV):
-            _import_games(name)
+            import_games(name)
             return gymnasium.make(name)
         environment = _factory(name)(seed)
     _require_dm_env(environment, name)
@@ -235,7 +235,7 @@ class GymnasiumCopies(HostEnvironments):
     ) -> None:
         super().__init__(name, num_envs)
         with quietly(), explained(name):
-            _import_games(name)
+            import_games(name)
             spec = gymnasium.spec(_import_module(name))
             if not self._make_together(spec, render):
                 self._make_singly(spec, max_episode_steps, render)
@@ -332,7 +332,7 @@ def _import_module(name: str) -> str:
     return rest
 
 
-def _import_games(name: str) -> None:
+def import_games(name: str) -> None:
     """Register the games of Atari or MinAtar where a name is one of them."""
     if name.startswith("MinAtar/") and name not in gymnasium.registry:
         try:

@@ -280,7 +280,7 @@ def plot_panels(
     elif log_y:
         groups = [panels] if share_y else [[panel] for panel in panels]
         for group, axes in zip(groups, grid, strict=False):
-            _set_heights(axes, group)
+            _set_heights(axes, group, () if reference_y is None else reference_y[0])
     _set_ticks(grid, x_ticks, log_x=log_x, log_y=log_y)
     _legend(figure, grid, columns, note, series, looks)
     return figure
@@ -366,14 +366,14 @@ def _set_ticks(
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
-def _set_heights(axes: Axes, panels: Sequence[Panel]) -> None:
+def _set_heights(axes: Axes, panels: Sequence[Panel], references: Sequence[float]) -> None:
     """Set limits of logarithmic axes: what is drawn is inside, but ends of intervals near zero."""
     lines = [line for panel in panels for line in panel.lines]
     floors = [panel.noise_floor[1] for panel in panels if panel.noise_floor is not None]
     middle, outer, runs = (
         part[np.isfinite(part) & (part > 0.0)]
         for part in (
-            _joined([*(line.mean for line in lines), *floors]),
+            _joined([*(line.mean for line in lines), *floors, references]),
             _joined(end for line in lines for end in (line.low, line.high)),
             _joined(line.runs for line in lines),
         )
@@ -626,43 +626,6 @@ def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -
         log_y=False,
         share_y=False,
         note="95 % interval" if _have_intervals(p.lines[0] for p in panels) else None,
-    )
-
-
-def plot_sample_efficiency(
-    steps: npt.ArrayLike,
-    returns: Mapping[str, npt.ArrayLike],
-    *,
-    title: str = "",
-    reference: tuple[float, str] | None = None,
-) -> Figure:
-    """Draw returns by environment steps: interquartile means over seeds with their intervals.
-
-    Args:
-        steps: Environment steps of an agent at each evaluation, [p], increasing.
-        returns: Mean return of an evaluation's episodes by method, [seeds, p] each, all finite.
-        title: Text above the axes.
-        reference: A return to draw a dotted line at, and its name in the legend.
-
-    Raises:
-        InputError: Without a method, for shapes that do not fit together, or values that are not
-            finite.
-    """
-    for label, values in returns.items():
-        finite = bool(np.isfinite(np.asarray(values, np.float64)).all())
-        require(finite and np.ndim(values) == 2, f"finite returns [seeds, p] of {label!r}", values)
-    lines = [
-        Line.of_runs(label, steps, values, middle=True, counted=True)
-        for label, values in returns.items()
-    ]
-    return plot_panels(
-        [Panel(title=title, lines=lines)],
-        x_label="environment steps of an agent",
-        y_label="return of an evaluation episode",
-        log_y=False,
-        reference_y=None if reference is None else ([reference[0]], reference[1]),
-        note="interquartile mean over seeds"
-        + (", 95 % bootstrap interval" if _have_intervals(lines) else ""),
     )
 
 

@@ -45,12 +45,6 @@ class Interval(NamedTuple):
     low: Any
     high: Any
 
-    def below(self, other: "Interval") -> bool | None:
-        """Return whether this estimate is the smaller one; None where the intervals overlap."""
-        if self.high < other.low:
-            return True
-        return False if self.low > other.high else None
-
     def within(self, low: float, high: float) -> "Interval":
         """Return the estimate with ends within the smallest and the largest value there can be."""
         return Interval(self.value, np.clip(self.low, low, high), np.clip(self.high, low, high))

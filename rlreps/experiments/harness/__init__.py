@@ -12,7 +12,6 @@ from rlreps.experiments.harness.claims import (
 )
 from rlreps.experiments.harness.experiment import (
     Experiment,
-    Findings,
     Run,
     Section,
     in_path,
@@ -24,11 +23,9 @@ from rlreps.experiments.harness.figures import (
     Curve,
     DoubleArray,
     Drawn,
-    aligned,
     image_components,
 )
 from rlreps.experiments.harness.frame import Frame, NotRunError, Rows, summarised
-from rlreps.experiments.harness.legacy import LEARNED, agrees, all_hold, curve_rows, learned
 from rlreps.experiments.harness.results import (
     STEP,
     SUBSPACE_DISTANCE,
@@ -41,36 +38,27 @@ from rlreps.experiments.harness.results import (
 )
 from rlreps.experiments.harness.tables import (
     DETECTABLE,
-    MEANS,
-    Columns,
     Summary,
     Tabulated,
     Wide,
-    columns_of,
-    diverged_of,
-    table_of,
 )
 from rlreps.runs.contrasts import VERDICTS
 
 __all__ = [
     "DETECTABLE",
     "HALVED",
-    "LEARNED",
-    "MEANS",
     "NOT_RUN",
     "STEP",
     "SUBSPACE_DISTANCE",
     "VERDICTS",
     "Axis",
     "Claim",
-    "Columns",
     "Components",
     "Curve",
     "D",
     "DoubleArray",
     "Drawn",
     "Experiment",
-    "Findings",
     "Found",
     "Frame",
     "Measure",
@@ -83,22 +71,14 @@ __all__ = [
     "Tabulated",
     "Text",
     "Wide",
-    "agrees",
-    "aligned",
-    "all_hold",
-    "columns_of",
-    "curve_rows",
     "design_of",
     "differences",
-    "diverged_of",
     "falling",
     "follows",
     "halved",
     "image_components",
     "in_path",
-    "learned",
     "print_claims",
     "summarised",
-    "table_of",
     "varied",
 ]

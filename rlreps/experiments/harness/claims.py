@@ -38,20 +38,20 @@ class Claim:
     Attributes:
         statement: What it is about.
         stated: What the paper states, or its number; of an experiment of ours, the goal.
-        judge: Results → verdict, by comparisons of samples; ``NotRunError``, which samples raise
-            where their runs are left out, says so.
+        judge: The verdict, or results → verdict, by comparisons of samples; ``NotRunError``, which
+            samples raise where their runs are left out, says so.
         in_any_preset: Whether it is judged in runs that are not the paper's too.
     """
 
     statement: Text
     stated: Text
-    judge: Callable[[Results[Any]], Verdict]
+    judge: Verdict | Callable[[Results[Any]], Verdict]
     in_any_preset: bool = False
 
     def judged(self, results: Results[Any], *, decided: bool) -> Found:
         """Judge the claim; None where the run is not one that decides it."""
         try:
-            verdict = self.judge(results)
+            verdict = self.judge if isinstance(self.judge, Verdict) else self.judge(results)
         except NotRunError:
             verdict = Verdict(None, NOT_RUN)
         if not (decided or self.in_any_preset):

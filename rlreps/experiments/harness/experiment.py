@@ -36,16 +36,14 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import jax
-from matplotlib.figure import Figure
 
 from rlreps.config import as_json
 from rlreps.errors import printable, require
 from rlreps.experiments.harness.claims import Claims, Found, differences, follows
 from rlreps.experiments.harness.figures import Shown
-from rlreps.experiments.harness.frame import Frame, Rows
+from rlreps.experiments.harness.frame import Frame
 from rlreps.experiments.harness.results import Measure, Results, Text, text_of
 from rlreps.numerics import usable_cores
-from rlreps.plotting import save_figure
 from rlreps.report import page
 from rlreps.report.table import Table
 from rlreps.runs.contrasts import VERDICTS
@@ -91,23 +89,6 @@ class Section:
             figures=[each for each in shown if not isinstance(each, Table)],
             tables=[each for each in shown if isinstance(each, Table)],
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Findings:
-    """The claims, sections and summary of an experiment.
-
-    Attributes:
-        abstract: What the report says first.
-        claims: Their table heads the first section.
-        sections: Of the report, at least one.
-        summary: JSON values of ``summary.json``, beside ``claims`` and ``report``.
-    """
-
-    abstract: str
-    claims: Sequence[Found]
-    sections: Sequence[page.Section]
-    summary: Mapping[str, Any]
 
 
 @dataclasses.dataclass(eq=False)
@@ -196,22 +177,27 @@ class Run(Generic[Config]):
             provenance=self.folder.provenance,
         )
 
-    def show(self, name: str, caption: str, rows: Rows | None, figure: Figure) -> tuple[Path, str]:
-        """Write a figure and the numbers that it shows; return its path and caption.
+    def training(
+        self, name: str, steps: int, evaluations: int, *, every: int = 1, **described: Any
+    ) -> dict[str, Any]:
+        """Return what every training of this run shares, as arguments of ``train``.
 
         Args:
-            name: Of the files ``figures/<name>.png`` and ``results/<name>.csv`` and ``.json``.
-            caption: For the report.
-            rows: As for ``write_rows``; None for a figure without numbers.
-            figure: The figure.
+            name: Of its folder, and of its progress bar.
+            steps: Updates.
+            evaluations: Measurements after the one before the first update.
+            every: Evaluations from one checkpoint to the next.
+            **described: As of ``training_folder``.
         """
-        if rows is not None:
-            self.write_rows(name, rows)
-        return save_figure(figure, self.folder.figures / f"{name}.png"), caption
-
-    def write_rows(self, name: str, rows: Rows) -> None:
-        """Write ``results/<name>.csv`` and ``.json``; see ``RunFolder.write_rows``."""
-        self.folder.write_rows(name, rows)
+        return {
+            "steps": steps,
+            "evaluate_every": steps // evaluations,
+            "checkpoint_every": every * (steps // evaluations),
+            "folder": self.training_folder(name, **described),
+            "devices": self.devices,
+            "description": name.replace("-", " "),
+            "progress": self.progress,
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,7 +224,6 @@ class Experiment(Generic[Config]):
         free: Fields in which a configuration may differ from it, dotted as in ``config.json``.
         decides: Whether results can decide claims as far as the configuration does not say, by
             their data set, say.
-        report: (run, name → measurement) → findings: in place of ``frame`` and what it is for.
         load: Path given as ``--data`` (or None) → data set with a ``fingerprint()``.
         check: (configuration, data set) → ``Run.data``; raises where they cannot be run.
         prepare: Run → ``Run.shared``.
@@ -255,8 +240,8 @@ class Experiment(Generic[Config]):
     presets: Mapping[str, Config]
     cells: Callable[[Run[Config]], Mapping[str, Any]]
     measure: Callable[[Run[Config], str, Any], Any]
-    frame: Callable[[Run[Config], Any, Any], Frame] | None = None
-    value: Measure | None = None
+    frame: Callable[[Run[Config], Any, Any], Frame]
+    value: Measure
     unit: str = "seed"
     fewest: int = 2
     abstract: Text = ""
@@ -266,7 +251,6 @@ class Experiment(Generic[Config]):
     decided_on: Config | None = None
     free: Collection[str] = ()
     decides: Callable[[Results[Config]], bool] | None = None
-    report: Callable[[Run[Config], dict[str, Any]], Findings] | None = None
     load: Callable[[Path | None], Any] | None = None
     check: Callable[[Config, Any], Any] | None = None
     prepare: Callable[[Run[Config]], Any] | None = None
@@ -300,7 +284,8 @@ class Experiment(Generic[Config]):
                 devices for it, and times that a cell measures are those beside others.
 
         Returns:
-            The summary: what ``Findings.summary`` says, ``claims`` and the ``report``'s path.
+            The summary: rows of named tables, what ``Experiment.summary`` says, ``claims`` and the
+            ``report``'s path.
 
         Raises:
             InputError: If the data cannot be used, the folder holds another run, or there are more
@@ -332,9 +317,7 @@ class Experiment(Generic[Config]):
                 title=self.name,
                 show=self.counts_cells,
             )
-            if self.report is not None:
-                return self._write(run, self.report(run, found))
-            return self._write(run, self.findings(self.results(run, cells, found)))
+            return self._report(self.results(run, cells, found))
 
         return complete_run(out, kind=self.name, config=described, compute=compute)
 
@@ -342,30 +325,8 @@ class Experiment(Generic[Config]):
         self, run: Run[Config], cells: Mapping[str, Any], found: Mapping[str, Any]
     ) -> Results[Config]:
         """Put the measurements of cells into long form."""
-        assert self.frame is not None
-        assert self.value is not None
         frames = {name: self.frame(run, cell, found[name]) for name, cell in cells.items()}
         return Results(run, found, frames, self.value, self.unit, self.fewest)
-
-    def findings(self, results: Results[Config]) -> Findings:
-        """Make figures and tables, and judge the claims."""
-        sections = [each.made(results) for each in self.sections]
-        claims = self.judged(results)
-        verdicts = [each.holds for each in claims]
-        counted = ", ".join(
-            f"{verdicts.count(holds)} {said}"
-            for holds, said in VERDICTS.items()
-            if holds in verdicts
-        )
-        return Findings(
-            abstract=text_of(self.abstract, results) or f"Statements: {counted}.",
-            claims=claims,
-            sections=sections,
-            summary={
-                **{name: results.rows[name] for name in results.tables},
-                **(self.summary(results) if self.summary is not None else {}),
-            },
-        )
 
     def judged(self, results: Results[Config]) -> list[Found]:
         """Judge the claims."""
@@ -374,23 +335,39 @@ class Experiment(Generic[Config]):
         claims = self.claims(results) if callable(self.claims) else self.claims
         return [each.judged(results, decided=decided) for each in claims]
 
-    def _write(self, run: Run[Config], findings: Findings) -> dict[str, Any]:
+    def _report(self, results: Results[Config]) -> dict[str, Any]:
         """Write the report, whose first section starts with the claims; return the summary."""
-        unknown = "cannot be told from this run"
-        table = Table(
-            ("", self.stated, "what was found", "holds?"),
-            [
-                (
-                    each.statement,
-                    each.stated,
-                    each.found,
-                    unknown if each.holds is None else each.holds,
-                )
-                for each in findings.claims
+        run = results.run
+        first, *others = [each.made(results) for each in self.sections]
+        claims = self.judged(results)
+        path = page.write_report(
+            run.folder.path / "report.html",
+            title=self.title if isinstance(self.title, str) else self.title(run.config),
+            summary=f"{self.paper}\n\n{text_of(self.abstract, results) or counted(claims)}",
+            sections=[
+                dataclasses.replace(first, tables=[*self._tables(run, claims), *first.tables]),
+                *others,
             ],
-            f"{self.stated.capitalize()} and what was found.",
+            config=run.folder.config,
+            git_revision=run.folder.provenance.get("git_revision"),
+            explorable=find_store(run.folder.path / STORE) is not None,
         )
-        tables = [table]
+        return {
+            **{name: results.rows[name] for name in results.tables},
+            **(self.summary(results) if self.summary is not None else {}),
+            "claims": [dataclasses.asdict(claim) for claim in claims],
+            "report": str(path),
+        }
+
+    def _tables(self, run: Run[Config], claims: Sequence[Found]) -> list[Table]:
+        """Tabulate claims, deviations, and what the configuration changes of the protocol."""
+        unknown = "cannot be told from this run"
+        rows: list[tuple[Any, ...]] = [
+            (each.statement, each.stated, each.found, unknown if each.holds is None else each.holds)
+            for each in claims
+        ]
+        header = ("", self.stated, "what was found", "holds?")
+        tables = [Table(header, rows, f"{self.stated.capitalize()} and what was found.")]
         if self.deviations:
             caption = "Where the paper preset is not the paper's protocol."
             tables.append(Table(("", "deviation"), list(self.deviations.items()), caption))
@@ -399,18 +376,14 @@ class Experiment(Generic[Config]):
             rows = [(name, str(theirs), str(ours)) for name, (theirs, ours) in changed.items()]
             caption = "What this run changes of the paper's protocol, and all fields that are free."
             tables.append(Table(("setting", "paper preset", "this run"), rows, caption))
-        first, *others = findings.sections
-        path = page.write_report(
-            run.folder.path / "report.html",
-            title=self.title if isinstance(self.title, str) else self.title(run.config),
-            summary=f"{self.paper}\n\n{findings.abstract}",
-            sections=[dataclasses.replace(first, tables=[*tables, *first.tables]), *others],
-            config=run.folder.config,
-            git_revision=run.folder.provenance.get("git_revision"),
-            explorable=find_store(run.folder.path / STORE) is not None,
-        )
-        claims = [dataclasses.asdict(claim) for claim in findings.claims]
-        return {**findings.summary, "claims": claims, "report": str(path)}
+        return tables
+
+
+def counted(claims: Sequence[Found]) -> str:
+    """Say how many claims hold, do not, or cannot be told."""
+    verdicts = [each.holds for each in claims]
+    said = [f"{verdicts.count(each)} {VERDICTS[each]}" for each in VERDICTS if each in verdicts]
+    return f"Statements: {', '.join(said)}."
 
 
 def varied(config: Config, **changes: Any) -> Config:

@@ -142,6 +142,20 @@ class Frame:
         }
         return Frame({**self.columns, **whole})
 
+    def long(self, value: str, index: str) -> "Frame":
+        """Give each column ``<value>_1``, ``<value>_2``, … rows of its own.
+
+        Args:
+            value: The column that they become.
+            index: The column of their numbers.
+        """
+        numbered = {f"{value}_{number}": number for number in range(1, 1 + len(self.columns))}
+        named = {name: numbered[name] for name in self.columns if name in numbered}
+        rest = Frame({name: each for name, each in self.columns.items() if name not in named})
+        return Frame.concat(
+            rest.adding(**{index: number, value: self[name]}) for name, number in named.items()
+        )
+
     def rows(self, *names: str) -> list[dict[str, Any]]:
         """Return columns as rows of a result file."""
         columns = [map(_plain, self.columns[name]) for name in names]

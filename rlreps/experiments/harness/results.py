@@ -146,7 +146,7 @@ class Results(Generic[Config]):
     def write(self, name: str, rows: Rows) -> None:
         """Write ``results/<name>.csv`` and ``.json``, and keep the rows by their name."""
         self.rows[name] = rows
-        self.run.write_rows(name, rows)
+        self.run.folder.write_rows(name, rows)
 
     def _sample(self, frame: Frame, value: str | None, wanted: Mapping[str, Any]) -> Sample:
         chosen = frame.where(**wanted) if len(frame) else frame

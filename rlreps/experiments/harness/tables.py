@@ -14,23 +14,6 @@ Columns: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], object]]
 """Title → column of the rows, which a row may lack, or what to write for a row."""
 
 
-def table_of(rows: Rows, columns: Columns, caption: str) -> Table:
-    """Tabulate rows of a result file for the report."""
-    cells = [
-        [row.get(field) if isinstance(field, str) else field(row) for field in columns.values()]
-        for row in rows
-    ]
-    return Table(list(columns), cells, caption)
-
-
-MEANS: Mapping[str, str] = {
-    "distance": "mean",
-    "low": "mean_low",
-    "high": "mean_high",
-    "middle half": "interquartile_mean",
-}
-"""Columns of ``table_of`` for rows of aggregated distances."""
-
 DETECTABLE = (
     "Detectable: the smallest difference that such a test would find with 80 % power at level 0.05 "
     "divided by the number of tests, from the spread of these pairs."
@@ -66,11 +49,6 @@ def columns_of(rows: Rows, chosen: Sequence[str] = ()) -> Columns:
     }
 
 
-def diverged_of(row: Mapping[str, Any]) -> str:
-    """Write how many runs of a row diverged, for ``table_of``."""
-    return f"{row['diverged']} of {row['runs']}"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tabulated:
     """A table of rows that a function makes.
@@ -99,7 +77,11 @@ class Tabulated:
             return []
         given = self.columns
         columns = given if isinstance(given, Mapping) else columns_of(rows, given)
-        return [table_of(rows, columns, text_of(self.caption, results))]
+        cells = [
+            [row.get(each) if isinstance(each, str) else each(row) for each in columns.values()]
+            for row in rows
+        ]
+        return [Table([*columns], cells, text_of(self.caption, results))]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

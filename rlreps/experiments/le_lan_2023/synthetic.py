@@ -426,10 +426,6 @@ TURN = 25
 """d up to which the paper finds smaller dimensions easier on the exponential spectrum."""
 
 
-def _beyond(kappa_values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    return kappa_values > 2.0
-
-
 class View(NamedTuple):
     """What is found of one spectrum under one normaliser.
 

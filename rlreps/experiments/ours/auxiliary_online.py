@@ -38,7 +38,6 @@ the adjusted p-value is below 0.05; the mean alone had to before.
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,11 +166,6 @@ class Setting:
     def name(self) -> str:
         """The arena or environment."""
         return str(arena_of(self.base) or self.base.environment)
-
-    @property
-    def is_maze(self) -> bool:
-        """Tell whether it is one of the mazes."""
-        return self.name in MAZES
 
     def best(self) -> float:
         """Return the mean return of an optimal policy, or what counts as a solution."""
@@ -584,17 +578,15 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     )
     raises = "one objective raises the mean return over training"
     if mazes:
-        yield Claim(
-            f"{raises} in at least two of three mazes", stated, partial(meets_goal, mazes=mazes)
-        )
+        yield Claim(f"{raises} in at least two of three mazes", stated, meets_goal(results, mazes))
         yield Claim(
             "a difference that counts would be significant in every maze",
             f"{SHARE:.0%} of the gap, with a power of 80 %",
-            partial(is_seen, mazes=mazes),
+            is_seen(results, mazes),
         )
     for name in names:
         if name not in (*MAZES, NULL):
-            yield Claim(f"{name}: {raises}", stated, partial(_in_setting, name=name))
+            yield Claim(f"{name}: {raises}", stated, any_of(met(results, name)))
     if NULL in names:
         yield Claim(
             f"{NULL}, whose agents see positions: no objective is better",
@@ -602,10 +594,6 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             f"that exclude {SHARE:.0%} of the gap over one of them",
             is_null,
         )
-
-
-def _in_setting(results: Results[Config], name: str) -> Verdict:
-    return any_of(met(results, name))
 
 
 def rows(results: Results[Config]) -> Rows:

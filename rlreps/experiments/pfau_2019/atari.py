@@ -11,63 +11,64 @@ Left open by the paper, and settled by the authors' code (its Atari example): th
 frames, and no block sparsity. By public readings of Machado et al.'s Fig. 2: the widths 1024 and
 2048 of the other layers, and that the predictor multiplies the code by a linear map of the action.
 What nobody settles, and where we do otherwise (their example feeds grey levels 0 … 255, ours are
-less the mean frame, over 255), ``EXPERIMENT.deviations`` lists.
+less the mean frame, over 255), stands among the deviations.
+
+The paper compares both averages of a feature by eye: where they differ, the feature encodes
+something. Whether one method's objects are clearer than another's cannot be told from numbers; look
+at the pictures. What is counted is which features' two averages are further apart than all 99 pairs
+that the same feature gives when it is moved in time against the frames (a p-value of 1 %). Being
+further apart than that is no merit: the pixels' principal components are made for it.
 """
 
-import contextlib
 import dataclasses
-import difflib
-import importlib
-import io
-import itertools
-import os
-from collections.abc import Callable, Generator, Mapping
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import Array, lax
-from numpy.lib.stride_tricks import sliding_window_view
+from matplotlib.figure import Figure
 
-from rlreps.config import configurable, size, static, with_sizes
-from rlreps.encoders import MLP, Convolutional, Encoder, Params, WithConstant
-from rlreps.encoders.networks import Layer, dense, init_layers
-from rlreps.errors import InputError, require, require_interval, require_positive
-from rlreps.experiments.harness import Experiment, Findings, Found, Run, table_of
-from rlreps.files import write_atomically
+from rlreps.agents.atari import recorded_frames, require_game
+from rlreps.config import with_sizes
+from rlreps.encoders import Convolutional, Params, WithConstant
+from rlreps.experiments.harness import (
+    STEP,
+    Claim,
+    Curve,
+    DoubleArray,
+    Drawn,
+    Experiment,
+    Frame,
+    Measure,
+    Results,
+    Rows,
+    Run,
+    Section,
+    Tabulated,
+    design_of,
+    varied,
+)
 from rlreps.losses import Spin
-from rlreps.losses.base import Batch, Encode, Metrics, Objective
-from rlreps.numerics import jit
-from rlreps.operators import Clip, Slowness, act, points_of
-from rlreps.plotting import Line, Panel, plot_panels, plot_reconstructions, plot_signed_images
-from rlreps.report.page import Section
-from rlreps.runs.progress import progress_bar
+from rlreps.losses.base import Batch
+from rlreps.losses.successor_features import SuccessorDifferences, SuccessorNetwork
+from rlreps.operators import Slowness, act
+from rlreps.plotting import plot_reconstructions, plot_signed_images
+from rlreps.runs.contrasts import Verdict
+from rlreps.sources.frames import FrameSplit
 from rlreps.subspace import centre_in_place, randomized_svd
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import RMSProp, TrainingResult, train
+from rlreps.training.responses import apart, apart_by_chance, averages, collapsed, extremes
 
-ByteArray: TypeAlias = npt.NDArray[np.uint8]
-FloatArray: TypeAlias = npt.NDArray[np.float32]
-DoubleArray: TypeAlias = npt.NDArray[np.float64]
-IndexArray: TypeAlias = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float32]
 
-IMAGES, STEPS = "images.npy", "steps.npy"
-"""Files of a folder of frames; the second is written last."""
 SPIN, SUCCESSOR, PIXELS = "SpIN", "successor features", "PCA of pixels"
 
-_PREFIX, _VERSION = "ALE/", "-v5"
 _KERNEL = 6
-_BLOCK = 512
-"""Stacks that are encoded at a time."""
 _MEASURED_PAIRS = 256
 """Held-out pairs behind a point of a learning curve."""
-_SHIFTS = 99
-"""Shifts in time that a feature is compared with; above all of them is a p-value of 1 %."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,38 +133,27 @@ class Config:
     evaluations: int = 50
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        # Every whole number but the seed counts something.
-        for field in dataclasses.fields(self):
-            if field.type is int and field.name != "seed":
-                require_positive(field.name, getattr(self, field.name))
-        require(len(self.channels) >= 1, "at least one convolution", self.channels)
-        for width in self.channels:
-            require_positive("channels", width)
-        scale, lost = 2 ** len(self.channels), _KERNEL - 2
-        expected = f"size = {lost} + a multiple of {scale}, which the predictor's layers make"
-        require(self.size > lost and (self.size - lost) % scale == 0, expected, self.size)
-        require(
-            self.clip_frames > self.stack, f"clip_frames > stack ({self.stack})", self.clip_frames
+    def network(self, num_features: int, hidden: int) -> Convolutional:
+        """Build the encoder of Machado et al. (2018) with its two last layers of given widths."""
+        return Convolutional(
+            num_features,
+            frame_shape=(self.size, self.size, self.stack),
+            channels=self.channels,
+            hidden=hidden,
+            kernel_size=_KERNEL,
+            unpadded=1,
         )
-        for name in ("num_frames", "held_out_frames"):
-            least = max(self.clip_frames, 2 * self.extremes)
-            require(getattr(self, name) >= least, f"{name} >= {least}", getattr(self, name))
-        most = f"num_features <= {self.code_size}, the size of the code"
-        require(self.num_features <= self.code_size, most, self.num_features)
-        require_interval("averaging_rate", self.objective.averaging_rate, "(0, 1)")
-        require_interval("discount", self.discount, "[0, 1)")
-        require(0 <= self.seed < 2**30, "seed in [0, 2**30)", self.seed)
-        for name in ("steps", "successor_steps"):
-            expected = f"{name} to be a multiple of evaluations ({self.evaluations})"
-            require(getattr(self, name) % self.evaluations == 0, expected, getattr(self, name))
+
+    def successor_network(self, num_actions: int) -> SuccessorNetwork:
+        """Build the next-frame predictor with the successor features of its code."""
+        return SuccessorNetwork(self.network(self.code_size, self.code_hidden), num_actions)
 
 
 # The same methods throughout. Smaller presets have fewer frames, smaller networks, and fewer
 # updates at higher rates (not tuned), for which the objective's operator is shifted.
-_PAPER = Config()
-_LAPTOP = dataclasses.replace(
-    _PAPER,
+PAPER = Config()
+_LAPTOP = varied(
+    PAPER,
     num_frames=40_000,
     held_out_frames=8_000,
     size=44,
@@ -182,7 +172,7 @@ _LAPTOP = dataclasses.replace(
     evaluations=20,
 )
 PRESETS = {
-    "smoke": dataclasses.replace(
+    "smoke": varied(
         _LAPTOP,
         num_frames=300,
         held_out_frames=200,
@@ -203,430 +193,79 @@ PRESETS = {
         evaluations=3,
     ),
     "laptop": _LAPTOP,
-    "paper": _PAPER,
+    "paper": PAPER,
 }
 
 
-class Frames(NamedTuple):
-    """Frames and actions of an agent.
-
-    Attributes:
-        images: Grey levels in the order in which they were seen, [n, height, width].
-        episodes: Number of each frame's episode, rising, [n].
-        actions: What was done after each frame, from 0, [n]; at an episode's end it means nothing.
-    """
-
-    images: ByteArray
-    episodes: IndexArray
-    actions: IndexArray
-
-    def windows(self, length: int) -> IndexArray:
-        """Find the first frames of all stretches of so many frames within one episode.
-
-        Raises:
-            InputError: If there are none.
-        """
-        last = max(len(self.episodes) - length + 1, 0)
-        first = np.flatnonzero(self.episodes[:last] == self.episodes[length - 1 :])
-        require(len(first) > 0, f"an episode of at least {length} frames", "none")
-        return first
+# --- What is measured -----------------------------------------------------------------------------
 
 
-def require_game(game: str) -> None:
-    """Raise an ``InputError`` without the package ``ale-py``, or for a game it does not know."""
-    try:
-        # Optional; importing it registers its games with Gymnasium.
-        ale_py = importlib.import_module("ale_py")
-    except ImportError as error:
-        raise InputError(
-            'expected the package ale-py, got none: pip install "rlreps[atari]"'
-        ) from error
-    # Its banner would break the progress bar.
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    names = sorted(
-        name.removeprefix(_PREFIX).removesuffix(_VERSION)
-        for name in gymnasium.registry
-        if name.startswith(_PREFIX) and name.endswith(_VERSION)
-    )
-    if game not in names:
-        by_lower_case = {name.lower(): name for name in names}
-        wanted = game.lower().replace("_", "").replace("-", "").replace(" ", "")
-        near = difflib.get_close_matches(wanted, by_lower_case, n=5, cutoff=0.5)
-        listed = [by_lower_case[name] for name in near] or names
-        raise InputError(f"expected game to be one of {', '.join(listed)}, got {game!r}")
-
-
-def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], None, None]:
-    """Play a game without an end, each action with equal probability.
-
-    The environment is ``ALE/<game>-v5`` as it comes: every action is held for four frames, and
-    repeated in place of the next with probability 1/4; a frame is the last of its four.
-
-    Yields:
-        (grey levels [height, width], number of the episode, the action that follows).
-    """
-    require_game(game)
-    environment: gymnasium.Env[Any, Any] = gymnasium.make(
-        f"{_PREFIX}{game}{_VERSION}", obs_type="grayscale", disable_env_checker=True
-    )
-    with contextlib.closing(environment):
-        space = environment.action_space
-        assert isinstance(space, gymnasium.spaces.Discrete)
-        generator = np.random.default_rng(seed)
-        frame, _ = environment.reset(seed=seed)
-        episode = 0
-        while True:
-            action = int(generator.integers(space.n))
-            yield frame, episode, action
-            frame, _, terminated, truncated, _ = environment.step(space.start + action)
-            if terminated or truncated:
-                # The frame at the end is seen too, before the next episode's first.
-                yield frame, episode, 0
-                frame, _ = environment.reset()
-                episode += 1
-
-
-def recorded_frames(
-    folder: Path, config: Config, count: int, seed: int, *, progress: bool = True
-) -> Frames:
-    """Read the frames in a folder, playing them first if they are not all there.
-
-    Both files appear whole or not at all; images are read from disk as they are used.
-
-    Raises:
-        InputError: For a game that cannot be played, or files that are not those frames.
-    """
-    size = config.size
-    if not (folder / STEPS).exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / f".{IMAGES}"
-        # In place on disk: half a million frames need not be in memory while they are played.
-        played: Any = np.lib.format.open_memmap(
-            unfinished, mode="w+", dtype=np.uint8, shape=(count, size, size)
-        )
-        steps = np.zeros((2, count), np.int64)
-        title = f"random agent in {config.game}, {folder.name}"
-        with (
-            contextlib.closing(random_agent(config.game, seed)) as agent,
-            progress_bar(title, total=count, unit="frames", show=progress) as advance,
-        ):
-            for index, (frame, *step) in zip(range(count), agent, strict=False):
-                played[index], steps[:, index] = shrunk(frame, size), step
-                advance(1)
-        played.flush()
-        del played
-        os.replace(unfinished, folder / IMAGES)
-        stream = io.BytesIO()
-        np.lib.format.write_array(stream, steps, allow_pickle=False)
-        write_atomically(folder / STEPS, stream.getvalue())
-    try:
-        images = np.load(folder / IMAGES, mmap_mode="r", allow_pickle=False)
-        steps = np.load(folder / STEPS, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"expected readable frames, got {error}: {folder}") from error
-    found = (images.shape, images.dtype.name, steps.shape)
-    expected = ((count, size, size), "uint8", (2, count))
-    require(found == expected, f"frames {expected} in {folder}", found)
-    return Frames(images, *steps)
-
-
-def shrunk(frame: ByteArray, size: int) -> ByteArray:
-    """Average a frame [height, width] over areas to [size, size], in whole grey levels."""
-    averaged = _area_means(_area_means(frame.astype(np.float64), size).T, size).T
-    rounded: ByteArray = np.rint(averaged).astype(np.uint8)
-    return rounded
-
-
-def _area_means(values: DoubleArray, size: int) -> DoubleArray:
-    """Compute means over ``size`` equal stretches of the first axis, [m, n] → [size, n].
-
-    By differences of running sums: products with a matrix of shares would start BLAS's threads for
-    every frame, which costs far more than the sums where cores are shared.
-    """
-    edges = np.linspace(0.0, len(values), size + 1)
-    whole = edges.astype(np.int64)
-    none = np.zeros((1, values.shape[1]))
-    until = np.concatenate([none, np.cumsum(values, axis=0)])[whole]
-    begun = np.concatenate([values, none])[whole] * (edges - whole)[:, None]
-    means: DoubleArray = np.diff(until + begun, axis=0) * (size / len(values))
-    return means
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class ClipSource:
-    """Clips of stacked frames, each within an episode, drawn uniformly with replacement.
-
-    Attributes:
-        images: Grey levels, [n, height, width] (uint8).
-        actions: What was done after each, [n] (int32).
-        starts: First frames of clips, [p] (int32).
-        mean: What is taken off a frame, [height, width].
-        length: Stacks of a clip.
-        stack: Frames of a stack.
-        num_actions: A.
-    """
-
-    images: Array
-    actions: Array
-    starts: Array
-    mean: Array
-    length: int = dataclasses.field(metadata={"static": True})
-    stack: int = dataclasses.field(metadata={"static": True})
-    num_actions: int = dataclasses.field(metadata={"static": True})
-
-    num_tasks = None
-    """Targets are actions."""
-
-    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw clips of stacks [b, height, width, stack], their newest frame last.
-
-        Targets are what was done after the newest frame of the first stack, [b, A], one of them 1.
-        """
-        del num_tasks
-        first = self.starts[jax.random.randint(key, (num_rows,), 0, len(self.starts))]
-
-        def stacks(shift: int) -> Array:
-            shown = self.images[first[:, None] + shift + jnp.arange(self.stack)[None, :]]
-            return scaled(jnp.moveaxis(shown, 1, -1), self.mean)
-
-        done = jax.nn.one_hot(self.actions[first + self.stack - 1], self.num_actions)
-        return Batch(Clip(tuple(map(stacks, range(self.length)))), done)
-
-
-def scaled(stacks: Array, mean: Array) -> Array:
-    """Turn grey levels [b, height, width, stack] into numbers in [-1, 1], less the mean frame."""
-    return (stacks.astype(jnp.float32) - mean[None, :, :, None]) / 255.0
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Problem:
-    """Frames that train, frames that test, and the mean training frame [height, width]."""
-
-    config: Config
-    training: Frames
-    held_out: Frames
-    mean: FloatArray
-
-    @property
-    def num_actions(self) -> int:
-        """Actions of the game, all of which a random agent takes."""
-        return 1 + max(int(part.actions.max()) for part in (self.training, self.held_out))
-
-    def source(self, frames: Frames, length: int) -> ClipSource:
-        """Put frames on the default device, as clips of ``length`` stacks."""
-        stack = self.config.stack
-        return ClipSource(
-            jnp.asarray(frames.images),
-            jnp.asarray(frames.actions, jnp.int32),
-            jnp.asarray(frames.windows(length + stack - 1), jnp.int32),
-            jnp.asarray(self.mean),
-            length,
-            stack,
-            self.num_actions,
-        )
-
-    def measured(self) -> Batch:
-        """Draw the held-out pairs of stacks behind learning curves."""
-        key = jax.random.key(self.config.seed)
-        return self.source(self.held_out, 2).sample(key, _MEASURED_PAIRS, 1)
-
-    def tested(self) -> ByteArray:
-        """Return the test frames, each the newest of a stack, [m, height, width]."""
-        newest = self.held_out.windows(self.config.stack) + self.config.stack - 1
-        images: ByteArray = self.held_out.images[newest]
-        return images
-
-    def encoded(self, function: Callable[[Array], Array]) -> FloatArray:
-        """Apply a function of stacks [b, height, width, stack] → [b, k] to the test's, [m, k]."""
-        stacks = sliding_window_view(self.held_out.images, self.config.stack, axis=0)
-        compiled = jit(lambda part: function(scaled(part, jnp.asarray(self.mean))))
-        parts, first = [], self.held_out.windows(self.config.stack)
-        for start in range(0, len(first), _BLOCK):
-            rows = first[start : start + _BLOCK]
-            # One shape, one compilation: the last block is filled up with its own last stack.
-            filled = np.pad(rows, (0, _BLOCK - len(rows)), mode="edge")
-            parts.append(np.asarray(compiled(jnp.asarray(stacks[filled])))[: len(rows)])
-        return np.concatenate(parts)
-
-
-def make_problem(config: Config, folder: Path, *, progress: bool = True) -> Problem:
+def prepare(run: Run[Config]) -> FrameSplit:
     """Play or read both sets of frames, each by an agent of its own seed."""
+    config = run.config
     counts = {"training": config.num_frames, "held-out": config.held_out_frames}
     training, held_out = (
-        recorded_frames(folder / name, config, count, 2 * config.seed + index, progress=progress)
+        recorded_frames(
+            run.folder.path / "frames" / name,
+            config.game,
+            config.size,
+            count,
+            2 * config.seed + index,
+            progress=run.progress,
+        )
         for index, (name, count) in enumerate(counts.items())
     )
-    mean = training.images.mean(axis=0, dtype=np.float64)
-    return Problem(config, training, held_out, mean.astype(np.float32))
+    return FrameSplit.of(training, held_out, config.stack)
 
 
-def network(config: Config, num_features: int, hidden: int) -> Convolutional:
-    """Build the encoder of Machado et al. (2018) with its two last layers of given widths."""
-    return Convolutional(
-        num_features,
-        frame_shape=(config.size, config.size, config.stack),
-        channels=config.channels,
-        hidden=hidden,
-        kernel_size=_KERNEL,
-        unpadded=1,
-    )
+def pairs(run: Run[Config]) -> Batch:
+    """Draw the held-out pairs of stacks behind learning curves."""
+    frames: FrameSplit = run.shared
+    key = jax.random.key(run.config.seed)
+    return frames.clips(frames.held_out, 2).sample(key, _MEASURED_PAIRS, 1)
 
 
-@configurable
-@dataclasses.dataclass(frozen=True)
-class SuccessorNetwork(Encoder):
-    """The next-frame predictor and the successor features of its code φ, φ(s) = ``apply``.
+class Measured(NamedTuple):
+    """A method on the test frames.
 
     Attributes:
-        code: The encoder of φ.
-        num_actions: A.
+        pictures: Averages of the frames with the smallest and the largest values of each feature,
+            [2, d, height, width].
+        features: A row each feature.
+        training: Of its network, if it has one.
     """
 
-    code: Convolutional = size(Convolutional())
-    num_actions: int = size(1)
-
-    def init(self, key: Array) -> Params:
-        keys = jax.random.split(key, 3)
-        width, maps = self.code.num_features, self.code.channels[::-1]
-        shapes: list[tuple[int, ...]] = [(self.num_actions, width), (width, self.code.hidden)]
-        shapes.append((self.code.hidden, self._side**2 * maps[0]))
-        shapes += [(3, 3, before, 4 * after) for before, after in itertools.pairwise((*maps, 1))]
-        decoder = init_layers(keys[1], shapes)
-        for layer in decoder[3:]:
-            layer["bias"] = layer["bias"][::4]
-        estimator = self._estimator.init(keys[2])
-        return {"code": self.code.init(keys[0]), "decoder": decoder, "successor": estimator}
-
-    def apply(self, params: Params, inputs: Array) -> Array:
-        return self.code.apply(params["code"], inputs)
-
-    def successor(self, params: Params, code: Array) -> Array:
-        """Compute successor features ψ of a code, [b, d] → [b, d]."""
-        return self._estimator.apply(params["successor"], jax.nn.relu(code))
-
-    def predict(self, params: Params, code: Array, actions: Array) -> Array:
-        """Predict the next frame [b, height, width] from a code [b, d] and actions [b, A]."""
-        action, mix, widen, *convolutions, last = params["decoder"]
-        values = dense(mix, code * dense(action, actions))
-        maps = jax.nn.relu(dense(widen, values)).reshape(len(code), self._side, self._side, -1)
-        for layer in convolutions:
-            maps = jax.nn.relu(enlarged(layer, maps, crop=2))
-        return enlarged(last, maps, crop=0)[..., 0]
-
-    @property
-    def _side(self) -> int:
-        """Height and width of the smallest maps."""
-        side: int = (self.code.frame_shape[0] - _KERNEL + 2) // 2 ** len(self.code.channels)
-        return side
-
-    @property
-    def _estimator(self) -> MLP:
-        width = self.code.num_features
-        return MLP(width, num_inputs=width, hidden=(self.code.hidden,))
+    pictures: DoubleArray
+    features: Frame
+    training: TrainingResult | None
 
 
-def enlarged(layer: Layer, maps: Array, *, crop: int) -> Array:
-    """Apply a transposed convolution of stride 2 to maps [b, n, n, c].
-
-    A 6 x 6 kernel of stride 2 is one of 3 x 3 and stride 1 that makes blocks of 2 x 2 pixels.
-
-    Args:
-        layer: ``kernel`` [3, 3, c, 4 o], the pixels of a block row by row, and ``bias`` [o].
-        maps: The maps.
-        crop: Pixels cut off each border.
-
-    Returns:
-        [b, m, m, o] with m = 2 n + 4 - 2 crop.
-    """
-    kernel, bias = layer["kernel"], layer["bias"]
-    count, side = len(maps), maps.shape[1] + 2
-    blocks = jnp.zeros((count, side, side, kernel.shape[-1]), maps.dtype)
-    for row, column in itertools.product(range(3), repeat=2):
-        borders = ((0, 0), (row, 2 - row), (column, 2 - column), (0, 0))
-        blocks += jnp.pad(maps @ kernel[row, column], borders)
-    pixels = blocks.reshape(count, side, side, 2, 2, len(bias)).transpose(0, 1, 3, 2, 4, 5)
-    pixels = pixels.reshape(count, 2 * side, 2 * side, len(bias)) + bias[None, None, None, :]
-    return pixels[:, crop : 2 * side - crop, crop : 2 * side - crop]
+def measure(run: Run[Config], name: str, method: str) -> Measured:
+    """Learn a method's features, and compare the test frames at both of their ends."""
+    config = run.config
+    values, training = METHODS[method](run, name)
+    images = run.shared.held_out.newest(config.stack)
+    chosen = extremes(values, config.extremes)
+    pictures = averages(images, chosen)
+    distances, most = apart(pictures), apart_by_chance(images, chosen).max(axis=0)
+    columns = {
+        "apart": distances,
+        "most_by_chance": most,
+        "told": distances > most,
+        "constant": collapsed(values),
+    }
+    features = Frame.grid(columns, method=method, feature=range(1, 1 + config.num_features))
+    return Measured(pictures, features, training)
 
 
-class TargetState(NamedTuple):
-    """A copy of the network's parameters, and the updates made, [] (int32)."""
-
-    params: Params
-    updates: Array
+Learned = tuple[FloatArray, TrainingResult | None]
+"""Features of the test frames [m, d], and their network's training."""
 
 
-@configurable
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SuccessorDifferences(Objective):
-    """Next-frame prediction, and successor features by temporal differences.
-
-    (ζ(φ(s), a) − s')² + (φ⁻(s) + γ ψ⁻(φ⁻(s')) − ψ(φ(s)))² of Machado et al. (2018), Section 3.3, as
-    means over pixels and features, of which neither paper says whether they are sums: the two terms
-    share no parameters that both move, and RMSProp scales every gradient alike.
-
-    Rows are pairs of consecutive stacks.
-
-    Attributes:
-        network: ζ, φ and ψ.
-        discount: γ.
-        target_every: Updates between copies of the parameters into φ⁻ and ψ⁻.
-    """
-
-    network: SuccessorNetwork = size(SuccessorNetwork())
-    discount: float = static(0.99)
-    target_every: int = 1
-
-    @property
-    def needs_clips(self) -> bool:
-        return True
-
-    def init(self, key: Array) -> TargetState:
-        """Return zeros, which the first update replaces."""
-        shapes = _estimated(jax.eval_shape(self.network.init, key))
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return TargetState(zeros, jnp.zeros((), jnp.int32))
-
-    def loss(
-        self, params: Params, encode: Encode, batch: Batch, state: TargetState, key: Array
-    ) -> tuple[Array, tuple[TargetState, Metrics]]:
-        del key  # Deterministic given the batch.
-        network = self.network
-        due = state.updates % self.target_every == 0
-        target = jax.tree.map(
-            lambda new, old: jnp.where(due, new, old), _estimated(params), state.params
-        )
-        # The aim is held fixed, as in every semi-gradient method.
-        target = lax.stop_gradient(target)
-        now, after = batch.pair
-        code = encode(params, now)
-        predicted = network.predict(params, code, batch.targets)
-        fixed_now, fixed_after = jnp.split(encode(target, points_of(batch.inputs)), 2)
-        aim = fixed_now + self.discount * network.successor(target, fixed_after)
-        # Successor features do not move the code that they are of.
-        difference = aim - network.successor(params, lax.stop_gradient(code))
-        loss = jnp.mean(jnp.square(predicted - after[..., -1])) + jnp.mean(jnp.square(difference))
-        return loss, (TargetState(target, state.updates + 1), {})
-
-
-def _estimated(params: Params) -> Params:
-    """Pick the parameters of φ and ψ."""
-    return {name: params[name] for name in ("code", "successor")}
-
-
-class Learned(NamedTuple):
-    """A trained network: activations of the test frames [m, d], and its training."""
-
-    values: FloatArray
-    result: TrainingResult
-
-
-def learn_slow_features(run: Run[Config], name: str) -> Learned:
+def slow_features(run: Run[Config], name: str) -> Learned:
     """Learn by spectral inference with the slowness operator, behind a constant first feature."""
-    config, problem = run.config, run.shared
-    encoder = WithConstant(network(config, config.num_features, config.hidden))
-    length, batch = config.clip_frames - config.stack + 1, problem.measured()
+    config, frames, measured = run.config, run.shared, pairs(run)
+    encoder = WithConstant(config.network(config.num_features, config.hidden))
     objective = with_sizes(
         config.objective,
         num_features=config.num_features + 1,
@@ -636,26 +275,32 @@ def learn_slow_features(run: Run[Config], name: str) -> Learned:
 
     def evaluate(params: Params) -> Mapping[str, Array]:
         # Or XLA would work out, and slowly, what it can of these frames while it compiles.
-        inputs = lax.optimization_barrier(batch.inputs)
+        inputs = lax.optimization_barrier(measured.inputs)
         action = act(Slowness(), lambda stacks: encoder.apply(params, stacks), inputs)
         eigenvalues = ordered_spectrum(action.covariance, action.operator_matrix).eigenvalues
         return {f"eigenvalue_{k}": eigenvalues[k] for k in range(1, config.num_features + 1)}
 
-    source = problem.source(problem.training, length)
-    learn = _trainer(run, name, config.optimizer, config.steps, config.clips)
-    result = learn(encoder, objective, source, evaluate=evaluate)
+    result = train(
+        encoder,
+        objective,
+        frames.clips(frames.training, config.clip_frames - config.stack + 1),
+        optimizer=config.optimizer,
+        rows=config.clips,
+        seeds=[config.seed],
+        evaluate=evaluate,
+        **run.training(name, config.steps, config.evaluations, network=name),
+    )
     # Eigenfunctions by the averages, as in the paper's listing; their weight scales all alike.
     state = result.state.objective
     transform = ordered_spectrum(state.covariance[0], state.operator_matrix[0]).transform[:, 1:]
-    features = problem.encoded(lambda stacks: encoder.apply(result.params(), stacks))
-    return Learned(features @ np.asarray(transform), result)
+    features = frames.encoded(lambda stacks: encoder.apply(result.params(), stacks))
+    return features @ np.asarray(transform), result
 
 
-def learn_successor_features(run: Run[Config], name: str) -> Learned:
+def successor_features(run: Run[Config], name: str) -> Learned:
     """Learn successor features of a next-frame predictor's code, and take their components."""
-    config, problem = run.config, run.shared
-    code = network(config, config.code_size, config.code_hidden)
-    encoder, batch = SuccessorNetwork(code, problem.num_actions), problem.measured()
+    config, frames, measured = run.config, run.shared, pairs(run)
+    encoder = config.successor_network(frames.num_actions)
     objective = SuccessorDifferences(
         num_features=config.code_size,
         network=encoder,
@@ -663,50 +308,28 @@ def learn_successor_features(run: Run[Config], name: str) -> Learned:
         target_every=config.target_every,
     )
 
-    def evaluate(params: Params) -> Mapping[str, Array]:
-        now, after = lax.optimization_barrier(batch.pair)
-        codes = encoder.apply(params, now)
-        predicted = encoder.predict(params, codes, batch.targets)
-        aim = codes + config.discount * encoder.successor(params, encoder.apply(params, after))
-        return {
-            "next_frame": _unexplained(predicted, after[..., -1]),
-            "temporal_difference": _unexplained(encoder.successor(params, codes), aim),
-        }
-
-    source, optimizer = problem.source(problem.training, 2), config.successor_optimizer
-    learn = _trainer(run, name, optimizer, config.successor_steps, config.transitions)
-    result = learn(encoder, objective, source, evaluate=evaluate)
+    result = train(
+        encoder,
+        objective,
+        frames.clips(frames.training, 2),
+        optimizer=config.successor_optimizer,
+        rows=config.transitions,
+        seeds=[config.seed],
+        evaluate=lambda params: objective.errors(params, lax.optimization_barrier(measured)),
+        **run.training(name, config.successor_steps, config.evaluations, network=name),
+    )
     params = result.params()
-    successors = problem.encoded(
+    successors = frames.encoded(
         lambda stacks: encoder.successor(params, encoder.apply(params, stacks))
     )
-    return Learned(principal_components(successors, config.num_features), result)
+    return principal_components(successors, config.num_features), result
 
 
-def _unexplained(predicted: Array, wanted: Array) -> Array:
-    """Compute the mean squared error over the variance of what is wanted [b, ...], []."""
-    variance = jnp.mean(jnp.square(wanted - wanted.mean(axis=0, keepdims=True)))
-    # A network that is zero throughout aims at what does not vary.
-    return jnp.mean(jnp.square(predicted - wanted)) / jnp.maximum(variance, 1e-12)
-
-
-def _trainer(
-    run: Run[Config], name: str, optimizer: RMSProp, steps: int, rows: int
-) -> Callable[..., TrainingResult]:
-    """Prepare ``train`` for one network, in a folder of its own."""
-    return partial(
-        train,
-        optimizer=optimizer,
-        steps=steps,
-        rows=rows,
-        seeds=[run.config.seed],
-        evaluate_every=steps // run.config.evaluations,
-        folder=run.training_folder(name, network=name),
-        checkpoint_every=steps // run.config.evaluations,
-        devices=run.devices,
-        description=name.replace("-", " "),
-        progress=run.progress,
-    )
+def pixel_components(run: Run[Config], name: str) -> Learned:
+    """Take the principal components of pixels."""
+    images = run.shared.held_out.newest(run.config.stack)
+    pixels = images.reshape(len(images), -1).astype(np.float32)
+    return principal_components(pixels, run.config.num_features), None
 
 
 def principal_components(rows: FloatArray, count: int) -> FloatArray:
@@ -720,196 +343,89 @@ def principal_components(rows: FloatArray, count: int) -> FloatArray:
     return values
 
 
-def extremes(values: FloatArray, count: int) -> IndexArray:
-    """Find the rows of the ``count`` largest and smallest values of features [m, d].
-
-    Returns:
-        Rows in the order of time, [2, d, count], the largest first.
-    """
-    order = np.argsort(values, axis=0, kind="stable").T
-    return np.sort(np.stack([order[:, -count:], order[:, :count]]), axis=-1)
+METHODS = {SPIN: slow_features, SUCCESSOR: successor_features, PIXELS: pixel_components}
 
 
-def collapsed(values: FloatArray) -> npt.NDArray[np.bool_]:
-    """Tell which features [m, d] are the same in every row but for rounding, [d]."""
-    values = np.asarray(values, np.float64)
-    spread: npt.NDArray[np.bool_] = np.ptp(values, axis=0) <= 1e-5 * np.abs(values).max(axis=0)
-    return spread
+def frame(run: Run[Config], method: str, found: Measured) -> Frame:
+    """List what was measured while training, and features: a row each."""
+    if found.training is None:
+        return found.features
+    wide = Frame.of_history(found.training.history, [{"seed": run.config.seed}], method=method)
+    curves = [
+        wide.adding(curve=name.replace("_", " "), held_out=column)
+        for name, column in sorted(wide.columns.items())
+        if name.startswith(("eigenvalue", "next_frame", "temporal_difference"))
+    ]
+    return Frame.concat([*curves, found.features])
 
 
-def averages(images: ByteArray, rows: IndexArray) -> DoubleArray:
-    """Average frames [m, height, width] over the last axis of rows [2, d, count]."""
-    return np.stack([[images[each].mean(axis=0) for each in end] for end in rows])
+# --- What is judged and shown ---------------------------------------------------------------------
 
 
-def apart(images: DoubleArray) -> DoubleArray:
-    """Compute how far averages [2, d, height, width] of both ends are apart, in grey levels [d]."""
-    distance: DoubleArray = np.sqrt(np.mean(np.square(images[0] - images[1]), axis=(1, 2)))
-    return distance
-
-
-def apart_by_chance(images: ByteArray, rows: IndexArray) -> DoubleArray:
-    """Compute ``apart`` for rows moved in time against the frames, [shifts, d].
-
-    Moved round in a circle, rows keep how they cluster in time and lose what they have to do with
-    what the frames show, as those of a feature that tells nothing, where play is stationary.
-    """
-    shifts = len(images) * np.arange(1, _SHIFTS + 1) // (_SHIFTS + 1)
-    return np.stack([apart(averages(images, (rows + shift) % len(images))) for shift in shifts])
-
-
-def judge(config: Config, told: Mapping[str, int]) -> Found:
-    """Found what the paper sees: nearly all slow features tell their ends apart, eigenpurposes few.
+def tells_ends_apart(results: Results[Config]) -> Verdict:
+    """Judge what the paper sees: nearly all slow features tell their ends apart, the others few.
 
     Told apart counts by a test that may be sharper than the eye, so it can refute "nearly all" and
     confirm "few", but not refute that.
-
-    Args:
-        config: Of the run: nothing can be told but under the paper's protocol.
-        told: Method → number of features that do.
     """
-    total, spin, successor = config.num_features, told[SPIN], told[SUCCESSOR]
-    decisive = {each.name for each in dataclasses.fields(config)} - {"game", "seed", "evaluations"}
-    holds = None
-    if all(getattr(config, name) == getattr(_PAPER, name) for name in decisive):
-        holds = False if spin < total - 1 else True if 2 * successor <= total else None
-    return Found(
-        statement=f"Features whose extreme test frames differ in {config.game}, one network of "
-        "each kind (our stand-in for the eye; holds if all but one of SpIN's do and at most half "
-        "of the others)",
-        stated="nearly all of SpIN's, for many games few of successor features' (C.3)",
-        found=f"{spin} of {total} of SpIN's, {successor} of {total} of successor features'",
-        holds=holds,
+    total = results.config.num_features
+    spin, successor = (
+        len(results.frame.where(method=method, told=True)) for method in (SPIN, SUCCESSOR)
+    )
+    holds = False if spin < total - 1 else True if 2 * successor <= total else None
+    return Verdict(
+        holds, f"{spin} of {total} of SpIN's, {successor} of {total} of successor features'"
     )
 
 
-def report(run: Run[Config], found: Mapping[str, Learned]) -> Findings:
-    """Draw the averages of extreme frames, and count the features that tell their ends apart."""
-    config, problem = run.config, run.shared
-    images = problem.tested()
-    pixels = images.reshape(len(images), -1).astype(np.float32)
-    values = {
-        SPIN: found["slow-features"].values,
-        SUCCESSOR: found["successor-features"].values,
-        PIXELS: principal_components(pixels, config.num_features),
-    }
-    pictures, rows = {}, []
-    for method, features in values.items():
-        chosen = extremes(features, config.extremes)
-        pictures[method] = averages(images, chosen)
-        constant = collapsed(features)
-        distances, most = apart(pictures[method]), apart_by_chance(images, chosen).max(axis=0)
-        rows += [
-            {
-                "method": method,
-                "feature": k + 1,
-                "apart": float(distances[k]),
-                "most_by_chance": float(most[k]),
-                "told": bool(distances[k] > most[k]),
-                "constant": bool(constant[k]),
-            }
-            for k in range(config.num_features)
-        ]
-    run.write_rows("extremes", rows)
-    told = {name: sum(r["told"] is True for r in rows if r["method"] == name) for name in values}
-    dead = sum(r["constant"] is True for r in rows if r["method"] == SPIN)
-    trainings = {name: found[name].result for name in ("slow-features", "successor-features")}
-    episodes = [int(part.episodes[-1]) + 1 for part in (problem.training, problem.held_out)]
-    return Findings(
-        abstract=f"A random agent in {config.game}: {config.num_frames:,} frames of {episodes[0]} "
-        f"episodes train, {config.held_out_frames:,} of {episodes[1]} others test; "
-        f"{config.size} x {config.size} pixels, {config.stack} frames seen together. One network "
-        "of each kind."
-        + (f" SpIN's network collapsed: {dead} of its features are constant." if dead else ""),
-        claims=[judge(config, told)],
-        sections=[
-            Section(
-                title="Extreme frames",
-                text="The paper compares the averages of the test frames with the largest and the "
-                "smallest values of a feature, by eye: where the two differ, the feature encodes "
-                "something. Whether one method's objects are clearer than another's cannot be told "
-                "from numbers; look at the pictures. What is counted is which features' two "
-                f"averages are further apart than all {_SHIFTS} pairs that the same feature gives "
-                "when it is moved in time against the frames (a p-value of 1 %). Being further "
-                "apart than that is no merit: the pixels' principal components are made for it.",
-                tables=[
-                    table_of(
-                        rows,
-                        {
-                            "features": "method",
-                            "feature": "feature",
-                            "apart, grey levels": "apart",
-                            "at most by chance": "most_by_chance",
-                            "tells its ends apart": "told",
-                        },
-                        "Root mean squared difference of a feature's two averages.",
-                    )
-                ],
-                figures=_show_extremes(run, pictures),
-            ),
-            Section(title="Training", figures=[_show_training(run, trainings)]),
-        ],
-        summary={
-            "game": config.game,
-            "episodes": dict(zip(("training", "held_out"), episodes, strict=True)),
-            "told": told,
-            "seconds": {name: round(each.seconds, 1) for name, each in trainings.items()},
+def feature_rows(results: Results[Config]) -> Rows:
+    """List the features of every method."""
+    names = ("method", "feature", "apart", "most_by_chance", "told", "constant")
+    return Frame.concat(each.features for each in results.found.values()).rows(*names)
+
+
+def pictures(results: Results[Config]) -> Iterator[tuple[str, DoubleArray, DoubleArray]]:
+    """List methods with their averages of the largest and of the smallest values."""
+    for method, found in zip(METHODS, results.found.values(), strict=True):
+        smallest, largest = found.pictures
+        yield method, largest, smallest
+
+
+def draw_frames(results: Results[Config]) -> tuple[None, Figure]:
+    """Draw the averages at both ends."""
+    frames = {}
+    for method, largest, smallest in pictures(results):
+        frames |= {f"{method}\nlargest": largest / 255.0, f"{method}\nsmallest": smallest / 255.0}
+    return None, plot_reconstructions(frames)
+
+
+def draw_differences(results: Results[Config]) -> tuple[None, Figure]:
+    """Draw the differences of the averages at both ends."""
+    titles = [str(k) for k in range(1, results.config.num_features + 1)]
+    differences = {method: largest - smallest for method, largest, smallest in pictures(results)}
+    return None, plot_signed_images(differences, titles=titles)
+
+
+def summary(results: Results[Config]) -> dict[str, Any]:
+    """Keep numbers of episodes and the seconds of training."""
+    frames = results.run.shared
+    return {
+        "episodes": {
+            "training": int(frames.training.episodes[-1]) + 1,
+            "held_out": int(frames.held_out.episodes[-1]) + 1,
         },
-    )
-
-
-def _show_extremes(run: Run[Config], pictures: Mapping[str, DoubleArray]) -> list[tuple[Path, str]]:
-    """Draw averages [2, d, height, width] of every method, and their differences."""
-    ends = ("largest", "smallest")
-    count = run.config.extremes
-    frames = {
-        f"{method}\n{end}": images / 255.0
-        for method, both in pictures.items()
-        for end, images in zip(ends, both, strict=True)
+        "seconds": {
+            name: round(each.training.seconds, 1)
+            for name, each in results.found.items()
+            if each.training is not None
+        },
     }
-    differences = {method: both[0] - both[1] for method, both in pictures.items()}
-    titles = [str(k) for k in range(1, run.config.num_features + 1)]
-    shown = f"the {count} test frames with the largest values of each feature"
-    return [
-        run.show(
-            "frames",
-            f"The average of {shown} and of the {count} with the smallest. A feature is a column, "
-            "the first on the left. Its sign is arbitrary.",
-            None,
-            plot_reconstructions(frames),
-        ),
-        run.show(
-            "differences",
-            f"The average of {shown} less that of the {count} with the smallest.",
-            None,
-            plot_signed_images(differences, titles=titles),
-        ),
-    ]
 
 
-def _show_training(run: Run[Config], trainings: Mapping[str, TrainingResult]) -> tuple[Path, str]:
-    """Draw what was measured on held-out pairs over training, a panel for each network."""
-    rows, panels = [], []
-    for name, result in trainings.items():
-        steps = [record["step"] for record in result.history]
-        lines = []
-        for curve in sorted({*result.history[0]} - {"step", "seconds", "loss"}):
-            values = [record[curve][0] for record in result.history]
-            lines.append(Line(label=curve.replace("_", " "), x=steps, mean=values))
-            rows += [
-                {"network": name, "curve": curve, "step": step, "held_out": value}
-                for step, value in zip(steps, values, strict=True)
-            ]
-        panels.append(Panel(title=name.replace("-", " "), lines=lines))
-    figure = plot_panels(
-        panels, x_label="update", y_label="eigenvalue, or share of variance", share_y=False
-    )
-    caption = (
-        f"On {_MEASURED_PAIRS} held-out pairs: the slow features' eigenvalues (0 still, 2 "
-        "unrelated from a frame to the next), which SpIN trains on; the squared errors of the next "
-        "frame and of temporal differences, over the variance of what they aim at."
-    )
-    return run.show("training", caption, rows, figure)
+def check(config: Config, data: None) -> None:
+    """Refuse a game that is not there, and sizes that no predictor makes."""
+    require_game(config.game)
+    config.successor_network(1)
 
 
 EXPERIMENT = Experiment(
@@ -917,14 +433,79 @@ EXPERIMENT = Experiment(
     title=lambda config: f"Atari: slow features and successor features of {config.game}",
     paper="Pfau et al. 2019, Appendix C.3",
     presets=PRESETS,
-    check=lambda config, _: require_game(config.game),
-    prepare=lambda run: make_problem(run.config, run.folder.path / "frames", progress=run.progress),
+    check=check,
+    prepare=prepare,
     cells=lambda run: {
-        "slow-features": learn_slow_features,
-        "successor-features": learn_successor_features,
+        "slow-features": SPIN,
+        "successor-features": SUCCESSOR,
+        "pixels": PIXELS,
     },
-    measure=lambda run, name, learn: learn(run, name),
-    report=report,
+    measure=measure,
+    frame=frame,
+    value=Measure(value="held_out", label="eigenvalue, or share of variance", log=True),
+    claims=[
+        Claim(
+            lambda r: (
+                f"Features whose extreme test frames differ in {r.config.game}, one network of "
+                "each kind (our stand-in for the eye; holds if all but one of SpIN's do and at "
+                "most half of the others)"
+            ),
+            "nearly all of SpIN's, for many games few of successor features' (C.3)",
+            tells_ends_apart,
+        )
+    ],
+    decided_on=PAPER,
+    free=("game", "seed", "evaluations"),
+    sections=[
+        Section(
+            "Extreme frames",
+            design_of(__doc__),
+            [
+                Tabulated(
+                    name="extremes",
+                    rows=feature_rows,
+                    caption="Root mean squared difference of a feature's two averages, in grey "
+                    "levels, and the largest of those by chance. A feature whose network died is "
+                    "constant.",
+                ),
+                Drawn(
+                    name="frames",
+                    caption=lambda r: (
+                        f"The average of the {r.config.extremes} test frames with the largest "
+                        f"values of each feature and of the {r.config.extremes} with the smallest. "
+                        "A feature is a column, the first on the left. Its sign is arbitrary."
+                    ),
+                    draw=draw_frames,
+                ),
+                Drawn(
+                    name="differences",
+                    caption="The average of the test frames with the largest values of each "
+                    "feature less that of those with the smallest.",
+                    draw=draw_differences,
+                ),
+            ],
+        ),
+        Section(
+            "Training",
+            show=[
+                Curve(
+                    name="training",
+                    caption=f"On {_MEASURED_PAIRS} held-out pairs: the slow features' eigenvalues "
+                    "(0 still, 2 unrelated from a frame to the next), which SpIN trains on; the "
+                    "squared errors of the next frame and of temporal differences, over the "
+                    "variance of what they aim at.",
+                    x=STEP,
+                    line="curve",
+                    panel="method",
+                    of={"curve": lambda column: [name is not None for name in column]},
+                    keys=("seed",),
+                    axes={"share_y": False},
+                )
+            ],
+        ),
+    ],
+    summary=summary,
+    # Pictures are no JSON.
     keeps_parts=False,
     deviations={
         "initial weights": "Machado et al. draw them as Oh et al. (2015) do, and the paper is "

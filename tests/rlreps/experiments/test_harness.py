@@ -13,9 +13,16 @@ import pytest
 from matplotlib.figure import Figure
 
 from rlreps.errors import InputError, require
-from rlreps.experiments.harness import Experiment, Findings, Found, all_hold
-from rlreps.report.page import Section
-from rlreps.report.table import Table
+from rlreps.experiments.harness import (
+    Claim,
+    Drawn,
+    Experiment,
+    Frame,
+    Measure,
+    Section,
+    Tabulated,
+)
+from rlreps.runs.contrasts import Verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,26 +51,14 @@ class Toy:
         self.measured.append(name)
         return {"values": [scale * each for each in run.shared], "nothing": math.nan}
 
-    def report(self, run, found):
+    def draw(self, results):
         rows = [
             {"name": name, "mean": np.mean(part["values"]), "nothing": part["nothing"]}
-            for name, part in found.items()
+            for name, part in results.found.items()
         ] + [{"name": "other", "extra": True}]
         figure = Figure()
         figure.add_subplot(xlabel="value", ylabel="mean")
-        shown = run.show("means", "Means & more.", rows, figure)
-        run.write_rows("plain", rows[:1])
-        claims = [
-            Found(statement=word, stated="so it is", found=word, holds=holds)
-            for word, holds in (("held", True), ("broken", False), ("open", None))
-        ]
-        section = Section(title="First", figures=[shown], tables=[Table(("a",), [(1.5,)], "Own.")])
-        return Findings(
-            abstract="An abstract.",
-            claims=claims,
-            sections=[section, Section(title="Second")],
-            summary={"means": [row.get("mean") for row in rows[:-1]], "worst": math.inf},
-        )
+        return rows, figure
 
     def check(self, config, data):
         require(len(data.numbers) > 1, "two numbers", len(data.numbers))
@@ -77,7 +72,27 @@ class Toy:
             presets={"smoke": Config()},
             cells=lambda run: {f"scale-{scale:g}": scale for scale in run.config.scales},
             measure=self.measure,
-            report=self.report,
+            frame=lambda run, scale, found: Frame.grid({"value": found["values"]}, seed=[0, 1, 2]),
+            value=Measure(value="value", label="value"),
+            abstract="An abstract.",
+            claims=[
+                Claim(word, "so it is", Verdict(holds, word))
+                for word, holds in (("held", True), ("broken", False), ("open", None))
+            ],
+            sections=[
+                Section(
+                    "First",
+                    show=[
+                        Tabulated(name="plain", caption="Own.", rows=lambda r: [{"a": 1.5}]),
+                        Drawn(name="means", caption="Means & more.", draw=self.draw),
+                    ],
+                ),
+                Section("Second"),
+            ],
+            summary=lambda r: {
+                "means": [np.mean(part["values"]) for part in r.found.values()],
+                "worst": math.inf,
+            },
             load=lambda path: Data((1.0, 2.0, 6.0) if path is None else (1.0,)),
             check=self.check,
             prepare=lambda run: run.data.numbers,
@@ -94,6 +109,7 @@ def test_a_run_leaves_parts_results_figures_a_report_in_order_and_a_summary(tmp_
     assert toy.measured == ["scale-1", "scale-2"]
     assert summary["means"] == [3.0, 6.0]
     assert summary["worst"] is None
+    assert summary["plain"] == [{"a": 1.5}]
     assert [claim["holds"] for claim in summary["claims"]] == [True, False, None]
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == written(summary)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -177,12 +193,14 @@ def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keep
         assert not run.progress
         return {"values": [scale], "process": os.getpid()}
 
-    def report(run, found):
-        section = Section(title="Only")
-        return Findings(abstract="", claims=[], sections=[section], summary={"found": found})
-
-    toy = Toy().experiment()
-    experiment = dataclasses.replace(toy, measure=measure, report=report, keeps_parts=keeps)
+    toy = Toy().experiment(keeps_parts=keeps)
+    experiment = dataclasses.replace(
+        toy,
+        measure=measure,
+        sections=[Section("Only")],
+        summary=lambda r: {"found": r.found},
+        frame=lambda run, scale, found: Frame.of([]),
+    )
     config = Config(scales=(3.0, 1.0, 2.0))
     # Workers cannot import this module, where tests start without the checkout in their path.
     module = sys.modules[__name__]
@@ -214,10 +232,3 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
     with pytest.raises(InputError, match=r"holds another run: expected scales=.*, got \[3.0\]"):
         Toy().run(tmp_path / "run", Config((3.0,)))
     assert files_below(tmp_path / "run") == before
-
-
-def test_verdicts_together():
-    assert all_hold([True, True]) is True
-    assert all_hold([True, None]) is None
-    assert all_hold([True, None, False]) is False
-    assert all_hold([]) is None

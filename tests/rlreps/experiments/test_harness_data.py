@@ -234,6 +234,15 @@ def experiment(**changes):
     return Experiment(**options)
 
 
+def test_numbered_columns_become_rows():
+    wide = Frame.of([{"seed": s, "value_1": s, "value_2": 10 * s, "other": "x"} for s in (3, 4)])
+    assert wide.long("value", "part").rows("seed", "other", "part", "value") == [
+        {"seed": seed, "other": "x", "part": part, "value": scale * seed}
+        for part, scale in ((1, 1), (2, 10))
+        for seed in (3, 4)
+    ]
+
+
 def test_an_experiment_writes_what_it_declares(tmp_path):
     summary = experiment().run(PAPER, tmp_path / "run", progress=False)
     held, missing, long = summary["claims"]
@@ -320,9 +329,6 @@ def test_a_design_is_the_docstring_without_its_first_line_and_markup():
     assert design_of("First.\n\n**Question.** Is ``it``?\n\nMore.\n") == "Question. Is it?\n\nMore."
 
 
-READY = [name for name, entry in EXPERIMENTS.items() if entry.load().frame is not None]
-
-
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_has_its_presets(name):
     found = EXPERIMENTS[name].load()
@@ -333,7 +339,7 @@ def test_every_experiment_has_its_presets(name):
 # Few steps: fits warn.
 @pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
-@pytest.mark.parametrize("name", [each for each in READY if not EXPERIMENTS[each].takes_data])
+@pytest.mark.parametrize("name", [each for each in EXPERIMENTS if not EXPERIMENTS[each].takes_data])
 def test_a_smoke_preset_is_whole_short_of_words_and_resumes_as_it_was(name, tmp_path):
     found = EXPERIMENTS[name].load()
     smoke = found.presets["smoke"]

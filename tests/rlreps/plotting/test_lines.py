@@ -200,14 +200,14 @@ class TestPanels:
             x_label="κ0",
             y_label="distance",
             reference_x=(2.0, "where it ends"),
-            reference_y=([0.3], "goal"),
+            reference_y=([0.3, 4.0], "goal"),
             note="what the bars are",
         )
         for axes in figure.axes:
             assert [0.001, 0.002] in [list(each) for each in heights(axes)]
             assert any(list(each.get_xdata()) == [2.0, 2.0] for each in axes.lines)
             assert any(list(each.get_ydata()) == [0.3, 0.3] for each in axes.lines)
-            assert axes.get_ylim()[0] < 0.001
+            assert axes.get_ylim()[0] < 0.001 < 4.0 < axes.get_ylim()[1]
         names = legend(figure)
         assert names[0] == "a"
         assert sorted(names[1:]) == ["goal", "noise floor of the ground truth", "where it ends"]
@@ -365,17 +365,6 @@ class TestAgents:
         alone = plotting.plot_learning(self.STEPS, {"return": RUNS[:1, :12]})
         assert len(alone.axes[0].lines) == 1
         assert legend(alone) == ["one agent"]
-
-    def test_sample_efficiency_is_the_interquartile_mean_with_a_reference_return(self):
-        figure = plotting.plot_sample_efficiency(
-            np.arange(30), {"none": RUNS}, reference=(0.5, "solved"), title="CartPole"
-        )
-        axes = figure.axes[0]
-        np.testing.assert_array_equal(heights(axes)[0], aggregate(RUNS)["interquartile_mean"])
-        assert axes.get_title() == "CartPole"
-        assert axes.get_yscale() == "linear"
-        assert legend(figure) == ["none (6 seeds)", "solved"]
-        assert note(figure) == "interquartile mean over seeds, 95 % bootstrap interval"
 
     def test_improvements_are_rows_around_one_half_filled_where_it_is_left_out(self):
         estimates = {

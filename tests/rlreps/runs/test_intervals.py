@@ -6,7 +6,6 @@ from scipy import stats
 
 from rlreps.errors import InputError
 from rlreps.runs.intervals import (
-    Interval,
     aggregate,
     holm,
     interquartile_mean_interval,
@@ -127,20 +126,6 @@ def test_a_diverged_run_is_not_dropped_silently(bad):
 def test_values_that_are_no_runs_are_refused(interval, values, options):
     with pytest.raises(InputError, match=r"expected .*, got"):
         interval(values, **options)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "verdict"),
-    [
-        ((0, 1), (2, 3), True),
-        ((2, 3), (0, 1), False),
-        ((0, 2), (1, 3), None),
-        ((0, 1), (1, 2), None),
-        ((np.nan, np.nan), (1, 2), None),
-    ],
-)
-def test_intervals_that_overlap_decide_nothing(one, other, verdict):
-    assert Interval(0.0, *one).below(Interval(0.0, *other)) is verdict
 
 
 class TestProbabilityOfImprovement:

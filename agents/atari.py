@@ -1,0 +1,146 @@
+"""Frames of Atari games, played by a random agent and kept in a folder."""
+
+import contextlib
+import difflib
+import io
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.agents.environments import import_games
+from rlreps.errors import InputError, require
+from rlreps.files import write_atomically
+from rlreps.runs.progress import progress_bar
+from rlreps.sources.frames import Frames
+
+ByteArray: TypeAlias = npt.NDArray[np.uint8]
+DoubleArray: TypeAlias = npt.NDArray[np.float64]
+
+IMAGES, STEPS = "images.npy", "steps.npy"
+"""Files of a folder of frames; the second is written last."""
+
+_PREFIX, _VERSION = "ALE/", "-v5"
+
+
+def require_game(game: str) -> None:
+    """Raise an ``InputError`` without the package ``ale-py``, or for a game it does not know."""
+    import_games(f"{_PREFIX}{game}{_VERSION}")
+    names = sorted(
+        name.removeprefix(_PREFIX).removesuffix(_VERSION)
+        for name in gymnasium.registry
+        if name.startswith(_PREFIX) and name.endswith(_VERSION)
+    )
+    if game not in names:
+        by_lower_case = {name.lower(): name for name in names}
+        wanted = game.lower().replace("_", "").replace("-", "").replace(" ", "")
+        near = difflib.get_close_matches(wanted, by_lower_case, n=5, cutoff=0.5)
+        listed = [by_lower_case[name] for name in near] or names
+        raise InputError(f"expected game to be one of {', '.join(listed)}, got {game!r}")
+
+
+def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], None, None]:
+    """Play a game without an end, each action with equal probability.
+
+    The environment is ``ALE/<game>-v5`` as it comes: every action is held for four frames, and
+    repeated in place of the next with probability 1/4; a frame is the last of its four.
+
+    Yields:
+        (grey levels [height, width], number of the episode, the action that follows).
+    """
+    require_game(game)
+    environment: gymnasium.Env[Any, Any] = gymnasium.make(
+        f"{_PREFIX}{game}{_VERSION}", obs_type="grayscale", disable_env_checker=True
+    )
+    with contextlib.closing(environment):
+        space = environment.action_space
+        assert isinstance(space, gymnasium.spaces.Discrete)
+        generator = np.random.default_rng(seed)
+        frame, _ = environment.reset(seed=seed)
+        episode = 0
+        while True:
+            action = int(generator.integers(space.n))
+            yield frame, episode, action
+            frame, _, terminated, truncated, _ = environment.step(space.start + action)
+            if terminated or truncated:
+                # The frame at the end is seen too, before the next episode's first.
+                yield frame, episode, 0
+                frame, _ = environment.reset()
+                episode += 1
+
+
+def recorded_frames(
+    folder: Path, game: str, size: int, count: int, seed: int, *, progress: bool = True
+) -> Frames:
+    """Read the frames in a folder, playing them first if they are not all there.
+
+    Both files appear whole or not at all; images are read from disk as they are used.
+
+    Args:
+        folder: The folder.
+        game: What to play.
+        size: Height and width of a frame in pixels, after area-averaging.
+        count: Number of frames.
+        seed: Of the agent and the game.
+        progress: Whether to show a progress bar.
+
+    Raises:
+        InputError: For a game that cannot be played, or files that are not those frames.
+    """
+    if not (folder / STEPS).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f".{IMAGES}"
+        # In place on disk: half a million frames need not be in memory while they are played.
+        played: Any = np.lib.format.open_memmap(
+            unfinished, mode="w+", dtype=np.uint8, shape=(count, size, size)
+        )
+        steps = np.zeros((2, count), np.int64)
+        title = f"random agent in {game}, {folder.name}"
+        with (
+            contextlib.closing(random_agent(game, seed)) as agent,
+            progress_bar(title, total=count, unit="frames", show=progress) as advance,
+        ):
+            for index, (frame, *step) in zip(range(count), agent, strict=False):
+                played[index], steps[:, index] = shrunk(frame, size), step
+                advance(1)
+        played.flush()
+        del played
+        os.replace(unfinished, folder / IMAGES)
+        stream = io.BytesIO()
+        np.lib.format.write_array(stream, steps, allow_pickle=False)
+        write_atomically(folder / STEPS, stream.getvalue())
+    try:
+        images = np.load(folder / IMAGES, mmap_mode="r", allow_pickle=False)
+        steps = np.load(folder / STEPS, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"expected readable frames, got {error}: {folder}") from error
+    found = (images.shape, images.dtype.name, steps.shape)
+    expected = ((count, size, size), "uint8", (2, count))
+    require(found == expected, f"frames {expected} in {folder}", found)
+    return Frames(images, *steps)
+
+
+def shrunk(frame: ByteArray, size: int) -> ByteArray:
+    """Average a frame [height, width] over areas to [size, size], in whole grey levels."""
+    averaged = _area_means(_area_means(frame.astype(np.float64), size).T, size).T
+    rounded: ByteArray = np.rint(averaged).astype(np.uint8)
+    return rounded
+
+
+def _area_means(values: DoubleArray, size: int) -> DoubleArray:
+    """Compute means over ``size`` equal stretches of the first axis, [m, n] → [size, n].
+
+    By differences of running sums: products with a matrix of shares would start BLAS's threads for
+    every frame, which costs far more than the sums where cores are shared.
+    """
+    edges = np.linspace(0.0, len(values), size + 1)
+    whole = edges.astype(np.int64)
+    none = np.zeros((1, values.shape[1]))
+    until = np.concatenate([none, np.cumsum(values, axis=0)])[whole]
+    begun = np.concatenate([values, none])[whole] * (edges - whole)[:, None]
+    means: DoubleArray = np.diff(until + begun, axis=0) * (size / len(values))
+    return means

@@ -1,0 +1,176 @@
+"""Clips of a video of bouncing balls, and functions of the balls' positions and velocities."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps.envs import BouncingBalls, BouncingBallsState
+from rlreps.errors import require
+from rlreps.losses.base import Batch
+from rlreps.numerics import matmul
+from rlreps.operators import Clip
+
+Function: TypeAlias = Callable[[Array], Array]
+"""Of inputs [b, ...], with values [b, m]."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class BallClips:
+    """Consecutive inputs of clips of a video, as ``operators.Slowness`` takes them.
+
+    An input is one frame or several consecutive ones, its channels. A start of an episode has the
+    law of every later frame, so clips that start there are independent and a video is known by its
+    clips' numbers: nothing has to be stored.
+
+    Attributes:
+        video: The balls.
+        frames: Consecutive frames of an input.
+        clip_frames: Frames of a clip.
+        num_clips: Clips of the video; None never plays one twice.
+        key: What the video's clips are drawn by.
+        as_positions: Whether inputs are the balls' centres [rows, balls, 2], the mean over an
+            input's frames, in place of frames; the same key draws the same states either way.
+    """
+
+    video: BouncingBalls
+    frames: int = dataclasses.field(metadata={"static": True})
+    clip_frames: int = dataclasses.field(metadata={"static": True})
+    num_clips: int | None = dataclasses.field(metadata={"static": True})
+    key: Array
+    as_positions: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    num_tasks = None
+    """Targets are empty."""
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draw clips of l = clip_frames − frames + 1 inputs [num_rows, size, size, frames]."""
+        del num_tasks
+        inputs = self.inputs(self.states(key, num_rows))
+        clip = Clip(tuple(jnp.swapaxes(inputs, 0, 1)))
+        return Batch(clip, jnp.zeros((num_rows, 0), inputs.dtype))
+
+    def states(self, key: Array, num_rows: int) -> BouncingBallsState:
+        """Draw the states behind the frames of clips, leaves [num_rows, clip_frames, ...]."""
+        if self.num_clips is None:
+            keys = jax.random.split(key, num_rows)
+        else:
+            numbers = jax.random.randint(key, (num_rows,), 0, self.num_clips)
+            keys = jax.vmap(partial(jax.random.fold_in, self.key))(numbers)
+        return jax.vmap(lambda each: play(self.video, self.video.reset(each), self.clip_frames))(
+            keys
+        )
+
+    def inputs(self, states: BouncingBallsState) -> Array:
+        """Take all consecutive frames of clips together that an input holds.
+
+        Args:
+            states: Leaves [clips, count, ...].
+
+        Returns:
+            [clips, count − frames + 1, size, size, frames], or the mean of the balls' centres
+            [clips, count − frames + 1, balls, 2].
+        """
+        observe = jax.vmap(jax.vmap(self.video.observe))
+        each = states.positions if self.as_positions else observe(states)
+        count = each.shape[1] - self.frames + 1
+        shifted = [each[:, first : first + count] for first in range(self.frames)]
+        if self.as_positions:
+            return jnp.mean(jnp.stack(shifted), axis=0)
+        return jnp.concatenate(shifted, axis=-1)
+
+
+def play(video: BouncingBalls, state: BouncingBallsState, count: int) -> BouncingBallsState:
+    """Return a state and those of the frames after it, leaves [count, ...]."""
+
+    def move(state: BouncingBallsState, _: None) -> tuple[BouncingBallsState, BouncingBallsState]:
+        positions, velocities = video.move(state.positions, state.velocities)
+        after = BouncingBallsState(positions, velocities, state.steps + 1)
+        return after, after
+
+    later = jax.lax.scan(move, state, None, length=count - 1)[1]
+    states: BouncingBallsState = jax.tree.map(
+        lambda first, rest: jnp.concatenate([first[None], rest]), state, later
+    )
+    return states
+
+
+def pooled_pixels(size: int, pooling: int) -> Function:
+    """Average frames [b, size, size, frames] over squares of ``pooling`` x ``pooling`` pixels.
+
+    Raises:
+        InputError: If squares do not tile a frame.
+    """
+    require(size % pooling == 0, f"pooling that divides a frame's side ({size})", pooling)
+    side = size // pooling
+
+    def function(frames: Array) -> Array:
+        squares = frames.reshape(len(frames), side, pooling, side, pooling, -1)
+        return squares.mean(axis=(2, 4)).reshape(len(frames), -1)
+
+    return function
+
+
+def of_positions(video: BouncingBalls, degree: int) -> tuple[Function, npt.NDArray[np.int64]]:
+    """Build functions of centres [b, balls, 2] → [b, m] that do not tell the balls apart.
+
+    With cosines cos(iπx)cos(jπy), of degree i + j up to ``degree``, over the square that centres
+    can be in: their sums over balls, and products of two and of three such sums. They span all
+    symmetric polynomials in the cosines, for up to three balls, to that degree.
+
+    Returns:
+        The functions, and how many balls each takes together, [m].
+    """
+    waves = [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i) if i + j > 0]
+    products = [
+        chosen
+        for bodies in range(1, min(video.num_balls, 3) + 1)
+        for chosen in itertools.combinations_with_replacement(range(len(waves)), bodies)
+        if sum(sum(waves[wave]) for wave in chosen) <= degree
+    ]
+    # The last column of ones fills products of fewer than three.
+    filled = np.asarray([(*chosen, *[len(waves)] * (3 - len(chosen))) for chosen in products])
+    across, along = (jnp.asarray(part) for part in np.transpose(waves))
+
+    def function(centres: Array) -> Array:
+        cosines = _cosines(video, centres, degree)
+        sums = jnp.sum(cosines[:, :, 0, across] * cosines[:, :, 1, along], axis=1)
+        sums = jnp.concatenate([sums, jnp.ones_like(sums[:, :1])], axis=1)
+        return jnp.prod(sums[:, filled], axis=2)
+
+    return function, np.asarray([len(chosen) for chosen in products])
+
+
+def of_velocities(video: BouncingBalls) -> Callable[[Array, Array], Array]:
+    """Build functions of centres and velocities [b, balls, 2] → [b, 30] that vary with velocities.
+
+    Sums over balls of v_x, v_y, v_x², v_y² and v_x v_y times cosines to degree 2 of the ball's
+    centre.
+    """
+    waves = [(i, j) for i in range(3) for j in range(3 - i)]
+    across, along = (jnp.asarray(part) for part in np.transpose(waves))
+
+    def function(centres: Array, velocities: Array) -> Array:
+        cosines = _cosines(video, centres, 2)
+        shapes = cosines[:, :, 0, across] * cosines[:, :, 1, along]
+        x, y = velocities[..., 0] / video.speed, velocities[..., 1] / video.speed
+        moves = jnp.stack([x, y, x * x, y * y, x * y], axis=-1)
+        products = matmul(jnp.swapaxes(shapes, 1, 2), moves)
+        return products.reshape(len(products), -1)
+
+    return function
+
+
+def _cosines(video: BouncingBalls, centres: Array, degree: int) -> Array:
+    """Compute cos(iπx), i = 0 … degree, over the square that centres can be in, [..., degree+1]."""
+    unit = (centres - video.radius) / (1.0 - 2.0 * video.radius)
+    multiples = jnp.pi * jnp.arange(degree + 1, dtype=unit.dtype)
+    return jnp.cos(unit[..., None] * multiples[None, None, None, :])

@@ -1,0 +1,118 @@
+"""What features of frames of bouncing balls respond to."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps.encoders import Encoder, Params
+from rlreps.envs import BouncingBalls, BouncingBallsState
+from rlreps.numerics import jit
+from rlreps.sources.balls import BallClips, of_positions, of_velocities
+from rlreps.training.responses import explained_shares, extremes, mean_responses
+
+FloatArray = npt.NDArray[np.float32]
+DoubleArray = npt.NDArray[np.float64]
+
+
+class BallResponses(NamedTuple):
+    """Features of unrelated inputs.
+
+    Attributes:
+        video: The balls.
+        centres: Of the balls, the mean over an input's frames, [n, balls, 2].
+        velocities: Of the balls in the input's first frame, [n, balls, 2].
+        values: Of the features, [n, d]; the mean response that is largest in magnitude is positive.
+        maps: Mean of each feature where one ball is in a cell (``mean_responses``), [bins², d].
+    """
+
+    video: BouncingBalls
+    centres: FloatArray
+    velocities: FloatArray
+    values: FloatArray
+    maps: DoubleArray
+
+    def shares(self, degree: int) -> dict[str, DoubleArray]:
+        """Compute shares of each feature's variance [d], on inputs that were not fitted to.
+
+        Args:
+            degree: Greatest degree of the cosines of positions, as of ``of_positions``.
+
+        Returns:
+            ``mean_position``, what the balls' mean position explains linearly; ``one_ball``, what
+            sums over balls of functions of one ball's position do; ``all_balls``, what these and
+            their products, functions of two and three balls together, do; and ``velocity``, what
+            functions of the balls' velocities add to those.
+        """
+        function, bodies = of_positions(self.video, degree)
+        centres = jnp.asarray(self.centres)
+        values = np.asarray(jit(function)(centres))
+        moving = np.asarray(jit(of_velocities(self.video))(centres, jnp.asarray(self.velocities)))
+        all_balls = explained_shares(self.values, values)
+        with_velocities = explained_shares(self.values, np.column_stack([values, moving]))
+        return {
+            "mean_position": explained_shares(self.values, self.centres.mean(axis=1)),
+            "one_ball": explained_shares(self.values, values[:, bodies == 1]),
+            "all_balls": all_balls,
+            "velocity": with_velocities - all_balls,
+        }
+
+    def extreme_frames(self, count: int) -> FloatArray:
+        """Render the frames that excite features least and most.
+
+        Returns:
+            By rising value, with an empty picture (NaN) between both ends, [d, 2 · count + 1, size,
+            size].
+        """
+        chosen = np.concatenate([*extremes(self.values, count)], axis=1)
+        centres = jnp.asarray(self.centres[chosen.ravel()])
+        steps = jnp.zeros(len(centres), jnp.int32)
+        still = BouncingBallsState(centres, jnp.zeros_like(centres), steps)
+        frames = np.asarray(jit(jax.vmap(self.video.render))(still))
+        frames = frames.reshape(*chosen.shape, *frames.shape[1:])
+        return np.insert(frames, count, np.nan, axis=1)
+
+
+def ball_responses(
+    encoder: Encoder,
+    params: Params,
+    video: BouncingBalls,
+    keys: Array,
+    *,
+    frames: int,
+    rows: int,
+    bins: int,
+) -> BallResponses:
+    """Evaluate an encoder's features on batches of unrelated inputs.
+
+    Args:
+        encoder: The encoder.
+        params: Its parameters.
+        video: The balls.
+        keys: A batch for each, [batches].
+        frames: Consecutive frames of an input.
+        rows: Inputs of a batch.
+        bins: Cells a side of the maps.
+    """
+    seen, known = (BallClips(video, frames, frames, None, keys[0], each) for each in (False, True))
+
+    @jit
+    def evaluate(params: Params, keys: Array) -> tuple[Array, Array, Array]:
+        def one_batch(key: Array) -> tuple[Array, Array, Array]:
+            states = seen.states(key, rows)
+            inputs, centres = (source.inputs(states)[:, 0] for source in (seen, known))
+            return centres, states.velocities[:, 0], encoder.apply(params, inputs)
+
+        measured: tuple[Array, Array, Array] = jax.lax.map(one_batch, keys)
+        return measured
+
+    centres, velocities, values = (
+        np.asarray(part).reshape(-1, *part.shape[2:]) for part in evaluate(params, keys)
+    )
+    maps = mean_responses(centres, values, bins)
+    largest = np.take_along_axis(maps, np.nanargmax(np.abs(maps), axis=0)[None, :], axis=0)
+    signs = np.where(largest < 0.0, -1.0, 1.0)
+    return BallResponses(video, centres, velocities, values * np.float32(signs), maps * signs)

@@ -1,0 +1,133 @@
+"""Eigenvalues of slowness on fresh clips, and the slowest linear combinations of functions."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+from jax import Array
+
+from rlreps.encoders import Encoder, FunctionEncoder, Params, WithConstant
+from rlreps.errors import require
+from rlreps.numerics import jit, matmul
+from rlreps.operators import Slowness
+from rlreps.sources.matrix import Source
+from rlreps.subspace.ordered import Spectrum, ordered_spectrum, ritz_spectrum
+from rlreps.training.evaluation import Moments, sampled_moments
+
+DoubleArray = npt.NDArray[np.float64]
+
+_LEAST_VARIANCE = 1e-5
+"""Variance of the least principal component that is kept, relative to the greatest."""
+
+
+class Spectra(NamedTuple):
+    """Eigenvalues of features behind a constant, whose own is left out.
+
+    Attributes:
+        ordered: λ_k of feature k made orthogonal to those before it, [d].
+        ritz: Of the features' span, rising, [d]; the sum is that of ``ordered``.
+        transform: The features to eigenfunctions, in learned order, [1 + d, d].
+    """
+
+    ordered: DoubleArray
+    ritz: DoubleArray
+    transform: npt.NDArray[np.float32]
+
+
+class Draw(NamedTuple):
+    """Clips to average over, fresh ones for every use of another key.
+
+    Attributes:
+        source: Where they come from.
+        key: What they are drawn by.
+        rows: Clips of a batch.
+        batches: How many, one in memory at a time.
+    """
+
+    source: Source
+    key: Array
+    rows: int
+    batches: int
+
+    def moments(self, encoder: Encoder, params: Params) -> Moments:
+        """Average Σ and Π of features."""
+        return sampled_moments(
+            encoder,
+            params,
+            Slowness(),
+            self.source,
+            self.key,
+            rows=self.rows,
+            batches=self.batches,
+        )
+
+
+def slow_spectra(encoder: Encoder, params: Params, draw: Draw) -> Spectra:
+    """Measure the eigenvalues of slowness of features whose first is the constant."""
+    found = _spectra(encoder, draw.rows, draw.batches, params, draw.source, draw.key)
+    ordered, ritz = found
+    return Spectra(
+        np.asarray(ordered.eigenvalues, np.float64)[1:],
+        np.asarray(ritz.eigenvalues, np.float64)[1:],
+        np.asarray(ordered.transform)[:, 1:],
+    )
+
+
+@partial(jit, static_argnums=(0, 1, 2))
+def _spectra(
+    encoder: Encoder, rows: int, batches: int, params: Params, source: Source, key: Array
+) -> tuple[Spectrum, Spectrum]:
+    # Networks and draws are arguments: one program measures them all.
+    found = Draw(source, key, rows, batches).moments(encoder, params)
+    return ordered_spectrum(*found), ritz_spectrum(*found)
+
+
+def linear_slow_features(
+    function: Callable[[Array], Array],
+    draw: Draw,
+    num_features: int,
+    components: int | None = None,
+) -> tuple[Encoder, tuple[Array, Array]]:
+    """Find the slowest combinations of functions by the generalised eigenproblem.
+
+    Principal components first: what hardly varies would be fitted to the sample.
+
+    Args:
+        function: Inputs [b, ...] → functions [b, m].
+        draw: What to fit to.
+        num_features: d.
+        components: Most principal components; all that vary by default.
+
+    Returns:
+        An encoder of the constant and the features, the slowest first, of unit variance and mean
+        zero; and its parameters, the combinations [m, d] and what they subtract [d].
+
+    Raises:
+        InputError: If fewer principal components than features vary.
+    """
+    functions = WithConstant(FunctionEncoder(lambda _: (), lambda _, inputs: function(inputs)))
+    average = jit(lambda source, key: draw._replace(source=source, key=key).moments(functions, ()))
+    found = average(draw.source, draw.key)
+    second, changes = (np.asarray(part, np.float64) for part in found)
+    mean = second[0, 1:]
+    variances, axes = scipy.linalg.eigh(second[1:, 1:] - np.outer(mean, mean))
+    kept = variances > _LEAST_VARIANCE * variances[-1]
+    kept[: -min(components or len(kept), len(kept))] = False
+    axes = axes[:, kept]
+    expected = f"at least {num_features} components that vary"
+    require(axes.shape[1] >= num_features, expected, axes.shape[1])
+    changes = (changes + changes.T)[1:, 1:] / 2.0
+    _, mixing = scipy.linalg.eigh(
+        axes.T @ changes @ axes, np.diag(variances[kept]), subset_by_index=(0, num_features - 1)
+    )
+    weights = axes @ mixing
+    fitted = (jnp.asarray(weights, jnp.float32), jnp.asarray(mean @ weights, jnp.float32))
+    features = FunctionEncoder(
+        lambda _: fitted,
+        lambda params, inputs: matmul(function(inputs), params[0]) - params[1][None, :],
+    )
+    return WithConstant(features), fitted

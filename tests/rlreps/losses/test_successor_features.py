@@ -1,0 +1,142 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from rlreps.encoders import Convolutional
+from rlreps.errors import InputError
+from rlreps.losses import Batch, Clip
+from rlreps.losses.successor_features import SuccessorDifferences, SuccessorNetwork, enlarged
+from rlreps.sources.frames import Frames, FrameSplit
+from rlreps.training import RMSProp, train
+
+
+@pytest.mark.parametrize(("side", "crop"), [(5, 0), (4, 2)])
+def test_layers_of_the_predictor_are_transposed_convolutions(side, crop):
+    rng = np.random.default_rng(0)
+    kernel, bias = rng.normal(size=(6, 6, 2, 3)), rng.normal(size=2)
+    maps = jnp.asarray(rng.normal(size=(2, side, side, 3)), jnp.float32)
+    large = 2 * side + 4 - 2 * crop
+
+    def convolve(images):
+        return lax.conv_general_dilated(
+            images,
+            jnp.asarray(kernel, jnp.float32),
+            (2, 2),
+            [(crop, crop)] * 2,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+
+    image = jax.ShapeDtypeStruct((2, large, large, 2), jnp.float32)
+    (expected,) = jax.linear_transpose(convolve, image)(maps)
+    # Of each 2 x 2 block of the kernel: input of the transpose first, pixels of the block next.
+    blocks = kernel.reshape(3, 2, 3, 2, 2, 3).transpose(0, 2, 5, 1, 3, 4).reshape(3, 3, 3, 8)
+    layer = {"kernel": jnp.asarray(blocks, jnp.float32), "bias": jnp.asarray(bias, jnp.float32)}
+    found = enlarged(layer, maps, crop=crop)
+    np.testing.assert_allclose(found, np.asarray(expected) + bias, atol=1e-4)
+
+
+SMALL = SuccessorNetwork(
+    Convolutional(3, frame_shape=(12, 12, 2), channels=(4,), hidden=8, kernel_size=6, unpadded=1),
+    num_actions=2,
+)
+
+
+@pytest.mark.integration
+def test_differences_aim_at_a_copy_that_is_renewed_and_never_move_the_code():
+    objective = SuccessorDifferences(3, network=SMALL, discount=0.9, target_every=2)
+    params, old = (SMALL.init(jax.random.key(seed)) for seed in (0, 1))
+    inputs = jax.random.normal(jax.random.key(2), (8, 12, 12, 2))
+    batch = Batch(Clip(tuple(jnp.split(inputs, 2))), jnp.tile(jnp.eye(2), (2, 1)))
+
+    def gradient(params, state):
+        return jax.grad(objective.loss, has_aux=True)(params, SMALL.apply, batch, state, None)
+
+    def expected(params, target):
+        now, after = jnp.split(inputs, 2)
+        code = SMALL.apply(params, now)
+        predicted = SMALL.predict(params, code, batch.targets)
+        psi = SMALL.successor(params, code)
+        next_psi = SMALL.successor(target, SMALL.apply(target, after))
+        aim = SMALL.apply(target, now) + 0.9 * next_psi
+        prediction = jnp.mean((predicted - after[..., -1]) ** 2)
+        return prediction, jnp.mean((aim - psi) ** 2)
+
+    start = objective.init(jax.random.key(0))
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(start.params))
+    found, (state, _) = jax.jit(gradient)(params, start)
+    # The first update aims at the parameters themselves.
+    kept = {name: params[name] for name in ("code", "successor")}
+    jax.tree.map(np.testing.assert_array_equal, state.params, kept)
+    fixed = jax.lax.stop_gradient(params)
+    prediction = jax.grad(lambda p: expected(p, fixed)[0])(params)
+    difference = jax.grad(lambda p: expected(p, fixed)[1])(params)
+    assert any(np.any(leaf) for leaf in jax.tree.leaves(difference["code"]))
+    for name in ("code", "decoder"):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found[name], prediction[name]
+        )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+        found["successor"],
+        difference["successor"],
+    )
+    # The second aims at the same copy, whatever the parameters; the third at a new one.
+    found, (state, _) = jax.jit(gradient)(old, state)
+    jax.tree.map(np.testing.assert_array_equal, state.params, kept)
+    difference = jax.grad(lambda p: expected(p, fixed)[1])(old)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+        found["successor"],
+        difference["successor"],
+    )
+    _, (state, _) = jax.jit(gradient)(old, state)
+    jax.tree.map(np.testing.assert_array_equal, state.params["code"], old["code"])
+
+
+@pytest.mark.integration
+def test_successor_features_of_a_cycle_are_its_discounted_sums():
+    pictures = np.random.default_rng(0).integers(0, 256, (4, 12, 12), dtype=np.uint8)
+    cycle = np.arange(401) % 4
+    frames = Frames(pictures[cycle], np.zeros(401, np.int64), cycle % 2)
+    split = FrameSplit.of(frames, frames, 2)
+    # Wide enough that the positive parts of all four pictures' codes are far apart, of which alone
+    # ψ is a function, and that the predictor's 4 x 4 maps can make any 12 x 12 pixels.
+    code = dataclasses.replace(SMALL.code, num_features=16, hidden=32, channels=(16,))
+    network = SuccessorNetwork(code, num_actions=2)
+    objective = SuccessorDifferences(16, network=network, discount=0.5, target_every=20)
+    params = train(
+        network,
+        objective,
+        split.clips(frames, 2),
+        optimizer=RMSProp(learning_rate=1e-3, schedule="linear"),
+        steps=4000,
+        rows=32,
+        evaluate_every=500,
+        progress=False,
+    ).params()
+    code, successor = (
+        split.encoded(lambda x: network.apply(params, x)),
+        split.encoded(lambda x: network.successor(params, network.apply(params, x))),
+    )
+    ahead = np.stack([np.roll(np.eye(4), steps, axis=1) for steps in range(40)])
+    resolvent = np.einsum("t,tij->ij", 0.5 ** np.arange(40), ahead)
+    expected = resolvent @ code[:4]
+    assert np.abs(successor[:4] - expected).max() < 0.05 * np.abs(expected).max()
+    # Every frame follows from the one before it: the predictor knows.
+    predicted = network.predict(params, jnp.asarray(code[:4]), jnp.eye(2)[cycle[1:5] % 2])
+    wanted = (pictures[cycle[2:6]] - split.mean[None]) / 255.0
+    assert np.mean((predicted - wanted) ** 2) < 0.02 * np.mean(wanted**2)
+    errors = objective.errors(params, split.clips(frames, 2).sample(jax.random.key(0), 256, 1))
+    assert float(errors["next_frame"]) < 0.02
+    assert float(errors["temporal_difference"]) < 0.01
+
+
+@pytest.mark.parametrize("side", [4, 80])
+def test_frames_that_transposed_convolutions_cannot_make_are_refused(side):
+    code = Convolutional(3, frame_shape=(side, side, 4), kernel_size=6)
+    with pytest.raises(InputError, match=r"a side of 4 \+ a multiple of 8.*, got"):
+        SuccessorNetwork(code, num_actions=2)
