@@ -8,27 +8,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from rlreps.config import as_json, with_sizes
+from rlreps.config import as_json
 from rlreps.cumulants import Cells, RandomFourier
 from rlreps.encoders import Encoder, Params, Tabular
 from rlreps.errors import FitWarning, InputError, require, require_memory
-from rlreps.losses import Objective
-from rlreps.numerics import seed_key
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.basis import Basis, FourierBasis, UnitVectors, in_blocks
+from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
+from rlreps.successor.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.data import Transitions, as_transitions
 from rlreps.successor.forward_backward import (
-    ForwardBackward,
-    ForwardBackwardLoss,
     Inputs,
-    TransitionSource,
     discounted_sums,
 )
-from rlreps.successor.least_squares import LeastSquares, Rows, estimated_behaviour
+from rlreps.successor.least_squares import LeastSquares, Rows
 from rlreps.successor.methods import (
     BehaviourName,
     EpisodeSums,
@@ -38,10 +32,11 @@ from rlreps.successor.methods import (
     configured,
     named_encoder,
 )
+from rlreps.successor.network_training import complete_starts, fit_sums, fit_td
 from rlreps.successor.networks import NetworkBasis, Networks, networks_of
 from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality, measure_quality
-from rlreps.successor.representation import SuccessorRepresentation, behaviour_of
+from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.training.optimizers import Optimizer
 
 Behaviour = Callable[[Any], Any]
@@ -388,8 +383,8 @@ class Fit:
         assert data.num_actions is not None
         taken = np.eye(data.num_actions, dtype=np.float32)[data.action]
         if isinstance(config.method, EpisodeSums):
-            return {"forward": _fit_sums(data, config, networks, inputs, taken, folder, progress)}
-        return _fit_td(data, config, networks, inputs, taken, self._policy, folder, progress)
+            return {"forward": fit_sums(data, config, networks, inputs, taken, folder, progress)}
+        return fit_td(data, config, networks, inputs, taken, self._policy, folder, progress)
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         """Return the probabilities of the actions that follow a cut, [m, A]."""
@@ -446,161 +441,3 @@ def held_out_error(solution: LeastSquares, other: Transitions, seed: int) -> flo
 
 
 _CUMULANTS = 32
-
-
-def _fit_td(
-    data: Transitions,
-    config: FitConfig,
-    networks: Networks,
-    inputs: Inputs,
-    taken: np.ndarray,
-    policy: Behaviour,
-    folder: RunFolder | None,
-    progress: bool,
-) -> Mapping[str, Params]:
-    method = config.method
-    assert isinstance(method, TemporalDifferences)
-    assert networks.backward is not None
-    source = TransitionSource(
-        inputs,
-        jnp.asarray(data.observation),
-        jnp.zeros((len(data), 1)),
-        jnp.asarray(taken),
-        jnp.asarray(data.next_observation),
-        jnp.asarray(next_weights(data, taken, policy)),
-    )
-    encoder = ForwardBackward(networks.forward, networks.backward)
-    objective = ForwardBackwardLoss(
-        num_features=config.num_features,
-        discount=config.discount,
-        averaging_rate=method.averaging_rate,
-        orthonormality=method.orthonormality,
-        encoder=encoder,
-    )
-    params: Mapping[str, Params] = _trained(config, encoder, objective, source, 1, folder, progress)
-    return params
-
-
-def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> np.ndarray:
-    """Return the weights of the actions that follow each row, [N, A].
-
-    A unit vector for the data's own next action, the behaviour policy's probabilities where the
-    record was cut, zero behind a terminal state.
-
-    Args:
-        data: The transitions.
-        taken: Unit vectors of the actions taken, [N, A].
-        behaviour: The policy that made the data.
-    """
-    weights = np.append(taken[1:], taken[:1], axis=0)
-    weights[data.terminated] = 0.0
-    assert data.truncated is not None  # As transitions fill it in.
-    if data.truncated.any():
-        weights[data.truncated] = behaviour(data.next_observation[data.truncated])
-    return weights
-
-
-def _fit_sums(
-    data: Transitions,
-    config: FitConfig,
-    networks: Networks,
-    inputs: Inputs,
-    taken: np.ndarray,
-    folder: RunFolder | None,
-    progress: bool,
-) -> Params:
-    method, d = config.method, config.num_features
-    assert isinstance(method, EpisodeSums)
-    assert config.optimizer is not None
-    starts = complete_starts(data, config.discount, method.tolerance)
-    # Times 1 − γ: the size of the columns then does not depend on γ, nor does their subspace.
-    sums = (1.0 - config.discount) * discounted_sums(
-        cumulant_columns(data, Observed.of(data), inputs, method, config.seed),
-        data.ends,
-        config.discount,
-    )
-    objective = with_sizes(
-        method.objective,
-        num_features=d,
-        num_tasks=sums.shape[1],
-        encoder=networks.forward,
-        encoder_learning_rate=config.optimizer.learning_rate,
-    )
-    source = TransitionSource(
-        inputs,
-        jnp.asarray(data.observation[starts]),
-        jnp.asarray(sums[starts]),
-        jnp.asarray(taken[starts]),
-        with_population=objective.needs_population,
-    )
-    count = sums.shape[1]
-    return _trained(config, networks.forward, objective, source, count, folder, progress)
-
-
-def complete_starts(data: Transitions, discount: float, tolerance: float) -> np.ndarray:
-    """Return which rows start sums that are complete to a tolerance, [N]; see ``EpisodeSums``.
-
-    Raises:
-        InputError: If ends of episodes are not known or no row does.
-    """
-    data.require_ends()
-    lacking = np.power(discount, data.steps_left)
-    starts: np.ndarray = data.reaches_terminal | (lacking <= tolerance)
-    longest = math.ceil(math.log(tolerance) / math.log(discount))
-    require(
-        bool(starts.any()),
-        f"episodes that terminate or have at least {longest} rows (discount^rows <= {tolerance})",
-        f"at most {int(data.steps_left.max())}",
-    )
-    return starts
-
-
-def cumulant_columns(
-    data: Transitions, observed: Observed, inputs: Inputs, method: EpisodeSums, seed: int
-) -> np.ndarray:
-    """Evaluate the cumulants at the states reached, [N, k] (float32)."""
-    assert method.cumulants is not None  # As a fit fills it in.
-    width = 1 if observed.num_states is not None else math.prod(observed.shape)
-    cumulants = with_sizes(method.cumulants, num_inputs=width)
-    count = cumulants.num_cells if isinstance(cumulants, Cells) else method.num_cumulants
-    params = cumulants.init(seed_key(seed, 3), count)
-
-    def columns(states: Array) -> Array:
-        places = inputs(states).reshape(len(states), -1).astype(jnp.float32)
-        if observed.num_states is not None:
-            places = (places + 0.5) / observed.num_states
-        return cumulants.apply(params, places)
-
-    return in_blocks(jax.jit(columns), data.next_observation)
-
-
-def _trained(
-    config: FitConfig,
-    encoder: Encoder,
-    objective: Objective,
-    source: TransitionSource,
-    tasks: int,
-    folder: RunFolder | None,
-    progress: bool,
-) -> Params:
-    # Deferred: training stands above the mathematics, and least squares need none of it.
-    from rlreps.training.population import train
-
-    assert config.optimizer is not None
-    every = max(1, config.steps // 20)
-    result = train(
-        encoder,
-        objective,
-        source,
-        optimizer=config.optimizer,
-        steps=config.steps,
-        rows=config.rows,
-        tasks=tasks,
-        seeds=[config.seed],
-        evaluate_every=every,
-        checkpoint_every=5 * every,
-        folder=folder,
-        description=f"{objective.title}, d = {config.num_features}",
-        progress=progress,
-    )
-    return result.params()

@@ -14,24 +14,17 @@ the counted model: M = P̂ (I − γ P̂_π)⁻¹.
 
 import copy
 import functools
-import math
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
-from jax import Array, lax
 
-from rlreps.errors import FitWarning
-from rlreps.numerics import jit, matmul
 from rlreps.successor.basis import (
     ActionBasis,
     Basis,
-    Candidates,
     Features,
     FourierBasis,
     UnitVectors,
@@ -72,22 +65,6 @@ class Factors(NamedTuple):
     forward: np.ndarray
     backward: np.ndarray
     singular_values: np.ndarray
-
-
-class ActionValues:
-    """Action values Q(s, a) = Σ_c b(a)_c φ(s)ᵀ w[:, c], a mean over pairs of φ and w.
-
-    Attributes:
-        parts: φ and w [p, m_b] of each.
-    """
-
-    def __init__(self, parts: Iterable[tuple[Basis, np.ndarray]]) -> None:
-        self.parts = tuple(parts)
-
-    def __call__(self, states: np.ndarray) -> np.ndarray:
-        """Compute the weights of b(a) at states [m, ...], [m, m_b]."""
-        found = [basis.project(states, weights) for basis, weights in self.parts]
-        return np.asarray(sum(found) / len(found))
 
 
 class LeastSquares:
@@ -131,6 +108,11 @@ class LeastSquares:
         other.continues = discount * (1.0 - self.rows.terminated.astype(np.float32))
         other.__dict__.pop("solve", None)
         return other
+
+    def in_basis(self, basis: Basis) -> "LeastSquares":
+        """Return the equations of the same rows in other features."""
+        rest = self.actions, self.rows, self.discount, self.regularisation, self.behaviour
+        return LeastSquares(basis, *rest)
 
     @functools.cached_property
     def gram(self) -> Any:
@@ -268,123 +250,6 @@ class LeastSquares:
         ended = (np.bincount(reached, minlength=count) > 0) & ~started
         return ~started & ~ended, ended
 
-    # --- Improvement ------------------------------------------------------------------------------
-
-    def improved(self, rewards: np.ndarray, improvements: int | None) -> "ActionValues":
-        """Return the action values to be greedy on.
-
-        Dense features take fitted Q iteration: policy iteration solves for the fixed point of each
-        policy on its way, which on the data of another policy can be far off.
-
-        Args:
-            rewards: Reward on arrival at every row's next state, [N].
-            improvements: 1 takes the values of the data's policy. Of unit vectors, k takes those of
-                the policy after k − 1 steps of least-squares policy iteration, and None goes on
-                until the policy no longer changes. Of dense features, all but 1 take fitted Q
-                iteration (Ernst, Geurts & Wehenkel 2005), of random features the mean over three
-                draws: a single draw can miss the best policy.
-        """
-        if improvements != 1 and not isinstance(self.basis, UnitVectors):
-            values = ActionValues(())
-            for each in (self, *self._redrawn):
-                weights = each.fitted_q_iteration(rewards)
-                values = ActionValues((*values.parts, (each.basis, weights)))
-            return values
-        weights = self.values(rewards[:, None])[:, :, 0]
-        latest = None
-        for _ in range((_MOST_ITERATIONS if improvements is None else improvements) - 1):
-            greedy = self.greedy(self.rows.next_observation, ActionValues([(self.basis, weights)]))
-            if latest is not None and (greedy == latest).all():
-                break
-            latest = greedy
-            solve = self.solver(self.candidates.weights[greedy])
-            weights = self.values(rewards[:, None], solve)[:, :, 0]
-        return ActionValues([(self.basis, weights)])
-
-    @functools.cached_property
-    def _redrawn(self) -> list["LeastSquares"]:
-        """The same equations in other draws of random features; none of other features."""
-        if not isinstance(self.basis, FourierBasis):
-            return []
-        rest = self.actions, self.rows, self.discount, self.regularisation, self.behaviour
-        return [LeastSquares(self.basis.redrawn(seed), *rest) for seed in _DRAWS]
-
-    @functools.cached_property
-    def candidates(self) -> Candidates:
-        """Actions to choose from: of discrete ones, those that some row took."""
-        found = self.actions.candidates
-        if self.actions.num_actions is None:
-            return found
-        taken = np.unique(self.rows.action)
-        return Candidates(found.actions[taken], found.weights[taken])
-
-    def greedy(self, states: np.ndarray, values: "ActionValues") -> np.ndarray:
-        """Return the best candidate at states [m, ...], [m].
-
-        At an index of a state, actions that no row took there are left out: their values are 0,
-        which would be the best of a task with negative rewards.
-
-        Args:
-            states: [m, ...].
-            values: To be greedy on.
-        """
-        found = values(states) @ self.candidates.weights.T
-        if isinstance(self.basis, UnitVectors):
-            found = np.where(self._tried[states], found, -np.inf)
-        return np.asarray(found.argmax(axis=1))
-
-    @functools.cached_property
-    def _tried(self) -> np.ndarray:
-        """Which candidates some row took at an index of a state, [n, c]; all where no row did."""
-        tried = np.zeros((self.basis.num_features, len(self.candidates.actions)), np.bool_)
-        tried[self.rows.observation, np.searchsorted(self.candidates.actions, self.rows.action)] = 1
-        return tried | ~tried.any(axis=1, keepdims=True)
-
-    def fitted_q_iteration(self, rewards: np.ndarray) -> np.ndarray:
-        """Return the weights [p, m_b] after rounds of regression on r + γ max_a Q(s', a).
-
-        Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
-        or when what follows them weighs less than 1 %. The maximum over actions makes the rounds
-        diverge where the regression extrapolates. So next values are clipped to what the rewards
-        allow, or 0, and the ridge is the least of 10⁻⁵ … 10⁻² with which none exceeds its range by
-        half. Where nothing terminates, a constant added to all rewards changes no policy: rewards
-        then count from their mean, to which the ridge shrinks what the data do not tell.
-
-        Warns:
-            FitWarning: If values exceed their range by half with every ridge.
-        """
-        if not self.rows.terminated.any():
-            rewards = rewards - rewards.mean()
-        horizon = 1.0 / (1.0 - self.discount)
-        low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
-        rounds = math.ceil(math.log(0.01) / math.log(self.discount))
-        data = (
-            jnp.asarray(self.features),
-            jnp.asarray(self.next_features),
-            jnp.asarray(self.taken),
-            jnp.asarray(rewards, jnp.float32),
-            jnp.asarray(self.continues, jnp.float32),
-            jnp.asarray(self.candidates.weights),
-        )
-        for ridge in _RIDGES:
-            weights, most = _fitted_q(self._root(ridge), *data, low, high, rounds)
-            if float(most) <= _DIVERGED * max(-low, high):
-                return np.asarray(weights).T
-        warnings.warn(
-            f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
-            f"{max(-low, high):.3g}; try more data or fewer features",
-            FitWarning,
-            stacklevel=4,
-        )
-        return np.asarray(weights).T
-
-    def _root(self, ridge: float) -> Array:
-        """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N, whose rounding errors are the root's."""
-        gram = self.gram + (ridge - self.regularisation) * np.eye(len(self.gram))
-        lower = scipy.linalg.cholesky(gram, lower=True)
-        root = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
-        return jnp.asarray(root / math.sqrt(len(self.taken)), jnp.float32)
-
     # --- Rank d -----------------------------------------------------------------------------------
 
     def factors(self, rank: int) -> Factors:
@@ -460,12 +325,6 @@ def _single(array: Any) -> np.ndarray:
     return np.asarray(array, np.float32)
 
 
-_MOST_ITERATIONS = 1_000
-_DRAWS = (2**32, 2**32 + 1)
-"""Seeds of further draws of random features: those of fits are smaller."""
-_RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
-_DIVERGED = 1.5
-"""Multiple of the largest value at which fitted Q iteration counts as diverged."""
 _BLOCK = 4096
 
 
@@ -510,78 +369,3 @@ def _product(
         weighted = right[rows[some]].astype(np.float64) * weights[some]
         total += left[rows[some]].astype(np.float64).T @ weighted
     return total
-
-
-@jit
-def _fitted_q(
-    root: Array,
-    features: Array,
-    following: Array,
-    taken: Array,
-    rewards: Array,
-    continues: Array,
-    candidates: Array,
-    low: float,
-    high: float,
-    rounds: int,
-) -> tuple[Array, Array]:
-    """Iterate to the weights of action values [m_b, p]; return them and the largest |value|."""
-    size = features.shape[1]
-
-    def step(carry: Any) -> Any:
-        count, weights, latest, stable, _ = carry
-        values = matmul(matmul(following, weights.T), candidates.T)
-        greedy, best = jnp.argmax(values, axis=1), jnp.max(values, axis=1)
-        targets = rewards + continues * jnp.clip(best, low, high)
-        moments = matmul((taken * targets[:, None]).T, features)
-        solved = matmul(root.T, matmul(root, moments.reshape(-1, 1))).reshape(weights.shape)
-        changed = jnp.mean((greedy != latest).astype(jnp.float32))
-        stable = jnp.where(changed < 1e-3, stable + 1, 0)
-        return count + 1, solved, greedy, stable, jnp.max(jnp.abs(best))
-
-    start = (
-        0,
-        jnp.zeros((taken.shape[1], size)),
-        jnp.full(len(features), -1, jnp.argmax(rewards).dtype),
-        0,
-        jnp.zeros(()),
-    )
-    end = lax.while_loop(lambda carry: (carry[0] < rounds) & (carry[3] < 20), step, start)
-    return end[1], end[4]
-
-
-def estimated_behaviour(
-    basis: Basis, actions: ActionBasis, rows: Rows, held: np.ndarray
-) -> np.ndarray:
-    """Regress b(a) on φ(s): the weights [p, m_b] of E[b(a) | s].
-
-    Unit vectors are counted; states that no row starts from take the mean over all rows. Of dense
-    features the ridge is chosen on the rows held out; a policy that does not depend on the state is
-    kept unless the regression leaves at least 1 % less squared error there.
-
-    Args:
-        basis: φ.
-        actions: b.
-        rows: The transitions.
-        held: Which rows are held out, [N].
-    """
-    taken = actions.weights(rows.action).astype(np.float64)
-    mean = taken.mean(axis=0)
-    if isinstance(basis, UnitVectors):
-        counts = np.zeros((basis.num_states, taken.shape[1]))
-        np.add.at(counts, rows.observation, taken)
-        total = np.bincount(rows.observation, minlength=basis.num_states)[:, None]
-        return np.where(total > 0, counts / np.maximum(total, 1), mean)
-    features = np.asarray(basis.apply(rows.observation), np.float32)
-    own, other = features[~held], features[held]
-    gram = (own.T @ own).astype(np.float64) / len(own)
-    crossed = own.T @ (taken[~held] - mean) / len(own)
-    constant = np.zeros((features.shape[1], taken.shape[1]))
-    constant[-1] = mean
-    best, least = constant, 0.99 * np.square(taken[held] - mean).mean()
-    for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
-        weights = np.linalg.solve(gram + ridge * np.eye(len(gram)), crossed) + constant
-        error = np.square(taken[held] - other @ weights).mean()
-        if error < least:
-            best, least = weights, error
-    return best

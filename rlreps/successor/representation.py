@@ -13,22 +13,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import jax
 import numpy as np
 
-from rlreps.config import from_json
 from rlreps.encoders import Encoder
 from rlreps.errors import FitWarning, InputError, require, require_choice
-from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
-from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
+from rlreps.successor import storage
+from rlreps.successor.basis import UnitVectors
+from rlreps.successor.behaviour import shares
 from rlreps.successor.forward_backward import Ridge, ridge_by_leave_one_out
 from rlreps.successor.ground_truth import GroundTruth, centring_of
-from rlreps.successor.least_squares import ActionValues, Factors, LeastSquares, Rows
+from rlreps.successor.improvement import ActionValues, Improvement
+from rlreps.successor.least_squares import Factors, LeastSquares
 from rlreps.successor.methods import FitConfig
-from rlreps.successor.networks import NetworkBasis, loaded_basis
 from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality
 
@@ -41,7 +40,6 @@ _SCALINGS = get_args(Scaling)
 FEWEST_ARRIVALS = 100
 """Fewer arrivals at a goal make a warning: their number then has a relative error above 0.1."""
 
-_ARRAYS = "representation"
 _MOST_SAMPLES = 5_000
 """Most reward samples of a regression."""
 
@@ -224,12 +222,12 @@ class SuccessorRepresentation:
         if policy is None:
             return None
         if isinstance(self.solution.basis, UnitVectors):
-            shares = _shares(policy, self.observed.num_actions)
-            return np.asarray(np.einsum("pcd,pc->pd", weights, shares), np.float32)
+            probabilities = shares(policy, self.observed.num_actions)
+            return np.asarray(np.einsum("pcd,pc->pd", weights, probabilities), np.float32)
         if policy[:-1].any():  # The last feature is the constant.
             return None
-        shares = _shares(policy[-1:], self.observed.num_actions)[0]
-        return np.asarray(np.einsum("pcd,c->pd", weights, shares), np.float32)
+        probabilities = shares(policy[-1:], self.observed.num_actions)[0]
+        return np.asarray(np.einsum("pcd,c->pd", weights, probabilities), np.float32)
 
     @functools.cached_property
     def _whitening(self) -> np.ndarray:
@@ -340,16 +338,21 @@ class SuccessorRepresentation:
         if improvements == 1 or alike:
             values = ActionValues([(solution.basis, task.weights)])
         else:
-            values = solution.improved(rewards, improvements)
+            values = self._improvement.values(rewards, improvements)
 
         def policy(observations: Any) -> np.ndarray:
             array = np.asarray(observations)
             single = array.shape == self.observed.shape
             checked = self._checked(array[None] if single else array)
-            actions = solution.candidates.actions[solution.greedy(checked, values)]
+            best = self._improvement.greedy(checked, values)
+            actions = self._improvement.candidates.actions[best]
             return np.asarray(actions[0] if single else actions)
 
         return policy
+
+    @functools.cached_property
+    def _improvement(self) -> Improvement:
+        return Improvement(self.solution)
 
     def _of(self, task: Task) -> Task:
         require(isinstance(task, Task), "a task (rep.task, rep.goal)", type(task).__name__)
@@ -445,40 +448,7 @@ class SuccessorRepresentation:
             folder = RunFolder.create_or_resume(
                 out, kind=KIND, config=self.description, provenance=provenance()
             )
-            folder.write_summary(self.write(folder))
-
-    def write(self, folder: RunFolder) -> dict[str, Any]:
-        """Write the numbers to a run's folder; return its summary."""
-        arrays = self._arrays()
-        place = folder.path / _ARRAYS
-        checkpoints = Checkpoints(place, keep=1, run=folder.identity)
-        latest = checkpoints.latest_step()
-        checkpoints.save(0 if latest is None else latest + 1, arrays)
-        return {
-            "num_features": self.num_features,
-            "discount": self.config.discount,
-            "rows": self.description["data"]["rows"],
-            "regularisation": self.solution.regularisation,
-            "singular_values": self.singular_values.tolist(),
-            "quality": None if self.quality is None else dataclasses.asdict(self.quality),
-            "arrays": {
-                name: [list(array.shape), array.dtype.name]
-                for name, array in arrays.items()
-                if isinstance(array, np.ndarray)
-            },
-        }
-
-    def _arrays(self) -> dict[str, Any]:
-        rows = self.solution.rows._asdict()
-        arrays: dict[str, Any] = {**rows, **self.factors._asdict()}
-        if self.behaviour_weights is not None:
-            arrays["behaviour"] = np.asarray(self.behaviour_weights, np.float32)
-        basis = self.solution.basis
-        if isinstance(basis, NetworkBasis):
-            return {**arrays, **basis.arrays()}
-        if isinstance(basis, FourierBasis):
-            arrays |= {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}
-        return arrays
+            folder.write_summary(storage.write(self, folder))
 
     @classmethod
     def load(
@@ -503,67 +473,11 @@ class SuccessorRepresentation:
         folder = RunFolder(Path(path))
         folder.require_kind(KIND)
         try:
-            return cls._load(folder, path, encoder, backward_encoder, behaviour)
+            return cls(**storage.read(folder, path, encoder, backward_encoder, behaviour))
         except (AttributeError, KeyError, TypeError) as error:
             raise InputError(
                 f"expected {path} to describe a representation, got {type(error).__name__}: {error}"
             ) from error
-
-    @classmethod
-    def _load(
-        cls,
-        folder: RunFolder,
-        path: Path | str,
-        encoder: Encoder | None,
-        backward_encoder: Encoder | None,
-        behaviour: Callable[[Any], Any] | None,
-    ) -> "SuccessorRepresentation":
-        stored, summary = dict(folder.config), folder.read_summary()
-        given = {"encoder": encoder, "backward_encoder": backward_encoder}
-        config, observed, encoders = FitConfig.stored(stored, given, path)
-        kind = stored["behaviour"]
-        _require_given(kind == "own", behaviour, "behaviour=", path)
-        if summary is None:
-            raise InputError(f"expected a finished fit in {path}, got none: fit again to resume")
-        template: dict[str, Any] = {
-            name: jax.ShapeDtypeStruct(shape, np.dtype(kind))
-            for name, (shape, kind) in summary["arrays"].items()
-        }
-        network = NetworkBasis.template(observed, config, encoders) if config.uses_network else {}
-        checkpoints = Checkpoints(folder.path / _ARRAYS, run=folder.identity)
-        if checkpoints.latest_step() is None:
-            raise InputError(f"expected the arrays of a finished fit in {path}, got none")
-        _, arrays = checkpoints.restore_latest({**template, **network})
-        arrays = {
-            name: np.asarray(array) if name in template else array for name, array in arrays.items()
-        }
-        basis: Basis
-        if config.uses_network:
-            basis = loaded_basis(observed, config, encoders, arrays)
-        elif observed.num_states is not None:
-            basis = UnitVectors(observed.num_states)
-        else:
-            fields = [f.name for f in dataclasses.fields(FourierBasis)]
-            basis = FourierBasis(*(arrays[name] for name in fields))
-        weights = arrays.get("behaviour")
-        solution = LeastSquares(
-            basis,
-            observed.actions,
-            Rows(*(arrays[name] for name in Rows._fields)),
-            config.discount,
-            summary["regularisation"],
-            behaviour_of(basis, observed, weights, behaviour),
-        )
-        quality = summary["quality"]
-        return cls(
-            config=config,
-            observed=observed,
-            solution=solution,
-            factors=Factors(*(arrays[name] for name in Factors._fields)),
-            behaviour_weights=weights,
-            description=folder.config,
-            quality=None if quality is None else from_json(Quality, quality),
-        )
 
     # --- Observations -----------------------------------------------------------------------------
 
@@ -577,7 +491,7 @@ class SuccessorRepresentation:
             blocks, policy = solution.basis.project(array, weights), solution.behaviour(array)
         else:
             blocks, found = solution.basis.projections(array, weights, self.behaviour_weights)
-            policy = _shares(found, self.observed.num_actions)
+            policy = shares(found, self.observed.num_actions)
         return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
 
     def _checked(self, observations: Any) -> np.ndarray:
@@ -623,43 +537,6 @@ class SuccessorRepresentation:
             )
 
 
-def behaviour_of(
-    basis: Basis,
-    observed: Observed,
-    weights: np.ndarray | None,
-    own: Callable[[Any], Any] | None,
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Return E[b(a) | s] of the data's policy, from weights of φ or a function of the user's."""
-    if own is not None:
-        return lambda observations: checked_policy(own, observations, observed.num_actions)
-
-    assert weights is not None
-
-    return lambda observations: _shares(basis.project(observations, weights), observed.num_actions)
-
-
-def _shares(found: np.ndarray, num_actions: int | None) -> np.ndarray:
-    """Turn estimates of E[b(a) | s], [m, m_b], into probabilities if actions are discrete."""
-    if num_actions is None:
-        return found
-    positive = np.maximum(found, 0.0)
-    total = positive.sum(axis=1, keepdims=True)
-    some = total > 0.0
-    return np.where(some, positive / np.where(some, total, 1.0), np.float32(1.0 / num_actions))
-
-
-def checked_policy(
-    behaviour: Callable[[Any], Any], observations: Any, num_actions: int | None
-) -> np.ndarray:
-    """Evaluate a behaviour policy of the user's own; check that it gives probabilities [m, A]."""
-    weights = np.asarray(behaviour(observations), np.float32)
-    shape = (len(observations), num_actions)
-    require(weights.shape == shape, f"probabilities of shape {shape}", weights.shape)
-    normal = bool((weights >= 0).all()) and bool(np.allclose(weights.sum(axis=1), 1.0, atol=1e-4))
-    require(normal, "probabilities that sum to 1", weights.sum(axis=1).tolist()[:3])
-    return weights
-
-
 def _bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """View each observation [m, ...] as one value that compares by its bytes, [m]."""
     flat = np.ascontiguousarray(observations, dtype).reshape(len(observations), -1)
@@ -673,13 +550,6 @@ def _finite(name: str, values: Any, count: int) -> np.ndarray:
     require(array.dtype.kind in "iubf", f"{name} of numbers", array.dtype.name)
     require(bool(np.isfinite(array).all()), f"finite {name}", "NaN or infinity")
     return array.astype(np.float64)
-
-
-def _require_given(needed: bool, given: object, name: str, path: Path | str) -> None:
-    """Refuse to load without a part of the user's own, or with one that was not the user's."""
-    place = f"for the representation of {path}"
-    require(not needed or given is not None, f"{name} {place}", "none")
-    require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)
 
 
 def _shown(observation: np.ndarray) -> str:

@@ -393,7 +393,7 @@ def pictures(results: Results[Config]) -> Iterator[tuple[str, DoubleArray, Doubl
 
 def draw_frames(results: Results[Config]) -> tuple[None, Figure]:
     """Draw the averages at both ends."""
-    frames = {}
+    frames: dict[str, npt.NDArray[np.float64]] = {}
     for method, largest, smallest in pictures(results):
         frames |= {f"{method}\nlargest": largest / 255.0, f"{method}\nsmallest": smallest / 255.0}
     return None, plot_reconstructions(frames)

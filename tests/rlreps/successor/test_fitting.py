@@ -20,8 +20,9 @@ from rlreps.successor import (
     fit,
 )
 from rlreps.successor.basis import FourierBasis
-from rlreps.successor.fitting import Fit, complete_starts, next_weights
+from rlreps.successor.fitting import Fit
 from rlreps.successor.methods import configured
+from rlreps.successor.network_training import complete_starts, next_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
 

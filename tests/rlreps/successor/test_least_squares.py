@@ -8,7 +8,9 @@ import pytest
 from rlreps.errors import FitWarning
 from rlreps.successor import least_squares
 from rlreps.successor.basis import ActionBasis, FourierBasis, UnitVectors
-from rlreps.successor.least_squares import ActionValues, LeastSquares, Rows, estimated_behaviour
+from rlreps.successor.behaviour import estimated_behaviour
+from rlreps.successor.improvement import ActionValues, Improvement
+from rlreps.successor.least_squares import LeastSquares, Rows
 
 BASES = ("unit vectors", "Fourier")
 
@@ -192,7 +194,7 @@ def test_improvements_are_policy_iteration(model, solution, improvements):
         best = model.improved(rewards, 50)[states]
         assert np.abs(expected - best).max() > 0.1, "the steps differ"
     reached = rewards[model.rows().next_observation]
-    found = solution.improved(reached, improvements)(places)
+    found = Improvement(solution).values(reached, improvements)(places)
     np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
     # Fitted Q iteration, of dense features, ends once the policy no longer changes.
     if counts or improvements == 1:
@@ -204,7 +206,7 @@ def test_fitted_q_iteration_rounds_no_inverse(dense, model):
     states, places = states_of(dense, model)
     rewards = 10.0 + np.arange(6.0)
     solution = LeastSquares(dense.basis, dense.actions, dense.rows, 1e-9, 1e-6, dense.behaviour)
-    weights = solution.fitted_q_iteration(rewards[model.rows().next_observation])
+    weights = Improvement(solution).fitted_q_iteration(rewards[model.rows().next_observation])
     expected = (model.probabilities @ rewards)[states]
     if not model.terminal.any():  # Rewards count from their mean.
         expected -= rewards[model.rows().next_observation].mean()
@@ -213,7 +215,7 @@ def test_fitted_q_iteration_rounds_no_inverse(dense, model):
 
 def test_fitted_q_iteration_warns_where_it_diverges(dense, model, monkeypatch):
     rewards = np.arange(6.0)[model.rows().next_observation]
-    assert np.isfinite(dense.fitted_q_iteration(rewards)).all()  # Warnings are errors.
+    assert np.isfinite(Improvement(dense).fitted_q_iteration(rewards)).all()  # Warnings are errors.
     # The second state has twice the feature of the first (Tsitsiklis & Van Roy 1996).
     ones = np.ones(100, np.float32)
     monkeypatch.setattr(FourierBasis, "apply", lambda self, states: states)
@@ -222,7 +224,7 @@ def test_fitted_q_iteration_warns_where_it_diverges(dense, model, monkeypatch):
     basis = FourierBasis(*np.zeros((4, 0), np.float32))
     diverging = LeastSquares(basis, ActionBasis(1), rows, 0.9, 1e-6, dense.behaviour)
     with pytest.warns(FitWarning, match="diverges: values of 19.6 where rewards allow 10;"):
-        diverging.fitted_q_iteration(ones)
+        Improvement(diverging).fitted_q_iteration(ones)
 
 
 @pytest.mark.parametrize("constant", [-100.0, 0.0, 100.0])
@@ -236,10 +238,10 @@ def test_far_rewards_and_constants_added_to_all_decide_no_policy(constant):
     basis = FourierBasis.of(place, 60, 0.25, 0)
     solution = LeastSquares(basis, ActionBasis(2), rows, 0.95, 1e-6, lambda s: np.ones((len(s), 2)))
     rewards = constant + (rows.next_observation[:, 0] > 0.98)
-    weights = solution.fitted_q_iteration(rewards)
+    weights = Improvement(solution).fitted_q_iteration(rewards)
     places = np.linspace(0.02, 0.9, 45, dtype=np.float32)[:, None]
     values = ActionValues([(basis, weights)])
-    assert solution.greedy(places, values).mean() > 0.9
+    assert Improvement(solution).greedy(places, values).mean() > 0.9
 
 
 def test_the_policy_of_the_data_is_counted_or_regressed(model, dense):
@@ -276,9 +278,9 @@ def test_continuous_actions_reach_the_analytic_best_of_a_linear_quadratic_task()
     solution = LeastSquares(
         basis, box, rows, 0.8, 1e-6, lambda states: np.tile(mean, (len(states), 1))
     )
-    values = solution.improved(-np.square(reached[:, 0] - 0.2).astype(np.float64), None)
+    values = Improvement(solution).values(-np.square(reached[:, 0] - 0.2).astype(np.float64), None)
     places = np.linspace(-0.8, 0.8, 9, dtype=np.float32)[:, None]
     assert len(values.parts) == 3
-    chosen = box.candidates.actions[solution.greedy(places, values), 0]
+    chosen = box.candidates.actions[Improvement(solution).greedy(places, values), 0]
     # The best is to go to 0.2 at once, as far as the box allows.
     np.testing.assert_allclose(chosen, np.clip(0.2 - places[:, 0], -0.5, 0.5), atol=0.1)

@@ -1,0 +1,211 @@
+"""Better policies from a solution: policy iteration on counts, fitted Q iteration on features."""
+
+import functools
+import math
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jax import Array, lax
+
+from rlreps.errors import FitWarning
+from rlreps.numerics import jit, matmul
+from rlreps.successor.basis import Basis, Candidates, FourierBasis, UnitVectors
+from rlreps.successor.least_squares import LeastSquares
+
+_MOST_ITERATIONS = 1_000
+_DRAWS = (2**32, 2**32 + 1)
+"""Seeds of further draws of random features: those of fits are smaller."""
+_RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
+_DIVERGED = 1.5
+"""Multiple of the largest value at which fitted Q iteration counts as diverged."""
+
+
+class ActionValues:
+    """Action values Q(s, a) = Σ_c b(a)_c φ(s)ᵀ w[:, c], a mean over pairs of φ and w.
+
+    Attributes:
+        parts: φ and w [p, m_b] of each.
+    """
+
+    def __init__(self, parts: Iterable[tuple[Basis, np.ndarray]]) -> None:
+        self.parts = tuple(parts)
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        """Compute the weights of b(a) at states [m, ...], [m, m_b]."""
+        found = [basis.project(states, weights) for basis, weights in self.parts]
+        return np.asarray(sum(found) / len(found))
+
+
+class Improvement:
+    """Policies that are greedy on the values of a solution or of better policies.
+
+    Attributes:
+        solution: The solved equations.
+    """
+
+    def __init__(self, solution: LeastSquares) -> None:
+        self.solution = solution
+
+    def values(self, rewards: np.ndarray, improvements: int | None) -> ActionValues:
+        """Return the action values to be greedy on.
+
+        Dense features take fitted Q iteration: policy iteration solves for the fixed point of each
+        policy on its way, which on the data of another policy can be far off.
+
+        Args:
+            rewards: Reward on arrival at every row's next state, [N].
+            improvements: 1 takes the values of the data's policy. Of unit vectors, k takes those of
+                the policy after k − 1 steps of least-squares policy iteration, and None goes on
+                until the policy no longer changes. Of dense features, all but 1 take fitted Q
+                iteration (Ernst, Geurts & Wehenkel 2005), of random features the mean over three
+                draws: a single draw can miss the best policy.
+        """
+        solution = self.solution
+        if improvements != 1 and not isinstance(solution.basis, UnitVectors):
+            values = ActionValues(())
+            for each in (self, *self._redrawn):
+                weights = each.fitted_q_iteration(rewards)
+                values = ActionValues((*values.parts, (each.solution.basis, weights)))
+            return values
+        cumulants, reached = rewards[:, None], solution.rows.next_observation
+        values = ActionValues([(solution.basis, solution.values(cumulants)[:, :, 0])])
+        latest = None
+        for _ in range((_MOST_ITERATIONS if improvements is None else improvements) - 1):
+            greedy = self.greedy(reached, values)
+            if latest is not None and (greedy == latest).all():
+                break
+            latest = greedy
+            solve = solution.solver(self.candidates.weights[greedy])
+            values = ActionValues([(solution.basis, solution.values(cumulants, solve)[:, :, 0])])
+        return values
+
+    @functools.cached_property
+    def _redrawn(self) -> list["Improvement"]:
+        """The same equations in other draws of random features; none of other features."""
+        if not isinstance(self.solution.basis, FourierBasis):
+            return []
+        return [
+            Improvement(self.solution.in_basis(self.solution.basis.redrawn(seed)))
+            for seed in _DRAWS
+        ]
+
+    @functools.cached_property
+    def candidates(self) -> Candidates:
+        """Actions to choose from: of discrete ones, those that some row took."""
+        actions = self.solution.actions
+        if actions.num_actions is None:
+            return actions.candidates
+        taken = np.unique(self.solution.rows.action)
+        return Candidates(*(each[taken] for each in actions.candidates))
+
+    def greedy(self, states: np.ndarray, values: ActionValues) -> np.ndarray:
+        """Return the best candidate at states [m, ...], [m].
+
+        At an index of a state, actions that no row took there are left out: their values are 0,
+        which would be the best of a task with negative rewards.
+
+        Args:
+            states: [m, ...].
+            values: To be greedy on.
+        """
+        found = values(states) @ self.candidates.weights.T
+        if isinstance(self.solution.basis, UnitVectors):
+            found = np.where(self._tried[states], found, -np.inf)
+        return np.asarray(found.argmax(axis=1))
+
+    @functools.cached_property
+    def _tried(self) -> np.ndarray:
+        """Which candidates some row took at an index of a state, [n, c]; all where no row did."""
+        rows, size = self.solution.rows, self.solution.basis.num_features
+        tried = np.zeros((size, len(self.candidates.actions)), np.bool_)
+        tried[rows.observation, np.searchsorted(self.candidates.actions, rows.action)] = True
+        return tried | ~tried.any(axis=1, keepdims=True)
+
+    def fitted_q_iteration(self, rewards: np.ndarray) -> np.ndarray:
+        """Return the weights [p, m_b] after rounds of regression on r + γ max_a Q(s', a).
+
+        Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
+        or when what follows them weighs less than 1 %. The maximum over actions makes the rounds
+        diverge where the regression extrapolates. So next values are clipped to what the rewards
+        allow, or 0, and the ridge is the least of 10⁻⁵ … 10⁻² with which none exceeds its range by
+        half. Where nothing terminates, a constant added to all rewards changes no policy: rewards
+        then count from their mean, to which the ridge shrinks what the data do not tell.
+
+        Warns:
+            FitWarning: If values exceed their range by half with every ridge.
+        """
+        solution = self.solution
+        if not solution.rows.terminated.any():
+            rewards = rewards - rewards.mean()
+        horizon = 1.0 / (1.0 - solution.discount)
+        low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
+        rounds = math.ceil(math.log(0.01) / math.log(solution.discount))
+        data = (
+            jnp.asarray(solution.features),
+            jnp.asarray(solution.next_features),
+            jnp.asarray(solution.taken),
+            jnp.asarray(rewards, jnp.float32),
+            jnp.asarray(solution.continues, jnp.float32),
+            jnp.asarray(self.candidates.weights),
+        )
+        for ridge in _RIDGES:
+            weights, most = _fitted_q(self._root(ridge), *data, low, high, rounds)
+            if float(most) <= _DIVERGED * max(-low, high):
+                return np.asarray(weights).T
+        warnings.warn(
+            f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
+            f"{max(-low, high):.3g}; try more data or fewer features",
+            FitWarning,
+            stacklevel=4,
+        )
+        return np.asarray(weights).T
+
+    def _root(self, ridge: float) -> Array:
+        """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N, whose rounding errors are the root's."""
+        solution = self.solution
+        gram = solution.gram + (ridge - solution.regularisation) * np.eye(len(solution.gram))
+        lower = scipy.linalg.cholesky(gram, lower=True)
+        root = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
+        return jnp.asarray(root / math.sqrt(len(solution.taken)), jnp.float32)
+
+
+@jit
+def _fitted_q(
+    root: Array,
+    features: Array,
+    following: Array,
+    taken: Array,
+    rewards: Array,
+    continues: Array,
+    candidates: Array,
+    low: float,
+    high: float,
+    rounds: int,
+) -> tuple[Array, Array]:
+    """Iterate to the weights of action values [m_b, p]; return them and the largest |value|."""
+    size = features.shape[1]
+
+    def step(carry: Any) -> Any:
+        count, weights, latest, stable, _ = carry
+        values = matmul(matmul(following, weights.T), candidates.T)
+        greedy, best = jnp.argmax(values, axis=1), jnp.max(values, axis=1)
+        targets = rewards + continues * jnp.clip(best, low, high)
+        moments = matmul((taken * targets[:, None]).T, features)
+        solved = matmul(root.T, matmul(root, moments.reshape(-1, 1))).reshape(weights.shape)
+        changed = jnp.mean((greedy != latest).astype(jnp.float32))
+        stable = jnp.where(changed < 1e-3, stable + 1, 0)
+        return count + 1, solved, greedy, stable, jnp.max(jnp.abs(best))
+
+    start = (
+        0,
+        jnp.zeros((taken.shape[1], size)),
+        jnp.full(len(features), -1, jnp.argmax(rewards).dtype),
+        0,
+        jnp.zeros(()),
+    )
+    end = lax.while_loop(lambda carry: (carry[0] < rounds) & (carry[3] < 20), step, start)
+    return end[1], end[4]

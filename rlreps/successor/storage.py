@@ -1,0 +1,124 @@
+"""Representations in run folders: their arrays, and what they are rebuilt from."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from rlreps.config import from_json
+from rlreps.encoders import Encoder
+from rlreps.errors import InputError, require
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
+from rlreps.successor.behaviour import behaviour_of
+from rlreps.successor.least_squares import Factors, LeastSquares, Rows
+from rlreps.successor.methods import FitConfig
+from rlreps.successor.networks import NetworkBasis, loaded_basis
+from rlreps.successor.quality import Quality
+
+if TYPE_CHECKING:
+    from rlreps.successor.representation import SuccessorRepresentation
+
+_ARRAYS = "representation"
+
+
+def write(rep: "SuccessorRepresentation", folder: RunFolder) -> dict[str, Any]:
+    """Write the numbers of a representation to a run's folder; return the summary of the run."""
+    arrays = _arrays(rep)
+    place = folder.path / _ARRAYS
+    checkpoints = Checkpoints(place, keep=1, run=folder.identity)
+    latest = checkpoints.latest_step()
+    checkpoints.save(0 if latest is None else latest + 1, arrays)
+    return {
+        "num_features": rep.num_features,
+        "discount": rep.config.discount,
+        "rows": rep.description["data"]["rows"],
+        "regularisation": rep.solution.regularisation,
+        "singular_values": rep.singular_values.tolist(),
+        "quality": None if rep.quality is None else dataclasses.asdict(rep.quality),
+        "arrays": {
+            name: [list(array.shape), array.dtype.name]
+            for name, array in arrays.items()
+            if isinstance(array, np.ndarray)
+        },
+    }
+
+
+def _arrays(rep: "SuccessorRepresentation") -> dict[str, Any]:
+    rows = rep.solution.rows._asdict()
+    arrays: dict[str, Any] = {**rows, **rep.factors._asdict()}
+    if rep.behaviour_weights is not None:
+        arrays["behaviour"] = np.asarray(rep.behaviour_weights, np.float32)
+    basis = rep.solution.basis
+    if isinstance(basis, NetworkBasis):
+        return {**arrays, **basis.arrays()}
+    if isinstance(basis, FourierBasis):
+        arrays |= {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}
+    return arrays
+
+
+def read(
+    folder: RunFolder,
+    path: Path | str,
+    encoder: Encoder | None,
+    backward_encoder: Encoder | None,
+    behaviour: Callable[[Any], Any] | None,
+) -> dict[str, Any]:
+    """Read the fields of a representation from a run's folder; see its ``load``."""
+    stored, summary = dict(folder.config), folder.read_summary()
+    given = {"encoder": encoder, "backward_encoder": backward_encoder}
+    config, observed, encoders = FitConfig.stored(stored, given, path)
+    kind = stored["behaviour"]
+    _require_given(kind == "own", behaviour, "behaviour=", path)
+    if summary is None:
+        raise InputError(f"expected a finished fit in {path}, got none: fit again to resume")
+    template: dict[str, Any] = {
+        name: jax.ShapeDtypeStruct(shape, np.dtype(kind))
+        for name, (shape, kind) in summary["arrays"].items()
+    }
+    network = NetworkBasis.template(observed, config, encoders) if config.uses_network else {}
+    checkpoints = Checkpoints(folder.path / _ARRAYS, run=folder.identity)
+    if checkpoints.latest_step() is None:
+        raise InputError(f"expected the arrays of a finished fit in {path}, got none")
+    _, arrays = checkpoints.restore_latest({**template, **network})
+    arrays = {
+        name: np.asarray(array) if name in template else array for name, array in arrays.items()
+    }
+    basis: Basis
+    if config.uses_network:
+        basis = loaded_basis(observed, config, encoders, arrays)
+    elif observed.num_states is not None:
+        basis = UnitVectors(observed.num_states)
+    else:
+        fields = [f.name for f in dataclasses.fields(FourierBasis)]
+        basis = FourierBasis(*(arrays[name] for name in fields))
+    weights = arrays.get("behaviour")
+    solution = LeastSquares(
+        basis,
+        observed.actions,
+        Rows(*(arrays[name] for name in Rows._fields)),
+        config.discount,
+        summary["regularisation"],
+        behaviour_of(basis, observed, weights, behaviour),
+    )
+    quality = summary["quality"]
+    return {
+        "config": config,
+        "observed": observed,
+        "solution": solution,
+        "factors": Factors(*(arrays[name] for name in Factors._fields)),
+        "behaviour_weights": weights,
+        "description": folder.config,
+        "quality": None if quality is None else from_json(Quality, quality),
+    }
+
+
+def _require_given(needed: bool, given: object, name: str, path: Path | str) -> None:
+    """Refuse to load without a part of the user's own, or with one that was not the user's."""
+    place = f"for the representation of {path}"
+    require(not needed or given is not None, f"{name} {place}", "none")
+    require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)
