@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+import scipy.special
 from scipy.stats import qmc
 
 Features = np.ndarray | scipy.sparse.csr_array
@@ -99,7 +100,7 @@ class FourierBasis(DenseBasis):
     Attributes:
         mean: Subtracted from observations, [c].
         scale: Divides the differences, [c].
-        frequencies: Standard normal numbers, [c, p − 1].
+        frequencies: Normal numbers, [c, p − 1].
         phases: Uniform in [0, 2π), [p − 1].
     """
 
@@ -155,10 +156,15 @@ class FourierBasis(DenseBasis):
 
 
 def _waves(numbers: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw frequencies [numbers, count] and phases [count]."""
-    generator = np.random.default_rng(seed)
-    frequencies = generator.normal(size=(numbers, count)).astype(np.float32)
-    return frequencies, generator.uniform(0.0, 2.0 * np.pi, count).astype(np.float32)
+    """Draw frequencies [numbers, count] and phases [count] from a scrambled Sobol sequence.
+
+    It covers them more evenly than independent numbers do (Yang et al. 2014).
+    """
+    sequence = qmc.Sobol(numbers + 1, rng=np.random.default_rng(seed))
+    uniform = sequence.random_base2(math.ceil(math.log2(max(2, count))))[:count]
+    uniform = np.clip(uniform, 1e-7, 1.0 - 1e-7).T
+    frequencies, phases = scipy.special.ndtri(uniform[:-1]), 2.0 * np.pi * uniform[-1]
+    return frequencies.astype(np.float32), phases.astype(np.float32)
 
 
 def in_blocks(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:

@@ -346,6 +346,9 @@ def moment(
         blocks.append([])
         own = np.flatnonzero(left_weights[:, c])
         for e in range(right_weights.shape[1]):
+            if e < c and left is right and left_weights is right_weights:
+                blocks[-1].append(blocks[e][c].T)
+                continue
             scale = left_weights[own, c] * right_weights[own, e]
             rows = own[scale != 0.0]
             weights = scale[scale != 0.0, None]
