@@ -327,23 +327,20 @@ def frame(run: Run[Config], contender: Contender, trained: TrainingResult) -> Fr
 
 def by_eigenfunction(results: Results[Config], frame: Frame) -> Frame:
     """Give each energy a row of its own, with its binding energy −E and its relative error."""
-    parts = []
+    named = {}
     for level in LEVELS:
         first, last = level.start + 1, level.stop
         features = f"feature {first}" if first == last else f"features {first} to {last}"
-        for number in range(first, last + 1):
-            energy, exact = frame[f"energy_{number}"], float(ENERGIES[number - 1])
-            parts.append(
-                frame.adding(
-                    features=features,
-                    eigenfunction=number,
-                    energy=energy,
-                    binding=-energy,
-                    closed_form=exact,
-                    relative_error=energy / exact - 1.0,
-                )
-            )
-    return Frame.concat(parts)
+        named |= dict.fromkeys(range(first, last + 1), features)
+    found = frame.long("energy", "eigenfunction")
+    energy, numbers = found["energy"], found["eigenfunction"]
+    exact = ENERGIES[numbers - 1]
+    return found.adding(
+        features=np.array([named[number] for number in numbers.tolist()]),
+        binding=-energy,
+        closed_form=exact,
+        relative_error=energy / exact - 1.0,
+    )
 
 
 def final_energies(results: Results[Config]) -> Rows:
