@@ -449,7 +449,18 @@ class SuccessorRepresentation:
             folder = RunFolder.create_or_resume(
                 out, kind=KIND, config=self.description, provenance=provenance()
             )
-            folder.write_summary(storage.write(self, folder))
+            folder.write_summary(self.write(folder))
+
+    def write(self, folder: RunFolder) -> dict[str, Any]:
+        """Write the numbers to a run's folder; return its summary."""
+        return storage.write(
+            folder,
+            solution=self.solution,
+            factors=self.factors,
+            behaviour_weights=self.behaviour_weights,
+            quality=self.quality,
+            rows=self.description["data"]["rows"],
+        )
 
     @classmethod
     def load(
