@@ -5,7 +5,6 @@ The command line prints an error's message on one line.
 
 import contextlib
 import functools
-import itertools
 import math
 import os
 import unicodedata
@@ -81,8 +80,8 @@ def require_memory(what: str, size: int) -> None:
 def usable_memory(root: Path = Path("/")) -> int | None:
     """Return the bytes of memory that this process may fill; None where the system cannot say.
 
-    Those of the machine or, if they are fewer, of the process's control group (Linux cgroups of
-    either version) or of a group around it: the limits of containers and batch systems.
+    The memory of the machine or, if less, of the process's control group (Linux cgroups) or of a
+    group around it: the limits of containers and batch systems.
 
     Args:
         root: Where the kernel's files are.
@@ -90,22 +89,12 @@ def usable_memory(root: Path = Path("/")) -> int | None:
     limits = []
     with contextlib.suppress(AttributeError, ValueError, OSError):
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    groups, mounts = "", root / "sys" / "fs" / "cgroup"
     with contextlib.suppress(OSError):
-        groups = (root / "proc" / "self" / "cgroup").read_text(errors="replace")
-    for line in groups.splitlines():
-        controllers, _, path = line.partition(":")[2].partition(":")
-        if not controllers:
-            homes, name = [mounts, mounts / "unified"], "memory.max"
-        elif "memory" in controllers.split(","):
-            homes, name = [mounts / "memory"], "memory.limit_in_bytes"
-        else:
-            continue
-        # A container may see its group as the root of what is mounted, under its name outside.
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        for home, depth in itertools.product(homes, range(len(parts) + 1)):
+        group = (root / "proc/self/cgroup").read_text().strip().rpartition("0::/")[2]
+        place = root / "sys/fs/cgroup" / group
+        for folder in (place, *place.parents):
             with contextlib.suppress(OSError, ValueError):  # No such group; "max".
-                limits.append(int(home.joinpath(*parts[:depth], name).read_text()))
+                limits.append(int((folder / "memory.max").read_text()))
     return min(limits, default=None)
 
 

@@ -23,6 +23,7 @@ class Quickstart:
     quiet: Switch = False
 
     def run(self) -> None:
-        from rlreps.workflows.quickstart import PRESETS, print_quickstart, run_quickstart
+        from rlreps.workflows.quickstart import print_quickstart, run_quickstart
+        from rlreps.workflows.quickstart_config import PRESETS
 
         print_quickstart(run_quickstart(PRESETS[self.preset], self.out, progress=not self.quiet))

@@ -178,8 +178,8 @@ class Svd:
         from rlreps.runs import processes
         from rlreps.runs.machine import peak_memory_mib
         from rlreps.runs.progress import progress_bar
-        from rlreps.successor.ground_truth import principal_subspace
         from rlreps.successor.store import open_store
+        from rlreps.successor.stored_subspace import principal_subspace
 
         principal = principal_subspace(
             open_store(self.store),

@@ -137,7 +137,8 @@ class Sweep:
     names: ClassVar[dict[str, str]] = NAMES
 
     def run(self) -> None:
-        from rlreps.workflows.sweep import SweepConfig, parse_grid, print_sweep, run_sweep
+        from rlreps.workflows.grid import SweepConfig, parse_grid
+        from rlreps.workflows.sweep import print_sweep, run_sweep
 
         summary = run_sweep(
             SweepConfig(base=self.config, grid=parse_grid(self.grid)),

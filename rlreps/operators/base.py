@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.config import configurable, leaf
-from rlreps.errors import require, require_interval
+from rlreps.config import configurable, interval, leaf
+from rlreps.errors import require
 from rlreps.numerics import matmul
 
 Weights = Callable[[Any], Array]
@@ -122,11 +122,8 @@ class Sum(Operator):
 class Scaled(Operator):
     """A finite multiple of an operator."""
 
-    factor: float
+    factor: float = interval("(-inf, inf)")
     operator: Operator = leaf()
-
-    def __post_init__(self) -> None:
-        require_interval("factor of an operator", self.factor, "(-inf, inf)")
 
     @property
     def needs_clips(self) -> bool:

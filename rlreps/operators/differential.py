@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.config import configurable
-from rlreps.errors import require, require_interval
+from rlreps.config import configurable, interval
+from rlreps.errors import require
 from rlreps.operators.base import Operator, Sample
 
 
@@ -48,10 +48,7 @@ class FiniteDifferenceLaplacian(Operator):
         step: h > 0, in the units of the inputs.
     """
 
-    step: float
-
-    def __post_init__(self) -> None:
-        require_interval("step", self.step, "(0, inf)")
+    step: float = interval("(0, inf)")
 
     def apply(self, sample: Sample) -> Array:
         def second_difference(inputs: Array, direction: Array) -> Array:

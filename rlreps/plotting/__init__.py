@@ -1,25 +1,21 @@
 """Figures: arrays in, a `matplotlib.figure.Figure` out, without pyplot and without global state."""
 
-from rlreps.plotting.lines import (
-    Line,
-    Look,
-    Panel,
+from rlreps.plotting.charts import (
     plot_curves,
     plot_distance_by_dimension,
     plot_fit,
     plot_improvements,
     plot_learning,
-    plot_panels,
     plot_spectrum,
     plot_subspace_error,
     plot_sweep,
 )
+from rlreps.plotting.images import plot_reconstructions, plot_signed_images
+from rlreps.plotting.lines import Line, Look, Panel, plot_panels
 from rlreps.plotting.maps import (
     plot_components,
     plot_environment,
     plot_policy_and_value,
-    plot_reconstructions,
-    plot_signed_images,
     plot_torso_components,
 )
 from rlreps.plotting.style import figure_bytes, save_figure, signed_colormap

@@ -1,4 +1,4 @@
-"""Line plots: one function draws panels of lines with intervals; the others prepare its lines.
+"""Line plots: panels of lines with intervals.
 
 Heights are arithmetic or interquartile means over runs, with the intervals that tables
 give too (``rlreps.runs.intervals``).
@@ -21,14 +21,12 @@ from matplotlib.ticker import (
     FuncFormatter,
     MaxNLocator,
     NullLocator,
-    PercentFormatter,
 )
 
 from rlreps.errors import InputError, require, require_choice
 from rlreps.plotting.style import (
     INK,
     MUTED,
-    OKABE_ITO,
     FloatArray,
     plain_log_ticks,
     series_style,
@@ -37,9 +35,7 @@ from rlreps.plotting.style import (
 from rlreps.runs.intervals import FEWEST_BANDED, interquartile_mean_interval, mean_interval
 
 DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
-DISTANCE_FROM_TRUTH = "subspace distance from the truth"
 
-_MEAN = "mean over seeds, 95 % interval"
 _EACH = "each run"
 _MOST_MARKERS = 10
 """On a line; one with no more points has bars instead of a band."""
@@ -47,10 +43,9 @@ _MOST_COLUMNS = 3
 """Panels side by side before they wrap."""
 _SHIFT = 0.008
 """Between neighbouring lines with bars, as a share of the axis: bars must not cover each other."""
-_DIMENSION_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
-_REFERENCE: Mapping[str, Any] = {"color": MUTED, "zorder": 1}
-_NOISE_FLOOR: Mapping[str, Any] = {**_REFERENCE, "linestyle": (0, (4, 3)), "linewidth": 1.1}
+REFERENCE: Mapping[str, Any] = {"color": MUTED, "zorder": 1}
+_NOISE_FLOOR: Mapping[str, Any] = {**REFERENCE, "linestyle": (0, (4, 3)), "linewidth": 1.1}
 _CROSSED = "some runs diverged"
 
 
@@ -245,8 +240,8 @@ def plot_panels(
     series = list(dict.fromkeys(line.label for line in every))
     bars = all(np.size(line.x) <= _MOST_MARKERS for line in every) and not looks
     # In units of the axis, or of its logarithm.
-    places = _joined(line.x for line in every)
-    apart = bars and _have_intervals(every)
+    places = joined(line.x for line in every)
+    apart = bars and have_intervals(every)
     shift = _SHIFT * np.ptp(np.log(places) if log_x else places) if apart else 0.0
     for axes, panel in zip(grid, panels, strict=True):
         axes.grid(visible=True)
@@ -254,10 +249,10 @@ def plot_panels(
         axes.set_xscale("log" if log_x else "linear")
         axes.set_yscale("log" if log_y else "linear")
         if reference_x is not None:
-            axes.axvline(reference_x[0], linestyle=":", label=reference_x[1], **_REFERENCE)
+            axes.axvline(reference_x[0], linestyle=":", label=reference_x[1], **REFERENCE)
         if reference_y is not None:
             for height in reference_y[0]:
-                axes.axhline(height, linestyle=":", label=reference_y[1], **_REFERENCE)
+                axes.axhline(height, linestyle=":", label=reference_y[1], **REFERENCE)
         for line in panel.lines:
             index = series.index(line.label)
             moved = shift * (index - (len(series) - 1) / 2)
@@ -286,7 +281,7 @@ def plot_panels(
     return figure
 
 
-def _joined(parts: Iterable[npt.ArrayLike | None]) -> FloatArray:
+def joined(parts: Iterable[npt.ArrayLike | None]) -> FloatArray:
     """Join arrays of any shapes into one [entries]."""
     known = [np.ravel(np.asarray(part, np.float64)) for part in parts if part is not None]
     return np.concatenate([np.empty(0), *known])
@@ -373,9 +368,9 @@ def _set_heights(axes: Axes, panels: Sequence[Panel], references: Sequence[float
     middle, outer, runs = (
         part[np.isfinite(part) & (part > 0.0)]
         for part in (
-            _joined([*(line.mean for line in lines), *floors, references]),
-            _joined(end for line in lines for end in (line.low, line.high)),
-            _joined(line.runs for line in lines),
+            joined([*(line.mean for line in lines), *floors, references]),
+            joined(end for line in lines for end in (line.low, line.high)),
+            joined(line.runs for line in lines),
         )
     )
     if middle.size:
@@ -429,339 +424,6 @@ def _legend(
     )
 
 
-def plot_curves(
-    curves: Iterable[Line],
-    *,
-    x_label: str,
-    y_label: str,
-    noise_floor: float | None = None,
-) -> Figure:
-    """Draw curves in one panel with a logarithmic vertical axis.
-
-    Args:
-        curves: The curves, at least one, as of ``Line.of_runs``.
-        x_label: Text of the horizontal axis, with its unit.
-        y_label: Text of the vertical axis, with its unit.
-        noise_floor: Error of the ground truth itself, drawn as a dashed line: below it no method
-            can be told from a perfect one.
-
-    Raises:
-        InputError: No curve, or a noise floor that is not positive.
-    """
-    lines, floor = list(curves), None
-    require(len(lines) >= 1, "at least one curve", "none")
-    if noise_floor is not None:
-        require(noise_floor > 0, "a noise floor above 0 on a logarithmic axis", noise_floor)
-        ends = _joined(line.x for line in lines)
-        floor = ([ends.min(), ends.max()], [noise_floor, noise_floor])
-    return plot_panels(
-        [Panel(title="", lines=lines, noise_floor=floor)],
-        x_label=x_label,
-        y_label=y_label,
-        note=_MEAN if _have_intervals(lines) else None,
-    )
-
-
-def _have_intervals(lines: Iterable[Line]) -> bool:
-    return bool(np.isfinite(_joined(line.high for line in lines)).any())
-
-
-def plot_distance_by_dimension(
-    rows: Iterable[Mapping[str, object]], *, noise_floor: npt.ArrayLike | None = None
-) -> Figure:
-    """Draw subspace distances against the number of features, a line for each method.
-
-    Args:
-        rows: One mapping a result with the keys `method` (str), `d` (int) and `subspace_distance`
-            (a number, or one number a seed); rows of the same method and d are pooled as seeds.
-            Values that are not finite are left out.
-        noise_floor: Error of the ground truth itself for d = 1 … k, [k], drawn as a dashed line.
-
-    Raises:
-        InputError: No row, a row without one of the keys, or a d below 1.
-    """
-    tables: dict[str, dict[int, list[float]]] = {}
-    for row in rows:
-        known = {"method", "d", "subspace_distance"} <= set(row)
-        require(known, "rows with method, d, subspace_distance", sorted(row))
-        d = int(np.asarray(row["d"]).item())
-        require(d >= 1, "d of at least 1", d)
-        found = np.ravel(np.asarray(row["subspace_distance"], np.float64)).tolist()
-        tables.setdefault(str(row["method"]), {}).setdefault(d, []).extend(found)
-    require(len(tables) >= 1, "at least one row", "none")
-    lines = []
-    for method, distances in tables.items():
-        values = np.full((max(map(len, distances.values())), len(distances)), np.nan)
-        for column, d in enumerate(sorted(distances)):
-            values[: len(distances[d]), column] = distances[d]
-        line = Line.of_runs(method, sorted(distances), values, counted=True, within=(0.0, 1.0))
-        lines.append(line)
-    dimensions = sorted({d for distances in tables.values() for d in distances})
-    heights = _joined(found for distances in tables.values() for found in distances.values())
-    return plot_panels(
-        [Panel(title="", lines=lines, noise_floor=floor_of(noise_floor, dimensions))],
-        x_label="number of features d",
-        y_label=DISTANCE,
-        log_x=True,
-        log_y=not bool((heights <= 0).any()),
-        x_ticks=dimensions,
-        note=_MEAN if _have_intervals(lines) else None,
-    )
-
-
-def floor_of(
-    noise_floor: npt.ArrayLike | None, dimensions: Sequence[int]
-) -> tuple[FloatArray, FloatArray] | None:
-    """Cut a noise floor for d = 1 … k, [k], to the range of some d, for ``Panel.noise_floor``."""
-    if noise_floor is None:
-        return None
-    known = np.asarray(noise_floor, np.float64)[min(dimensions) - 1 : max(dimensions)]
-    return min(dimensions) + np.arange(len(known), dtype=np.float64), known
-
-
-def plot_subspace_error(
-    errors: Mapping[str, npt.ArrayLike], *, y_label: str = DISTANCE_FROM_TRUTH
-) -> Figure:
-    """Draw subspace distances that stand for an error over d = 1 … k, both axes logarithmic.
-
-    Args:
-        errors: Label → distances [k] for d = 1 … k. Zeros are not drawn.
-        y_label: Text of the vertical axis.
-
-    Raises:
-        InputError: Nothing to draw, or distances that are not finite, not in [0, 1] or not [k].
-    """
-    lines = []
-    for label, values in errors.items():
-        distances = np.asarray(values, np.float64)
-        inside = bool(((distances >= 0) & (distances <= 1)).all())
-        require(
-            distances.ndim == 1 and distances.size >= 1 and inside,
-            f"distances [k] in [0, 1] for {label!r}",
-            f"shape {distances.shape}" if inside else "others",
-        )
-        lines.append(Line(label=label, x=np.arange(1, distances.size + 1), mean=distances))
-    longest = max((np.size(line.x) for line in lines), default=0)
-    return plot_panels(
-        [Panel(title="", lines=lines)],
-        x_label="number of components d",
-        y_label=y_label,
-        log_x=True,
-        x_ticks=[tick for tick in _DIMENSION_TICKS if tick <= longest],
-    )
-
-
-def plot_sweep(
-    lines: Sequence[Line],
-    *,
-    names: Sequence[str] | None = None,
-    x_label: str,
-    y_label: str,
-) -> Figure:
-    """Draw means with their intervals, or few runs themselves, against a swept field.
-
-    Points with diverged runs are crossed.
-
-    An axis is logarithmic if its values are positive and far apart: means by a factor of three,
-    places by one of ten.
-
-    Args:
-        lines: The lines, at least one; an empty label leaves a line out of the legend.
-        names: What stands below places 0, 1, …, where they are names and no numbers.
-        x_label: Text of the horizontal axis.
-        y_label: Text of the vertical axis.
-
-    Raises:
-        InputError: No line.
-    """
-    require(len(lines) >= 1, "at least one line", "none")
-    places, means = (_joined(line.x for line in lines), _joined(line.mean for line in lines))
-
-    def spans(values: FloatArray, ratio: float) -> bool:
-        return bool(values.min() > 0 and values.max() / values.min() >= ratio)
-
-    return plot_panels(
-        [Panel(title="", lines=lines)],
-        x_label=x_label,
-        y_label=y_label,
-        log_x=names is None and spans(places, 10.0),
-        log_y=spans(means, 3.0),
-        x_ticks=sorted({*places.tolist()}) if names is None else dict(enumerate(names)),
-        note=_over_runs(lines),
-    )
-
-
-def _over_runs(lines: Sequence[Line]) -> str | None:
-    """Say what lines show: intervals where there are enough runs, else the runs."""
-    banded = _have_intervals(lines)
-    thin = any(line.runs is not None for line in lines)
-    kinds = ["95 % interval"] * banded + ["thin: each of them"] * thin
-    return f"mean over runs, {' or '.join(kinds)}" if kinds else None
-
-
-def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -> Figure:
-    """Draw a panel for each measure of agents, with heights of its own: every agent, and the mean.
-
-    Args:
-        steps: Environment steps of an agent at each evaluation, [p], increasing.
-        measures: By the text above their panel, [seeds, p] each; NaN where there is no value.
-
-    Raises:
-        InputError: Without a measure, or for shapes that do not fit together.
-    """
-    panels = []
-    for title, values in measures.items():
-        table = np.atleast_2d(np.asarray(values, np.float64))
-        # A point of which some agent has no value has no mean of all agents.
-        whole = np.where(np.isfinite(table).all(axis=0), table, np.nan)
-        line = Line.of_runs("one agent", steps, whole, middle=True)
-        if len(table) > 1:
-            label = f"interquartile mean ({len(table)} seeds)"
-            line = dataclasses.replace(line, label=label, runs=table)
-        panels.append(Panel(title=title, lines=[line]))
-    return plot_panels(
-        panels,
-        x_label="environment steps of an agent",
-        y_label="value",
-        log_y=False,
-        share_y=False,
-        note="95 % interval" if _have_intervals(p.lines[0] for p in panels) else None,
-    )
-
-
-@styled
-def plot_improvements(
-    estimates: Mapping[str, Sequence[float]], *, baseline: str = "no auxiliary task"
-) -> Figure:
-    """Draw probabilities of improvement with their intervals, a row a method, around 1/2.
-
-    Intervals on one side of the line are drawn filled, those that reach over it hollow.
-
-    Args:
-        estimates: (probability, low, high) by method, the first at the top; NaN ends for none.
-        baseline: What the methods are compared with.
-
-    Raises:
-        InputError: Without a method, or numbers that are not (probability, low, high) in [0, 1].
-    """
-    require(len(estimates) >= 1, "at least one method", len(estimates))
-    figure = Figure(figsize=(5.6, 1.2 + 0.34 * len(estimates)))
-    axes = figure.add_subplot()
-    axes.axvline(0.5, linestyle=":", **_REFERENCE)
-    colour = OKABE_ITO[0]
-    for row, (label, estimate) in enumerate(estimates.items()):
-        numbers = np.asarray(estimate, np.float64)
-        outside = (numbers < 0.0) | (numbers > 1.0)
-        expected = f"(probability, low, high) in [0, 1] of {label!r}"
-        require(numbers.shape == (3,) and not outside.any(), expected, estimate)
-        value, low, high = numbers.tolist()
-        face = colour if low > 0.5 or high < 0.5 else "white"
-        axes.plot([low, high], [row, row], color=colour, linewidth=2.4, solid_capstyle="butt")
-        axes.plot(value, row, "o", color=colour, mfc=face, markersize=6.5, markeredgewidth=1.5)
-    axes.set(
-        xlim=(-0.02, 1.02),
-        ylim=(len(estimates) - 0.4, -0.6),
-        xlabel=f"probability of improvement over {baseline}, 95 % bootstrap interval",
-    )
-    axes.set_yticks(range(len(estimates)), labels=list(estimates))
-    axes.tick_params(axis="y", length=0.0)
-    axes.grid(visible=True, axis="x")
-    return figure
-
-
-@styled
-def plot_fit(
-    predicted: npt.ArrayLike,
-    realised: npt.ArrayLike,
-    effective_rows: npt.ArrayLike,
-    *,
-    fewest: float,
-) -> Figure:
-    """Draw predicted against realised sums of a fit, and the rows behind its components.
-
-    Args:
-        predicted: Predicted sums, standardised, [n]; none leaves the panel empty.
-        realised: The realised ones, [n].
-        effective_rows: Effective number of rows of each component, [d]; zeros are not drawn.
-        fewest: Number of rows below which a component rests on too few.
-
-    Raises:
-        InputError: For shapes that do not fit together.
-    """
-    points = np.asarray([predicted, realised], np.float64)
-    rows = np.asarray(effective_rows, np.float64)
-    require(points.ndim == 2, "as many predicted sums as realised ones", points.shape)
-    require(rows.ndim == 1 and rows.size >= 1, "effective rows [d], d >= 1", rows.shape)
-    figure = Figure(figsize=(7.2, 3.2))
-    left, right = figure.subplots(1, 2)
-    reach = 1.05 * max(1.0, float(np.abs(points).max(initial=0.0)))
-    left.plot([-reach, reach], [-reach, reach], linestyle=":", label="exact", **_REFERENCE)
-    left.plot(*points, "o", color=OKABE_ITO[0], markersize=2.5, alpha=0.5, markeredgewidth=0.0)
-    left.set(
-        xlim=(-reach, reach),
-        ylim=(-reach, reach),
-        xlabel="predicted sum (standard deviations)",
-        ylabel="realised sum",
-    )
-    if points.size == 0:
-        left.text(0.0, 0.0, "no sum is complete", ha="center", va="center")
-    heights = np.where(rows > 0.0, rows, np.nan)
-    right.axhline(fewest, linestyle=":", label=f"{fewest:g} rows", **_REFERENCE)
-    marker = "o" if rows.size <= 40 else None
-    right.plot(1 + np.arange(rows.size), heights, OKABE_ITO[0], marker=marker, markersize=3.0)
-    right.set(yscale="log", xlabel="component i", ylabel="effective rows")
-    right.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    right.set_xlim(0, rows.size + 1)
-    plain_log_ticks(right.yaxis)
-    for axes in (left, right):
-        axes.grid(visible=True)
-        axes.legend(loc="best", handlelength=1.5)
-    return figure
-
-
-@styled
-def plot_spectrum(
-    singular_values: npt.ArrayLike, total_energy: float, *, marks: Sequence[int] = (10, 50, 100)
-) -> Figure:
-    """Draw singular values (logarithmic) and the energy that the leading ones hold, in percent.
-
-    Args:
-        singular_values: The leading singular values [r], largest first. Zeros are not drawn.
-        total_energy: Squared Frobenius norm of the whole matrix: the sum of all squared singular
-            values, also of those not given.
-        marks: Numbers of components whose energy the legend states; those beyond r are left out.
-
-    Raises:
-        InputError: Singular values that are not finite, of at least 0 and largest first, or that
-            hold more than `total_energy`.
-    """
-    values = np.asarray(singular_values, np.float64)
-    require(values.ndim == 1 and values.size >= 1, "singular values [r], r >= 1", values.shape)
-    falling = bool(np.isfinite(values).all() and (np.diff(values, append=0.0) <= 0).all())
-    require(falling, "finite singular values of at least 0, largest first", "others")
-    held = float((values**2).sum())
-    # Single precision sums of 10^8 entries leave this much room.
-    whole = math.isfinite(total_energy) and 0 < held <= total_energy * (1 + 1e-3)
-    require(whole, f"total energy of at least {held:.6g}", total_energy)
-    captured = np.minimum(100.0 * np.cumsum(values**2) / float(total_energy), 100.0)
-    figure = Figure(figsize=(7.2, 3.2))
-    left, right = figure.subplots(1, 2)
-    drawn = sorted({mark for mark in marks if 1 <= mark <= values.size})
-    for axes, heights in ((left, np.where(values > 0, values, np.nan)), (right, captured)):
-        marker = "o" if values.size <= 40 else None
-        axes.plot(1 + np.arange(values.size), heights, OKABE_ITO[0], marker=marker, markersize=3.0)
-        axes.grid(visible=True)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-        axes.set_xlim(0, values.size + 1)
-        for number, mark in enumerate(drawn, start=1):
-            axes.axvline(mark, linewidth=0.8, linestyle=(0, (3, 3)), **_REFERENCE)
-            point = {**series_style(number), "linestyle": "none", "markersize": 6.0}
-            label = f"d = {mark}: {captured[mark - 1]:.1f} %" if axes is right else None
-            axes.plot(mark, heights[mark - 1], markeredgecolor="white", label=label, **point)
-    left.set(yscale="log", xlabel="component i", ylabel="singular value")
-    plain_log_ticks(left.yaxis)
-    right.set(xlabel="leading components d", ylabel="energy captured (% of total)", ylim=(0, 103))
-    right.yaxis.set_major_formatter(PercentFormatter(decimals=0, symbol=""))
-    if drawn:
-        right.legend(loc="best", handlelength=1.0, frameon=True, framealpha=1.0, edgecolor="white")
-    return figure
+def have_intervals(lines: Iterable[Line]) -> bool:
+    """Tell whether any line has an interval."""
+    return bool(np.isfinite(joined(line.high for line in lines)).any())

@@ -1,4 +1,4 @@
-"""Maps: the unit square with its puddles, fields of values over it, and small images in rows."""
+"""Maps: the unit square with its puddles, and fields of values over it."""
 
 import math
 import textwrap
@@ -16,11 +16,10 @@ from matplotlib.colors import BoundaryNorm, LinearSegmentedColormap, ListedColor
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, PathPatch
-from matplotlib.path import Path
 
-from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import GOAL_SUM, Puddle, PuddleWorld
-from rlreps.errors import InputError, require
+from rlreps.errors import require
+from rlreps.plotting.outlines import draw_outlines, outline
 from rlreps.plotting.style import (
     INK,
     MISSING,
@@ -53,52 +52,9 @@ _MOST_TICKS = 6
 
 _SHORT_NAME = 3
 """Characters of an axis' name that fit between the ends of a small map."""
-_MOST_MAPS = 10
+MOST_MAPS = 10
 _NAME_WIDTH = 14
 """Most maps side by side, and most characters of a set's name in one line beside them."""
-
-_SIDE, _LABEL, _MARGIN, _TITLE = 0.62, 1.85, 0.1, 0.2
-"""Inches: width of one small image, width of row labels, height of the figure's margins, and of
-column titles or a line below every row."""
-
-
-def outline(shape: Shape) -> Path:
-    """Return the closed outline of a puddle's shape in the coordinates of the unit square.
-
-    Raises:
-        InputError: The shape is none of capsule, disc and convex polygon.
-    """
-    match shape:
-        case Disc():
-            x, y = np.asarray(shape.centre, np.float64).tolist()
-            return Path.circle((x, y), float(shape.radius))
-        case ConvexPolygon():
-            vertices = np.asarray(shape.vertices, np.float64)
-            return Path(np.concatenate([vertices, vertices[:1]]), closed=True)
-        case Capsule():
-            # Half a circle about each end point, joined by the two straight sides.
-            start, end = (np.asarray(part, np.float64) for part in (shape.start, shape.end))
-            heading, radius = np.rad2deg(np.arctan2(*(end - start)[::-1])), float(shape.radius)
-            far, near = (Path.arc(heading + turn, heading + turn + 180) for turn in (-90, 90))
-            ends = [
-                centre + radius * np.asarray(arc.vertices)
-                for centre, arc in ((end, far), (start, near))
-            ]
-            codes = np.concatenate(
-                [np.asarray(far.codes), np.asarray(near.codes), [Path.CLOSEPOLY]]
-            )
-            codes[len(ends[0])] = Path.LINETO
-            return Path(np.concatenate([*ends, ends[0][:1]]), codes)
-    raise InputError(f"expected a Capsule, Disc or ConvexPolygon, got {type(shape).__name__}")
-
-
-def draw_outlines(axes: Axes, environment: PuddleWorld, *, linewidth: float = 0.8) -> None:
-    """Add the outline of every puddle of `environment` to axes over the unit square."""
-    for puddle in environment.puddles:
-        edge = PathPatch(
-            outline(puddle.shape), fill=False, edgecolor=INK, linewidth=linewidth, zorder=3
-        )
-        axes.add_patch(edge)
 
 
 @styled
@@ -230,8 +186,8 @@ def plot_components(
         maps[name] = _shown(table.T.reshape(-1, *grid.bins[::-1]))
     count = widths[0]
     titles = [str(number + 1) for number in range(count)] if labels is None else labels
-    matches = _magnitudes(cosines, maps, titles)
-    blocks = math.ceil(count / _MOST_MAPS)
+    matches = magnitudes(cosines, maps, titles)
+    blocks = math.ceil(count / MOST_MAPS)
     columns = math.ceil(count / blocks)
     side = min(max(7.0 / columns, 0.9), 2.4)
     height = len(maps) * (side + (0.24 if matches else 0.08)) + 0.4
@@ -242,7 +198,7 @@ def plot_components(
     panels = figure.subplots(len(maps) * blocks, columns, squeeze=False)
     for axes in panels.flat:  # Axes that are shared look each other up at every change.
         axes.label_outer()
-    for axes, name, index, limit in _draw_signed(panels, maps, columns, grid=grid):
+    for axes, name, index, limit in draw_signed(panels, maps, columns, grid=grid):
         axes.spines[:].set_visible(True)
         if environment is not None:
             draw_outlines(axes, environment, linewidth=0.6)
@@ -257,7 +213,7 @@ def plot_components(
     _name_axes(figure, grid)
     if len(grid.bins) > 1:
         rows = len(panels)
-        _add_signed_bar(
+        add_signed_bar(
             figure,
             "value relative\nto ± limit" if rows == 1 else "value relative to ± limit",
             aspect=8 if rows == 1 else 25,
@@ -312,7 +268,7 @@ def _mark_ends(axes: Axes, grid: BoxGrid) -> None:
                 tick.label1.set(**({"ha": x} if axis is axes.xaxis else {"va": y}))
 
 
-def _magnitudes(
+def magnitudes(
     cosines: Mapping[str, npt.ArrayLike] | None,
     tables: Mapping[str, FloatArray],
     titles: Sequence[str],
@@ -321,18 +277,19 @@ def _magnitudes(
     count = len(next(iter(tables.values())))
     require(len(titles) == count, f"{count} column titles", len(titles))
     matches = {name: np.abs(np.asarray(row, np.float64)) for name, row in (cosines or {}).items()}
-    _require_known(matches, tables, "cosines")
+    require_known(matches, tables, "cosines")
     for name, row in matches.items():
         require(row.shape == (count,), f"{count} cosines of {name!r}", row.shape)
     return matches
 
 
-def _require_known(given: Mapping[str, object], rows: Mapping[str, object], what: str) -> None:
+def require_known(given: Mapping[str, object], rows: Mapping[str, object], what: str) -> None:
+    """Raise an ``InputError`` for a name that no row has."""
     for name in given:
         require(name in rows, f"{what} of {', '.join(map(repr, rows))}", name)
 
 
-def _draw_signed(
+def draw_signed(
     panels: npt.NDArray[np.object_],
     tables: Mapping[str, FloatArray],
     columns: int,
@@ -372,7 +329,8 @@ def _draw_signed(
             yield axes, name, index, limit
 
 
-def _add_signed_bar(figure: Figure, label: str, *, aspect: float) -> None:
+def add_signed_bar(figure: Figure, label: str, *, aspect: float) -> None:
+    """Add the colour bar of signed values, in shares of each limit."""
     figure.colorbar(
         ScalarMappable(Normalize(-1, 1), signed_colormap()),
         ax=figure.axes,
@@ -507,98 +465,3 @@ def plot_torso_components(
         environment=environment,
         cosines={"torso": cosines},
     )
-
-
-@styled
-def plot_reconstructions(
-    rows: Mapping[str, npt.ArrayLike], *, notes: Mapping[str, str] | None = None
-) -> Figure:
-    """Draw a row of grey images for each name, the same image in each column.
-
-    All images share one scale: 0 is black and 1 is white, and what lies outside is clipped.
-
-    Args:
-        rows: Images [count, height, width] by name, the top row of pixels first.
-        notes: Second line of a row's label, such as its mean error.
-
-    Raises:
-        InputError: No row, images of different shapes, or notes of a row that is not there.
-    """
-    tables, remarks = _image_tables(rows), notes or {}
-    _require_known(remarks, tables, "notes")
-    figure, grid = _image_grid(tables, len(next(iter(tables.values()))), 1, text_height=0.0)
-    for (name, images), line in zip(tables.items(), grid, strict=True):
-        for image, axes in zip(images, line, strict=True):
-            axes.imshow(image, cmap="gray", vmin=0.0, vmax=1.0, origin="upper")
-        _label_row(line[0], f"{name}\n{remarks[name]}" if name in remarks else name)
-    return figure
-
-
-@styled
-def plot_signed_images(
-    rows: Mapping[str, npt.ArrayLike],
-    *,
-    titles: Sequence[str],
-    cosines: Mapping[str, npt.ArrayLike] | None = None,
-) -> Figure:
-    """Draw a row of images of signed values for each name, such as principal components.
-
-    The images of one column share their limits, symmetric about zero: the largest magnitude among
-    them. Signs and order are the caller's to match beforehand. More than ten columns wrap into
-    blocks of rows.
-
-    Args:
-        rows: Images [count, height, width] by name, the top row of pixels first.
-        titles: Column titles [count].
-        cosines: For names given here, |cosine| [count] written below each image.
-
-    Raises:
-        InputError: No row, images of different shapes, titles or cosines that do not match them.
-    """
-    tables = _image_tables(rows)
-    matches = _magnitudes(cosines, tables, titles)
-    blocks = math.ceil(len(titles) / _MOST_MAPS)
-    columns = math.ceil(len(titles) / blocks)
-    figure, grid = _image_grid(tables, columns, blocks, text_height=_TITLE * (1 + len(matches)))
-    for axes, name, index, _ in _draw_signed(grid, tables, columns):
-        if name == next(iter(tables)):
-            axes.set_title(titles[index], fontsize=8.5)
-        if index % columns == 0:
-            _label_row(axes, f"{name}\n|cos|, below" if name in matches else name)
-        if name in matches:
-            axes.set_xlabel(f"{matches[name][index]:.3f}", fontsize=7.5, labelpad=2)
-    _add_signed_bar(figure, "value relative to\nits column's largest", aspect=18)
-    return figure
-
-
-def _image_tables(rows: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
-    """Return every row as images [count, height, width]."""
-    require(len(rows) >= 1, "at least one row of images", "none")
-    tables = {name: np.asarray(images, np.float64) for name, images in rows.items()}
-    shape = next(iter(tables.values())).shape
-    for name, images in tables.items():
-        require(
-            images.ndim == 3 and images.shape == shape and images.size > 0,
-            f"images [count, height, width] of one shape in {name!r}",
-            images.shape,
-        )
-    return tables
-
-
-def _image_grid(
-    tables: Mapping[str, FloatArray], columns: int, blocks: int, *, text_height: float
-) -> tuple[Figure, npt.NDArray[np.object_]]:
-    """Make a figure with one axes an image and ``text_height`` inches of text a block."""
-    _, height, width = next(iter(tables.values())).shape
-    block_height = _SIDE * height / width * len(tables) + text_height
-    figure = Figure(figsize=(_LABEL + _SIDE * columns, _MARGIN + block_height * blocks))
-    spacing = {"wspace": 0.04}
-    grid = figure.subplots(len(tables) * blocks, columns, squeeze=False, gridspec_kw=spacing)
-    for axes in grid.ravel():
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
-    return figure, grid
-
-
-def _label_row(axes: Axes, text: str) -> None:
-    axes.set_ylabel(text, rotation=0, horizontalalignment="right", verticalalignment="center")

@@ -5,7 +5,6 @@ import hashlib
 import json
 import math
 import os
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional, cast
@@ -14,8 +13,6 @@ from rlreps import __version__
 from rlreps.errors import InputError
 from rlreps.files import (
     README,
-    parse_json,
-    read_regular,
     refuse_links_out,
     unfinished_writes,
     write_atomically,
@@ -31,9 +28,6 @@ FORMAT = 2
 _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
-
-_CHECKSUM = "checksum"
-"""Key of a file's checksum of all its other values; a file without one is taken as it is."""
 
 _WRITTEN = ("checkpoints", "features", "figures", "parts", "results")
 """Folders in which a kill may leave a file half written."""
@@ -99,10 +93,6 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_nan(item) for item in value]
     return value
-
-
-_LARGEST_LOG = 2**32
-"""Bytes of a run's own files."""
 
 
 class RunFolder:
@@ -267,8 +257,7 @@ class RunFolder:
             InputError: If it cannot be read.
         """
         try:
-            # Logs of many seeds and evaluations are long.
-            return read_regular(self.path / name, largest=_LARGEST_LOG)
+            return (self.path / name).read_bytes()
         except OSError as error:
             raise InputError(
                 f"expected a run's {name}, got {error.strerror}: {self.path / name}"
@@ -424,42 +413,24 @@ def metrics_line(record: Mapping[str, Any]) -> bytes:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    plain = without_nan(content)
-    text = json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=2, allow_nan=False)
+    text = json.dumps(without_nan(content), indent=2, allow_nan=False)
     write_atomically(path, (text + "\n").encode())
-
-
-def _checksum(plain: Any) -> str:
-    """Compute the CRC-32 of JSON values, in whatever order and layout they are written."""
-    # Through JSON once, which makes lists of tuples and texts of keys.
-    canonical = json.dumps(json.loads(json.dumps(plain)), sort_keys=True)
-    return f"{zlib.crc32(canonical.encode()):08x}"
 
 
 def _read_object(path: Path, *, nan: bool = False) -> dict[str, Any]:
     try:
-        content = read_regular(path)
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(f"expected a run's {path.name}, got {error.strerror}: {path}") from error
     found = _parse(content, str(path), nan=False)
-    checksum = found.pop(_CHECKSUM, None)
-    if checksum is not None and checksum != _checksum(found):
-        changed, also = "it", ""
-        if path.name == _CONFIG:
-            changed = "its provenance"
-            also = "; with another kind or config its checkpoints are refused as another run's"
-        raise InputError(
-            f"expected {path} as it was written, got contents that do not match its checksum; "
-            f"restore it, or remove {_CHECKSUM!r} from it if you have changed {changed} "
-            f"yourself{also}"
-        )
+    found.pop("checksum", None)  # Earlier versions wrote one.
     return cast(dict[str, Any], _with_nan(found)) if nan else found
 
 
 def _parse(content: bytes, place: str, *, nan: bool) -> dict[str, Any]:
     """Read a JSON object, with ``nan`` putting NaN where a figure had no finite value."""
     try:
-        found = parse_json(content)
+        found = json.loads(content)
     except ValueError as error:
         raise InputError(f"expected JSON in {place}, got {error}") from error
     if not isinstance(found, dict):

@@ -1,10 +1,7 @@
 """The log of a run: ``metrics.jsonl`` and, where its extra is installed, TensorBoard."""
 
-import contextlib
 import importlib.util
-import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +44,11 @@ class MetricsLog:
                 f"expected seconds in the metrics of {self._folder.path}, got a line without"
             )
         if process_index() == 0 and importlib.util.find_spec("tensorboardX") is not None:
-            self._writer = _TensorBoard(self._folder.path / "tensorboard", purge_step=step + 1)
+            from tensorboardX import SummaryWriter
+
+            # What was logged after the checkpoint that the run goes on from is hidden.
+            place = str(self._folder.path / "tensorboard")
+            self._writer = SummaryWriter(place, purge_step=step + 1)
         return history
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -56,57 +57,13 @@ class MetricsLog:
             return
         self._folder.append_metrics(record)
         if self._writer is not None:
-            means = {name: float(np.mean(value)) for name, value in record.items()}
-            # TensorBoard has no place for the NaN of runs that diverged, and complains.
-            finite = {name: mean for name, mean in means.items() if np.isfinite(mean)}
-            self._writer.append(record["step"], finite)
+            for name, value in record.items():
+                mean = float(np.mean(value))
+                # TensorBoard has no place for the NaN of runs that diverged, and complains.
+                if name != "step" and np.isfinite(mean):
+                    self._writer.add_scalar(name, mean, record["step"])
 
     def close(self) -> None:
         """Flush and close TensorBoard's file."""
         if self._writer is not None:
             self._writer.close()
-
-
-class _TensorBoard:
-    """TensorBoard's file, written at once and given up at the first error: metrics.jsonl has all.
-
-    ``SummaryWriter`` leaves it to a thread, which a full disk or a clock put back by a
-    month ends. Nobody empties its queue then, and whoever fills it waits without end.
-    """
-
-    def __init__(self, folder: Path, purge_step: int) -> None:
-        from tensorboardX.event_file_writer import EventsWriter  # An extra.
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.summary import scalar
-
-        self._event, self._scalar = Event, scalar
-        self._file: Any = None
-        with contextlib.suppress(OSError):
-            folder.mkdir(exist_ok=True)
-            self._file = EventsWriter(str(folder / "events"))
-        # What was logged after the checkpoint that the run goes on from is hidden.
-        self._try("write_event", Event(step=purge_step, file_version="brain.Event:2"))
-        self._try(
-            "write_event", Event(step=purge_step, session_log=SessionLog(status=SessionLog.START))
-        )
-
-    def append(self, step: int, figures: Mapping[str, float]) -> None:
-        for name, value in figures.items():
-            if name != "step":
-                summary = self._scalar(name, value)
-                self._try(
-                    "write_event", self._event(wall_time=time.time(), step=step, summary=summary)
-                )
-        self._try("flush")
-
-    def close(self) -> None:
-        self._try("close")
-
-    def _try(self, method: str, *arguments: Any) -> None:
-        if self._file is not None:
-            try:
-                getattr(self._file, method)(*arguments)
-            except OSError:
-                broken, self._file = self._file, None
-                with contextlib.suppress(OSError):
-                    broken.close()

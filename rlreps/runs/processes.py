@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlreps.errors import InputError, require, require_positive
+from rlreps.config import checked, positive
+from rlreps.errors import InputError, require
 
 T = TypeVar("T")
 
@@ -31,6 +32,7 @@ MOST_SECONDS = 10**6
 _ALL_OR_NONE = "coordinator, num_processes and process_id together, or none of them"
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessesConfig:
     """Several processes that run this command together, on one machine or many.
@@ -46,10 +48,10 @@ class ProcessesConfig:
     """
 
     coordinator: str | None = None
-    num_processes: int | None = None
+    num_processes: int | None = positive(None, most=MOST_PROCESSES)
     process_id: int | None = None
-    timeout: int = 300
-    heartbeat: int = 100
+    timeout: int = positive(300, most=MOST_SECONDS)
+    heartbeat: int = positive(100, most=MOST_SECONDS)
 
     def __post_init__(self) -> None:
         given = (self.coordinator, self.num_processes, self.process_id)
@@ -58,13 +60,9 @@ class ProcessesConfig:
             _ALL_OR_NONE,
             given,
         )
-        if self.num_processes is not None:
-            require_positive("num_processes", self.num_processes)
-            most = f"num_processes <= {MOST_PROCESSES:,}"
-            require(self.num_processes <= MOST_PROCESSES, most, self.num_processes)
-            if self.process_id is not None:
-                place = f"process_id in [0, {self.num_processes})"
-                require(0 <= self.process_id < self.num_processes, place, self.process_id)
+        if self.num_processes is not None and self.process_id is not None:
+            place = f"process_id in [0, {self.num_processes})"
+            require(0 <= self.process_id < self.num_processes, place, self.process_id)
         if self.coordinator is not None:
             address = re.fullmatch(".+:([0-9]{1,5})", self.coordinator)
             require(
@@ -72,9 +70,6 @@ class ProcessesConfig:
                 "coordinator HOST:PORT with a port in [1, 65535]",
                 self.coordinator,
             )
-        for name, seconds in (("timeout", self.timeout), ("heartbeat", self.heartbeat)):
-            require_positive(name, seconds)
-            require(seconds <= MOST_SECONDS, f"{name} <= {MOST_SECONDS:,} seconds", seconds)
 
 
 class _SharedInputError(InputError):

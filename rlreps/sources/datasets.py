@@ -16,13 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import InputError, require
-from rlreps.files import (
-    DAMAGED,
-    open_regular,
-    read_arrays,
-    require_expansion,
-    write_atomically,
-)
+from rlreps.files import DAMAGED, read_arrays, write_atomically
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -40,8 +34,6 @@ Others come in files of the same names and shapes."""
 
 _TYPES = {"uint8": 0x08, "float32": 0x0D, "float64": 0x0E}
 _AXES = 3
-_BEYOND = 2**20
-"""Bytes behind the last entry that are counted, for a message."""
 _KINDS = {3: "images (three axes of bytes or floats)", 1: "labels (one axis of bytes)"}
 _OPENML_TRAIN = 60_000
 _IMAGE_WAYS = (
@@ -221,7 +213,7 @@ def read_idx(path: Path, *, axes: int = _AXES) -> npt.NDArray[Any]:
         InputError: If the file cannot be read, is truncated, or holds something else.
     """
     try:
-        with open_regular(path) as stream:
+        with open(path, "rb") as stream:
             return _parse_idx(stream, path, axes)
     except EOFError as error:
         raise InputError(f"expected a whole gzip file, got a truncated one: {path}") from error
@@ -230,17 +222,14 @@ def read_idx(path: Path, *, axes: int = _AXES) -> npt.NDArray[Any]:
 
 
 def _parse_idx(stream: IO[bytes], path: Path, axes: int) -> npt.NDArray[Any]:
-    size, packed = os.fstat(stream.fileno()).st_size, stream.read(2) == b"\x1f\x8b"
+    packed = stream.read(2) == b"\x1f\x8b"
     stream.seek(0)
-    source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
-    # No more than the header says is ever expanded.
-    content = source.read(4 + 4 * axes)
+    content = gzip.GzipFile(fileobj=stream).read() if packed else stream.read()
     magic = content[:4]
     dtypes = {code: np.dtype(name).newbyteorder(">") for name, code in _TYPES.items()}
     allowed = dtypes if axes == _AXES else {_TYPES["uint8"]}
     known = len(magic) == 4 and magic[:2] == b"\0\0" and magic[3] == axes and magic[2] in allowed
     if not known:
-        source.read(_BEYOND)  # A gzip file that is cut short says so first.
         raise InputError(
             f"expected an IDX file of {_KINDS[axes]}, got {path} "
             f"beginning with {magic.hex(' ') or 'nothing'}"
@@ -252,12 +241,6 @@ def _parse_idx(stream: IO[bytes], path: Path, axes: int) -> npt.NDArray[Any]:
     nothing = "at least one image of one pixel" if axes == _AXES else "at least one label"
     require(math.prod(shape) > 0, f"{nothing} in {path}", shape)
     needed = header + dtype.itemsize * math.prod(shape)
-    try:
-        require_expansion(needed, size)
-    except ValueError as error:
-        raise InputError(f"expected an IDX file in {path}, got {error}") from error
-    left = needed - header + _BEYOND
-    content += source.read(left if packed else min(left, size))
     if len(content) != needed:
         found = "truncated" if len(content) < needed else "with more behind them"
         what = f"images of {shape[1]} x {shape[2]}" if axes == _AXES else "labels"
@@ -288,8 +271,7 @@ def write_idx_images(path: Path, images: npt.NDArray[Any]) -> Path:
 
 def _read_array(file: Path) -> npt.NDArray[Any]:
     try:
-        with open_regular(file) as stream:
-            loaded = read_arrays(stream)
+        loaded = read_arrays(file)
     except DAMAGED as error:
         found = str(error) or type(error).__name__
         raise InputError(f"expected a NumPy file of numbers, got {found}: {file}") from error

@@ -36,9 +36,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.config import interval, positive
 from rlreps.cumulants import Cumulants
 from rlreps.envs import PuddleWorld
-from rlreps.errors import require, require_positive
 from rlreps.losses.base import Batch
 from rlreps.numerics import PRNG
 from rlreps.successor.chains import MarkovChain, puddle_world_chain
@@ -70,18 +70,11 @@ class LiveSource:
     chain: MarkovChain[Any, Any]
     observe: Callable[[Any], Array]
     cumulants: Cumulants
-    horizon: int
-    discount: float
-    rollouts: int = 1
+    horizon: int = positive()
+    discount: float = interval("(0, 1)")
+    rollouts: int = positive(1)
     count_start: bool = True
-    centring_starts: int | None = None
-
-    def __post_init__(self) -> None:
-        require_positive("horizon", self.horizon)
-        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
-        require_positive("rollouts", self.rollouts)
-        starts = self.centring_starts
-        require(starts is None or starts >= 0, "centring_starts None or >= 0", starts)
+    centring_starts: int | None = positive(None, least=0)
 
     @property
     def num_tasks(self) -> None:

@@ -60,12 +60,6 @@ LARGEST_RATE = 0.5
 """The same for other rules: where vectors are not made orthonormal in every step, larger rates
 diverge; EigenGame's steps are means over rows."""
 
-LARGEST_ENTRY = 1e150
-"""Largest entry of a row."""
-
-LEAST_DEVIATION = 1e-150
-"""Rows may differ by nothing, or by no less than this: smaller squares are zero."""
-
 
 class StreamingPCA(_BasePCA):  # type: ignore[misc]
     """Principal component analysis of a stream, by any rule of ``rlreps.streaming``.
@@ -168,9 +162,6 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             first = dense(X, in_turn[:ROWS_AT_ONCE])
             model = start(setup, random.randint(np.iinfo(np.int32).max), first)
             order = random.permutation(len(in_turn))
-            self._require_spread(
-                max(_largest(dense(X, chosen) - model.origin) for chosen in blocks(in_turn, 1))
-            )
             some = dense(X, order[:ROWS_AT_ONCE]) - model.origin
             total_variance, least = _variances(some, setup.num_components)
             model = model.measured_in_its_spread(total_variance)
@@ -223,7 +214,6 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
                 require(started == now, expected, now)
                 model = model._replace(setup=setup)
             rows: Floats = X - model.origin
-            self._require_spread(_largest(rows))
             about_mean = np.where(np.isnan(rows), model.shifted_mean, rows)
             old, fading = model.components, setup.fading
             grown, _ = take_in(model.moments, old, old, about_mean, fading)
@@ -308,21 +298,14 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         return tags
 
     def _validated(self, X: Any, *, reset: bool) -> Rows:
-        finite = "allow-nan" if self.missing else True
-        # Its quick test for finite entries is a sum, which huge ones overflow.
-        with np.errstate(over="ignore", invalid="ignore"):
-            array = validate_data(
-                self,
-                X,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                reset=reset,
-                ensure_all_finite=finite,
-            )
-        entries: FloatArray = array if isinstance(array, np.ndarray) else array.data
-        largest = _largest(entries)
-        most = f"entries of at most {LARGEST_ENTRY:g}, whose squares double precision holds"
-        require(largest <= LARGEST_ENTRY, most, largest)
+        array: Rows = validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            reset=reset,
+            ensure_all_finite="allow-nan" if self.missing else True,
+        )
         return array
 
     def _setup(self, X: Rows, most: int) -> Setup:
@@ -353,16 +336,6 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         require(each >= least, enough, each)
         require(X.shape[0] >= least, f"at least {least} rows at once {learned}", X.shape[0])
         return Setup(self.rule, features, int(k), float(self.power), each, bool(self.missing))
-
-    @staticmethod
-    def _require_spread(largest: float) -> None:
-        """Refuse rows that differ from the origin by less than a variance can tell from zero."""
-        require(
-            largest == 0.0 or largest >= LEAST_DEVIATION,
-            f"rows that are constant or differ by {LEAST_DEVIATION:g} at least, whose squares "
-            "double precision holds (scale them)",
-            largest,
-        )
 
     def _rate(self, setup: Setup, total_variance: float, least: float) -> Rate:
         """Return the learning rate, given the total variance and that along the k-th component."""
@@ -417,11 +390,6 @@ def _unchanged_on_error(estimator: StreamingPCA) -> Iterator[None]:
 def _threads() -> Any:
     """Return what keeps OpenBLAS out of XLA's way; to find it takes longer than an update."""
     return ThreadpoolController()
-
-
-def _largest(rows: FloatArray) -> float:
-    """Return the largest absolute entry that is there, or 0."""
-    return float(np.nanmax(np.abs(rows), initial=0.0))
 
 
 def _variances(rows: Floats, k: int) -> tuple[float, float]:

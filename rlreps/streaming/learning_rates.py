@@ -6,8 +6,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.config import configurable
-from rlreps.errors import require_interval
+from rlreps.config import configurable, interval
 
 Schedule = Callable[[Array], Array]
 """Updates made, [] (int32) → learning rate, []."""
@@ -26,12 +25,8 @@ class PowerDecay:
         power: γ ≥ 0; 0 keeps the rate.
     """
 
-    initial: float | Array
-    power: float
-
-    def __post_init__(self) -> None:
-        require_interval("learning_rate", self.initial, "(0, inf)")
-        require_interval("power", self.power, "[0, inf)")
+    initial: float | Array = interval("(0, inf)")
+    power: float = interval("[0, inf)")
 
     def __call__(self, step: Array) -> Array:
         """Return the learning rate of the update that ``step`` updates came before, []."""

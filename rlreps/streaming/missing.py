@@ -6,8 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.config import configurable
-from rlreps.errors import InputError, require_choice, require_interval
+from rlreps.config import configurable, interval
+from rlreps.errors import InputError, require_choice
 from rlreps.numerics import matmul
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import WrappedRule, require_batch, scan_rows
@@ -45,10 +45,7 @@ class WithMissingEntries(WrappedRule):
     """
 
     _: dataclasses.KW_ONLY
-    ridge: float = RIDGE
-
-    def __post_init__(self) -> None:
-        require_interval("ridge", self.ridge, "(0, inf)")
+    ridge: float = interval("(0, inf)", RIDGE)
 
     def init(self, key: Array) -> Any:
         return self.rule.init(key)

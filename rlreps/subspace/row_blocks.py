@@ -9,7 +9,8 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from rlreps.errors import InputError, require, require_positive
+from rlreps.config import checked, positive
+from rlreps.errors import InputError, require
 
 Centring: TypeAlias = Literal["columns", "rows", "both"]
 """Which means are subtracted from Psi [n states, t tasks] before its components are taken.
@@ -49,16 +50,16 @@ class RowBlocks(Protocol):
         ...
 
 
+@checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayBlocks:
     """An array [n, t] in memory as row blocks, which are views of it; the last may be shorter."""
 
     matrix: np.ndarray
-    block_rows: int = 1024
+    block_rows: int = positive(1024)
 
     def __post_init__(self) -> None:
         require(self.matrix.ndim == 2, "a matrix [n, t]", self.matrix.shape)
-        require_positive("block_rows", self.block_rows)
 
     @property
     def shape(self) -> tuple[int, int]:

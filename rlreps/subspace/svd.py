@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import scipy
 
-from rlreps.config import configurable
-from rlreps.errors import InputError, require, require_positive
+from rlreps.config import configurable, interval, positive
+from rlreps.errors import InputError, require
 from rlreps.subspace.error_bound import RitzTriplets, bounds_at_cut, distance_bounds, rounding_level
 from rlreps.subspace.products import Products, orthonormalise, products_of
 from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
@@ -268,11 +268,7 @@ class ExactSVD:
       rank: leading singular vectors kept; None is 100, or all that the matrix has if fewer.
     """
 
-    rank: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.rank is not None:
-            require_positive("rank", self.rank)
+    rank: int | None = positive(None)
 
     @property
     def num_reads(self) -> int:
@@ -302,18 +298,10 @@ class RandomizedSVD:
       seed: seed of the range finder.
     """
 
-    rank: int | None = None
-    oversampling: int = 40
-    power_iterations: int = 10
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.rank is not None:
-            require_positive("rank", self.rank)
-        for name in ("oversampling", "power_iterations", "seed"):
-            require(getattr(self, name) >= 0, f"{name} >= 0", getattr(self, name))
-        most = f"power_iterations <= {MOST_POWER_ITERATIONS}"
-        require(self.power_iterations <= MOST_POWER_ITERATIONS, most, self.power_iterations)
+    rank: int | None = positive(None)
+    oversampling: int = positive(40, least=0)
+    power_iterations: int = positive(10, least=0, most=MOST_POWER_ITERATIONS)
+    seed: int = interval("[0, inf)", 0)
 
     @property
     def num_reads(self) -> int:

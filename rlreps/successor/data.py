@@ -9,31 +9,19 @@ Rows are in the order of time. Row i + 1 goes on where row i led to, unless row 
   have gone on.
 """
 
-import abc
 import copy
 import dataclasses
-import importlib
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, get_args
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from rlreps.envs.core import Environment
 from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
-from rlreps.files import DAMAGED, write_atomically
-from rlreps.numerics import seed_key
-
-Policy: TypeAlias = Callable[[Any, np.random.Generator], Any]
-"""(Observation, generator) → action as the environment takes it: an integer, or floats of a box."""
-
-JaxPolicy: TypeAlias = Callable[[Array, Array], Array]
-"""(Key, observation) → action [] (int32), for environments in JAX."""
+from rlreps.files import write_atomically
+from rlreps.successor.recording import COLUMNS, JaxPolicy, Policy, read_minari, record
 
 Terminals = Literal["terminated", "ends"]
 
@@ -45,8 +33,6 @@ MOST_STATES = 2**31
 
 _FEWEST_EPISODES = 10
 """A split takes whole episodes from here on; fewer episodes are cut into blocks."""
-
-_COLUMNS = ("observation", "action", "next_observation", "terminated", "truncated")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -181,15 +167,9 @@ class Transitions:
         return self.num_actions is None
 
     @property
-    def action_shape(self) -> tuple[int, ...]:
-        """Shape of one action: () for integers, (k,) for floats."""
-        return self.action.shape[1:]
-
-    @property
     def ends(self) -> np.ndarray:
         """Tell whether a row is the last of its episode, [N]."""
-        ends: np.ndarray = self.terminated | self.truncated
-        return ends
+        return np.asarray(self.terminated | self.truncated)
 
     @property
     def steps_left(self) -> np.ndarray:
@@ -245,8 +225,6 @@ class Transitions:
         require_choice("terminals", terminals, get_args(Terminals))
         observation = np.asarray(_entry(data, "observations", "observation"))
         action = np.asarray(_entry(data, "actions", "action"))
-        require(action.ndim >= 1, "actions of shape [rows]", action.shape)
-        require(observation.ndim >= 1, "observations of shape [rows, ...]", observation.shape)
         rows = len(action)
         terminal = _entry(data, "terminals", "terminations", "terminated", optional=True)
         ended = _entry(data, "timeouts", "truncations", "truncated", optional=True)
@@ -284,11 +262,14 @@ class Transitions:
             following = np.concatenate([observation[1:], observation[-1:]])
             terminated = np.zeros(rows, np.bool_)
             ends = None if ends is None and not known.any() else cut
-        counts = {name: _count(name, data.get(name)) for name in ("num_actions", "num_states")}
+        counts = {
+            name: int(np.asarray(data[name]))
+            for name in ("num_actions", "num_states")
+            if data.get(name) is not None
+        }
         if num_actions is not None:
             counts["num_actions"] = num_actions
         following = np.asarray(following)
-        require(following.ndim >= 1, "next observations of shape [rows, ...]", following.shape)
         require(len(observation) == rows, f"{rows} observations", len(observation))
         require(len(following) == rows, f"{rows} next observations", len(following))
         return cls(
@@ -317,27 +298,7 @@ class Transitions:
             InputError: If there is no such data set, it is empty, its observations are not arrays,
                 or its actions are neither discrete nor a box of floats; or as the class.
         """
-        if isinstance(dataset, str):
-            dataset = _minari_dataset(dataset)
-        known = all(hasattr(dataset, name) for name in ("iterate_episodes", "action_space"))
-        require(known, "a MinariDataset or the id of one", type(dataset).__name__)
-        actions = _actions_of_space(dataset.action_space)
-        num_states = _states_of_space(dataset.observation_space)
-        parts: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
-        for episode in dataset.iterate_episodes():
-            observation = episode.observations
-            single = isinstance(observation, np.ndarray)
-            kind = type(observation).__name__
-            require(single, "observations in one array of numbers an episode", kind)
-            terminated, truncated = np.array(episode.terminations), np.array(episode.truncations)
-            truncated[-1:] |= ~terminated[-1:]
-            action = actions.recorded(np.asarray(episode.actions))
-            columns = (observation[:-1], action, observation[1:], terminated, truncated)
-            for name, column in zip(_COLUMNS, columns, strict=True):
-                parts[name].append(column)
-        require(bool(parts["action"]), "a data set with episodes", "none")
-        joined: dict[str, Any] = {name: np.concatenate(found) for name, found in parts.items()}
-        return cls(**joined, num_states=num_states, **actions.description)
+        return cls(**read_minari(dataset))
 
     @classmethod
     def concatenate(cls, parts: Sequence["Transitions"]) -> "Transitions":
@@ -350,7 +311,7 @@ class Transitions:
         require(len(shapes) == 1, "observations of one shape in all records", sorted(shapes))
         kinds = {part.num_states is None for part in parts}
         require(len(kinds) == 1, "observations of one kind in all records", "indices and floats")
-        boxes = {part.action_shape for part in parts}
+        boxes = {part.action.shape[1:] for part in parts}
         require(len(boxes) == 1, "actions of one shape in all records", sorted(boxes))
 
         def widest(name: str, choose: Callable[..., Any]) -> Any:
@@ -358,7 +319,7 @@ class Transitions:
             return None if values[0] is None else choose(values, axis=0)
 
         return cls(
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS},
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS},
             num_actions=widest("num_actions", np.max),
             num_states=widest("num_states", np.max),
             action_low=widest("action_low", np.min),
@@ -379,7 +340,13 @@ class Transitions:
         """
         held_out = self.held_out(share, seed)
         parted = np.append(held_out[1:] != held_out[:-1], False) & ~self.ends
-        return self._part(~held_out, parted), self._part(held_out, parted)
+        cut = {"truncated": self.truncated | parted}
+        columns = {name: getattr(self, name) for name in COLUMNS} | cut
+        parts = copy.copy(self), copy.copy(self)  # They need no further check.
+        for part, kept in zip(parts, (~held_out, held_out), strict=True):
+            for name, column in columns.items():
+                object.__setattr__(part, name, column[kept])
+        return parts
 
     def held_out(self, share: float, seed: int) -> np.ndarray:
         """Choose whole episodes with about a share of the rows, [N].
@@ -409,14 +376,6 @@ class Transitions:
         count = int(np.argmin(np.abs(reached - share * rows))) + 1
         chosen: np.ndarray = np.isin(group, order[:count])
         return chosen
-
-    def _part(self, kept: np.ndarray, parted: np.ndarray) -> "Transitions":
-        """Return some rows, which need no further check; ``parted`` ones are cut behind."""
-        part = copy.copy(self)
-        columns = {name: getattr(self, name) for name in _COLUMNS}
-        for name, column in {**columns, "truncated": self.truncated | parted}.items():
-            object.__setattr__(part, name, column[kept])
-        return part
 
     def to_npz(self, path: str | os.PathLike[str]) -> Path:
         """Write an .npz file that ``from_dictionary`` and ``rlreps fit`` read, and return its path.
@@ -470,298 +429,7 @@ class Transitions:
             InputError: For other environments, or actions or observations that are not of the kind.
         """
         require_positive("steps", steps)
-        spaces = ("action_space", "observation_space")
-        of_gymnasium = all(hasattr(environment, name) for name in spaces)
-        source: _Episodes | _Copies
-        if of_gymnasium and hasattr(environment, "num_envs"):
-            source = _Copies(environment, seed)
-        elif of_gymnasium:
-            source = _GymnasiumEpisodes(environment, seed)
-        elif hasattr(environment, "action_spec"):
-            source = _DmEnvEpisodes(environment)
-        elif isinstance(environment, Environment):
-            require_positive("copies", copies)
-            return cls._collect_jax(environment, steps, policy, seed, copies)
-        else:
-            raise InputError(
-                "expected an environment of Gymnasium, dm_env or rlreps.envs, got "
-                f"{type(environment).__name__}"
-            )
-        actions, generator = source.actions, np.random.default_rng(seed)
-        if policy is None:
-            actions.require_drawn()
-
-        def act(observation: np.ndarray) -> tuple[Any, Any]:
-            if policy is None:
-                return actions.checked(actions.draw(generator))
-            return actions.checked(policy(observation, generator))  # type: ignore[arg-type]
-
-        found = [np.asarray(column) for column in zip(*source.rows(steps, act), strict=True)]
-        columns: dict[str, Any] = dict(zip(_COLUMNS, found, strict=True))
-        return cls(**columns, num_states=source.num_states, **actions.description)
-
-    @classmethod
-    def _collect_jax(
-        cls, environment: Environment, steps: int, policy: Any, seed: int, copies: int
-    ) -> "Transitions":
-        def step(states: Any, key: Array) -> tuple[Any, tuple[Array, ...]]:
-            def one(state: Any, key: Array) -> tuple[Any, tuple[Array, ...]]:
-                action_key, step_key, reset_key = jax.random.split(key, 3)
-                observation = environment.observe(state)
-                if policy is None:
-                    action = jax.random.randint(action_key, (), 0, environment.num_actions)
-                else:
-                    action = jnp.asarray(policy(action_key, observation), jnp.int32)
-                taken = environment.step(step_key, state, action)
-                fresh, over = environment.reset(reset_key), taken.terminated | taken.truncated
-                following = jax.tree.map(
-                    lambda new, old: jnp.where(over, new, old), fresh, taken.state
-                )
-                flags = (taken.terminated, taken.truncated)
-                return following, (observation, action, taken.observation, *flags)
-
-            return jax.vmap(one)(states, jax.random.split(key, copies))
-
-        each = -(-steps // copies)
-        starts = jax.vmap(environment.reset)(jax.random.split(seed_key(seed, 0), copies))
-        keys = jax.random.split(seed_key(seed, 1), each)
-        _, columns = jax.jit(lambda states, keys: jax.lax.scan(step, states, keys))(starts, keys)
-        # [time, copy] → one copy after another.
-        flat = [np.moveaxis(np.asarray(c), 0, 1).reshape(-1, *c.shape[2:]) for c in columns]
-        observation, action, following, terminated, truncated = flat
-        truncated = truncated | (np.arange(len(action)) % each == each - 1)
-        return cls(
-            observation=observation,
-            action=action,
-            next_observation=following,
-            terminated=terminated,
-            truncated=truncated,
-            num_actions=environment.num_actions,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class _DiscreteActions:
-    """Integers from ``first`` on, recorded from 0 on."""
-
-    count: int
-    first: int = 0
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """Return the fields of ``Transitions`` that describe the actions."""
-        return {"num_actions": self.count}
-
-    def require_drawn(self) -> None:
-        """Raise an ``InputError`` unless actions can be drawn uniformly."""
-
-    def draw(self, generator: np.random.Generator) -> Any:
-        """Draw an action uniformly, as the environment takes it."""
-        return int(generator.integers(self.count)) + self.first
-
-    def recorded(self, actions: np.ndarray) -> np.ndarray:
-        """Return actions [rows, ...] of the space as they are recorded."""
-        return actions - self.first
-
-    def checked(self, chosen: Any) -> tuple[Any, Any]:
-        """Return a chosen action as it is recorded and as the environment takes it."""
-        chosen = np.asarray(chosen)
-        single = chosen.size == 1 and chosen.dtype.kind in "iu"
-        require(single, "a policy that gives an integer", chosen.tolist())
-        action = int(chosen.item()) - self.first
-        require(0 <= action < self.count, f"actions in [0, {self.count})", action)
-        return action, action + self.first
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _BoxActions:
-    """Floats between bounds, recorded with their axes as one."""
-
-    low: np.ndarray
-    high: np.ndarray
-
-    @property
-    def description(self) -> dict[str, Any]:
-        return {"action_low": self.low.ravel(), "action_high": self.high.ravel()}
-
-    def require_drawn(self) -> None:
-        finite = bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
-        got = f"{self.low.tolist()} to {self.high.tolist()}"
-        require(finite, "finite bounds to draw actions between, or a policy", got)
-
-    def draw(self, generator: np.random.Generator) -> Any:
-        return generator.uniform(self.low, self.high)
-
-    def recorded(self, actions: np.ndarray) -> np.ndarray:
-        return actions.reshape(len(actions), -1)
-
-    def checked(self, chosen: Any) -> tuple[Any, Any]:
-        chosen = np.asarray(chosen)
-        fits = chosen.size == self.low.size and chosen.dtype.kind in "iuf"
-        require(fits, f"a policy that gives {self.low.size} numbers", chosen.tolist())
-        action = chosen.reshape(self.low.shape).astype(self.low.dtype)
-        if not bool(((self.low <= action) & (action <= self.high)).all()):
-            box = f"actions between {self.low.tolist()} and {self.high.tolist()}"
-            raise InputError(f"expected {box}, got {action.tolist()}")
-        # The environment may write into its own.
-        return action.flatten(), action
-
-
-_Actions: TypeAlias = _DiscreteActions | _BoxActions
-
-_Act: TypeAlias = Callable[[np.ndarray], tuple[Any, Any]]
-"""Observation → the action as it is recorded, and as the environment takes it."""
-
-_Row: TypeAlias = tuple[Any, Any, Any, bool, bool]
-"""Observation, action, next observation, terminated, truncated."""
-
-
-class _Episodes(abc.ABC):
-    """Episodes of one environment on the host, step by step."""
-
-    actions: _Actions
-    num_states: int | None
-
-    @abc.abstractmethod
-    def start(self) -> np.ndarray:
-        """Start an episode and return its first observation."""
-
-    @abc.abstractmethod
-    def step(self, action: Any) -> tuple[np.ndarray, bool, bool]:
-        """Return the next observation, whether it is terminal, and whether the record is cut."""
-
-    def rows(self, steps: int, act: _Act) -> list[_Row]:
-        """Return rows in the order of time."""
-        rows: list[_Row] = []
-        observation = self.start()
-        while len(rows) < steps:
-            action, taken = act(observation)
-            following, terminated, truncated = self.step(taken)
-            rows.append((observation, action, following, terminated, truncated))
-            observation = self.start() if terminated or truncated else following
-        return rows
-
-
-class _GymnasiumEpisodes(_Episodes):
-    def __init__(self, environment: Any, seed: int) -> None:
-        self._environment, self._seed = environment, int(seed)
-        self.actions = _actions_of_space(environment.action_space)
-        self.num_states = _states_of_space(environment.observation_space)
-        self._fresh = True
-
-    def start(self) -> np.ndarray:
-        # Seeded once: seeded again, every episode would be the same.
-        observation, _ = self._environment.reset(seed=self._seed if self._fresh else None)
-        self._fresh = False
-        return _observed(observation)
-
-    def step(self, action: Any) -> tuple[np.ndarray, bool, bool]:
-        observation, _, terminated, truncated, _ = self._environment.step(action)
-        return _observed(observation), bool(terminated), bool(truncated)
-
-
-class _DmEnvEpisodes(_Episodes):
-    def __init__(self, environment: Any) -> None:
-        self._environment, spec = environment, environment.action_spec()
-        if hasattr(spec, "num_values"):
-            self.actions = _DiscreteActions(int(spec.num_values))
-        else:
-            box = hasattr(spec, "minimum") and np.dtype(spec.dtype).kind == "f"
-            require(box, "discrete actions or a box of floats", str(spec))
-            bounds = (np.asarray(bound, spec.dtype) for bound in (spec.minimum, spec.maximum))
-            self.actions = _BoxActions(*(np.broadcast_to(bound, spec.shape) for bound in bounds))
-        states = getattr(environment.observation_spec(), "num_values", None)
-        self.num_states = None if states is None else int(states)
-
-    def start(self) -> np.ndarray:
-        return _observed(self._environment.reset().observation)
-
-    def step(self, action: Any) -> tuple[np.ndarray, bool, bool]:
-        taken = self._environment.step(action)
-        terminal = bool(taken.last()) and not taken.discount
-        return _observed(taken.observation), terminal, bool(taken.last()) and not terminal
-
-
-class _Copies:
-    """Copies of an environment in a vector environment of Gymnasium."""
-
-    def __init__(self, environment: Any, seed: int) -> None:
-        from gymnasium.vector import AutoresetMode
-
-        mode = environment.metadata.get("autoreset_mode")
-        next_step = mode == AutoresetMode.NEXT_STEP
-        require(next_step, "a vector environment with next-step autoreset", mode)
-        self._environment, self._seed = environment, int(seed)
-        self.actions = _actions_of_space(environment.single_action_space)
-        self.num_states = _states_of_space(environment.single_observation_space)
-
-    def rows(self, steps: int, act: _Act) -> list[_Row]:
-        """Return the rows of one copy after another, each cut at its end."""
-        count = self._environment.num_envs
-        copies: list[list[_Row]] = [[] for _ in range(count)]
-        starts = np.zeros(count, np.bool_)
-        observations = _observed(self._environment.reset(seed=self._seed)[0])
-        while sum(map(len, copies)) < steps:
-            chosen = [act(observation) for observation in observations]
-            taken = np.stack([given for _, given in chosen])
-            following, _, terminated, truncated, _ = self._environment.step(taken)
-            following = _observed(following)
-            # Behind the end of an episode a step only starts the next one.
-            for i in np.flatnonzero(~starts):
-                flags = bool(terminated[i]), bool(truncated[i])
-                copies[i].append((observations[i], chosen[i][0], following[i], *flags))
-            starts, observations = terminated | truncated, following
-        for rows in copies:
-            rows[-1] = (*rows[-1][:4], True)
-        return [row for rows in copies for row in rows]
-
-
-def _actions_of_space(space: Any) -> _Actions:
-    """Describe an action space of Gymnasium."""
-    from gymnasium.spaces import Box, Discrete
-
-    if isinstance(space, Discrete):
-        return _DiscreteActions(int(space.n), int(space.start))
-    box = isinstance(space, Box) and space.dtype is not None and space.dtype.kind == "f"
-    require(box, "discrete actions or a box of floats", str(space))
-    return _BoxActions(space.low, space.high)
-
-
-def _states_of_space(space: Any) -> int | None:
-    """Return the number of indices of a discrete observation space; None for other spaces."""
-    from gymnasium.spaces import Discrete
-
-    return int(space.start) + int(space.n) if isinstance(space, Discrete) else None
-
-
-def _minari_dataset(name: str) -> Any:
-    """Open a data set of Minari on this machine by its id."""
-    try:
-        minari = importlib.import_module("minari")
-    except ImportError as error:
-        raise InputError(
-            'expected the package minari, got none: pip install "rlreps[minari]"'
-        ) from error
-    try:
-        return minari.load_dataset(name)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"expected a data set of Minari on this machine, got {name!r}: minari download {name}"
-        ) from error
-    except (ImportError, *DAMAGED) as error:
-        said = " ".join(str(error).split())
-        raise InputError(f"expected a data set of Minari, got {name!r}: {said}") from error
-
-
-def _observed(observation: Any) -> np.ndarray:
-    """Copy an observation: environments may write into their own."""
-    try:
-        array = np.array(observation)
-    except ValueError:  # Parts of several shapes.
-        array = np.array(None)
-    kind = type(observation).__name__
-    require(array.dtype.kind in "iubf", "observations in one array of numbers", kind)
-    return array
+        return cls(**record(environment, steps, policy, seed, copies))
 
 
 def as_transitions(data: Any) -> Transitions:
@@ -775,8 +443,7 @@ def as_transitions(data: Any) -> Transitions:
     if isinstance(data, Mapping):
         return Transitions.from_dictionary(data)
     if isinstance(data, Sequence) and not isinstance(data, str) and len(data) in (4, 5):
-        names = ("observation", "action", "next_observation", "terminated", "truncated")
-        return Transitions(**dict(zip(names, data, strict=False)))
+        return Transitions(**dict(zip(COLUMNS, data, strict=False)))
     raise InputError(
         "expected Transitions, a dictionary of arrays, or arrays (observation, action, "
         f"next_observation, terminated), got {type(data).__name__}; Transitions.collect makes them "
@@ -791,16 +458,6 @@ def _entry(data: Mapping[str, Any], *names: str, optional: bool = False) -> Any:
     if optional:
         return None
     raise InputError(f"expected an entry {names[0]!r}, got {', '.join(sorted(data)) or 'none'}")
-
-
-def _count(name: str, value: Any) -> int | None:
-    """Read a number of actions or states from a dictionary."""
-    if value is None:
-        return None
-    array = np.asarray(value)
-    single = array.shape == () and array.dtype.kind in "iu"
-    require(single, f"{name} as one integer", f"{array.dtype.name}{array.shape}")
-    return int(array)
 
 
 def _bounds(name: str, given: Any, found: np.ndarray) -> np.ndarray:
@@ -839,5 +496,4 @@ def _flags(name: str, values: Any, rows: int) -> np.ndarray:
 
 def _rows_equal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Compare rows of arrays [n, ...], [n]."""
-    equal: np.ndarray = (left == right).reshape(len(left), -1).all(axis=1)
-    return equal
+    return np.asarray((left == right).reshape(len(left), -1).all(axis=1))

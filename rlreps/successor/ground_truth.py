@@ -1,21 +1,11 @@
-"""Ground truths: a stored matrix, centred, with its principal subspace and its sampling error.
+"""Ground truths: a stored matrix, centred, with its principal subspace."""
 
-Matrices are stored as they are; which means come off is a setting of the store (``centring_of``),
-and everything here follows it.
-
-A matrix of up to ``IN_MEMORY_BYTES`` is held in memory; a larger one is read block by block, by the
-same arithmetic, for everything that is done with it. Subspaces and errors are computed once and
-kept beside the matrix.
-"""
-
-import contextlib
 import dataclasses
 import hashlib
-import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast, get_args
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -28,78 +18,28 @@ from rlreps.config import from_json
 from rlreps.encoders import Encoder, Params, Tabular
 from rlreps.envs import PuddleWorld, arena_from_settings
 from rlreps.envs.observations import Observation, as_observation
-from rlreps.errors import InputError, require, require_choice, require_memory
+from rlreps.errors import InputError, require, require_memory
 from rlreps.subspace import (
     ArrayBlocks,
-    CentredBlocks,
-    Centring,
     PrincipalSubspace,
     RowBlocks,
-    centre_in_place,
-    centring_means,
-    noise_floor,
     numerical_rank,
     subspace_distance,
 )
-from rlreps.subspace.products import SharedProducts
-from rlreps.subspace.row_blocks import column_means, row_means
-from rlreps.subspace.svd import Decomposition, RandomizedSVD
+from rlreps.subspace.svd import Decomposition
 from rlreps.successor.grids import BoxGrid, Grid, spell_cells, spelled_cells
-from rlreps.successor.measure import CENTRED_ON_READING
 from rlreps.successor.rows import RowEstimates
-from rlreps.successor.store import MatrixStore, load_subspace, open_store, save_subspace
-from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
-from rlreps.successor.store.estimates import EstimateStore, create_estimates
+from rlreps.successor.store import MatrixStore, open_store
+from rlreps.successor.store.estimates import create_estimates
 from rlreps.successor.store.format import find_store
-
-CENTRING: Mapping[Centring, str] = {
-    "columns": "column means over states removed",
-    "rows": "row means over tasks removed",
-    "both": "column means over states and row means over tasks removed",
-}
-"""Means that are removed, as the settings of kept subspaces say it."""
-
-IN_MEMORY_BYTES = 2**30
-"""Largest matrix that is held in memory: 128 x 128 cells."""
-
-
-DEFAULT_DECOMPOSITION = RandomizedSVD()
-
-
-class Progress(Protocol):
-    """Shows how far long work has come; ``runs.progress.progress_bar`` is one."""
-
-    def __call__(
-        self, description: str, *, total: int, unit: str
-    ) -> contextlib.AbstractContextManager[Callable[[int], object]]:
-        """Return a context manager that yields a function to call as units get done."""
-        ...
-
-
-class Share(Protocol):
-    """This process's place among those that work on one matrix; ``runs.processes`` is one."""
-
-    def process_index(self) -> int:
-        """Return which process this is."""
-        ...
-
-    def process_count(self) -> int:
-        """Return how many there are."""
-        ...
-
-    def first_does(self, work: Callable[[], Any]) -> Any:
-        """Have the first do something, and hand its result, JSON values, to all."""
-        ...
-
-    def total(self, part: np.ndarray) -> np.ndarray:
-        """Return the sum of every process's array."""
-        ...
-
-
-@contextlib.contextmanager
-def no_progress(description: str, *, total: int, unit: str) -> Iterator[Callable[[int], object]]:
-    """Show nothing."""
-    yield lambda count: None
+from rlreps.successor.stored_subspace import (
+    DEFAULT_DECOMPOSITION,
+    Progress,
+    Share,
+    centred_matrix,
+    no_progress,
+    principal_subspace,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -257,55 +197,6 @@ def distance_evaluation(
     return evaluate
 
 
-def centring_of(settings: Mapping[str, Any]) -> Centring:
-    """Return which means come off a store's matrix; stores that do not say have it by columns.
-
-    Raises:
-        InputError: If it is none that this version knows, or the bytes are not those of the matrix
-            as it is.
-    """
-    stored = settings.get("centring", "none")
-    require(stored == "none", "a matrix that is stored as it is (centring none)", stored)
-    found = settings.get(CENTRED_ON_READING, "columns")
-    require_choice(CENTRED_ON_READING, found, get_args(Centring))
-    return cast(Centring, found)
-
-
-def centred(source: RowBlocks, centring: Centring = "columns") -> RowBlocks:
-    """Return a matrix less its means: in memory if it fits there, else block by block."""
-    if source.dtype.itemsize * source.shape[0] * source.shape[1] > IN_MEMORY_BYTES:
-        return CentredBlocks(source, *centring_means(source, centring))
-    matrix = np.empty(source.shape, source.dtype)
-    for start, rows in source.blocks():
-        matrix[start : start + len(rows)] = rows
-    centre_in_place(matrix, centring)
-    # Products take groups of rows that are views of one block, and copies of several.
-    return ArrayBlocks(matrix, block_rows=len(matrix))
-
-
-def principal_subspace(
-    store: MatrixStore,
-    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
-    *,
-    progress: Progress = no_progress,
-    share: Share | None = None,
-) -> PrincipalSubspace:
-    """Return the principal subspace of a stored matrix, from beside it if computed before.
-
-    Args:
-        store: A complete store.
-        decomposition: How to compute it.
-        progress: Shows how far the decomposition has come.
-        share: The processes that compute it together, where the matrix is larger than memory: each
-            reads rows of its own, and their results are summed.
-
-    Raises:
-        InputError: If blocks are missing or corrupt, or the rank exceeds the matrix's.
-    """
-    kept = _load(store, decomposition, share)
-    return kept or _compute(store, _centred(store, share), decomposition, progress, share)
-
-
 def load_ground_truth(
     path: str | Path,
     decomposition: Decomposition = DEFAULT_DECOMPOSITION,
@@ -331,10 +222,11 @@ def load_ground_truth(
     """
     store = open_store(path)
     grid, cells = state_cells(store)
-    matrix = _centred(store, share)
+    matrix = centred_matrix(store, share)
     if principal is None:
-        principal = _load(store, decomposition, share)
-        principal = principal or _compute(store, matrix, decomposition, progress, share)
+        principal = principal_subspace(
+            store, decomposition, matrix=matrix, progress=progress, share=share
+        )
     return GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[cells]),
         matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
@@ -444,63 +336,6 @@ def save_matrix(
     return store.matrix
 
 
-def _own_part(store: MatrixStore, share: Share) -> StoreBlocks:
-    """Return this process's blocks of a store."""
-    bounds = [
-        store.num_blocks * index // share.process_count()
-        for index in (share.process_index(), share.process_index() + 1)
-    ]
-    return StoreBlocks(store, range(*bounds))
-
-
-def _centred(store: MatrixStore, share: Share | None = None) -> RowBlocks:
-    """Return a store's matrix less its means, which processes compute together if it is large."""
-    whole, centring = StoreBlocks(store), centring_of(store.settings)
-    alone = share is None or share.process_count() == 1
-    if alone or whole.dtype.itemsize * math.prod(whole.shape) <= IN_MEMORY_BYTES:
-        return centred(whole, centring)
-    assert share is not None
-    own = _own_part(store, share)
-    count = own.shape[0]
-    sums, of_rows = np.zeros(whole.shape[1]), np.zeros(whole.shape[0])
-    if count and centring != "rows":
-        sums = column_means(own) * count
-    if count and centring != "columns":
-        of_rows[own.rows] = row_means(own)
-    means = share.total(sums) / whole.shape[0]
-    if centring == "columns":
-        return CentredBlocks(whole, means)
-    return CentredBlocks(whole, means, share.total(of_rows) - means.mean())
-
-
-def _watched(
-    matrix: RowBlocks,
-    decomposition: Decomposition,
-    description: str,
-    progress: Progress,
-    join: Callable[[RowBlocks], Any] = lambda blocks: blocks,
-) -> PrincipalSubspace:
-    """Decompose row blocks, joined to those of other processes if there are any.
-
-    A bar shows how far their reads have come.
-    """
-    total, done = decomposition.num_reads * matrix.shape[0], 0
-    if decomposition.num_reads == 0:
-        return decomposition.decompose(matrix)
-
-    def count(rows: int) -> None:
-        nonlocal done
-        done += rows
-        advance(rows)
-
-    # The bar counts a row each time that it is read.
-    title = f"{description} ({decomposition.num_reads} passes)"
-    with progress(title, total=total, unit="rows") as advance:
-        result = decomposition.decompose(join(WatchedBlocks(matrix, count)))
-        advance(total - done)  # A matrix of low rank needs fewer reads.
-    return result
-
-
 def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
     """Return the grid and the cell [n] of each state, from the settings.
 
@@ -545,154 +380,3 @@ def environment_of(settings: Mapping[str, Any]) -> PuddleWorld | None:
     """
     described = settings.get("environment")
     return arena_from_settings(described) if isinstance(described, Mapping) else None
-
-
-def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:
-    return {"centring": CENTRING[centring_of(store.settings)], **decomposition.settings()}
-
-
-def _load(
-    store: MatrixStore, decomposition: Decomposition, share: Share | None = None
-) -> PrincipalSubspace | None:
-    def find() -> dict[str, np.ndarray] | None:
-        return load_subspace(store, _cache_settings(store, decomposition))
-
-    alone = share is None or share.process_count() == 1
-    # All compute it or none, though the first may be done with it before another looks.
-    if share is not None and not alone and not share.first_does(lambda: find() is not None):
-        return None
-    arrays = find()
-    if arrays is None and not alone:
-        raise InputError(f"expected the subspace beside {store.path} that process 0 has found")
-    if arrays is None:
-        return None
-    settings = dict(decomposition.settings())
-    try:
-        basis = arrays["basis"]
-        usable = basis.ndim == 2 and basis.dtype.kind == "f" and bool(np.isfinite(basis).all())
-        expected = f"a finite basis of {store.shape[0]} states"
-        require(usable and len(basis) == store.shape[0], expected, basis.shape)
-        return PrincipalSubspace(
-            basis=basis,
-            singular_values=arrays["singular_values"],
-            total_energy=float(arrays["total_energy"]),
-            distance_bound=arrays.get("distance_bound"),
-            method=settings.pop("method"),
-            settings={**settings, "rank": basis.shape[1]},
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"expected a principal subspace in a file of {store.path / 'subspace'}, to be deleted "
-            f"and computed again, got {error}"
-        ) from error
-
-
-def _compute(
-    store: MatrixStore,
-    matrix: RowBlocks,
-    decomposition: Decomposition,
-    progress: Progress,
-    share: Share | None = None,
-) -> PrincipalSubspace:
-    title = "principal subspace"
-    if share is not None and share.process_count() > 1 and isinstance(matrix, CentredBlocks):
-        own, of_rows = _own_part(store, share), matrix.row_means
-        part = CentredBlocks(own, matrix.means, None if of_rows is None else of_rows[own.rows])
-        place = (own.rows.start, store.shape[0], share.total)
-        principal = _watched(
-            part, decomposition, title, progress, lambda blocks: SharedProducts(blocks, *place)
-        )
-    else:
-        principal = _watched(matrix, decomposition, title, progress)
-    arrays = {
-        "basis": principal.basis,
-        "singular_values": principal.singular_values,
-        "total_energy": np.asarray(principal.total_energy),
-    }
-    if principal.distance_bound is not None:
-        arrays["distance_bound"] = principal.distance_bound
-    if share is None or share.process_index() == 0:
-        save_subspace(store, arrays, _cache_settings(store, decomposition))
-    return principal
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SamplingError:
-    """The error of a Monte-Carlo matrix, from the difference of its halves.
-
-    Attributes:
-        noise_floor: Expected subspace distance of the matrix from the truth for d = 1 … k, [k]:
-            no result below it means anything.
-        standard_error: Root mean square, over all entries, of an entry's standard error.
-    """
-
-    noise_floor: np.ndarray
-    standard_error: float
-
-    def floor(self, d: int) -> float | None:
-        """Return the noise floor at d, or None where it was not computed that far."""
-        return float(self.noise_floor[d - 1]) if d <= len(self.noise_floor) else None
-
-
-def sampling_error(
-    store: EstimateStore,
-    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
-    *,
-    progress: Progress = no_progress,
-) -> SamplingError | None:
-    """Return the sampling error of a stored matrix, from beside it if computed before.
-
-    Both halves are centred and decomposed as the matrix itself is.
-
-    Returns:
-        The error; None for a matrix that was not sampled.
-
-    Raises:
-        InputError: If blocks are missing or corrupt.
-    """
-    if store.half_difference is None:
-        return None
-    settings = {
-        "kind": "sampling error from two halves",
-        "half_difference": store.half_difference.content_key(),
-        **_cache_settings(store.matrix, decomposition),
-    }
-    arrays = load_subspace(store.matrix, settings)
-    if arrays is None:
-        arrays = _compute_error(store, decomposition, progress)
-        save_subspace(store.matrix, arrays, settings)
-    try:
-        floor, error = arrays["noise_floor"], float(arrays["standard_error"])
-        usable = floor.ndim == 1 and floor.dtype.kind == "f" and 0.0 <= error < np.inf
-        require(usable and bool(((floor >= 0.0) & (floor <= 1.0)).all()), "distances", floor)
-    except (KeyError, TypeError, ValueError) as problem:
-        raise InputError(
-            f"expected a noise floor in a file of {store.matrix.path / 'subspace'}, to be deleted "
-            f"and computed again, got {problem}"
-        ) from problem
-    return SamplingError(noise_floor=floor, standard_error=error)
-
-
-def _compute_error(
-    store: EstimateStore, decomposition: Decomposition, progress: Progress
-) -> dict[str, np.ndarray]:
-    assert store.half_difference is not None
-    matrix, difference = StoreBlocks(store.matrix), StoreBlocks(store.half_difference)
-    bases = [
-        _watched(
-            centred(HalfBlocks(matrix, difference, sign), centring_of(store.matrix.settings)),
-            decomposition,
-            f"subspace of the {name} half",
-            progress,
-        ).basis
-        for name, sign in (("first", 1), ("second", -1))
-    ]
-    shared = min(basis.shape[1] for basis in bases)
-    squares = sum(
-        float(np.einsum("ij,ij->", rows, rows, dtype=np.float64)) for _, rows in difference.blocks()
-    )
-    states, tasks = store.matrix.shape
-    return {
-        "noise_floor": noise_floor(*(basis[:, :shared] for basis in bases)),
-        "standard_error": np.asarray(np.sqrt(squares / (states * tasks))),
-    }

@@ -10,15 +10,12 @@ stochastic (Blier et al. 2021). How episodes end is turned into such a chain as 
   need what lies beyond it is used.
 
 ``GymnasiumRowSampler`` starts rollouts cell by cell where the environment's state can be set.
-``every_visit`` needs nothing but ``reset`` and ``step``: its rows are averages, over the visits to
-a cell, of the discounted cells from then on (every-visit Monte Carlo).
+``every_visit`` in ``rlreps.successor.visits`` needs nothing but ``reset`` and ``step``.
 """
 
 import copy
 import dataclasses
-import inspect
 import math
-import pickle
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
@@ -28,10 +25,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from rlreps.errors import InputError, require, require_positive
+from rlreps.config import checked, positive
+from rlreps.errors import InputError, require
 from rlreps.successor.grids import BoxGrid
 from rlreps.successor.rows import RowEstimates, checked_cells
-from rlreps.successor.settings import DiscountedSum, RolloutSettings
+from rlreps.successor.settings import RolloutSettings
 
 NO_CELL = -1
 """Stands where a step led to no state, or started no episode."""
@@ -50,6 +48,7 @@ number of a cell, or the discrete observation that is one, [num_envs].
 """
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GymnasiumProcess:
     """A vector environment under a policy, seen through a grid or a cell function.
@@ -70,13 +69,12 @@ class GymnasiumProcess:
     environment: VectorEnv[Any, Any, Any] | gymnasium.Env[Any, Any]
     grid: BoxGrid | None = None
     cell: CellFunction | None = None
-    num_cells: int | None = None
+    num_cells: int | None = positive(None)
     policy: Policy | None = None
-    copies: int = 32
+    copies: int = positive(32)
 
     def __post_init__(self) -> None:
         if isinstance(self.environment, gymnasium.Env):
-            require_positive("copies", self.copies)
             object.__setattr__(self, "environment", _copied(self.environment, self.copies))
         require(
             isinstance(self.environment, VectorEnv),
@@ -90,21 +88,15 @@ class GymnasiumProcess:
             if self.num_cells is None:
                 object.__setattr__(self, "num_cells", int(space.n))
         if self.grid is None:
-            given = [name for name in ("cell", "num_cells") if getattr(self, name) is not None]
-            said = f"{given[0]} alone" if given else "none of them"
-            require(len(given) == 2, "a grid, or a cell function and num_cells", said)
+            given = (self.cell, self.num_cells)
+            require(None not in given, "a grid, or a cell function and num_cells", given)
         elif self.num_cells is None:
             object.__setattr__(self, "num_cells", self.grid.num_cells)
-        assert self.num_cells is not None
-        require_positive("num_cells", self.num_cells)
         require(
             isinstance(self.autoreset_mode, AutoresetMode),
             "a vector environment whose metadata has an autoreset_mode",
             self.autoreset_mode,
         )
-        for name, takes in (("cell", ("observations",)), ("policy", ("observations", "generator"))):
-            if getattr(self, name) is not None:
-                _require_arguments(name, getattr(self, name), takes)
 
     @property
     def num_copies(self) -> int:
@@ -149,17 +141,16 @@ class GymnasiumProcess:
             "a cell function that gives one integer for each observation",
             f"{cells.dtype} of shape {cells.shape}",
         )
-        lowest, highest = int(cells.min()), int(cells.max())
-        inside = lowest >= 0 and highest < self.size
-        require(inside, f"cells in [0, {self.size})", (lowest, highest))
+        reach = int(cells.min()), int(cells.max())
+        require(reach[0] >= 0 and reach[1] < self.size, f"cells in [0, {self.size})", reach)
         return cells.astype(np.int64)
 
     def states(self, cells: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Draw a state uniformly inside each cell [m]: [m, k], or see ``SetState``."""
         if self.grid is None:
             return cells + (self.cell.start if isinstance(self.cell, _Numbered) else 0)
-        beyond = int(np.max(cells, initial=0))
-        require(beyond < self.grid.num_cells, "starts in cells of the grid", beyond)
+        last = int(np.max(cells, initial=0))
+        require(last < self.grid.num_cells, "starts in cells of the grid", last)
         return self.grid.sample_with(generator, cells)
 
 
@@ -191,20 +182,6 @@ def _copied(environment: gymnasium.Env[Any, Any], copies: int) -> VectorEnv[Any,
             "expected an environment that can be copied, or a vector environment such as "
             f"gymnasium.make_vec gives, got {environment} ({error})"
         ) from error
-
-
-def _require_arguments(name: str, function: Callable[..., Any], takes: Sequence[str]) -> None:
-    """Raise an ``InputError`` unless a function can be called with so many arguments."""
-    expected = f"{name}({', '.join(takes)})"
-    require(callable(function), f"a function {expected}", function)
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # Some compiled functions do not tell.
-        return
-    try:
-        signature.bind(*takes)
-    except TypeError:
-        raise InputError(f"expected a function {expected}, got {name}{signature}") from None
 
 
 class CellRun(NamedTuple):
@@ -284,31 +261,11 @@ class CellStepper:
 
     def place(self, set_state: SetState, cells: np.ndarray) -> None:
         """Put every copy, just reset, into a state of its cell [e], and check that it is there."""
-        states = self._process.states(cells, self.generator)
-        try:
-            found = set_state(self._environment, states)
-        except (AttributeError, TypeError) as error:  # As of arguments taken for each other.
-            raise InputError(
-                "expected set_state(environment, states) to set the states of a vector "
-                f"environment, got {type(error).__name__}: {error}"
-            ) from error
-        shape, single = None, self._environment.single_observation_space.shape
-        if single is not None:
-            shape = (len(cells), *single)
-        if found is None or (shape is not None and np.shape(found) != shape):
-            said = "None" if found is None else f"shape {np.shape(found)}"
-            wanted = "observations" if shape is None else f"observations of shape {shape}"
-            raise InputError(
-                f"expected set_state(environment, states) to return {wanted}, as reset does, "
-                f"got {said}"
-            )
+        found = set_state(self._environment, self._process.states(cells, self.generator))
+        require(found is not None, "observations from set_state, as reset returns them", found)
         self._observations = found
         for cell, reached in zip(cells, self.cells(), strict=True):
-            if reached != cell:
-                raise InputError(
-                    f"expected set_state to start in cell {cell}, "
-                    f"got an observation in cell {reached}"
-                )
+            require(reached == cell, f"set_state to start in cell {cell}", int(reached))
 
     def observations_ahead(self) -> Any:
         """Take one action of the action space in every copy, and return what is observed then."""
@@ -395,15 +352,12 @@ class GymnasiumRowSampler:
                 None is ``state_attribute()``.
 
         Raises:
-            InputError: For an odd number of rollouts, or a ``set_state`` of other arguments.
+            InputError: For an odd number of rollouts.
         """
-        kind = type(process).__name__
-        require(isinstance(process, GymnasiumProcess), "a GymnasiumProcess", kind)
         require(settings.rollouts % 2 == 0, "an even number of rollouts", settings.rollouts)
         self._process = process
         self._set_state = state_attribute() if set_state is None else set_state
-        _require_arguments("set_state", self._set_state, ("environment", "states"))
-        self._obeyed = False
+        self._tried = False
         self._settings = settings
         self._weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
 
@@ -427,12 +381,12 @@ class GymnasiumRowSampler:
 
         Raises:
             InputError: If a cell lies outside the grid, the environment truncates a rollout, or
-                ``set_state`` starts one in another cell or moves no copy of the environment.
+                ``set_state`` starts one in another cell.
         """
         rollouts = self._settings.rollouts
         for block in [checked_cells(block, self._process.size) for block in blocks]:
-            if not self._obeyed and len(block):
-                self._require_obeyed(block)
+            if not self._tried and len(block):
+                self._warn_unless_obeyed(block)
             sums = np.zeros((2, len(block), self._process.size))
             for row, cell in enumerate(block):
                 sums[:, row] = self._visits_by_half(int(cell))
@@ -454,14 +408,13 @@ class GymnasiumRowSampler:
                 visits[half] += np.bincount(counted.ravel(), weights, self._process.size)
         return visits
 
-    def _require_obeyed(self, block: np.ndarray) -> None:
-        """Raise an ``InputError`` if ``set_state`` returns observations and sets nothing.
+    def _warn_unless_obeyed(self, block: np.ndarray) -> None:
+        """Warn if ``set_state`` makes no difference to the next step.
 
-        Up to three cells are tried, with the same actions. Where no start makes a difference to
-        the next step, either no attribute that a copy had is another after the call, which is
-        refused, or the next state may not depend on the current one: there is a warning.
+        Up to three cells are tried, with the same actions. Either ``set_state`` returns
+        observations and sets nothing, or the next state does not depend on the current one.
         """
-        untouched, sets = [], False
+        untouched = []
         for cell in {int(block[0]), int(block[len(block) // 2]), int(block[-1])}:
             starts = np.full(self._process.num_copies, cell, np.int64)
             ends = []
@@ -469,26 +422,21 @@ class GymnasiumRowSampler:
                 stepper = CellStepper(self._process, (self._settings.seed, cell, 0))
                 elsewhere = stepper.cells() != starts
                 if placed:
-                    before = _attributes(self._process.vector)
                     stepper.place(self._set_state, starts)
-                    sets |= _changed(before, _attributes(self._process.vector))
                 ends.append(stepper.observations_ahead())
             if elsewhere.any():
-                untouched.append(bool(_equal(ends[0], ends[1], len(starts))[elsewhere].all()))
+                same = [np.asarray(end)[elsewhere] for end in ends if isinstance(end, np.ndarray)]
+                untouched.append(len(same) == 2 and np.array_equal(*same))
         if untouched and all(untouched):
-            if not sets:
-                raise InputError(
-                    "expected set_state to put every copy of the environment into its state, got "
-                    "steps as if it had not been called; set the copies' own attributes, as "
-                    "environment.set_attr(name, list(states)) does"
-                )
             warnings.warn(
                 "set_state made no difference to the next step from any cell tried: rows are "
-                "right only if the environment's next state does not depend on its current one",
+                "right only if the environment's next state does not depend on its current one; "
+                "it should set the copies' own attributes, as environment.set_attr(name, "
+                "list(states)) does",
                 UserWarning,
                 stacklevel=2,
             )
-        self._obeyed = True
+        self._tried = True
 
     def _trajectories(self, cell: int, batch: int) -> np.ndarray:
         """Return counted cells [horizon, copies] of one rollout of every copy."""
@@ -511,32 +459,6 @@ class GymnasiumRowSampler:
         times = np.minimum(np.arange(last + 1)[:, None], ends)
         trajectories = np.concatenate([starts, run.arrivals])[times, np.arange(copies)]
         return trajectories[-self._settings.horizon :]
-
-
-def _attributes(environment: VectorEnv[Any, Any, Any]) -> list[dict[str, bytes]] | None:
-    """Return the pickled attributes of every copy, None where they cannot be had."""
-    copies: Any = environment.unwrapped
-    try:
-        return [
-            {name: pickle.dumps(value) for name, value in vars(each.unwrapped).items()}
-            for each in copies.envs
-        ]
-    except Exception:  # Copies in other processes, simulators in C++, lambdas.
-        return None
-
-
-def _changed(before: list[dict[str, bytes]] | None, after: list[dict[str, bytes]] | None) -> bool:
-    """Return whether an attribute that some copy had is, or may be, another."""
-    if before is None or after is None:
-        return True
-    return any(not old.items() <= new.items() for old, new in zip(before, after, strict=True))
-
-
-def _equal(first: Any, second: Any, copies: int) -> np.ndarray:
-    """Return which copies [e] observe the same; observations that are no array count as others."""
-    if not isinstance(first, np.ndarray):
-        return np.zeros(copies, np.bool_)
-    return np.asarray((first == second).reshape(len(first), -1).all(axis=1))
 
 
 def state_attribute(
@@ -563,9 +485,8 @@ def state_attribute(
                 f"set_state, such as state_attribute(NAME) gives, got {environment}"
             ) from error
         # Observations often have other coordinates than the state: an angle's cosine and sine.
-        fitting = current is None or np.shape(current) == states.shape[1:]
         require(
-            fitting,
+            current is None or np.shape(current) == states.shape[1:],
             f"a grid over the attribute {name!r}, of shape {np.shape(current)}, with a cell "
             "function if observations are no points of it",
             f"states of shape {states.shape[1:]}",
@@ -574,184 +495,3 @@ def state_attribute(
         return observe(states)
 
     return set_state
-
-
-_CHUNK_ENTRIES = 2**19
-"""Futures looked up at a time: a few megabytes, which stay in the processor's cache."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VisitSettings(DiscountedSum):
-    """A discounted sum, and how long the environment is watched to estimate it.
-
-    Attributes:
-        steps: Calls of ``step``, each of all copies; about 100 bytes of memory each and copy.
-    """
-
-    steps: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive("steps", self.steps)
-        require(self.steps >= self.steps_ahead, f"steps >= {self.steps_ahead}", self.steps)
-
-
-class VisitedRows(NamedTuple):
-    """Rows of the cells that were visited often enough.
-
-    Attributes:
-        cells: Their indices, rising, [m].
-        estimates: Rows and half differences, [m, num_cells] (float32); no NaN.
-    """
-
-    cells: np.ndarray
-    estimates: RowEstimates
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class VisitEstimates:
-    """An every-visit estimate of a successor measure.
-
-    Attributes:
-        estimates: ``rows`` [n, n] (float32), NaN in the rows of cells never visited; and
-            ``half_difference`` [n, n] (float32), √(n_A n_B) / (n_A + n_B) · (A - B) for the means A
-            and B over the n_A and n_B visits by the even and by the odd copies, which has the
-            variance of the rows' own error; NaN in rows that a half has not visited.
-        visits: Counted visits to each cell by either half, [2, n] (int64).
-    """
-
-    estimates: RowEstimates
-    visits: np.ndarray
-
-    def reduced(self, *, minimum_visits: int = 1) -> VisitedRows:
-        """Return the rows of cells visited at least so often by each half; all columns stay.
-
-        Rows keep their sum, and columns of zeros change no left singular vector.
-
-        Raises:
-            InputError: If no cell was visited as often.
-        """
-        require_positive("minimum_visits", minimum_visits)
-        cells = np.flatnonzero(self.visits.min(axis=0) >= minimum_visits)
-        most = int(self.visits.min(axis=0).max())
-        require(cells.size > 0, f"minimum_visits <= {most}", minimum_visits)
-        half_difference = self.estimates.half_difference
-        assert half_difference is not None  # As `every_visit` made it.
-        return VisitedRows(cells, RowEstimates(self.estimates.rows[cells], half_difference[cells]))
-
-
-def every_visit(process: GymnasiumProcess, settings: VisitSettings) -> VisitEstimates:
-    """Estimate the successor measure from all states visited from the environment's resets.
-
-    The start distribution of a cell is that of the visits to it. A visit counts if its whole
-    horizon lies before the last step of the run and before the age at which episodes are truncated
-    (the youngest at which one was). Neither depends on what followed the visit: to count all visits
-    whose future happens to be known would favour those that soon terminate. Where truncation
-    depends on the state, no estimate from truncated episodes is free of bias, this one included.
-
-    A terminal state is absorbing, and is itself visited once an episode.
-
-    Args:
-        process: The environment, of at least two copies: even and odd copies make the two halves.
-        settings: The discounted sum and the length of the run.
-
-    Returns:
-        The estimate. The same seed, settings and number of copies give the same bits.
-
-    Raises:
-        InputError: If no episode outlasts the horizon.
-    """
-    require(process.num_copies >= 2, "at least two copies of the environment", process.num_copies)
-    record = _record(process, settings)
-    ahead = settings.steps_ahead
-    counts = (record.ages + ahead <= record.time_limit) & (record.times + ahead <= settings.steps)
-    if not np.any(counts):
-        raise InputError(
-            f"expected episodes of at least {ahead} steps, got truncation after "
-            f"{record.time_limit}: pass a larger max_episode_steps to gymnasium.make, or use a "
-            "shorter horizon"
-        )
-    (rows_a, visits_a), (rows_b, visits_b) = (
-        _mean_futures(record, np.flatnonzero(counts & (record.halves == half)), process, settings)
-        for half in range(2)
-    )
-    visits = np.stack([visits_a, visits_b])
-    with np.errstate(invalid="ignore"):
-        shares = (visits / visits.sum(axis=0)).astype(np.float32)
-    rows = shares[0][:, None] * rows_a + shares[1][:, None] * rows_b
-    scale = np.sqrt(np.prod(shares, axis=0))
-    scale[visits.min(axis=0) == 0] = np.nan
-    return VisitEstimates(
-        estimates=RowEstimates(rows, scale[:, None] * (rows_a - rows_b)), visits=visits
-    )
-
-
-class _Record(NamedTuple):
-    """All states of a run in the order of (copy, time), p of them; each array is [p].
-
-    Attributes:
-        cells: Their cells.
-        times: Steps since the start of the run.
-        ages: Steps since the start of the episode.
-        ends: Place, in this order, of the last state of the same episode.
-        halves: Half that the copy belongs to.
-        time_limit: Age at which episodes are truncated; the run's length if none was.
-    """
-
-    cells: np.ndarray
-    times: np.ndarray
-    ages: np.ndarray
-    ends: np.ndarray
-    halves: np.ndarray
-    time_limit: int
-
-
-def _record(process: GymnasiumProcess, settings: VisitSettings) -> _Record:
-    """Run the environment; a step adds the state it led to, a new start, or both to each copy."""
-    shape = (settings.steps + 1, 2, process.num_copies)
-    cells = np.full(shape, NO_CELL, np.int32)
-    truncated = np.zeros(shape, np.bool_)
-    stepper = CellStepper(process, (settings.seed,))
-    cells[0, 1] = stepper.cells()
-    run = stepper.run(settings.steps)
-    cells[1:, 0], cells[1:, 1], truncated[1:, 0] = run.arrivals, run.restarts, run.truncated
-    copies, times, slots = np.nonzero(np.moveaxis(cells, -1, 0) != NO_CELL)
-    starts = np.flatnonzero(slots == 1)
-    episodes = np.cumsum(slots == 1) - 1
-    ages = np.arange(len(times)) - starts[episodes]
-    cut = ages[truncated[times, slots, copies]]
-    return _Record(
-        cells=cells[times, slots, copies],
-        times=times,
-        ages=ages,
-        ends=np.append(starts[1:], len(times))[episodes] - 1,
-        halves=copies % 2,
-        time_limit=int(cut.min()) if cut.size else settings.steps,
-    )
-
-
-def _mean_futures(
-    record: _Record, places: np.ndarray, process: GymnasiumProcess, settings: VisitSettings
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean discounted futures [n, n] (float32; 0 without visits) and visits [n].
-
-    Visits are taken cell by cell, so that each row is summed in float64 within the cache.
-    """
-    n = process.size
-    rows, visits = np.zeros((n, n), np.float32), np.bincount(record.cells[places], minlength=n)
-    weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
-    lags = np.arange(settings.steps_ahead + 1)[-settings.horizon :]
-    by_cell = places[np.argsort(record.cells[places], kind="stable")]
-    lasts = np.cumsum(visits)
-    chunk = max(1, _CHUNK_ENTRIES // settings.horizon)
-    for cell in np.flatnonzero(visits):
-        total = np.zeros(n)
-        for first in range(lasts[cell] - visits[cell], lasts[cell], chunk):
-            some = by_cell[first : min(first + chunk, lasts[cell])]
-            # A terminal state is absorbing: past the end of its episode, a future stays there.
-            # Where the episode goes on, the end lies beyond the horizon.
-            futures = np.minimum(some[:, None] + lags, record.ends[some][:, None])
-            discounts = np.tile(weights, len(some))
-            total += np.bincount(record.cells[futures].ravel(), discounts, n)
-        rows[cell] = total / visits[cell]
-    return rows, visits

@@ -10,18 +10,19 @@ import dataclasses
 import functools
 import math
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 
-from rlreps.config import configurable
+from rlreps.config import configurable, interval, positive
 from rlreps.envs import PuddleWorld, arena_settings, load_arena
-from rlreps.errors import require, require_choice, require_positive
 from rlreps.numerics import usable_cores
 from rlreps.subspace.row_blocks import Centring
 from rlreps.successor.grids import Grid, spell_cells
 from rlreps.successor.rows import RowEstimator
 from rlreps.successor.settings import (
+    LONGEST_HORIZON,
+    MOST_ROLLOUTS,
     ROLLOUTS_PER_BLOCK,
     DiscountedSum,
     RolloutSettings,
@@ -49,20 +50,14 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
     """
 
     arena: str = "sutton"
-    bins: int = 100
-    horizon: int = 700
-    discount: float = 0.99
-    block_rows: int = 100
+    bins: int = positive(100, least=2)
+    horizon: int = interval(f"[1, {LONGEST_HORIZON}]", 700)
+    discount: float = interval("(0, 1)", 0.99)
+    block_rows: int = positive(100)
     centring: Centring = "columns"
 
     method: ClassVar[str]
     sampled: ClassVar[bool]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.bins >= 2, "bins >= 2", self.bins)
-        require_positive("block_rows", self.block_rows)
-        require_choice("centring", self.centring, get_args(Centring))
 
     @functools.cached_property
     def grid(self) -> Grid:
@@ -154,7 +149,7 @@ class MonteCarlo(SuccessorMeasure, RolloutSettings):
     method: ClassVar[str] = "monte_carlo"
     sampled: ClassVar[bool] = True
 
-    rollouts: int = 1000
+    rollouts: int = positive(1000, least=2, most=MOST_ROLLOUTS)
 
     @property
     def transitions(self) -> int:

@@ -5,10 +5,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from rlreps.config import as_json, configurable, from_json, leaf, name_of, options, registry
+from rlreps.config import (
+    as_json,
+    checked,
+    configurable,
+    from_json,
+    interval,
+    leaf,
+    name_of,
+    options,
+    positive,
+    registry,
+)
 from rlreps.cumulants import CUMULANTS, Cells, Cumulants
 from rlreps.encoders import ENCODERS, Convolutional, Encoder
-from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
+from rlreps.errors import InputError, require, require_choice
 from rlreps.losses import OBJECTIVES, LargeBatch, Objective
 from rlreps.successor.observed import Observed
 from rlreps.training.optimizers import Optimizer
@@ -34,16 +45,9 @@ class LeastSquaresFit:
         regularisation: λ; None takes the least of 10⁻⁶ … 10⁻³ within 1.1 times the least error.
     """
 
-    max_features: int = 800
-    width: float | None = None
-    regularisation: float | None = None
-
-    def __post_init__(self) -> None:
-        require_interval("max_features", self.max_features, f"[2, {MOST_FEATURES}]")
-        for name in ("width", "regularisation"):
-            value = getattr(self, name)
-            if value is not None:
-                require_interval(name, value, "(0, inf)")
+    max_features: int = interval(f"[2, {MOST_FEATURES}]", 800)
+    width: float | None = interval("(0, inf)", None)
+    regularisation: float | None = interval("(0, inf)", None)
 
 
 @configurable
@@ -88,12 +92,8 @@ class EpisodeSums:
 
     objective: Objective = leaf(LargeBatch(precondition=1e-2, leave_one_out=True))
     cumulants: Cumulants | None = leaf(None)
-    num_cumulants: int = 256
-    tolerance: float = 0.05
-
-    def __post_init__(self) -> None:
-        require_positive("num_cumulants", self.num_cumulants)
-        require_interval("tolerance", self.tolerance, "(0, 1)")
+    num_cumulants: int = positive(256)
+    tolerance: float = interval("(0, 1)", 0.05)
 
 
 FitMethod: TypeAlias = LeastSquaresFit | TemporalDifferences | EpisodeSums
@@ -117,6 +117,7 @@ CLASSES: dict[str, type] = {
 """Name → class of everything that a stored configuration can name."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitConfig:
     """How a successor representation is fitted.
@@ -137,28 +138,22 @@ class FitConfig:
             a regression) or known to be uniform.
     """
 
-    num_features: int = 64
-    discount: float = 0.95
+    num_features: int = positive(64)
+    discount: float = interval("(0, 1)", 0.95)
     method: FitMethod | None = None
     encoder: Encoder | None = None
     optimizer: Optimizer | None = None
-    steps: int = 5000
-    rows: int = 512
-    seed: int = 0
+    steps: int = positive(5000)
+    rows: int = positive(512, least=2)
+    seed: int = interval("[0, 2**31)", 0)
     behaviour: BehaviourName = "estimated"
 
     def __post_init__(self) -> None:
-        for name in ("num_features", "steps", "rows"):
-            require_positive(name, getattr(self, name))
         require(
             self.num_features <= MOST_FEATURES,
             f"num_features of at most {MOST_FEATURES}",
             self.num_features,
         )
-        require_interval("discount", self.discount, "(0, 1)")
-        require(self.rows >= 2, "rows >= 2", self.rows)
-        require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
-        require_choice("behaviour", self.behaviour, get_args(BehaviourName))
         for name, kind, said in (
             ("encoder", Encoder, "an Encoder"),
             ("optimizer", Optimizer, "an Optimizer"),

@@ -39,8 +39,9 @@ def load(name: str | Path) -> "GroundTruth":
 
     from rlreps.subspace import PrincipalSubspace
     from rlreps.successor.grids import BoxGrid
-    from rlreps.successor.ground_truth import GroundTruth, load_ground_truth, sampling_error
+    from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
     from rlreps.successor.store import open_estimates
+    from rlreps.successor.stored_subspace import sampling_error
 
     if name not in released_names():
         if Path(name).is_dir():

@@ -24,12 +24,13 @@ from rlreps.successor import storage
 from rlreps.successor.basis import UnitVectors
 from rlreps.successor.behaviour import shares
 from rlreps.successor.forward_backward import Ridge, ridge_by_leave_one_out
-from rlreps.successor.ground_truth import GroundTruth, centring_of
+from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.improvement import ActionValues, Improvement
 from rlreps.successor.least_squares import Factors, LeastSquares
 from rlreps.successor.methods import FitConfig
 from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality
+from rlreps.successor.stored_subspace import centring_of
 
 KIND = "successor representation"
 """Kind of the run folders that hold one."""
@@ -448,7 +449,18 @@ class SuccessorRepresentation:
             folder = RunFolder.create_or_resume(
                 out, kind=KIND, config=self.description, provenance=provenance()
             )
-            folder.write_summary(storage.write(self, folder))
+            folder.write_summary(self.write(folder))
+
+    def write(self, folder: RunFolder) -> dict[str, Any]:
+        """Write the numbers to a run's folder; return its summary."""
+        return storage.write(
+            folder,
+            solution=self.solution,
+            factors=self.factors,
+            behaviour_weights=self.behaviour_weights,
+            quality=self.quality,
+            rows=self.description["data"]["rows"],
+        )
 
     @classmethod
     def load(

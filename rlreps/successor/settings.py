@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from rlreps.errors import require, require_positive
+from rlreps.config import checked, interval, positive
+from rlreps.errors import require
 
 LONGEST_HORIZON = 10**7
 """Most terms of a discounted sum: each has a weight in memory."""
@@ -17,6 +18,7 @@ ROLLOUTS_PER_BLOCK = 250
 """Rollouts that share a key: part of what a seed means, so changing it changes every matrix."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DiscountedSum:
     """A discounted sum over future states.
@@ -29,16 +31,10 @@ class DiscountedSum:
         seed: Seed of every random draw, in [0, 2³²).
     """
 
-    horizon: int
-    discount: float
+    horizon: int = interval(f"[1, {LONGEST_HORIZON}]")
+    discount: float = interval("(0, 1)")
     count_start: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        allowed = f"horizon in [1, {LONGEST_HORIZON}]"
-        require(1 <= self.horizon <= LONGEST_HORIZON, allowed, self.horizon)
-        require(0.0 < self.discount < 1.0, "discount strictly between 0 and 1", self.discount)
-        require(0 <= self.seed < 2**32, "seed in [0, 2**32)", self.seed)
+    seed: int = interval("[0, 2**32)", 0)
 
     @property
     def steps_ahead(self) -> int:
@@ -51,22 +47,19 @@ class DiscountedSum:
         return (1.0 - self.discount**self.horizon) / (1.0 - self.discount)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RolloutSettings(DiscountedSum):
     """A discounted sum estimated from rollouts.
 
     Attributes:
-        rollouts: Rollouts from each start cell.
+        rollouts: Rollouts from each start cell, at least one for each half.
     """
 
-    rollouts: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rollouts >= 2, "rollouts >= 2, one for each half", self.rollouts)
-        require(self.rollouts <= MOST_ROLLOUTS, f"rollouts <= {MOST_ROLLOUTS:,}", self.rollouts)
+    rollouts: int = positive(least=2, most=MOST_ROLLOUTS)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransitionSettings(DiscountedSum):
     """A discounted sum computed from one-step transition probabilities.
@@ -76,12 +69,8 @@ class TransitionSettings(DiscountedSum):
         points: Quadrature points in each sub-cell, a power of two.
     """
 
-    refinement: int = 1
-    points: int = 4096
+    refinement: int = positive(1)
+    points: int = positive(4096, most=MOST_POINTS)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive("refinement", self.refinement)
-        power_of_two = self.points >= 1 and self.points.bit_count() == 1
-        require(power_of_two, "points to be a power of two", self.points)
-        require(self.points <= MOST_POINTS, f"points <= {MOST_POINTS:,}", self.points)
+        require(self.points.bit_count() == 1, "points to be a power of two", self.points)

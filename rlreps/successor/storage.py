@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,26 +20,31 @@ from rlreps.successor.methods import FitConfig
 from rlreps.successor.networks import NetworkBasis, loaded_basis
 from rlreps.successor.quality import Quality
 
-if TYPE_CHECKING:
-    from rlreps.successor.representation import SuccessorRepresentation
-
 _ARRAYS = "representation"
 
 
-def write(rep: "SuccessorRepresentation", folder: RunFolder) -> dict[str, Any]:
+def write(
+    folder: RunFolder,
+    *,
+    solution: LeastSquares,
+    factors: Factors,
+    behaviour_weights: np.ndarray | None,
+    quality: Quality | None,
+    rows: int,
+) -> dict[str, Any]:
     """Write the numbers of a representation to a run's folder; return the summary of the run."""
-    arrays = _arrays(rep)
+    arrays = _arrays(solution, factors, behaviour_weights)
     place = folder.path / _ARRAYS
     checkpoints = Checkpoints(place, keep=1, run=folder.identity)
     latest = checkpoints.latest_step()
     checkpoints.save(0 if latest is None else latest + 1, arrays)
     return {
-        "num_features": rep.num_features,
-        "discount": rep.config.discount,
-        "rows": rep.description["data"]["rows"],
-        "regularisation": rep.solution.regularisation,
-        "singular_values": rep.singular_values.tolist(),
-        "quality": None if rep.quality is None else dataclasses.asdict(rep.quality),
+        "num_features": len(factors.singular_values),
+        "discount": solution.discount,
+        "rows": rows,
+        "regularisation": solution.regularisation,
+        "singular_values": factors.singular_values.tolist(),
+        "quality": None if quality is None else dataclasses.asdict(quality),
         "arrays": {
             name: [list(array.shape), array.dtype.name]
             for name, array in arrays.items()
@@ -48,12 +53,14 @@ def write(rep: "SuccessorRepresentation", folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def _arrays(rep: "SuccessorRepresentation") -> dict[str, Any]:
-    rows = rep.solution.rows._asdict()
-    arrays: dict[str, Any] = {**rows, **rep.factors._asdict()}
-    if rep.behaviour_weights is not None:
-        arrays["behaviour"] = np.asarray(rep.behaviour_weights, np.float32)
-    basis = rep.solution.basis
+def _arrays(
+    solution: LeastSquares, factors: Factors, behaviour_weights: np.ndarray | None
+) -> dict[str, Any]:
+    rows = solution.rows._asdict()
+    arrays: dict[str, Any] = {**rows, **factors._asdict()}
+    if behaviour_weights is not None:
+        arrays["behaviour"] = np.asarray(behaviour_weights, np.float32)
+    basis = solution.basis
     if isinstance(basis, NetworkBasis):
         return {**arrays, **basis.arrays()}
     if isinstance(basis, FourierBasis):

@@ -48,8 +48,9 @@ from rlreps.runs.locks import exclusive
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import GroundTruth, centring_of, load_ground_truth
+from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.store import open_store
+from rlreps.successor.stored_subspace import centring_of
 from rlreps.training.loop import Program, run
 from rlreps.workflows.evaluate import named_store
 from rlreps.workflows.train import METHODS as TRAINING_METHODS

@@ -9,21 +9,16 @@ from typing import Any
 from rlreps import plotting
 from rlreps.config import from_json
 from rlreps.errors import require
-from rlreps.plotting.lines import DISTANCE_FROM_TRUTH
+from rlreps.plotting.charts import DISTANCE_FROM_TRUTH
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
 from rlreps.subspace.svd import DEFAULT_RANK
 from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import (
-    centring_of,
-    environment_of,
-    principal_subspace,
-    sampling_error,
-    state_cells,
-)
+from rlreps.successor.ground_truth import environment_of, state_cells
 from rlreps.successor.settings import TransitionSettings
 from rlreps.successor.store import MatrixStore
 from rlreps.successor.store.estimates import EstimateStore, open_estimates
+from rlreps.successor.stored_subspace import centring_of, principal_subspace, sampling_error
 
 _LARGEST_FINE_GRID = 40
 """Cells along an axis, refinement included, up to which a transition matrix's error is computed."""

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +17,8 @@ from rlreps.config import from_json
 from rlreps.encoders import Tabular
 from rlreps.envs.observations import Observation
 from rlreps.errors import InputError, require, require_positive
-from rlreps.files import DAMAGED, read_arrays
-from rlreps.plotting.maps import ACTIONS, outline
+from rlreps.plotting.maps import ACTIONS
+from rlreps.plotting.outlines import outline
 from rlreps.report.explore import Cells, Exact, Exploration, Learned, Moves, write_exploration
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
@@ -27,20 +26,15 @@ from rlreps.runs.progress import progress_bar
 from rlreps.subspace import centring_means
 from rlreps.subspace.svd import DEFAULT_RANK, PrincipalSubspace, RandomizedSVD
 from rlreps.successor.grids import BoxGrid, Grid
-from rlreps.successor.ground_truth import (
-    GroundTruth,
-    centring_of,
-    environment_of,
-    principal_subspace,
-    sampling_error,
-    state_cells,
-)
+from rlreps.successor.ground_truth import GroundTruth, environment_of, state_cells
+from rlreps.successor.low_rank import STEPS, LowRank, solved_rows
 from rlreps.successor.released import load, released_names
 from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.successor.settings import TransitionSettings
 from rlreps.successor.store import MatrixStore, find_store, open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.successor.store.estimates import open_estimates
+from rlreps.successor.stored_subspace import centring_of, principal_subspace, sampling_error
 from rlreps.workflows.evaluate import (
     distance_history,
     load_config,
@@ -48,9 +42,10 @@ from rlreps.workflows.evaluate import (
     successor_components,
     trained_store,
 )
+from rlreps.workflows.features import recorded_features
 from rlreps.workflows.ground_truths import STORE
 from rlreps.workflows.train import KIND as TRAIN
-from rlreps.workflows.train import MATRIX, describe_matrix, recorded_features
+from rlreps.workflows.train import MATRIX, describe_matrix
 
 COMPONENTS = 50
 _MOST_ROWS_KEPT = 1600
@@ -59,8 +54,6 @@ _MOST_ROWS_KEPT = 1600
 _POINTS = 1024
 """Moves from each state by each action; their standard error is below that of a thousand draws."""
 
-_STEPS = 20
-"""Steps of the chain before the sum is closed at rank K: after so many, what is left is smooth."""
 
 _ROWS_MEASURED = 100
 
@@ -212,32 +205,6 @@ def _released_page(name: str, components: int, shown: Shown) -> Exploration:
     return dataclasses.replace(page, about={**page.about, "factors": factors})
 
 
-class LowRank(NamedTuple):
-    """The matrix at rank K, its means included: 1 c' + r 1' + U (V Σ)'.
-
-    Attributes:
-        components: U, [n, K].
-        factors: V Σ, [n, K].
-        task_means: c, [n].
-        state_means: r, [n].
-    """
-
-    components: np.ndarray
-    factors: np.ndarray
-    task_means: np.ndarray
-    state_means: np.ndarray
-
-    @property
-    def left(self) -> np.ndarray:
-        """Left factor with the means', [n, K + 2]."""
-        return np.column_stack([self.components, np.ones(len(self.components)), self.state_means])
-
-    @property
-    def right(self) -> np.ndarray:
-        """Right factor with the means', [n, K + 2]."""
-        return np.column_stack([self.factors, self.task_means, np.ones(len(self.factors))])
-
-
 def _page(
     name: str,
     truth: GroundTruth,
@@ -275,42 +242,6 @@ def _page(
             for label, run in shown.runs.items()
         ],
     )
-
-
-def solved_rows(
-    chain: scipy.sparse.csr_array,
-    low_rank: LowRank,
-    states: np.ndarray,
-    settings: Mapping[str, Any],
-) -> np.ndarray:
-    """Compute rows as the page does: steps of the chain, then the rest of the sum at rank K.
-
-    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ', where Ψ' (of T terms less) is Ψ at rank K, scaled to the row sums
-    of Ψ': T steps have smoothed what is left, and the terms beyond the horizon are worth γʰ.
-
-    Args:
-        chain: P [n, n] between states.
-        low_rank: Ψ at rank K.
-        states: Rows to compute, [m].
-        settings: Discount, horizon and count_start.
-
-    Returns:
-        Rows [m, n] (float64).
-    """
-    discount, horizon = float(settings["discount"]), int(settings["horizon"])
-    reached = np.zeros((chain.shape[0], len(states)))
-    reached[states, np.arange(len(states))] = 1.0
-    backward = scipy.sparse.csr_array(chain.T)
-    rows = np.zeros_like(reached)
-    for term in range(min(_STEPS, horizon)):
-        following = backward @ reached
-        rows += discount**term * (reached if settings["count_start"] else following)
-        reached = following
-    if horizon > _STEPS:
-        # Ψ' has T terms less than Ψ, and so have its row sums.
-        share = (1.0 - discount ** (horizon - _STEPS)) / (1.0 - discount**horizon)
-        rows += share * discount**_STEPS * (low_rank.right @ (low_rank.left.T @ reached))
-    return np.asarray(rows.T)
 
 
 def _exact(
@@ -369,7 +300,7 @@ def _solved(
     chain: Any = scipy.sparse.csr_array(sum(moves.counts)) / (len(moves.counts) * moves.points)
     between = scipy.sparse.csr_array(chain[cells.states][:, cells.states])
     off = solved_rows(between, low_rank, chosen, settings) - rows
-    return Exact(kind="chain", difference=float(np.sqrt(np.mean(off**2))), steps=_STEPS)
+    return Exact(kind="chain", difference=float(np.sqrt(np.mean(off**2))), steps=STEPS)
 
 
 def store_cells(store: MatrixStore) -> Cells:
@@ -548,7 +479,7 @@ def _features(
         return {0: np.asarray(successor_components(folder, truth, observation), np.float32)}
     files = recorded_features(folder) if recorded else {}
     if files:
-        return {step: _recorded(folder, file, truth.num_states) for step, file in files.items()}
+        return {step: np.load(file, allow_pickle=False) for step, file in files.items()}
     steps = Checkpoints(folder.path / "checkpoints", run=folder.identity).complete_steps()
     if not steps:
         raise InputError(f"expected a checkpoint in {folder.path}, got none")
@@ -556,18 +487,3 @@ def _features(
         step: np.asarray(load_encoder(folder, truth, step).features()[0], np.float32)
         for step in steps
     }
-
-
-def _recorded(folder: RunFolder, file: Path, num_states: int) -> np.ndarray:
-    content = folder.read_file(file.relative_to(folder.path).as_posix())
-    try:
-        found: np.ndarray = read_arrays(io.BytesIO(content))[""]
-    except DAMAGED as error:
-        raise InputError(f"expected recorded features, got {error}: {file}") from error
-    whole = found.dtype.kind == "f" and found.ndim == 2 and len(found) == num_states
-    require(
-        whole and bool(np.isfinite(found).all()),
-        f"finite features of {num_states} states in {file}",
-        f"{found.dtype} of shape {found.shape}",
-    )
-    return found

@@ -13,15 +13,11 @@ from rlreps.errors import require, require_positive
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.ground_truth import (
-    GroundTruth,
-    environment_of,
-    principal_subspace,
-    sampling_error,
-)
+from rlreps.successor.ground_truth import GroundTruth, environment_of
 from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
+from rlreps.successor.stored_subspace import principal_subspace, sampling_error
 from rlreps.workflows.evaluate import (
     distance_history,
     load_config,

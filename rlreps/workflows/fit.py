@@ -17,7 +17,6 @@ from rlreps.files import DAMAGED, read_arrays
 from rlreps.plotting import plot_fit, save_figure
 from rlreps.report import Section, Table, format_number, write_report
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.successor import storage
 from rlreps.successor.data import Terminals, Transitions
 from rlreps.successor.fitting import Fit
 from rlreps.successor.methods import FitConfig
@@ -137,7 +136,7 @@ def run_fit(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # The command prints them.
             rep = parts.run(folder=folder, progress=progress)
-        summary = storage.write(rep, folder)
+        summary = rep.write(folder)
         _write_report(folder, rep)
         return summary
 

@@ -11,9 +11,10 @@ from threadpoolctl import threadpool_limits
 from rlreps.numerics import usable_cores
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.ground_truth import DEFAULT_DECOMPOSITION, GroundTruth, sampling_error
+from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.measure import SuccessorMeasure
 from rlreps.successor.store.estimates import open_estimates
+from rlreps.successor.stored_subspace import DEFAULT_DECOMPOSITION, sampling_error
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import ground_truth_for
 

@@ -10,25 +10,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.config import as_json
+from rlreps.config import as_json, checked, interval, positive
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs, cumulant_matrix
 from rlreps.encoders import Tabular
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import (
     InputError,
     require,
-    require_interval,
     require_memory,
-    require_positive,
 )
 from rlreps.numerics import PRNG
 from rlreps.runs.folder import differences, finished_summary
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
-from rlreps.successor.ground_truth import GroundTruth, centred, state_cells
+from rlreps.successor.ground_truth import GroundTruth, state_cells
 from rlreps.successor.settings import LONGEST_HORIZON
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.blocks import StoreBlocks
+from rlreps.successor.stored_subspace import centred
 from rlreps.workflows.train import Problem, TrainingConfig, make_learner, train_in_folder
 
 KIND = "train-live"
@@ -36,6 +35,7 @@ KIND = "train-live"
 _TARGET_SEED = 0
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LiveConfig:
     """One training run on entries from fresh rollouts of PuddleWorld.
@@ -61,29 +61,20 @@ class LiveConfig:
     )
     arena: str = "sutton"
     cumulants: Cumulants = dataclasses.field(default=Discs())
-    horizon: int = 700
-    discount: float = 0.99
-    rollouts: int = 1
+    horizon: int = positive(700, most=LONGEST_HORIZON)
+    discount: float = interval("(0, 1)", 0.99)
+    rollouts: int = positive(1)
     count_start: bool = True
-    centring_starts: int | None = None
-    target_tasks: int = 4096
+    centring_starts: int | None = positive(None)
+    target_tasks: int = positive(4096)
 
     def __post_init__(self) -> None:
-        for name in ("horizon", "rollouts", "target_tasks"):
-            require_positive(name, getattr(self, name))
         lanes = self.training.rows * self.rollouts + (self.centring_starts or 0)
         require_memory("rollouts of all rows", 4 * lanes * self.training.num_seeds)
-        require(self.horizon <= LONGEST_HORIZON, f"horizon <= {LONGEST_HORIZON:,}", self.horizon)
-        require_interval("discount", self.discount, "(0, 1)")
         require(
             type(self.cumulants) in CUMULANTS.values(),
             f"cumulants to be one of {', '.join(CUMULANTS)}",
             self.cumulants,
-        )
-        require(
-            self.centring_starts is None or self.centring_starts >= 1,
-            "centring_starts None or >= 1",
-            self.centring_starts,
         )
         encoder, objective = self.training.encoder, self.training.objective
         require(

@@ -3,28 +3,24 @@
 import contextlib
 import dataclasses
 import functools
-import io
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.config import as_json, from_json, with_sizes
+from rlreps.config import as_json, checked, from_json, interval, positive, with_sizes
 from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
 from rlreps.errors import (
     InputError,
     require,
-    require_choice,
     require_memory,
-    require_positive,
 )
-from rlreps.files import write_atomically
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.numerics import jit
 from rlreps.runs import processes
@@ -34,24 +30,17 @@ from rlreps.sources.matrix import MatrixSource, Source, matrix_source
 from rlreps.sources.store import StoreReader, StreamedSource, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
-from rlreps.successor.ground_truth import (
-    GroundTruth,
-    centring_of,
-    distance_evaluation,
-    load_ground_truth,
-)
+from rlreps.successor.ground_truth import GroundTruth, distance_evaluation, load_ground_truth
 from rlreps.successor.store import MatrixStore, open_store
+from rlreps.successor.stored_subspace import centring_of
 from rlreps.training import Learner, Optimizer, TrainingResult, evaluation, train_population
 from rlreps.training.devices import make_placement
 from rlreps.training.masked import masked_evaluation, masked_learners, masks
+from rlreps.workflows.features import FeatureRecord
 
 KIND = "train"
 MATRIX = "matrix"
-FEATURES = "features"
 
-_RECORDED_STEPS = 25
-_RECORDED_BYTES = 2**25
-"""Most evaluations at which a run keeps its features, and most that they take."""
 
 MOST_SEEDS = 10**6
 
@@ -63,6 +52,7 @@ States: TypeAlias = Literal["centres", "uniform"]
 """Places of the states that encoders see: cells' centres, or anywhere inside the cells."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """One training run: an encoder trained on entries of a stored matrix.
@@ -91,32 +81,27 @@ class TrainingConfig:
         default=LargeBatch(precondition=1e-2, leave_one_out=True)
     )
     optimizer: Optimizer = dataclasses.field(default=Optimizer())
-    num_features: int = 10
-    steps: int = 1000
-    rows: int = 1000
-    tasks: int = 1000
+    num_features: int = positive(10)
+    steps: int = positive(1000)
+    rows: int = positive(1000)
+    tasks: int = positive(1000)
     states: States = "centres"
-    seed: int = 0
-    num_seeds: int = 1
-    evaluate_every: int = 100
-    checkpoint_every: int = 500
+    seed: int = interval("[0, 2**31)", 0)
+    num_seeds: int = positive(1, most=MOST_SEEDS)
+    evaluate_every: int = positive(100)
+    checkpoint_every: int = positive(500)
 
     def __post_init__(self) -> None:
         parts = {"encoder": Encoder, "objective": Objective, "optimizer": Optimizer}
         for name, kind in parts.items():
             value = getattr(self, name)
             require(isinstance(value, kind), f"{name} to be an {kind.__name__}", value)
-        for name in ("num_features", "steps", "rows", "tasks", "num_seeds", "evaluate_every"):
-            require_positive(name, getattr(self, name))
         require(
-            self.checkpoint_every >= 1 and self.checkpoint_every % self.evaluate_every == 0,
+            self.checkpoint_every % self.evaluate_every == 0,
             f"checkpoint_every to be a multiple of evaluate_every ({self.evaluate_every})",
             self.checkpoint_every,
         )
-        require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
-        require(self.num_seeds <= MOST_SEEDS, f"num_seeds <= {MOST_SEEDS:,}", self.num_seeds)
         require_memory("batches of all seeds", 4 * self.rows * self.tasks * self.num_seeds)
-        require_choice("states", self.states, get_args(States))
         require(
             self.states == "centres" or not isinstance(self.encoder, Tabular),
             "an encoder of positions for states drawn inside their cells",
@@ -414,7 +399,12 @@ def train_in_folder(
     def compute(folder: RunFolder) -> dict[str, Any]:
         record = None
         if problem.target is not None:
-            record = FeatureRecord.of_run(config, folder, learner.encoder, problem.target[1])
+            record = FeatureRecord.of_run(
+                *(folder, learner.encoder, problem.target[1]),
+                num_features=config.num_features,
+                steps=config.steps,
+                evaluate_every=config.evaluate_every,
+            )
         result, measures = train_and_measure(
             config,
             learner,
@@ -439,43 +429,6 @@ def train_in_folder(
         }
 
     return complete_run(out, kind=kind, config=described, compute=compute, origin=origin)
-
-
-class FeatureRecord:
-    """Keeps the first seed's features at all states, at some evaluations: ``features/STEP.npy``.
-
-    ``rlreps explore`` shows from them how components emerge. A resumed run writes those after its
-    checkpoint again, to the same bits.
-    """
-
-    def __init__(self, path: Path, steps: frozenset[int], encoder: Encoder, inputs: Array) -> None:
-        """Keep the features at the given steps in a folder, which the first creates."""
-        self._path, self._steps, self._inputs = path, steps, inputs
-        self._apply = jit(encoder.apply)
-
-    @classmethod
-    def of_run(
-        cls, config: TrainingConfig, folder: RunFolder, encoder: Encoder, inputs: Array
-    ) -> "FeatureRecord":
-        """Choose steps that leave no more than ``_RECORDED_BYTES``, the early ones closer."""
-        room = _RECORDED_BYTES // (4 * len(inputs) * config.num_features)
-        last, most = -(-config.steps // config.evaluate_every), min(room, _RECORDED_STEPS)
-        places = np.rint(last * np.linspace(0.0, 1.0, most) ** 2) if most >= 2 else np.zeros(0)
-        steps = (min(int(place) * config.evaluate_every, config.steps) for place in places)
-        return cls(folder.path / FEATURES, frozenset(steps), encoder, inputs)
-
-    def __call__(self, step: int, params: Callable[[], Any]) -> None:
-        """Write the features [n, d] (float32) if the step is one of those to keep."""
-        if step in self._steps:
-            content = io.BytesIO()
-            np.save(content, np.asarray(self._apply(params(), self._inputs), np.float32))
-            if processes.process_index() == 0:
-                write_atomically(self._path / f"{step:09d}.npy", content.getvalue())
-
-
-def recorded_features(folder: RunFolder) -> dict[int, Path]:
-    """Find the files of the features that a run recorded, by step."""
-    return {int(file.stem): file for file in sorted((folder.path / FEATURES).glob("*[0-9].npy"))}
 
 
 def train_and_measure(

@@ -111,6 +111,7 @@ def test_overrides_replace_fields_of_named_arenas_and_files(tmp_path):
             "observation code .size, bins, seed., got 'c",
         ),
         ('[[puddles]]\nshape = "ring"', "one of capsule, disc, polygon, got 'ring'"),
+        (201 * f"[[puddles]]\n{DISC}", "at most 200 edges of all puddles"),
         ("[[puddles]]\n" + DISC.replace("0.1", "true"), "expected radius to be a finite number"),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlreps.envs import ArenaError, BouncingBalls, BouncingBallsState, Environment
+from rlreps.envs import BouncingBalls, BouncingBallsState, Environment
 from rlreps.envs.bouncing_balls import EDGE_WIDTH
 
 NO_KEY, WAIT = jax.random.key(0), jnp.zeros((), jnp.int32)
@@ -290,17 +290,3 @@ def test_episodes_are_truncated_after_max_steps_and_never_terminate():
         state = taken.state
         flags.append((bool(taken.terminated), bool(taken.truncated)))
     assert flags == [(False, False), (False, False), (False, True)]
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"num_balls": 0}, "expected num_balls to be an int >= 1, got 0"),
-        ({"speed": np.nan}, "expected speed to be a finite number, got nan"),
-        ({"max_steps": 2**40}, "expected max_steps to be None or an int <= 2,147,483,647, got 10"),
-        ({"radius": 0.2}, "expected balls so few or small .* num_balls=3 with radius=0.2"),
-    ],
-)
-def test_balls_that_make_no_sense_say_what_was_expected(fields, message):
-    with pytest.raises(ArenaError, match=message):
-        BouncingBalls(**fields)

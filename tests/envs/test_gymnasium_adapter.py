@@ -59,16 +59,6 @@ def test_importing_the_package_registers_both_and_leaves_jax_alone():
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
 
 
-@pytest.mark.integration
-def test_the_id_can_name_the_module_to_import():
-    script = (
-        "import gymnasium\n"
-        f"gymnasium.make('rlreps.envs:{ENV_ID}').reset(seed=0)\n"
-        f"gymnasium.make_vec('rlreps.envs:{ENV_ID}', num_envs=2).reset(seed=0)\n"
-    )
-    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
-
-
 def test_an_episode_of_one_environment_follows_the_core_dynamics():
     world = load_arena("sutton", noise=0.0)
     step = jax.jit(world.with_task().step)
@@ -260,13 +250,6 @@ def test_a_batch_of_videos_does_what_single_ones_do_and_restarts_at_the_limit():
     np.testing.assert_allclose(videos, expected, atol=1e-4)
     assert ends == [[frame % 4 == 3] * 2 for frame in range(1, 8)]
     assert gymnasium.spec(BALLS_ID).max_episode_steps == 1000
-
-
-@pytest.mark.integration
-def test_sync_vectorisation_still_works():
-    batch = make_vec(num_envs=2, vectorization_mode="sync")
-    batch.reset(seed=0)
-    assert batch.step(np.array([0, 1]))[0].shape == (2, 2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import shapely
 from rlreps.envs import (
     ConvexPolygon,
     Disc,
-    FiveCorridorsDmEnv,
     Puddle,
     PuddleWorld,
     load_arena,
@@ -315,13 +314,3 @@ def test_cells_are_divided_by_walls_that_cut_them_and_not_by_the_ends_of_walls()
     assert divided(rectangle(0.399, 0.0, 0.401, 1.0), 20) == []
     assert divided(rectangle(0.3505, 0.0, 0.39, 1.0), 20) == list(range(7, 400, 20))
     assert divided(Disc((0.5, 0.5), 0.33)) == []
-
-
-@INTEGRATION
-def test_an_episode_of_the_maze_in_dm_env_ends_after_300_steps():
-    environment = FiveCorridorsDmEnv(seed=0, goal=(0.1, 0.05, 0.04))
-    step, steps = environment.reset(), 0
-    while not step.last():
-        step, steps = environment.step(0), steps + 1
-    assert steps == 300
-    assert step.discount == 1.0

@@ -14,19 +14,16 @@ from rlreps.envs import (
     Disc,
     Image,
     Position,
-    PuddleWorld,
     PuddleWorldDmEnv,
     PuddleWorldEnv,
     PuddleWorldState,
     PuddleWorldVectorEnv,
-    arena_settings,
     load_arena,
 )
 from rlreps.envs.rendering import AGENT_COLOUR, FLOOR_COLOUR, GOAL_COLOUR, WALL_COLOUR
 from rlreps.successor.grids import Grid
 
 RIGHT, KEY = jnp.asarray(1, jnp.int32), jax.random.key(0)
-MAZE = load_arena("five_corridors")
 
 
 def at(x, y):
@@ -176,22 +173,6 @@ def test_states_of_a_grid_have_observations():
             assert len(np.unique(seen, axis=0)) == 84
 
 
-@pytest.mark.integration
-def test_observations_change_neither_moves_nor_what_ground_truth_is_of():
-    plain = arena_settings(MAZE)
-    assert "observation" not in plain
-    for kind in ("code", "image"):
-        world = load_arena("five_corridors", observation=kind)
-        assert hash(world) != hash(MAZE)
-        taken, expected = (
-            jax.jit(lambda world: world.step(KEY, at(0.1, 0.5), RIGHT))(of) for of in (world, MAZE)
-        )
-        np.testing.assert_array_equal(taken.state.position, expected.state.position)
-        settings = arena_settings(world)
-        assert settings.pop("observation")["name"] == kind
-        assert settings == plain
-
-
 @pytest.mark.parametrize(
     ("observation", "message"),
     [
@@ -204,8 +185,3 @@ def test_observations_change_neither_moves_nor_what_ground_truth_is_of():
 def test_observations_that_cannot_be_made_say_what_was_expected(observation, message):
     with pytest.raises(ArenaError, match=message):
         load_arena("empty", observation=observation)
-
-
-def test_images_of_traced_puddles_are_refused():
-    with pytest.raises(ArenaError, match="expected numbers in puddles that are to be drawn"):
-        jax.jit(lambda world: PuddleWorld(puddles=world.puddles, observation="image"))(MAZE)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rlreps.envs import (
-    ArenaError,
     Capsule,
     ConvexPolygon,
     Disc,
@@ -107,10 +106,3 @@ def area_of(shape):
         return np.pi * shape.radius**2 + 2.0 * shape.radius * length
     (a, b, c) = np.asarray(shape.vertices)
     return abs((b - a)[0] * (c - a)[1] - (b - a)[1] * (c - a)[0]) / 2.0
-
-
-def test_bad_sizes_and_positions_are_refused():
-    with pytest.raises(ArenaError, match="expected a picture of at least 1 pixel a side, got 0"):
-        render_frame(load_arena("empty"), size=0)
-    with pytest.raises(ArenaError, match=r"expected a position of shape \(2,\), got shape \(3,\)"):
-        render_frame(load_arena("empty"), [0.1, 0.2, 0.3])

@@ -1,13 +1,11 @@
 """Kills at random moments, full disks and folders that may only be read: nothing is lost."""
 
 import functools
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import jax
@@ -36,29 +34,6 @@ TRAIN = [
     *["--num-features", "3", "--steps", "600", "--rows", "100", "--tasks", "32", "--hidden", "32"],
     *["--evaluate-every", "20", "--checkpoint-every", "40", "--quiet", "--num-seeds", "2"],
 ]
-
-# A process of root's that may write only where the permissions say so, like anybody else's. It runs
-# several commands and prints the exit code, standard output and standard error of each as JSON.
-AS_ANYBODY = """
-import contextlib, ctypes, io, json, os, sys
-if os.getuid() == 0 and "RLREPS_TEST_DROPPED" not in os.environ:
-    PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
-    if ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0) != 0:
-        sys.exit("cannot drop the capability")
-    os.environ["RLREPS_TEST_DROPPED"] = "1"
-    os.execv(sys.executable, sys.orig_argv)
-from rlreps.cli import main
-found = []
-for words in json.loads(sys.argv[1]):
-    code, out, err = 0, io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main(words)
-        except SystemExit as ending:
-            code = ending.code
-    found.append((code, out.getvalue(), err.getvalue()))
-print(json.dumps(found))
-"""
 
 
 def run(*arguments):
@@ -337,117 +312,6 @@ def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
     assert block_bytes(path) == whole
 
 
-def test_a_limit_on_the_size_of_files_is_a_clear_error_and_leaves_a_store_to_go_on_from(
-    start_rlreps, refuse, block_bytes, whole, tmp_path
-):
-    path = tmp_path / "psi"
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500))"
-    # Compiled programs would not fit either.
-    process = start_rlreps(*SMALL, "--out", path, first=limit, JAX_ENABLE_COMPILATION_CACHE="0")
-    said = assert_refused(*finish(process))
-    assert "expected to write block 0 (rows 0-6, file c/0/0), got" in said
-    assert "File too large" in said
-    store = open_estimates(path)
-    assert store.missing_blocks() == list(range(store.matrix.num_blocks))
-    assert "corrupt" not in refuse("successor", "verify", path)
-    run(*SMALL, "--out", path)
-    assert block_bytes(path) == block_bytes(whole)
-
-
-@pytest.fixture
-def read_only():
-    """Takes the right to write away from a folder and all below it, until the test ends."""
-    changed = []
-
-    def take(path):
-        for folder in [path, *(entry for entry in path.rglob("*") if entry.is_dir())]:
-            folder.chmod(0o555)
-            changed.append(folder)
-        return path
-
-    yield take
-    for folder in changed:
-        folder.chmod(0o755)
-
-
-def as_anybody(*commands):
-    """Run commands one after the other in a process that permissions bind; how each ended."""
-    texts = [[str(argument) for argument in command] for command in commands]
-    done = subprocess.run(
-        [sys.executable, "-c", AS_ANYBODY, json.dumps(texts)],
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return json.loads(done.stdout)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
-def test_a_read_only_folder_is_a_clear_error_and_nothing_changes(read_only, psi, whole, tmp_path):
-    open_estimates(psi).remove_block(3)
-    complete, runs = shutil.copytree(whole, tmp_path / "complete"), tmp_path / "runs"
-    runs.mkdir()
-    for folder in (psi, complete, runs):
-        read_only(folder)
-    before = everything(tmp_path)
-    ends = as_anybody(
-        [*SMALL, "--out", psi],
-        [*SMALL, "--out", psi / "below"],
-        ["successor", "verify", psi],
-        ["train", complete, "--out", runs / "run", *TRAIN],
-    )
-    denied = "expected a folder that can be written, got Permission denied: .*"
-    for end, message in zip(
-        ends,
-        (
-            f"{denied}psi",
-            f"{denied}below",
-            r"block 3 \(rows 21-27, file c/3/0\): missing",
-            f"{denied}run",
-        ),
-        strict=True,
-    ):
-        assert re.search(message, assert_refused(*end))
-    assert everything(tmp_path) == before
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="drops a capability of Linux")
-def test_a_complete_store_serves_every_purpose_where_it_can_only_be_read(read_only, psi, tmp_path):
-    path, trained = read_only(psi), tmp_path / "run"
-    before = everything(path)
-    info, figure = ["successor", "info", path, "--quiet"], tmp_path / "error.png"
-    *ends, denied = as_anybody(
-        [*SMALL, "--out", path],
-        ["successor", "verify", path],
-        ["svd", path, "--rank", 5, "--quiet"],
-        [*info, "--json"],
-        info,
-        [*info, "--figure", figure],
-        ["train", path, "--out", trained, *TRAIN, "--steps", "40"],
-        ["evaluate", trained],
-        [*info, "--figure", path / "asked.png"],
-    )
-    assert [(code, err) for code, _, err in ends] == [(0, "")] * len(ends)
-    generated, verified, spectrum, as_json, described, drawn, _, evaluated = (
-        out for _, out, _ in ends
-    )
-    assert json.loads(generated)["computed_rows"] == 0
-    assert "15 blocks are whole" in verified
-    assert len(re.findall(r"^ +\d+ +\d", spectrum, re.MULTILINE)) == 5  # a line for each component
-    assert len(json.loads(as_json)["error"]["subspace_distance"]) == 99
-    assert "standard error of an entry" in described
-    assert re.search(r"no figure: .*Permission denied.*--figure", described)
-    assert drawn.endswith(f"wrote {figure}\n")
-    assert json.loads(evaluated)["step"] == 40
-    code, _, said = denied
-    assert code == 2
-    assert re.search("^rlreps: error: .*Permission denied", said)
-    assert everything(path) == before
-
-
 def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parameters(
     start_rlreps, succeed, small_disk, psi, trained
 ):
@@ -468,11 +332,3 @@ def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parame
     subprocess.run(room, check=True)
     succeed(*arguments)
     assert parameters(out) == parameters(trained / "run")
-
-
-def test_output_that_cannot_be_written_is_one_line_and_code_2():
-    command = [sys.executable, "-c", "from rlreps.cli import main; main()", "--version"]
-    with open("/dev/full", "w") as full:
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert ended.stderr == "rlreps: error: [Errno 28] No space left on device\n"
-    assert ended.returncode == 2

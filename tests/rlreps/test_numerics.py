@@ -5,12 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps import numerics
 from rlreps.errors import InputError
 from rlreps.numerics import (
     compile_once,
     forget_programs,
-    jit_briefly,
     largest_even_share,
     seed_key,
     usable_cores,
@@ -34,32 +32,6 @@ def test_only_the_cores_that_may_be_used_are_counted(monkeypatch):
 def test_as_many_devices_as_share_the_runs_out(runs, count):
     devices = ["first", "second", "third"]
     assert largest_even_share(devices, runs) == devices[:count]
-
-
-@pytest.mark.parametrize("flags", ["", "--xla_backend_optimization_level=0"])
-def test_brief_compilation_leaves_results_nesting_and_errors_as_they_are(monkeypatch, flags):
-    asked, jit = [], numerics.jit
-
-    def recorded(function, **options):
-        asked.append(options)
-        return jit(function, **options)
-
-    def double(x, fail=False):
-        if fail:
-            raise ValueError("odd")
-        return 2.0 * x
-
-    monkeypatch.setattr(numerics, "jit", recorded)
-    monkeypatch.setenv("XLA_FLAGS", flags)
-    twice = jit_briefly(double, static_argnames="fail")
-    levels = [options.get("compiler_options") for options in asked]
-    brief = {"xla_backend_optimization_level": 1}
-    on_cpu = jax.default_backend() == "cpu"
-    assert levels == ([None] if flags or not on_cpu else [None, brief])
-    assert twice(jnp.float32(3.0)) == 6.0
-    assert jax.jit(lambda x: twice(x) + 1.0)(jnp.float32(3.0)) == 7.0
-    with pytest.raises(ValueError, match="odd"):
-        twice(jnp.float32(3.0), fail=True)
 
 
 def test_programs_are_compiled_once_and_told_apart_by_all_that_makes_them():

@@ -39,8 +39,8 @@ from rlreps.experiments.harness import (
 )
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.runs.contrasts import Sample, Verdict, all_of
-from rlreps.successor.ground_truth import CENTRING
 from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.stored_subspace import CENTRING
 from rlreps.training import Optimizer
 from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
 from rlreps.workflows.train import TrainingConfig, train_masked

@@ -23,14 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import InputError
-from rlreps.files import (
-    DAMAGED,
-    LARGEST_JSON,
-    open_regular,
-    parse_json,
-    read_arrays,
-    write_atomically,
-)
+from rlreps.files import DAMAGED, read_arrays, write_atomically
 from rlreps.successor.store.format import MatrixStore, plain_json
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -75,11 +68,10 @@ def read_archive(source: Path | IO[bytes], name: str) -> tuple[Arrays, dict[str,
         with contextlib.ExitStack() as stack:
             stream = source
             if isinstance(stream, Path):
-                stream = stack.enter_context(open_regular(stream))
+                stream = stack.enter_context(stream.open("rb"))
             with zipfile.ZipFile(stream) as archive:
-                if archive.getinfo(_RECORD).file_size > LARGEST_JSON:
-                    raise ValueError("a record that is too long")
-                record = parse_json(archive.read(_RECORD))
+                record = json.loads(archive.read(_RECORD))
+            stream.seek(0)
             arrays = read_arrays(stream)
             if not isinstance(record, dict) or sorted(record.pop(_NAMES)) != sorted(arrays):
                 raise ValueError("other arrays than its record names")

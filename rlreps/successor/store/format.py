@@ -18,7 +18,6 @@ import itertools
 import json
 import os
 import shutil
-import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,12 +30,7 @@ import numpy.typing as npt
 import tensorstore as ts
 
 from rlreps.errors import InputError, in_gigabytes, require, require_memory
-from rlreps.files import (
-    parse_json,
-    read_regular,
-    refuse_backslashes,
-    refuse_links_out,
-)
+from rlreps.files import refuse_backslashes, refuse_links_out
 
 Rows = npt.NDArray[np.float32]
 
@@ -102,26 +96,13 @@ class MatrixStore:
         """Return indices of the blocks that are there, in order.
 
         Raises:
-            InputError: A block is a link that leads out of the store, or lies beyond the last.
+            InputError: A block is a link that leads out of the store.
         """
         folder = self.path / "c"
         if not folder.is_dir():
             return []
         refuse_links_out(folder)
-        found = [int(name) for name in os.listdir(folder) if name.isdecimal() and name.isascii()]
-        strays = [
-            index
-            for index in found
-            if index >= self.num_blocks and (folder / str(index) / "0").exists()
-        ]
-        if strays:
-            raise InputError(
-                f"expected {self.num_blocks} blocks in {self.path}, got block {max(strays)}; move "
-                f"it elsewhere, or {_METADATA_FILE} is of another matrix"
-            )
-        return sorted(
-            index for index in found if index < self.num_blocks and self.block_file(index).is_file()
-        )
+        return [index for index in range(self.num_blocks) if self.block_file(index).is_file()]
 
     def remove_block(self, index: int) -> None:
         """Delete what is there of a block, so that it counts as missing."""
@@ -134,24 +115,6 @@ class MatrixStore:
         for place in (folder.parent, folder):
             if place.is_symlink() and not place.resolve().is_relative_to(self.path.resolve()):
                 raise InputError(f"expected {place} in the store, got a link to {place.resolve()}")
-
-    def _require_sound_file(self, index: int) -> None:
-        """Raise a ``ValueError`` unless a block's file, if any, is a plain one of the right size.
-
-        tensorstore would wait for a FIFO and read a file of any size into memory.
-        """
-        try:
-            found = self.block_file(index).lstat()
-        except FileNotFoundError:
-            return
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError("no regular file")
-        if found.st_size != self._block_bytes:
-            raise ValueError(f"a file of {found.st_size:,} bytes instead of {self._block_bytes:,}")
-
-    @property
-    def _block_bytes(self) -> int:
-        return 4 * self.block_rows * self.shape[1] + CHECKSUM_BYTES
 
     def write_block(self, index: int, rows: npt.ArrayLike) -> None:
         """Write or replace a block so that it is on disk, whole, when this returns.
@@ -242,15 +205,14 @@ class MatrixStore:
         values no longer match its own checksum (reading it does).
 
         Raises:
-            InputError: A block is missing or has another size.
+            InputError: A block is missing or cannot be read.
         """
         self.require_complete()
         hasher = hashlib.sha256(repr((*self.shape, self.block_rows)).encode())
         for index in range(self.num_blocks):
-            with _explained(f"{self.path}: expected a readable {self.describe_block(index)}"):
-                self._require_sound_file(index)
-            with self.block_file(index).open("rb") as file:
-                file.seek(-CHECKSUM_BYTES, 2)
+            expected = f"{self.path}: expected a readable {self.describe_block(index)}"
+            with _explained(expected), self.block_file(index).open("rb") as file:
+                file.seek(-CHECKSUM_BYTES, os.SEEK_END)
                 hasher.update(file.read())
         return hasher.hexdigest()
 
@@ -270,8 +232,6 @@ class MatrixStore:
         pending: deque[tuple[int, ts.Future[Rows]]] = deque()
         for index in indices:
             start, stop = self.block_range(index)
-            with _explained(f"{self.path}: expected a readable {self.describe_block(index)}"):
-                self._require_sound_file(index)
             pending.append((index, self._array[start:stop].read(order="C")))
             if len(pending) > _BLOCKS_IN_FLIGHT:
                 yield self._settle(*pending.popleft())
@@ -354,7 +314,7 @@ def create_or_resume(
         _require_same(store, shape, block_rows, plain)
         return store
     require_place(folder)
-    _require_sizes(folder, shape, block_rows)
+    _require_room(folder, shape, block_rows)
     entry = {
         "format": _FORMAT,
         "settings": plain,
@@ -414,10 +374,6 @@ def open_store(path: str | Path) -> MatrixStore:
         raise InputError(f"expected a matrix store at {folder}, got {found}")
     refuse_links_out(folder)
     try:
-        # Before tensorstore allocates what the metadata claim.
-        claimed = parse_json(read_regular(folder / _METADATA_FILE))
-        sizes = claimed["shape"], claimed["chunk_grid"]["configuration"]["chunk_shape"][0]
-        _require_sizes(folder, *sizes)
         array = ts.open(_spec(folder), open=True, dtype=ts.float32, rank=2).result()
         metadata = array.spec().to_json()["metadata"]
         block_rows = int(metadata["chunk_grid"]["configuration"]["chunk_shape"][0])
@@ -435,8 +391,6 @@ def open_store(path: str | Path) -> MatrixStore:
         raise InputError(
             f"expected a matrix store at {folder}, got {_METADATA_FILE} without {error}"
         ) from error
-    except InputError:
-        raise
     except (IndexError, OSError, TypeError, ValueError) as error:
         raise InputError(f"expected a matrix store at {folder}, got {first_part(error)}") from error
     return MatrixStore(
@@ -449,14 +403,8 @@ def open_store(path: str | Path) -> MatrixStore:
     )
 
 
-def _require_sizes(folder: Path, shape: Any, block_rows: Any) -> None:
-    """Raise InputError for a matrix that cannot be: whose sizes no machine or disk holds.
-
-    Metadata may be damaged or made to do harm; tensorstore would try to allocate what they claim.
-    """
-    sizes = [*shape, block_rows]
-    whole = len(sizes) == 3 and all(_is_whole(size) and 1 <= size < 2**62 for size in sizes)
-    require(whole, f"a matrix store at {folder} of two positive sizes and block_rows", sizes)
+def _require_room(folder: Path, shape: tuple[int, int], block_rows: int) -> None:
+    """Raise InputError for a matrix that no memory or disk holds."""
     states, tasks = shape
     blocks = -(-states // block_rows)
     require(blocks <= _MOST_BLOCKS, f"at most {_MOST_BLOCKS:,} blocks in {folder}", blocks)
@@ -469,10 +417,6 @@ def _require_sizes(folder: Path, shape: Any, block_rows: Any) -> None:
             f"expected a matrix that fits the disk of {folder}, {in_gigabytes(disk)}, got "
             f"{states} x {tasks} entries, {in_gigabytes(size)}"
         )
-
-
-def _is_whole(size: object) -> bool:
-    return isinstance(size, int | np.integer) and not isinstance(size, bool)
 
 
 def _checksum(shape: tuple[int, int], block_rows: int, settings: Mapping[str, Any]) -> str:

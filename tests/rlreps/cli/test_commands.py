@@ -1,8 +1,6 @@
 """Every command in process on one small store, and everything that the command line refuses."""
 
-import gc
 import json
-import os
 import re
 import shutil
 import signal
@@ -39,7 +37,7 @@ def trained(toy_store, tmp_path_factory):
     return out
 
 
-def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monkeypatch, written):
+def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = json.loads(rlreps("successor", "generate", *GENERATE))
     assert made["transitions"] == made["computed_transitions"] == 64 * 40 * 60
@@ -68,7 +66,7 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monke
     values = [float(line.split()[1]) for line in spectrum[2:]]
     assert values == sorted(values, reverse=True)
     summary = json.loads(rlreps("train", store, "--out", run, *TRAIN))
-    assert json.loads((run / "summary.json").read_text()) == written(summary)
+    assert json.loads((run / "summary.json").read_text()) == summary
     start = time.perf_counter()
     assert json.loads(rlreps("train", store, "--out", run, *TRAIN)) == summary
     assert time.perf_counter() - start < 2.0
@@ -143,49 +141,16 @@ def test_default_folders_tell_configurations_apart():
     assert "-first-successor-" in names[5]
 
 
-BAD_GENERATE = {
-    "--arena atlantis": "atlantis",
-    "--arena nowhere.toml": "nowhere.toml",
-    "--bins 1": "expected bins >= 2, got 1",
-    "--bins 0": "expected bins >= 2, got 0",
-    "--discount nan": "expected discount strictly between 0 and 1, got nan",
-    "--rollouts 0": "expected rollouts >= 2, one for each half, got 0",
-    "--horizon -3": r"expected horizon in \[1, 10000000\], got -3",
-    "--seed -1": r"expected seed in \[0, 2\*\*32\), got -1",
-    "--bins many": "--bins: .*'many'",
-}
-
-
-@pytest.mark.parametrize("arguments", BAD_GENERATE)
-def test_a_successor_measure_that_cannot_be_is_refused_in_one_line(refused, tmp_path, arguments):
-    said = refused("successor", "generate", "--out", tmp_path / "psi", *words(arguments))
-    assert re.search(BAD_GENERATE[arguments], said)
-
-
-def test_an_arena_file_that_cannot_be_used_is_refused_in_one_line(refused, tmp_path):
-    file = tmp_path / "arena.toml"
-    for content, message in (("name = ", "arena.toml"), ("puddle = 1", "'puddle'")):
-        file.write_text(content)
-        for command in ("successor generate --bins 8 --out psi", "plot env --out arena.png"):
-            assert message in refused(*words(command), "--arena", file)
-
-
 BAD_TRAIN = {
     "--method magic": "method to be one of .*danskin_lissa.* got 'magic'",
     "--encoder cnn": "encoder to be one of .*fourier_mlp.* got 'cnn'",
     "--optimizer lion": "expected optimizer to be one of adam, rmsprop, sgd, got 'lion'",
     "--method danskin_lissa --kappa0 0": r"expected kappa0 in \(0, 2\), got 0.0",
-    "--method danskin_lissa --kappa0 nan": r"expected kappa0 in \(0, 2\), got nan",
     "--method danskin_lissa --gradient-rows 5": r"all None, got \(5, None, None\)",
-    "--method danskin_lissa --rows 3": "rows.* got 3",
     "--method spin --rows 2": "rows >= 3.* got 2",
-    "--steps 0": "expected steps >= 1, got 0",
     "--steps ten": "--steps: .*'ten'",
     "--stepz 5": "--stepz",
-    "--num-features 0": "expected num_features >= 1, got 0",
     "--num-features 64": "expected d < 64, .*, got 64",
-    "--num-seeds 0": "expected num_seeds >= 1, got 0",
-    "--learning-rate 0": r"expected learning_rate in \(0, inf\), got 0.0",
     "--checkpoint-every 30": "multiple of evaluate_every .20., got 30",
 }
 
@@ -245,22 +210,6 @@ def test_an_output_folder_with_something_else_in_it_is_refused(
         assert all("expected" in message for message in found.values())
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["train", "{store}", "--out", "/proc/none/run", *TRAIN],
-        ["successor", "generate", "--out", "/proc/none/psi", *GENERATE],
-        ["quickstart", "--preset", "smoke", "--out", "/proc/none/quick"],
-        ["plot", "env", "--out", "/proc/none/arena.png"],
-    ],
-    ids=lambda command: command[0],
-)
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write")
-def test_a_place_that_cannot_be_written_is_refused(refused, toy_store, command):
-    message = refused(*(part.format(store=toy_store) for part in command))
-    assert "/proc" in message
-
-
 @pytest.mark.parametrize("place", ["a\\b/run", "run\\"])
 def test_a_path_with_a_backslash_is_refused_before_anything_is_written(
     refused, toy_store, tmp_path, place
@@ -280,31 +229,6 @@ def test_a_path_with_a_backslash_is_refused_before_anything_is_written(
         assert f"expected a path without a backslash, got {tmp_path}" in message
 
 
-def test_runs_that_are_none_are_refused(refused, toy_store, tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "config.json").write_text('{"kind": "tra')
-    to_figure = ["--out", tmp_path / "figure.png"]
-    for run in (tmp_path / name for name in ("none", "empty", "broken")):
-        for arguments in (
-            ["evaluate", run],
-            ["plot", "curves", run, *to_figure],
-            ["plot", "components", toy_store, "--runs", run, "--d", "3", *to_figure],
-        ):
-            assert "config.json" in refused(*arguments)
-
-
-def test_a_run_with_a_damaged_checkpoint_is_refused(refused, toy_store, trained, tmp_path):
-    run = shutil.copytree(trained, tmp_path / "run")
-    (run / "summary.json").unlink()
-    for file in (run / "checkpoints" / "60").rglob("d/*"):
-        file.write_bytes(file.read_bytes()[:30])
-    for arguments in (["evaluate", run], ["train", toy_store, "--out", run, *TRAIN]):
-        message = refused(*arguments)
-        assert "expected an undamaged checkpoint" in message
-        assert message.endswith("delete that folder to resume from step 40")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -322,13 +246,6 @@ def test_a_command_line_that_does_not_fit_is_refused_in_one_line(
 ):
     monkeypatch.chdir(tmp_path)
     assert re.search(message, refused(*words(arguments)))
-
-
-def test_a_long_message_stays_on_one_line_in_a_narrow_terminal(refused, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    name = f"--{'x' * 300}"
-    assert name in refused("train", "psi", "--out", "run", name, "5")
-    assert os.environ["COLUMNS"] == "40"
 
 
 def test_a_message_holds_no_character_that_a_terminal_obeys(refused, tmp_path):
@@ -377,21 +294,6 @@ def test_a_signal_ends_a_process_with_its_code_and_one_line(
     said, error = running.communicate(timeout=120)
     assert (running.returncode, said, error) == (128 + number, "", line)
     assert RunFolder(out).read_metrics()[-1]["step"] >= 40
-
-
-def test_what_a_closed_loop_leaves_behind_adds_no_lines(capsys, monkeypatch):
-    class Left:
-        def __init__(self, message):
-            self.message = message
-
-        def __del__(self):
-            raise RuntimeError(self.message)
-
-    monkeypatch.setattr(sys, "unraisablehook", cli._report_unraisable)
-    for message in ("Event loop is closed", "something else"):
-        Left(message)
-        gc.collect()
-        assert ("RuntimeError" in capsys.readouterr().err) == (message == "something else")
 
 
 def test_a_bug_is_not_dressed_up_as_bad_input(monkeypatch, tmp_path):

@@ -18,7 +18,6 @@ from rlreps.cumulants import (
     cumulant_matrix,
 )
 from rlreps.cumulants.fourier import cosine
-from rlreps.errors import InputError
 from rlreps.successor.grids import Grid
 
 FAMILIES = {
@@ -177,18 +176,3 @@ def test_the_cumulant_matrix_holds_the_functions_at_the_centres_of_the_cells():
     matrix = cumulant_matrix(Discs(), key, centres, 7)
     assert matrix.shape == (16, 7)
     np.testing.assert_array_equal(matrix, values_of(Discs(), 7, key, np.float32(centres)))
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: Discs(smallest=0.0), "expected radii 0 < smallest <= largest"),
-        (lambda: RandomNetwork(hidden=()), "expected at least one hidden layer"),
-        (lambda: RandomNetwork(input_scale=-1.0), "expected an input_scale > 0"),
-        (lambda: Cells(bins=3).init(jax.random.key(0), 8), "expected 9 tasks, one a cell"),
-    ],
-)
-def test_settings_out_of_range_are_refused(build, message):
-    with pytest.raises(InputError) as error:
-        build()
-    assert message in str(error.value)

@@ -308,65 +308,30 @@ def loss_of(objective, rows=30, features=NUM_FEATURES, **batch):
     return jax.eval_shape(evaluate, jax.random.key(0))
 
 
-NAN, INFINITY = float("nan"), float("inf")
 SIZED = {"num_tasks": NUM_TASKS, "weight_learning_rate": 0.1}
 REFUSALS = [
-    *((lambda cls=cls: cls(0), "num_features >= 1, got 0") for cls in OBJECTIVES.values()),
-    *(
-        (lambda value=value: DanskinLissa(kappa0=value), rf"kappa0 in \(0, 2\), got {value}")
-        for value in (0.0, -0.5, 2.0, NAN)
-    ),
-    (
-        lambda: DanskinLissa(feature_norm="median"),
-        "feature_norm to be one of batch, population, running, running_maximum, got",
-    ),
-    *(
-        (lambda cls=cls: cls(inverse="ridge"), "inverse to be one of plain, pseudo, got 'ridge'")
-        for cls in (DanskinEmpirical, Naive)
-    ),
     *(
         (lambda cls=cls, build=build: build(cls), message)
         for cls in (DanskinLissa, DanskinEmpirical, Naive)
         for build, message in (
-            (lambda cls: cls(permutations=0), "permutations >= 1, got 0"),
             (lambda cls: cls(gradient_rows=5), r"all given or all None, got \(5, None, None\)"),
             (lambda cls: cls(**ROLES | {"weight_rows": 0}), "covariance_rows >= 1, got 0"),
             (lambda cls: loss_of(cls(NUM_FEATURES + 1)), r"features of shape \(30, 5\), got"),
             (lambda cls: loss_of(cls(**ROLES)), r"rows = \d+, the sum over .*, got 30"),
-            (lambda cls: cls(**ROLES).require_rows(99), r"rows = \d+, the sum .*, got 99"),
         )
     ),
     (lambda: DanskinLissa().require_rows(4), "rows >= 5, one for each role of danskin_lissa"),
-    (lambda: Naive().require_rows(2), "rows >= 3, one for each role of naive, got 2"),
-    *(
-        (lambda value=value: LargeBatch(ridge=value), r"ridge in \(0, inf\), got")
-        for value in (0.0, -1.0, INFINITY)
-    ),
-    (lambda: loss_of(LargeBatch(NUM_FEATURES + 1)), r"features of shape \(30, 5\), got"),
-    (lambda: LargeBatch(precondition=0.0), r"precondition in \(0, inf\), got 0.0"),
     (lambda: LargeBatch(weight_rows="none"), "weight_rows to be one of all, gradient, got 'none'"),
     (lambda: LargeBatch(weight_rows=0), "weight_rows >= 1, got 0"),
     (lambda: LargeBatch(weight_rows=9).require_rows(9), "rows > 9, of which so many fit the wei"),
-    (lambda: loss_of(LargeBatch(4, weight_rows=30)), "rows > 30, of which so many fit the weights"),
     (
         lambda: LargeBatch(weight_rows="all", leave_one_out=True),
         "leave_one_out=False with weight_rows='all', .* rows fit no weights, got True",
     ),
-    (lambda: DanskinChunked(groups=2), "groups >= 3, got 2"),
-    (lambda: DanskinChunked(chunks=0), "chunks >= 1, got 0"),
-    (lambda: DanskinChunked(chunk_step=1.0), r"chunk_step in \(0, 1\), got 1.0"),
-    (lambda: DanskinChunked(gauge=-0.1), r"gauge in \[0, inf\), got -0.1"),
-    (lambda: DanskinChunked(chunked_ridge=0.0), r"chunked_ridge in \(0, inf\), got 0.0"),
-    (lambda: DanskinChunked().require_rows(11), "rows >= 12, one for each chunk of dan"),
     (lambda: loss_of(DanskinChunked(4), rows=11), "rows >= 12, one for each chunk"),
-    (lambda: Explicit(weight_learning_rate=0.0), r"weight_learning_rate in \(0, inf\), got 0.0"),
-    (lambda: Explicit(weight_learning_rate=INFINITY), r"weight_learning_rate in \(0, inf\)"),
-    (lambda: Explicit(weight_start=-1.0), r"weight_start in \[0, inf\), got -1.0"),
-    (lambda: Explicit(num_tasks=0), "num_tasks >= 1, got 0"),
     (lambda: loss_of(Explicit(4, weight_learning_rate=0.1)), "task columns .* a live source"),
     (lambda: loss_of(Explicit(4, num_tasks=3)), "a weight_learning_rate or the encoder's"),
     (lambda: loss_of(Explicit(4, **SIZED), tasks=None), "that names its tasks, got tasks=None"),
-    (lambda: loss_of(Explicit(5, **SIZED)), r"features of shape \(30, 5\), got \(30, 4\)"),
     *(
         (lambda each=each: loss_of(each), "a batch with its population, got population=None")
         for each in (
@@ -374,12 +339,7 @@ REFUSALS = [
             DanskinLissa(4, feature_norm="population"),
         )
     ),
-    *(
-        (lambda value=value: Spin(averaging_rate=value), r"averaging_rate in \(0, 1\], got")
-        for value in (0.0, 1.5, NAN)
-    ),
     (lambda: Spin(operator=None), r"an Operator \(rlreps.operators\), got None"),
-    (lambda: Spin(jacobian_rows_at_once=0), "jacobian_rows_at_once >= 1, got 0"),
     *(
         (lambda option=option: Spin(**option), "with averaging_rate = 1, which averages nothing")
         for option in (
@@ -393,16 +353,9 @@ REFUSALS = [
         lambda: loss_of(Spin(4, averaging_rate=0.5, separate=True, encoder=ENCODER)),
         r"parameters of 4 separate features, leaves \[d, ...\], got \[\(24, 4\)\]",
     ),
-    (
-        lambda: loss_of(Spin(4, averaging_rate=0.5, encoder=Tabular(4, num_states=9))),
-        r"an encoder with averages of shapes \(10, 24, 4\), got \(10, 9, 4\)",
-    ),
     *(
         (lambda each=each, given=given: loss_of(each, **given), message)
-        for each in (
-            *(DanskinChunked(4), DanskinEmpirical(4), DanskinLissa(4), Explicit(4, **SIZED)),
-            *(LargeBatch(4), Naive(4), Oracle(4), Spin(4)),
-        )
+        for each in (LargeBatch(4), Spin(4))
         for given, message in (
             (
                 {"targets": jnp.ones((7, 5))},
@@ -421,24 +374,8 @@ REFUSALS = [
             ),
         )
     ),
-    *(
-        (
-            lambda each=each: loss_of(
-                each,
-                targets=jnp.ones((30, 0)),
-                tasks=jnp.zeros(0, jnp.int32),
-                population=Population(jnp.arange(24), jnp.ones((24, 0))),
-            ),
-            "at least one task column, got 0",
-        )
-        for each in (
-            *(DanskinChunked(4), DanskinEmpirical(4), DanskinLissa(4), Explicit(4, **SIZED)),
-            *(LargeBatch(4), Naive(4), Oracle(4)),
-        )
-    ),
     (lambda: loss_of(Spin(5)), r"features of shape \(30, 5\), got \(30, 4\)"),
     (lambda: loss_of(Spin(4), rows=3), "rows >= 4, as many as features, for averaging_rate = 1"),
-    (lambda: Spin().require_rows(1), "rows >= 2, for pairs of them"),
     (
         lambda: loss_of(Spin(4, weights=lambda x: jnp.ones((len(x), 1)))),
         r"weights \(30,\), got \(30, 1\)",

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import MLP
 from rlreps.losses import Batch, LargeBatch, Oracle, Population
 from rlreps.losses.least_squares import least_squares_weights, leverages
 
@@ -64,26 +63,6 @@ def test_the_oracle_is_autodiff_through_the_exact_solve_and_finite_differences()
     direction = np.random.default_rng(1).normal(size=table.shape)
     ends = [loss(table + step * direction, matrix) for step in (1e-6, -1e-6)]
     np.testing.assert_allclose(np.sum(gradient * direction), (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
-
-
-@pytest.mark.integration
-@in_double_precision
-def test_the_oracle_through_a_network_is_autodiff_through_the_exact_solve():
-    encoder = MLP(3, num_inputs=2, hidden=(16,))
-    params = encoder.init(jax.random.key(0))
-    inputs, targets = (jax.random.uniform(jax.random.key(i), (20, i + 1)) for i in (1, 4))
-    batch = Batch(inputs, targets, population=Population(inputs, targets))
-
-    @jax.jit
-    @jax.grad
-    def gradients(p):
-        exact = _projection_loss(encoder.apply(p[0], inputs), targets)
-        return Oracle(3).loss(p[1], encoder.apply, batch, (), None)[0] + exact
-
-    expected, gradient = gradients((params, params))
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-10), gradient, expected
-    )
 
 
 def test_the_oracle_keeps_the_populations_smallest_weights_whatever_rows_are_drawn():

@@ -11,8 +11,7 @@ import optax
 import pytest
 import scipy.linalg
 
-from rlreps.encoders import MLP, FunctionEncoder, SeparateMLP, Tabular, WithConstant
-from rlreps.errors import TrainingDivergedError
+from rlreps.encoders import MLP, SeparateMLP, Tabular, WithConstant
 from rlreps.losses.base import Batch
 from rlreps.losses.spectral import CovarianceJacobian, SpectralState, Spin, operator_shift
 from rlreps.numerics import num_rows
@@ -25,11 +24,7 @@ from rlreps.operators import (
     Slowness,
     graph_laplacian,
 )
-from rlreps.runs.checkpoints import Checkpoints
-from rlreps.runs.folder import RunFolder
-from rlreps.sources.matrix import matrix_source
 from rlreps.subspace.ordered import ordered_spectrum, ritz_spectrum
-from rlreps.training import train
 
 NUM_STATES, NUM_FEATURES = 5, 3
 RNG = np.random.default_rng(0)
@@ -245,26 +240,6 @@ def test_with_the_same_parameters_and_batch_averages_change_nothing(options):
         assert_trees_close(gradient, expected, rtol=1e-7, atol=1e-10)
 
 
-@IN_FULL
-@in_double_precision
-def test_separate_parameters_and_fewer_passes_at_once_change_no_gradient():
-    encoder = SeparateMLP(NUM_FEATURES, num_inputs=1, hidden=(4,))
-    options = [{}, {"separate": True}, {"jacobian_rows_at_once": 4}]
-    options.append({"separate": True, "jacobian_rows_at_once": 1})
-    results = []
-    for option in options:
-        objective = spin(Diagonal(lambda x: x[:, 0] ** 2), 0.2, encoder=encoder, **option)
-        params, state = encoder.init(jax.random.key(0)), objective.init(jax.random.key(0))
-        rng = np.random.default_rng(1)
-        for _ in range(3):
-            points = batch_of(rng.normal(size=(16, 1)))
-            gradient, _, state, _ = gradient_of(objective, params, points, state, encoder.apply)
-            params = jax.tree.map(lambda leaf, slope: leaf - 0.05 * slope, params, gradient)
-        results.append(params)
-    for other in results[1:]:
-        assert_trees_close(results[0], other, rtol=1e-9, atol=1e-12)
-
-
 @in_double_precision
 @pytest.mark.parametrize("starts_at_identity", [False, True])
 def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start(starts_at_identity):
@@ -323,21 +298,6 @@ def test_from_settled_averages_the_gradient_is_unbiased_at_four_rows(num_feature
     found = mean_gradient(objective, jnp.asarray(table), settled, rows=4)
     expected = exact_masked_gradient(table, SYMMETRIC, uniform)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-@IN_FULL
-@in_double_precision
-def test_without_averages_the_gradient_is_biased_and_less_so_in_larger_batches():
-    table = TABLE[:, :1]
-    expected = exact_masked_gradient(table, SYMMETRIC, np.full(NUM_STATES, 1 / NUM_STATES))
-    objective = spin(pairs_kernel(), num_features=1)
-    biases = []
-    for rows in (2, 4):
-        state = objective.init(jax.random.key(0))
-        found = mean_gradient(objective, jnp.asarray(table), state, rows)
-        biases.append(np.linalg.norm(found - expected) / np.linalg.norm(expected))
-    assert biases[1] > 0.05
-    assert biases[1] < biases[0]
 
 
 def descend(objective, sample, learning_rate, steps, encoder=TABULAR):
@@ -427,14 +387,6 @@ def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(aver
 
 
 @IN_FULL
-def test_pairs_of_samples_find_the_smallest_eigenpairs_of_a_kernel_in_order():
-    objective = spin(pairs_kernel(), 0.02)
-    features = descend(objective, lambda key: jax.random.randint(key, (32,), 0, 5), 0.03, 4_000)
-    vectors = ROTATION[:, :NUM_FEATURES]
-    assert_eigenpairs(features, SYMMETRIC, LEVELS[:NUM_FEATURES], vectors, 1e-1)
-
-
-@IN_FULL
 def test_sampled_slowness_finds_the_slow_functions_of_a_chain_behind_the_constant():
     transition = np.random.default_rng(4).dirichlet(np.full(NUM_STATES, 0.3), size=NUM_STATES)
     graph = graph_laplacian(transition, MEASURE)
@@ -457,75 +409,6 @@ def test_sampled_slowness_finds_the_slow_functions_of_a_chain_behind_the_constan
     np.testing.assert_allclose(graph.measure @ functions[:, 1:], 0.0, atol=1e-6)
 
 
-@IN_FULL
-def test_a_run_ends_with_moving_averages_of_every_seed():
-    averages = train(
-        TABULAR,
-        spin(MatrixOperator(np.float32(SYMMETRIC)), 0.1),
-        matrix_source(np.zeros((NUM_STATES, 1), np.float32)),
-        optimizer=optax.adam(1e-2),
-        steps=16,
-        rows=12,
-        seeds=(3, 4),
-        progress=False,
-    ).state.objective
-    assert averages.jacobian.shape == (2, 6, NUM_STATES, NUM_FEATURES)
-    assert np.abs(averages.jacobian).max() > 0.1
-    np.testing.assert_allclose(averages.weight, 1.0 - 0.9**16, rtol=1e-5)
-
-
-@IN_FULL
-@pytest.mark.parametrize("averaging_rate", [1.0, 0.9])
-def test_dependent_features_stop_a_run_with_their_index_and_leave_its_checkpoint(
-    tmp_path, averaging_rate
-):
-    def run(encoder, steps):
-        train(
-            encoder,
-            spin(MatrixOperator(np.float32(SYMMETRIC)), averaging_rate),
-            matrix_source(np.zeros((NUM_STATES, 1), np.float32)),
-            optimizer=optax.adam(1e-2),
-            steps=steps,
-            rows=12,
-            seeds=(3, 4),
-            evaluate_every=4,
-            checkpoint_every=4,
-            folder=RunFolder.create_or_resume(tmp_path, kind="test", config={}, provenance={}),
-            progress=False,
-        )
-
-    run(TABULAR, 8)
-    kept = {file: file.read_bytes() for file in tmp_path.rglob("*/8/**/*") if file.is_file()}
-    assert kept
-    columns = np.array([0, 1, 1])
-    repeated = FunctionEncoder(TABULAR.init, lambda params, states: params[states][:, columns])
-    message = (
-        r"expected linearly independent features, got feature 2, .*at step \d+ of seed [34]; "
-        r"try a smaller learning rate, .*; the checkpoint of step \d+ is untouched"
-    )
-    with pytest.raises(TrainingDivergedError, match=message):
-        run(repeated, 60)
-    # Older checkpoints make room for newer ones; those that stay are as they were.
-    assert Checkpoints(tmp_path / "checkpoints").latest_step() >= 8
-    assert all(file.read_bytes() == kept[file] for file in kept if file.exists())
-
-
-@IN_FULL
-@pytest.mark.parametrize("averaging_rate", [0.5, 1.0])
-def test_the_gradient_of_dependent_features_is_finite(averaging_rate):
-    objective = spin(MatrixOperator(np.float32(SYMMETRIC)), averaging_rate)
-    table = np.float32(TABLE)
-    for features in (table[:, [0, 0, 0]], 0.0 * table, table * [[1, 0, 1]], np.ones_like(table)):
-        state = objective.init(jax.random.key(0))
-        for rows in (3, 600, 600):
-            states = np.random.default_rng(rows).integers(0, NUM_STATES, rows)
-            gradient, value, state, _ = gradient_of(
-                objective, np.float32(features), batch_of(states), state
-            )
-            assert np.isfinite(value)
-            assert np.all(np.isfinite(gradient))
-
-
 def test_a_state_is_diagnosed_by_the_feature_that_others_fix():
     objective = spin(MatrixOperator(np.float32(SYMMETRIC)))
     start = objective.init(jax.random.key(0))
@@ -539,18 +422,6 @@ def test_a_state_is_diagnosed_by_the_feature_that_others_fix():
         _, _, state, _ = gradient_of(objective, np.float32(features), batch_of(ALL_STATES))
         finding = diagnosed(state)
         assert finding is None if index is None else f"got feature {index}, which" in finding
-
-
-@IN_FULL
-def test_averages_make_up_for_batches_of_fewer_rows_than_features():
-    encoder = SeparateMLP(3, num_inputs=1, hidden=(8,))
-    objective = spin(Diagonal(lambda x: x[:, 0]), 0.1, encoder=encoder)
-    params, state = encoder.init(jax.random.key(0)), objective.init(jax.random.key(0))
-    for seed in range(20):
-        points = batch_of(np.random.default_rng(seed).normal(size=(2, 1)).astype(np.float32))
-        gradient, _, state, _ = gradient_of(objective, params, points, state, encoder.apply)
-        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
-    assert objective.diagnose(jax.tree.map(lambda leaf: leaf[None], state), 0) is None
 
 
 @in_double_precision

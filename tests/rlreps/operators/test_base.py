@@ -3,10 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from rlreps.errors import InputError
-from rlreps.operators import Diagonal, Laplacian, MatrixOperator, Operator, TargetKernel, act
+from rlreps.operators import Diagonal, Laplacian, MatrixOperator, act
 
 FIRST, SECOND = (square + square.T for square in np.random.default_rng(0).normal(size=(2, 5, 5)))
 TABLE = np.random.default_rng(1).normal(size=(5, 3))
@@ -35,12 +33,6 @@ def test_operators_add_and_scale_as_their_matrices_do():
         # Operators are pytrees whose leaves are their numbers.
         leaves, structure = jax.tree.flatten(combined)
         np.testing.assert_array_equal(images(structure.unflatten(leaves)), images(combined))
-
-
-def test_a_factor_that_is_no_number_is_refused():
-    for factor in (np.nan, np.inf):
-        with pytest.raises(InputError, match="expected factor of an operator in"):
-            factor * MatrixOperator(FIRST)
 
 
 def test_the_harmonic_oscillator_has_its_levels_as_local_energies():
@@ -90,23 +82,3 @@ def test_features_that_are_known_are_not_computed_again():
     own = act(Diagonal(lambda x: x[:, 0]), counted, INPUTS)
     assert calls == [7]
     np.testing.assert_array_equal(given.images, own.images)
-
-
-class Fewer(Operator):
-    def apply(self, sample):
-        return sample.features[:, :2]
-
-
-@pytest.mark.parametrize(
-    ("operator", "weights", "message"),
-    [
-        (Diagonal(lambda x: x), None, r"a potential of shape \(7,\), got \(7, 2\)"),
-        (Diagonal(lambda x: jnp.ones(())), None, r"a potential of shape \(7,\), got \(\)"),
-        (Diagonal(lambda x: x[:, 0]), lambda x: x, r"weights \(7,\), got \(7, 2\)"),
-        (Fewer(), None, r"images of shape \(7, 3\), got \(7, 2\)"),
-        (TargetKernel(), None, "at least one target column, got 0"),
-    ],
-)
-def test_wrong_shapes_are_refused(operator, weights, message):
-    with pytest.raises(InputError, match="expected " + message):
-        act(operator, function, INPUTS, weights=weights)

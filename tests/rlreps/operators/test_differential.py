@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rlreps.encoders import SeparateMLP
-from rlreps.errors import InputError
 from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, act
 
 CLOSED_FORMS = {
@@ -72,16 +71,3 @@ def test_halving_the_step_of_finite_differences_quarters_their_error():
         np.testing.assert_allclose(coarse[curved] / fine[curved], 4.0, rtol=0.02)
     assert errors[-1][2] < 1e-9
     assert np.all(errors[0][curved] > 1e-4)
-
-
-@pytest.mark.parametrize("build", [Laplacian, lambda: FiniteDifferenceLaplacian(0.1)])
-def test_states_without_coordinates_are_refused(build):
-    for inputs in (jnp.arange(4), jnp.ones((4, 2), jnp.int32), jnp.ones((4, 2, 2))):
-        with pytest.raises(InputError, match=r"expected floating coordinates of shape \[b, c\]"):
-            act(build(), lambda x: jnp.ones((len(x), 1)), inputs)
-
-
-@pytest.mark.parametrize("step", [0.0, -0.1, np.nan, np.inf])
-def test_a_step_that_is_not_positive_and_finite_is_refused(step):
-    with pytest.raises(InputError, match=r"expected step in \(0, inf\), got"):
-        FiniteDifferenceLaplacian(step)

@@ -107,23 +107,6 @@ def test_the_target_kernels_eigenfunctions_are_left_singular_vectors():
     np.testing.assert_allclose(np.abs(functions.T @ left), np.eye(NUM_STATES), atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("operator", "rows", "message"),
-    [
-        (Kernel(gaussian, samples=STATES), 1, "expected at least two rows for a kernel, got 1"),
-        (TargetKernel(), 1, "expected at least two rows for a kernel, got 1"),
-        (
-            Kernel(lambda x, y: jnp.ones((NUM_STATES, NUM_STATES)), samples=STATES),
-            3,
-            r"expected a kernel of shape \(3, 3\), got \(4, 4\)",
-        ),
-    ],
-)
-def test_batches_and_kernels_of_the_wrong_shape_are_refused(operator, rows, message):
-    with pytest.raises(InputError, match=message):
-        act(operator, lookup, jnp.arange(rows), targets=jnp.ones((rows, 2)))
-
-
 def test_a_kernel_that_is_not_symmetric_is_refused_with_the_samples_that_show_it():
     points = jnp.asarray(RNG.normal(size=(6, 2)))
     require_symmetric(lambda x, y: jnp.tanh(x @ y.T), points)
@@ -140,19 +123,3 @@ def test_rounding_does_not_make_a_kernel_asymmetric():
     with jax.enable_x64(False):
         points = jnp.asarray(RNG.normal(size=(50, 30)), jnp.float32)
         require_symmetric(lambda x, y: 1e6 * jnp.exp(x @ (y / 7.0).T), points)
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (
-            lambda x, y: jnp.full((3, 3), jnp.nan),
-            "a kernel of finite values, got 'NaN or infinity'",
-        ),
-        (lambda x, y: jnp.ones((3, 2)), r"a kernel of shape \(3, 3\), got \(3, 2\)"),
-        (lambda x, y: jnp.ones((3, 3), jnp.int32), "a kernel of floating values, got 'int32'"),
-    ],
-)
-def test_values_that_are_no_kernel_are_refused(function, message):
-    with pytest.raises(InputError, match="expected " + message):
-        require_symmetric(function, jnp.ones((3, 1)))

@@ -12,7 +12,6 @@ from rlreps.operators import (
     Diagonal,
     MatrixOperator,
     Slowness,
-    TargetKernel,
     act,
     graph_laplacian,
 )
@@ -63,24 +62,6 @@ def test_laplacian_measure_and_operator_hold_the_slowness_of_a_chain_out_of_equi
     np.testing.assert_array_equal(flat.images, 0.0)
     outside = act(graph.operator(), lambda states: jnp.ones((len(states), 1)), jnp.array([7]))
     assert np.isnan(outside.images).all()
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (np.ones((3, 2)), r"a matrix of shape \[states, states\], got \(3, 2\)"),
-        (np.ones(3), r"a matrix of shape \[states, states\], got \(3,\)"),
-        (np.ones((2, 2), int), "a floating matrix, got 'int64'"),
-        (np.full((2, 2), np.nan), "a matrix of finite entries, got 'NaN or infinity'"),
-        (
-            np.triu(np.ones((3, 3))),
-            "a matrix that is symmetric in the measure of its states, got '1 and 0 for states 0",
-        ),
-    ],
-)
-def test_what_is_no_square_matrix_of_numbers_is_refused(values, message):
-    with pytest.raises(InputError, match="expected " + message):
-        MatrixOperator(values)
 
 
 HALVES = np.full((2, 2), 0.5)
@@ -202,9 +183,3 @@ def test_operators_at_a_point_take_every_state_of_a_clip_for_a_point():
     expected = 4.0 * np.concatenate([change, -change]) + places[:, :1] * places
     np.testing.assert_allclose(found.images, expected, rtol=1e-10)
     np.testing.assert_allclose(found.covariance, places.T @ places / 8, rtol=1e-10)
-
-
-def test_columns_of_a_matrix_do_not_fit_the_states_of_a_clip():
-    clip = Clip((jnp.ones((4, 2)), jnp.ones((4, 2))))
-    with pytest.raises(InputError, match="expected a row of targets for each state, got 4"):
-        act(TargetKernel(), lambda x: x, clip, targets=jnp.ones((4, 3)))

@@ -5,7 +5,6 @@ import pytest
 from PIL import Image, ImageSequence
 
 from rlreps.envs import load_arena, render_frame
-from rlreps.errors import InputError
 from rlreps.plotting.animation import write_gif
 
 
@@ -69,28 +68,3 @@ def test_the_agent_keeps_its_colour_among_many_shades(tmp_path):
         difference = np.abs(found.astype(int) - expected)[still]
         assert difference.mean() < 0.5
         assert difference.max() < 60
-
-
-@pytest.mark.parametrize(
-    ("frames", "options", "message"),
-    [
-        ([], {}, "expected at least one frame, got 0"),
-        ([np.zeros((4, 4), np.uint8)], {}, r"frames \[height, width, 3\], got \(4, 4\)"),
-        (
-            [np.zeros((4, 4, 3), np.uint8), np.zeros((4, 5, 3), np.uint8)],
-            {},
-            "expected frames of one shape, got",
-        ),
-        (noise(1), {"frames_per_second": 51.0}, r"in \(0, 50\], got 51.0"),
-    ],
-)
-def test_what_is_no_animation_is_refused(tmp_path, frames, options, message):
-    with pytest.raises(InputError, match=message):
-        write_gif(tmp_path / "a.gif", frames, **options)
-    assert not list(tmp_path.iterdir())
-
-
-def test_other_suffixes_are_refused(tmp_path):
-    for name in ("a.mp4", "gif", "a.gif.png"):
-        with pytest.raises(InputError, match=r"expected an animation file ending in \.gif, got"):
-            write_gif(tmp_path / name, noise(1))

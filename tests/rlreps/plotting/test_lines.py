@@ -96,12 +96,6 @@ class TestLine:
         assert (held.low[0], held.high[1]) == (0.0, 1.0)
         assert (held.low[1], held.high[0]) == (free.low[1], free.high[0])
 
-    def test_one_run_and_no_value_are_said(self):
-        assert Line.of_runs("a", [1, 2], [3.0, 4.0], counted=True).label == "a (1 seed)"
-        nothing = Line.of_runs("a", [1], [[NAN], [NAN]], counted=True)
-        assert nothing.label == "a (no values)"
-        assert "a (no values)" in legend(panels_of([[nothing]]))
-
 
 class TestPanels:
     @pytest.mark.parametrize("mean", [LONG[:5], LONG], ids=["bars", "bands"])
@@ -146,12 +140,6 @@ class TestPanels:
         assert 0.01 < low < 0.2
         assert 0.6 < high < 3.0
 
-    @pytest.mark.parametrize("count", [3, 30])
-    def test_a_line_without_intervals_is_drawn_all_the_same(self, count):
-        figure = drawn([[line("a", LONG[:count], low=None, high=None)]])
-        np.testing.assert_array_equal(heights(figure.axes[0])[0], LONG[:count])
-        assert legend(figure) == ["a"]
-
     def test_bands_and_bars_end_where_their_intervals_do(self):
         low = 0.5 * LONG
         low[:10] = NAN
@@ -166,14 +154,6 @@ class TestPanels:
         np.testing.assert_allclose(first, [0.3, 0.9])
         np.testing.assert_allclose(second, [0.4, 0.4])
 
-    @pytest.mark.parametrize("log_x", [False, True])
-    def test_bars_of_two_lines_stand_beside_each_other(self, log_x):
-        lines = [line(name, [0.5, 0.4], x=[1, 100]) for name in "ab"]
-        axes = panels_of([lines], log_x=log_x).axes[0]
-        one, other = (container[0].get_xdata() for container in axes.containers)
-        assert np.all(one < other)
-        np.testing.assert_allclose(one, [1, 100], rtol=0.05 if log_x else 0.5)
-
     @pytest.mark.parametrize("seeds", [1, 2, 5])
     def test_bars_are_drawn_named_and_stood_apart_only_where_there_are_intervals(self, seeds):
         lines = [Line.of_runs(name, [1, 2], np.full((seeds, 2), 0.5)) for name in "ab"]
@@ -185,13 +165,6 @@ class TestPanels:
         for drawn in axes.lines:
             if seeds < 5:
                 np.testing.assert_array_equal(drawn.get_xdata(), [1, 2])
-
-    def test_every_run_that_is_drawn_stays_within_the_axes(self):
-        runs = [[0.3, 0.3], [0.3, 0.004]]
-        axes = panels_of([[Line.of_runs("a", [1, 2], runs)]]).axes[0]
-        low, high = axes.get_ylim()
-        assert low < 0.004
-        assert high > 0.3
 
     def test_references_are_in_every_panel_and_once_in_the_legend_after_the_series(self):
         floor = ([1, 2], [0.001, 0.002])
@@ -231,15 +204,6 @@ class TestPanels:
         assert second[0].get_marker() == ""
         np.testing.assert_array_equal(second[2].get_ydata(), [5, np.nan, 4])
         assert legend(figure) == ["a", "b", "bold", "faint"]
-
-    def test_a_legend_stays_within_the_figure(self):
-        looks = {"each worker": Look(), "combined": Look(), "one model of all rows": Look()}
-        names = ["implicit Krasulina", "explicit Krasulina", "incremental PCA", "Oja"]
-        lines = [line(name, [3, 2, 1], variant="combined") for name in names]
-        for figure in (drawn([lines], looks=looks), drawn([lines] * 3, looks=looks)):
-            box = figure.legends[0].get_window_extent()
-            assert box.x0 >= 0.0
-            assert box.x1 <= figure.bbox.width
 
 
 class TestCurves:
@@ -330,17 +294,6 @@ class TestSweep:
         assert legend(figure) == ["a", "b", "some runs diverged"]
         assert note(figure) == "mean over runs, 95 % interval"
 
-    @pytest.mark.parametrize("height", [0.3, 0.0])
-    def test_one_point_and_a_perfect_one_can_be_drawn(self, height):
-        figure = plotting.plot_sweep([line("", [height], x=[5])], x_label="d", y_label="")
-        figure.draw_without_rendering()
-        (axes,) = figure.axes
-        assert [shown.tolist() for shown in heights(axes)] == [[height]]
-        assert axes.get_xlim()[0] < 5 < axes.get_xlim()[1]
-        assert axes.get_ylim()[0] < height < axes.get_ylim()[1]
-        assert [label.get_text() for label in axes.get_xticklabels()] == ["5"]
-        assert legend(figure) == []
-
 
 class TestAgents:
     STEPS = np.arange(12) * 1000
@@ -398,32 +351,6 @@ class TestSpectrum:
         assert left.get_yscale() == "log"
         shown = [text.get_text() for text in right.get_legend().get_texts()]
         assert shown == ["d = 1: 64.0 %", "d = 3: 84.0 %"]
-
-
-ROW = {"method": "a", "d": 10}
-
-
-@pytest.mark.parametrize(
-    ("draw", "bad", "message"),
-    [
-        (
-            lambda values: Line.of_runs("a", [0, 1], values),
-            ([[1.0]], np.zeros((0, 2)), np.zeros((2, 3)), np.zeros((1, 1, 2))),
-            r"values \[seeds, 2\] of 'a', got shape",
-        ),
-        (
-            lambda name: panels_of([[line("a", [0.5], variant=name)]], looks={"bold": Look()}),
-            ("dashed",),
-            "dashed",
-        ),
-        (plotting.plot_distance_by_dimension, ([],), "at least one row"),
-        (plotting.plot_distance_by_dimension, ([ROW],), "rows with method, d, subspace_distance"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(draw, bad, message):
-    for each in bad:
-        with pytest.raises(InputError, match=message):
-            draw(each)
 
 
 def test_a_fit_draws_its_sums_and_the_rows_behind_its_components():

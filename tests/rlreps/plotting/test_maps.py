@@ -17,7 +17,6 @@ from matplotlib.transforms import Affine2D
 
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc
-from rlreps.envs.puddle_world import Puddle
 from rlreps.errors import InputError
 from rlreps.plotting import (
     figure_bytes,
@@ -29,7 +28,8 @@ from rlreps.plotting import (
     plot_torso_components,
     signed_colormap,
 )
-from rlreps.plotting.maps import ACTIONS, outline
+from rlreps.plotting.maps import ACTIONS
+from rlreps.plotting.outlines import outline
 from rlreps.plotting.style import MISSING, OKABE_ITO
 from rlreps.successor.grids import BoxGrid
 
@@ -189,14 +189,6 @@ class TestEnvironment:
         assert "wall" in texts(figure)
         assert len(figure.axes) == 1  # A colour bar would have nothing to say.
 
-    def test_a_wall_hides_the_puddle_drawn_after_it(self):
-        wall, puddle = Puddle(Disc((0.5, 0.5), 0.2), 0.0), Puddle(Disc((0.5, 0.5), 0.4), 0.5)
-        first, second = (
-            figure_bytes(plot_environment(PuddleWorld(puddles=order)))
-            for order in ((wall, puddle), (puddle, wall))
-        )
-        assert first == second
-
     def test_a_goal_is_drawn_where_there_is_one_and_cells_have_lines_between_neighbours(self):
         arena = load_arena("empty")
         assert "goal" not in texts(plot_environment(arena))
@@ -266,12 +258,6 @@ class TestPolicyAndValue:
         end = move(start, preferred[cells], np.zeros_like(start))
         moved = np.stack([arrows.U, arrows.V], axis=1)
         np.testing.assert_allclose(moved, np.asarray(end - start) / 0.05, atol=1e-5)
-
-    @pytest.mark.parametrize("bins", [13, 14, 50])
-    def test_there_are_no_more_arrows_than_can_be_read_and_all_lie_inside(self, bins):
-        arrows = arrows_of(plot_policy_and_value(PuddleWorld(), np.zeros((bins**2, 4))))
-        assert 36 <= len(arrows.U) <= 169
-        assert np.all((arrows.get_offsets() > 0.02) & (arrows.get_offsets() < 0.98))
 
     def test_puddles_are_outlined_on_both_maps_and_a_goal_is_named_where_there_is_one(self):
         values, _ = quarters()
@@ -351,26 +337,3 @@ def test_cells_inside_walls_are_grey_and_the_others_have_their_states_values():
             assert np.allclose(colour_at(figure, axes, 0.5, 0.9), to_rgb(MISSING), atol=HALF)
     with pytest.raises(InputError, match=r"'truth' to be \[25, k\].*got \(21, 3\)"):
         plot_components({"truth": truth}, bins=5, environment=SUTTON)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: plot_components({}, bins=2), "at least one set"),
-        (lambda: components((4, 2), labels=["one"]), "expected 2 column titles, got 1"),
-        *(
-            (lambda shape=shape: plot_policy_and_value(PuddleWorld(), np.zeros(shape)), "values")
-            for shape in ((16,), (15, 4), (16, 3), (0, 4))
-        ),
-        (lambda: plot_reconstructions({"a": IMAGES}, notes={"b": "?"}), "notes of 'a', got 'b'"),
-    ],
-)
-def test_what_does_not_fit_is_refused(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
-
-
-def test_lines_of_small_components_fill_their_own_limits():
-    waves = np.linspace(-1.0, 1.0, 5)[:, None] * np.array([1.0, 100.0])
-    figure = plot_components({"a": waves}, grid=BoxGrid((0,), (5,), (5,)))
-    assert [axes.get_ylim()[1] for axes in figure.axes] == pytest.approx([1.05, 105.0])

@@ -1,7 +1,6 @@
 """What figures share: colours, files, settings that are left alone."""
 
 import itertools
-import os
 import subprocess
 import sys
 
@@ -77,41 +76,6 @@ class TestFiles:
         )
         assert first == second
         assert first.startswith(start)
-
-    def test_other_suffixes_are_refused(self, figure, tmp_path):
-        for name in ("spectrum.jpeg", "spectrum"):
-            with pytest.raises(InputError, match=r"\.png, \.svg, \.pdf, got"):
-                plotting.save_figure(figure, tmp_path / name)
-        with pytest.raises(InputError, match="image format to be one of pdf, png, svg, got 'gif'"):
-            plotting.figure_bytes(figure, image_format="gif")
-
-    def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-        self, figure, tmp_path, monkeypatch
-    ):
-        path = tmp_path / "spectrum.png"
-        path.write_bytes(b"old")
-
-        def fail(*_):
-            raise OSError("disc is full")
-
-        monkeypatch.setattr(os, "fsync", fail)
-        with pytest.raises(OSError, match="disc is full"):
-            plotting.save_figure(figure, path)
-        assert path.read_bytes() == b"old"
-        assert list(tmp_path.iterdir()) == [path]
-
-    def test_the_file_is_complete_when_it_takes_its_name(self, figure, tmp_path, monkeypatch):
-        seen = []
-        replace = os.replace
-
-        def watch(source, target):
-            seen.append(os.path.getsize(source))
-            assert not os.path.exists(target)
-            replace(source, target)
-
-        monkeypatch.setattr(os, "replace", watch)
-        path = plotting.save_figure(figure, tmp_path / "spectrum.png")
-        assert seen == [path.stat().st_size]
 
 
 @pytest.mark.parametrize("axis", ["x", "y"])

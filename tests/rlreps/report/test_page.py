@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from rlreps import plotting
-from rlreps.errors import InputError
 from rlreps.report.page import Report, Section, write_report
 from rlreps.report.table import Table
 
@@ -196,14 +195,3 @@ def test_a_report_beside_a_store_links_the_page_to_explore_and_names_its_command
     assert page.attributes("a") == [{"href": "explore.html"}]
     assert page.texts["pre"][0] == "rlreps explore . --out explore.html"
     assert not write(tmp_path / "report.html", sections=[]).attributes("a")
-
-
-@pytest.mark.parametrize("content", [None, b"not an image", b"\x89PNG\r\n\x1a\n truncated"])
-def test_a_figure_file_that_is_no_png_is_refused_and_the_old_report_stays(tmp_path, content):
-    path, broken = tmp_path / "report.html", tmp_path / "broken.png"
-    path.write_text("old")
-    if content is not None:
-        broken.write_bytes(content)
-    with pytest.raises(InputError, match=r"expected a readable PNG file, got '.*broken\.png'"):
-        write(path, sections=[Section("s", figures=[(broken, "c")])])
-    assert path.read_text() == "old"

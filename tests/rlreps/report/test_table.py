@@ -6,7 +6,6 @@ import io
 import numpy as np
 import pytest
 
-from rlreps.errors import InputError
 from rlreps.report.table import Table, format_number, with_interval
 
 ROWS = [
@@ -60,11 +59,6 @@ def test_a_spreadsheet_runs_no_cell_of_a_file():
     header, *rows = csv.reader(io.StringIO(table.to_csv(), newline=""))
     assert header == ["'=head", "x"]
     assert rows == [*([f"'{text}", "-1.5"] for text in formulas), ["a =b", "-2"]]
-
-
-def test_a_row_of_the_wrong_length_is_refused():
-    with pytest.raises(InputError, match="rows of 2 cells, got 1"):
-        Table(("a", "b"), [(1,)], "c")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import gc
-import random
 import shutil
 from typing import NamedTuple
 
@@ -71,28 +70,6 @@ def test_odd_values_and_typed_keys_survive(tmp_path):
     np.testing.assert_array_equal(*(jax.random.key_data(each["key"]) for each in (state, restored)))
 
 
-def test_looking_for_checkpoints_makes_no_folder(tmp_path):
-    assert Checkpoints(tmp_path / "none").latest_step() is None
-    assert not (tmp_path / "none").exists()
-
-
-def test_a_folder_that_was_moved_meanwhile_is_not_made_anew(tmp_path):
-    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
-    run.mkdir()
-    checkpoints = Checkpoints(run / "checkpoints")
-    checkpoints.save(7, a_state())
-    run.rename(elsewhere)
-    with pytest.raises(InputError, match=r"expected .*run to stay while .*, got it moved or"):
-        checkpoints.save(8, a_state(1))
-    assert not run.exists()
-    assert is_the_saved_state(restore(elsewhere / "checkpoints"))
-
-
-def test_nothing_in_a_checkpoint_is_a_pickle(saved):
-    for file in saved.rglob("*"):
-        assert file.is_dir() or not file.read_bytes().startswith(b"\x80")
-
-
 def names(folder):
     return sorted(entry.name for entry in folder.iterdir())
 
@@ -131,30 +108,6 @@ def test_a_kill_leaves_every_complete_checkpoint_and_stops_no_later_save(
     assert names(tmp_path) == [str(complete[-1]), "4"]
 
 
-def test_what_a_kill_of_an_earlier_version_left_is_replaced_and_foreign_files_are_not(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(3, a_state())
-    (tmp_path / "3" / "seal.json").unlink()  # It was written after the checkpoint had its name.
-    assert checkpoints.latest_step() is None
-    checkpoints.save(3, a_state())
-    assert is_the_saved_state(restore(tmp_path, step=3))
-    (tmp_path / "4").mkdir()
-    (tmp_path / "4" / "thesis.tex").write_text("text")
-    with pytest.raises(InputError, match=r"nothing but checkpoints in .*4 with thesis\.tex"):
-        checkpoints.save(4, a_state())
-    assert (tmp_path / "4" / "thesis.tex").read_text() == "text"
-
-
-def test_older_ones_that_are_damaged_or_of_another_run_are_left_alone(tmp_path):
-    Checkpoints(tmp_path, run="theirs").save(1, a_state())
-    checkpoints = Checkpoints(tmp_path, run="ours")
-    checkpoints.save(2, a_state())
-    (tmp_path / "2" / "seal.json").write_text("{}")
-    for step in (3, 4, 5):
-        checkpoints.save(step, a_state(step))
-    assert checkpoints.complete_steps() == [1, 2, 4, 5]
-
-
 # Orbax meets the damage itself here, and leaves coroutines of a closed loop to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp_path):
@@ -184,41 +137,6 @@ def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp
     gc.collect()
     assert silent > 0
     assert noticed >= silent
-
-
-def damaged(content, how, rng):
-    if how == "empty":
-        return b""
-    if how == "half":
-        return content[: len(content) // 2]
-    if how == "junk":
-        return rng.randbytes(len(content))
-    position = rng.randrange(len(content))
-    return content[:position] + bytes([content[position] ^ 0x10]) + content[position + 1 :]
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("how", ["absent", "empty", "half", "junk", "one bit"])
-def test_whatever_happens_to_a_file_the_state_is_the_saved_one_or_an_error_in_one_line(copy, how):
-    rng = random.Random(how)
-    refused = 0
-    for file in sorted(file for file in copy.rglob("*") if file.is_file()):
-        content = file.read_bytes()
-        if how == "absent":
-            file.unlink()
-        else:
-            file.write_bytes(damaged(content, how, rng))
-        try:
-            assert is_the_saved_state(restore(copy)), file
-        except InputError as error:
-            refused += 1
-            message = str(error)
-            assert message.startswith(f"expected an undamaged checkpoint in {copy / '7'}, got ")
-            assert message.endswith("delete that folder to start again")
-            assert "\n" not in message
-        file.write_bytes(content)
-    assert refused >= 5
-    assert is_the_saved_state(restore(copy))
 
 
 def test_a_damaged_checkpoint_names_the_one_before_it(tmp_path):

@@ -3,9 +3,6 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
-from unittest.mock import ANY
 
 import pytest
 
@@ -34,7 +31,7 @@ def test_a_run_starts_in_a_new_or_empty_folder(tmp_path, place):
     folder = start(tmp_path / place)
     stored = json.loads((tmp_path / place / "config.json").read_text())
     expected = {"format": 2, "kind": "train", "config": CONFIG, "provenance": PROVENANCE}
-    assert stored == {**expected, "checksum": ANY}
+    assert stored == expected
     assert (folder.kind, folder.config, folder.provenance) == ("train", CONFIG, PROVENANCE)
     assert sorted(contents(tmp_path / place)) == ["README.txt", "config.json"]
 
@@ -90,16 +87,6 @@ def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path, name):
     with pytest.raises(InputError, match=rf"new or empty folder .* other files \({name}\)"):
         start(tmp_path)
     assert contents(tmp_path) == {name: b"years of work"}
-
-
-def test_a_file_in_place_of_the_folder_is_refused_and_left_alone(tmp_path):
-    file = tmp_path / "run"
-    file.write_text("precious")
-    with pytest.raises(InputError, match="expected a folder for the run, got the file"):
-        start(file)
-    with pytest.raises(InputError, match=r"folder that can be written, got .*directory"):
-        start(file / "below")
-    assert file.read_text() == "precious"
 
 
 @pytest.mark.parametrize(
@@ -278,17 +265,9 @@ def test_a_part_is_computed_once_unless_that_fails_and_read_afterwards(tmp_path)
 def test_a_folder_of_an_older_version_is_refused_and_stays_as_it_was(tmp_path):
     start(tmp_path)
     content = json.loads((tmp_path / "config.json").read_text())
-    del content["format"], content["checksum"]  # 0.1 wrote none.
+    del content["format"]  # 0.1 wrote none.
     (tmp_path / "config.json").write_text(json.dumps(content))
     for again in (lambda: start(tmp_path), lambda: RunFolder(tmp_path)):
         with pytest.raises(InputError, match=r"format 2, got .* of an older version"):
             again()
     assert json.loads((tmp_path / "config.json").read_text()) == content
-
-
-def test_looking_into_a_folder_loads_neither_jax_nor_matplotlib():
-    code = (
-        "import sys, rlreps.report, rlreps.runs.folder\n"
-        "assert not {'jax', 'matplotlib', 'PIL'} & sys.modules.keys()\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,8 +1,6 @@
 """A folder's lock: who is kept out, what is said, and what is left when the holder ends."""
 
-import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +8,6 @@ import sys
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.runs import locks
 from rlreps.runs.locks import LOCK, exclusive
 
 HOLD = """
@@ -81,28 +78,6 @@ def test_a_killed_holder_leaves_a_file_that_keeps_nobody_out(holder, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["gone", "made anew"])
-def test_a_folder_that_was_moved_away_inside_is_an_error_at_the_end(tmp_path, anew):
-    folder = tmp_path / "run"
-
-    def work(error=None):
-        with exclusive(folder):
-            folder.rename(tmp_path / f"elsewhere{error is None}")
-            if anew:
-                folder.mkdir()
-                (folder / LOCK).touch()
-            if error is not None:
-                raise error
-
-    with pytest.raises(InputError, match=r"expected .*run to stay .*, got it moved or deleted"):
-        work()
-    # The file of whoever came since is left alone.
-    assert (folder / LOCK).exists() == anew
-    shutil.rmtree(folder, ignore_errors=True)
-    with pytest.raises(KeyError, match="own"):
-        work(KeyError("own"))
-
-
 def test_processes_that_race_for_the_lock_are_never_inside_together(tmp_path):
     """The holder deletes the file: who opened it before must not take the deleted one for it."""
     folder = tmp_path / "folder"
@@ -113,28 +88,3 @@ def test_processes_that_race_for_the_lock_are_never_inside_together(tmp_path):
         _, said = racer.communicate(timeout=60)
         assert (racer.returncode, said) == (0, "")
     assert list(folder.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_made_is_an_input_error(tmp_path):
-    (tmp_path / "file").touch()
-    for place in (tmp_path / "file" / "below", tmp_path / "file"):
-        with (
-            pytest.raises(InputError, match=r"expected a folder that can be written, got .*file"),
-            exclusive(place),
-        ):
-            pytest.fail("locked a file as a folder")
-
-
-@pytest.mark.parametrize("missing", ["in the file system", "in the operating system"])
-def test_where_locks_are_missing_nothing_is_locked(monkeypatch, tmp_path, missing):
-    def unsupported(stream, operation):
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
-
-    if missing == "in the file system":
-        monkeypatch.setattr(locks.fcntl, "flock", unsupported)
-    else:
-        monkeypatch.setattr(locks, "fcntl", None)
-    (tmp_path / LOCK).touch()  # what a kill leaves behind
-    with exclusive(tmp_path):
-        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
-    assert list(tmp_path.iterdir()) == []

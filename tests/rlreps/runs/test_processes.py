@@ -24,9 +24,9 @@ from rlreps.runs.processes import (
     wait_for_all,
 )
 from rlreps.subspace import RandomizedSVD, subspace_distance
-from rlreps.successor.ground_truth import principal_subspace
 from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
+from rlreps.successor.stored_subspace import principal_subspace
 
 QUICK = ["successor", "generate", "--quiet", "--bins", "9", "--block-rows", "5"]
 QUICK += ["--rollouts", "20", "--horizon", "50"]
@@ -167,30 +167,6 @@ def test_processes_that_were_started_with_other_options_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.integration
-def test_others_that_never_come_are_an_error_after_the_timeout(start_rlreps, tmp_path):
-    process = start_rlreps(*QUICK, "--out", tmp_path / "psi", *place(2, 1, timeout=3))
-    code, out, said = finish(process)
-    assert code != 0
-    assert out == ""
-    assert any("DEADLINE_EXCEEDED" in line for line in said)
-    assert not (tmp_path / "psi").exists()
-
-
-@pytest.mark.integration
-def test_a_process_that_waits_for_others_ends_when_it_is_asked_to(start_rlreps, tmp_path):
-    port = free_port()
-    process = start_rlreps(*QUICK, "--out", tmp_path / "psi", *place(2, 0, port=port))
-    deadline = time.monotonic() + 100
-    while time.monotonic() < deadline:
-        with socket.socket() as way:
-            if way.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    assert finish(process)[0] == -signal.SIGTERM
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -213,12 +189,6 @@ def test_a_process_that_waits_for_others_ends_when_it_is_asked_to(start_rlreps, 
 def test_a_place_that_cannot_be_is_refused(given, message):
     with pytest.raises(InputError, match=message):
         ProcessesConfig(**given)
-
-
-def test_a_number_of_processes_alone_is_for_plans():
-    refused = pytest.raises(InputError, match="coordinator, num_processes and process_id together")
-    with refused, together(ProcessesConfig(num_processes=2)):
-        pass
 
 
 @pytest.mark.parametrize("config", [ProcessesConfig(), ProcessesConfig(num_processes=1)])
@@ -253,7 +223,7 @@ def test_processes_train_what_one_does(start_together, quick, tmp_path, count, s
     """Seeds that share out evenly over two devices a process have their own; else rows do."""
     arguments = ["train", quick, *SHORT, "--num-seeds", seeds]
     alone(*arguments, "--out", tmp_path / "one")
-    code = "import rlreps.successor.ground_truth as g; g.IN_MEMORY_BYTES = "
+    code = "import rlreps.successor.stored_subspace as g; g.IN_MEMORY_BYTES = "
     options = {"first": code + ("0" if where == "disk" else "2**30"), **TWO_DEVICES}
     arguments += ["--devices", 2, "--out", tmp_path / "all"]
     ends = [finish(process, timeout=300) for process in start_together(arguments, count, **options)]
@@ -309,7 +279,7 @@ def test_training_whose_processes_die_goes_on_to_the_same_bits(start_together, q
 def test_processes_that_share_the_rows_of_a_large_matrix_find_the_components_of_one(
     start_rlreps, start_together, quick, tmp_path
 ):
-    options = {"first": "import rlreps.successor.ground_truth as g; g.IN_MEMORY_BYTES = 0"}
+    options = {"first": "import rlreps.successor.stored_subspace as g; g.IN_MEMORY_BYTES = 0"}
     paths = [shutil.copytree(quick, tmp_path / name) for name in ("one", "all")]
     arguments = ["svd", "--rank", 5, "--oversampling", 10, "--quiet"]
     ends = [finish(start_rlreps(*arguments, paths[0], **options))]

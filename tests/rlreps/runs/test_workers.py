@@ -135,13 +135,3 @@ def test_workers_end_with_their_parent(tmp_path, number):
     assert "resource_tracker" not in said
     assert all(gone(int((tmp_path / name).read_text())) for name in "ab")
     assert not [*tmp_path.glob("rlreps-jobs-*")]
-
-
-def test_a_script_without_a_guard_ends_with_an_error(tmp_path):
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT.format(guard="if True:"))
-    ran = subprocess.run(
-        [sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ran.returncode == 1
-    assert "WorkerDiedError: expected every worker" in ran.stderr

@@ -81,21 +81,6 @@ def test_positions_are_uniform_inside_the_cells_that_the_centres_would_be_drawn_
     assert scipy.stats.pearsonr(neighbours[:, 0, 0], neighbours[:, 1, 0]).pvalue > 0.01
 
 
-@pytest.mark.parametrize(
-    ("inputs", "widths", "message"),
-    [
-        (None, [0.5, 0.5], "expected centres of cells [n, k] as inputs, got ('int32', (3,))"),
-        (np.zeros((3, 2), np.float32), [0.5], "expected 2 positive widths of a cell, got [0.5]"),
-        (np.zeros((3, 2), np.float32), [0.5, 0.0], "expected 2 positive widths of a cell"),
-        (np.zeros((3, 1), np.float32), [np.nan], "expected 1 positive widths of a cell"),
-    ],
-)
-def test_cells_that_cannot_be_are_refused(inputs, widths, message):
-    with pytest.raises(InputError) as error:
-        matrix_source(ONES, inputs, cell_widths=np.asarray(widths))
-    assert str(error.value).startswith(message)
-
-
 def test_the_matrix_is_an_argument_of_a_compiled_program_and_not_a_constant():
     rng = np.random.default_rng(0)
     source = matrix_source(rng.normal(size=(300, 400)).astype(np.float32), with_population=True)

@@ -11,7 +11,7 @@ import scipy.sparse
 from rlreps.encoders import Tabular, WithConstant
 from rlreps.errors import InputError
 from rlreps.losses import Spin
-from rlreps.operators import Clip, Slowness, act, graph_laplacian
+from rlreps.operators import Slowness, act, graph_laplacian
 from rlreps.sources import chain_source, matrix_source, pair_source, state_source
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.successor import Transitions
@@ -185,17 +185,6 @@ def test_observations_become_what_encoders_take(states, expected):
     assert set(rows) == {0, 1, 2}
     np.testing.assert_allclose(found, expected[rows], rtol=1e-6)
     np.testing.assert_allclose(later, np.roll(expected, -1, axis=0)[rows], rtol=1e-6)
-
-
-def test_a_batch_of_single_states_is_no_pair():
-    source = pair_source(of_kind(np.arange(3)))
-    batch = source.sample(jax.random.key(0), 4, 1)
-    assert batch.num_rows == 4
-    state, later = batch.inputs
-    np.testing.assert_array_equal((state + 1) % 3, later)
-    for inputs, said in ((state, "single states"), (Clip((state,) * 3), "clips of 3")):
-        with pytest.raises(InputError, match=f"rows that are pairs of states, .*, got '{said}'"):
-            batch._replace(inputs=inputs).pair  # noqa: B018
 
 
 REFUSED = {

@@ -148,55 +148,6 @@ def spoil(store):
     return "expected finite entries", "NaN or infinity"
 
 
-def test_a_failure_stays_until_it_was_raised_and_then_reading_goes_on(tmp_path):
-    store = make_store(tmp_path / "store")
-    whole = store.block_file(3).read_bytes()
-    with StoreReader(store, means()) as reader:
-        source = streamed_source(reader, POSITIONS)
-        in_memory = matrix_source(centred_matrix(), POSITIONS)
-        # This key draws rows of block 3, the next draws none.
-        draws = [in_memory.sample(jax.random.key(seed), 4, 3) for seed in range(30)]
-        hit = [seed for seed in range(30) if 3 in rows_of(draws[seed]) // BLOCK_ROWS]
-        miss = next(seed for seed in range(30) if seed not in hit)
-        store.block_file(3).unlink()
-        assert np.isnan(source.sample(jax.random.key(hit[0]), 4, 3).targets).all()
-        assert np.isnan(source.sample(jax.random.key(miss), 4, 3).targets).all()
-        with pytest.raises(InputError, match="block 3"):
-            raise_read_failure(source)
-        raise_read_failure(source)
-        assert_identical(source.sample(jax.random.key(miss), 4, 3), draws[miss])
-        store.block_file(3).write_bytes(whole)
-        assert_identical(source.sample(jax.random.key(hit[0]), 4, 3), draws[hit[0]])
-    raise_read_failure(in_memory)
-
-
-def rows_of(batch):
-    return np.argmin(np.abs(POSITIONS[:, None, 0] - np.asarray(batch.inputs)[None, :, 0]), axis=0)
-
-
-def test_means_inputs_and_stores_that_do_not_fit_are_refused(store, reader, tmp_path):
-    for wrong, message in (
-        (np.zeros(3), f"expected float64 column means of shape ({NUM_TASKS},)"),
-        (np.zeros(NUM_TASKS, np.float32), "expected float64 column means"),
-        (np.full(NUM_TASKS, np.nan), "expected finite column means"),
-    ):
-        with pytest.raises(InputError) as error:
-            StoreReader(store, wrong)
-        assert message in str(error.value)
-    with pytest.raises(InputError, match=f"float64 row means of shape .{NUM_STATES},."):
-        StoreReader(store, means(), np.zeros(NUM_TASKS))
-    with pytest.raises(InputError, match="one input for each of the 203 states"):
-        streamed_source(reader, POSITIONS[1:])
-    incomplete = create_or_resume(
-        tmp_path / "store", shape=(4, 3), block_rows=2, settings={}, provenance={}
-    )
-    with pytest.raises(InputError, match="missing"):
-        StoreReader(incomplete, np.zeros(3))
-    for rows, columns in (([0, NUM_STATES], [0]), ([0], [-1])):
-        with pytest.raises(IndexError):
-            reader.entries(np.array(rows), np.array(columns))
-
-
 @pytest.mark.parametrize("damage", [truncate, remove, spoil])
 def test_a_damaged_block_is_named_and_its_targets_are_nan(tmp_path, damage):
     store = make_store(tmp_path / "store")

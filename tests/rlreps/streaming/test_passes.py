@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.errors import InputError
 from rlreps.streaming import (
     ImplicitKrasulina,
     IncrementalPCA,
@@ -23,7 +22,6 @@ from rlreps.streaming import (
     run_passes,
     run_workers,
     start_workers,
-    worker_mesh,
     worker_step,
 )
 
@@ -134,12 +132,6 @@ def test_workers_learn_alone_and_go_on_from_what_they_combine_to():
     assert after.step.tolist() == [ROWS // 2] * WORKERS
 
 
-@pytest.mark.integration
-def test_a_mesh_of_one_device_does_what_simulated_workers_do():
-    _, spread = two_steps(worker_mesh(jax.devices()[:1]))
-    np.testing.assert_allclose(spread, two_steps()[1], atol=1e-5)
-
-
 def test_workers_share_the_rows_of_a_pass_and_go_on_from_their_mean():
     rows = data(26)
     found = run_workers(
@@ -163,19 +155,6 @@ def test_workers_share_the_rows_of_a_pass_and_go_on_from_their_mean():
         np.testing.assert_allclose(
             found.combined[2, run], rows[order[:24], 0].sum() / 3.0, rtol=1e-4, atol=1e-5
         )
-
-
-@pytest.mark.integration
-def test_one_worker_is_a_plain_pass():
-    rows, runs = data(60), Runs([5], [1.0])
-    workers = run_workers(
-        krasulina, rows, runs, workers=1, combine_every=20, evaluate=magnitude, passes=2
-    )
-    plain = run_passes(krasulina, rows, runs, evaluate=magnitude, evaluate_every=20, passes=2)
-    assert workers.rows_seen.tolist() == [0, 20, 40, 60, 80, 100, 120]
-    np.testing.assert_allclose(workers.components, plain.components, atol=1e-4)
-    np.testing.assert_allclose(workers.combined, plain.figures, atol=1e-3)
-    np.testing.assert_allclose(workers.workers[:, :, 0], plain.figures, atol=1e-3)
 
 
 @pytest.mark.integration
@@ -207,36 +186,6 @@ def test_combined_models_are_nearer_to_the_truth_than_their_workers():
     )
     assert found.workers.shape == (6, 2, 8)
     assert (found.combined[-1] < 0.5 * found.workers[-1].mean(axis=1)).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"evaluate_every": 25}, r"evaluate_every in \[1, 24\].*got 25"),
-        ({"devices": []}, "at least one device"),
-        ({"devices": jax.devices()[:1] * 2}, "each once"),
-        ({"workers": 2, "combine_every": 10, "rows_per_update": 3}, "multiple of rows_per_update"),
-    ],
-)
-def test_counts_that_do_not_fit_are_refused(options, message):
-    settings = {"runs": Runs([0], [1.0]), "evaluate": magnitude, **options}
-    run = run_passes
-    if "workers" in options:
-        run = run_workers
-    else:
-        settings.setdefault("evaluate_every", 8)
-    with pytest.raises(InputError, match=f"expected .*{message}"):
-        run(krasulina, data(24), **settings)
-
-
-def test_steps_on_shapes_that_do_not_fit_are_refused():
-    rows, weights = data(WORKERS, ROWS), np.ones(WORKERS)
-    with pytest.raises(InputError, match="n a multiple of 3, got"):
-        worker_step(RULE, rows_per_update=3)(None, rows, weights)
-    with pytest.raises(InputError, match=r"expected a weight for each worker, got \(3,\)"):
-        worker_step(RULE)(None, rows, weights[:3])
-    with pytest.raises(InputError, match="expected workers >= 1 and a multiple of"):
-        start_workers(RULE, jax.random.key(0), 0, mesh=worker_mesh())
 
 
 @pytest.mark.integration

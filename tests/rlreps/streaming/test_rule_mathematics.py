@@ -14,16 +14,13 @@ from rlreps.streaming import (
     CappedMSG,
     ExplicitKrasulina,
     ImplicitKrasulina,
-    IncrementalMSG,
     IncrementalPCA,
     Krasulina,
     Oja,
     PowerDecay,
 )
-from rlreps.streaming.rules.base import UPDATES_BETWEEN_ANCHORS
 from rlreps.streaming.rules.combining import nearest_basis, online_em_average, projection_average
 from rlreps.streaming.rules.factor import (
-    FactorRule,
     FactorState,
     add_outer_residual,
     inverse_gram,
@@ -94,16 +91,6 @@ def test_as_many_components_as_features_leave_nothing_to_step_along(cls):
     assert_orthonormal(state.rows, atol=1e-4)
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize("cls", [Oja, Krasulina])
-def test_bases_stay_orthonormal_over_a_hundred_thousand_closed_form_steps(cls):
-    rule = cls(FEATURES, K, learning_rate=PowerDecay(1.0, 0.3))
-    state, rows = rule.init(jax.random.key(0)), jnp.asarray(planted(10_000)[0], jnp.float32)
-    for _ in range(10):
-        state = each_row(rule, state, rows)
-    assert_orthonormal(state.rows, atol=2e-6)
-
-
 # Combination of models.
 
 
@@ -171,51 +158,6 @@ def test_without_anchors_the_pseudo_inverse_would_drift_away():
 
 
 @pytest.mark.integration
-def test_single_updates_are_anchored_too_and_blocks_of_any_length_are_single_updates():
-    rule = ImplicitKrasulina(FEATURES, K, learning_rate=PowerDecay(1e4, 0.8))
-    rows = jnp.asarray(planted(5 * UPDATES_BETWEEN_ANCHORS)[0], jnp.float32)
-    update, start = jax.jit(rule.update), rule.init(jax.random.key(1))
-    state, states = start, [start]
-    for row in rows:
-        state = update(state, row[None])
-        states.append(state)
-    np.testing.assert_allclose(state.inverse_gram, inverse_gram(state.rows), rtol=1e-4)
-    # Blocks end within the first, all anchored updates, between two anchors and beyond one.
-    for count in (5, 60, 70):
-        together = each_row(rule, states[250], rows[250 : 250 + count])
-        np.testing.assert_allclose(together.rows, states[250 + count].rows, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.integration
-def test_float32_follows_float64_from_a_tiny_start_at_any_rate_by_anchors_alone(monkeypatch):
-    """Of many features a tiny start grows most, and rounding with it."""
-    features, k, rates = 400, 5, (0.1, 10.0, 1e3, 1e5)
-    variances = 10.0 / np.arange(1, k + 1)
-    data, rotation = planted(2000, seed=0, features=features, variances=variances, tail=0.1)
-    start = 1e-5 * np.random.default_rng(1).normal(size=(k, features))
-
-    def spans(dtype):
-        update_each = jax.jit(lambda rule, state, rows: rule.update_each(state, rows))
-        rows, found = jnp.asarray(data, dtype), []
-        for rate in rates:
-            rule = ImplicitKrasulina(features, k, learning_rate=PowerDecay(rate, 0.8))
-            ended = update_each(rule, factor(jnp.asarray(start, dtype)), rows)
-            found.append(np.linalg.qr(np.asarray(ended.rows, np.float64).T)[0])
-        return found
-
-    def distances(spans, others):
-        pairs = zip(spans, others, strict=True)
-        return [1.0 - np.sum((one.T @ other) ** 2) / k for one, other in pairs]
-
-    with jax.enable_x64(True):
-        double = spans(jnp.float64)
-    assert max(distances(double, [rotation[:, :k]] * len(rates))) < 0.1
-    assert max(distances(spans(jnp.float32), double)) < 1e-6
-    monkeypatch.setattr(FactorRule, "first_anchored", 0)
-    assert distances(spans(jnp.float32), double)[0] > 1e-6
-
-
-@pytest.mark.integration
 def test_float32_follows_float64_from_a_tiny_start_at_any_rate():
     data, rotation = planted(4000, seed=2)
     start = 1e-5 * np.random.default_rng(0).normal(size=(K, FEATURES))
@@ -270,19 +212,6 @@ def test_meyers_update_gives_the_pseudo_inverse_of_a_matrix_and_an_outer_product
         np.testing.assert_allclose(after.pseudo_inverse, expected, atol=1e-12)
 
 
-@pytest.mark.integration
-def test_the_pseudo_inverse_is_still_the_factors_own_after_a_million_updates():
-    data, rotation = planted(20_000)
-    rule = ImplicitKrasulina(FEATURES, K, learning_rate=PowerDecay(10.0, 0.8))
-    state, rows = rule.init(jax.random.key(0)), jnp.asarray(data, jnp.float32)
-    for _ in range(50):
-        state = each_row(rule, state, rows)
-    assert int(state.step) == 1_000_000
-    assert inverse_error(state) < 1e-5
-    basis = jnp.asarray(rotation[:, :K], jnp.float32)
-    assert float(subspace_distance(rule.components(state), basis)) < 1e-3
-
-
 # Matrix stochastic gradient.
 
 
@@ -305,33 +234,6 @@ def dense(state):
     values = getattr(state, "eigenvalues", getattr(state, "energies", None))
     rows = np.asarray(state.rows, np.float64)
     return rows.T * np.asarray(values, np.float64) @ rows
-
-
-@pytest.mark.integration
-def test_a_cap_at_the_number_of_features_is_none_and_k_features_leave_the_identity():
-    rows = jnp.asarray(np.random.default_rng(2).normal(size=(30, 9)), jnp.float32)
-    capped = CappedMSG(9, 3, learning_rate=0.1, max_rank=9)
-    uncapped = IncrementalMSG(9, 3, learning_rate=0.1)
-    start = capped.init(jax.random.key(0))
-    components = np.asarray(capped.components(start))
-    np.testing.assert_allclose(dense(start), components @ components.T, atol=1e-6)
-    found = [dense(each_row(rule, start, rows)) for rule in (capped, uncapped)]
-    np.testing.assert_allclose(*found, atol=1e-5)
-    whole = CappedMSG(9, 9, learning_rate=0.5)
-    state = each_row(whole, whole.init(jax.random.key(0)), rows)
-    np.testing.assert_allclose(dense(state), np.eye(9), atol=1e-5)
-
-
-@pytest.mark.integration
-def test_rows_of_any_length_leave_eigenvalues_in_range_with_sum_k():
-    rule = CappedMSG(9, 3, learning_rate=1.0)
-    for scale in (1e-12, 1e6):
-        rows = scale * np.random.default_rng(4).normal(size=(40, 9))
-        state = each_row(rule, rule.init(jax.random.key(0)), jnp.asarray(rows, jnp.float32))
-        values = np.asarray(state.eigenvalues)
-        assert values.sum() == pytest.approx(3, rel=1e-5)
-        assert 0.0 <= values.min() <= values.max() <= 1.0
-        assert_orthonormal(state.rows)
 
 
 @pytest.mark.integration
@@ -442,19 +344,6 @@ def test_a_long_stream_of_single_rows_keeps_its_basis_orthonormal():
     ratio = np.asarray(state.energies) / np.linalg.eigvalsh(rows.T @ rows)[::-1][:RANK]
     assert (ratio <= 1 + 1e-3).all()
     assert (ratio > 0.98).all()
-
-
-@pytest.mark.integration
-def test_a_better_direction_is_dropped_anew_each_time_it_stays_below_the_components():
-    # One component: 20 rows of length 1 along an axis, then rows of length 3 across it, whose sum
-    # is far larger. Row by row each is dropped; together they take over.
-    rule = IncrementalPCA(3, 1)
-    weak, strong = np.tile([1.0, 0.0, 0.0], (20, 1)), np.tile([0.0, 3.0, 0.0], (200, 1))
-    state = rule.update(rule.init(jax.random.key(0)), jnp.asarray(weak, jnp.float32))
-    strong = jnp.asarray(strong, jnp.float32)
-    one_by_one, together = each_row(rule, state, strong), rule.update(state, strong)
-    np.testing.assert_allclose(np.abs(one_by_one.rows), [[1.0, 0.0, 0.0]], atol=1e-3)
-    np.testing.assert_allclose(np.abs(together.rows), [[0.0, 1.0, 0.0]], atol=1e-3)
 
 
 def test_rounds_of_workers_weigh_all_rows_alike():

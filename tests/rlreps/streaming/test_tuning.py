@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from rlreps.streaming import RULES, PowerDecay, tuning
-from rlreps.streaming.passes import seconds_per_row
+from rlreps.streaming import tuning
 from rlreps.streaming.tuning import TunedRule
 from rlreps.subspace.reconstruction import exact_components
 
@@ -96,13 +95,3 @@ def test_a_tuned_rule_runs_its_rule_from_its_start_in_its_precision(digits, doub
     dtype = np.float64 if double else np.float32
     assert seen == [(dtype, dtype, ([1, 2], [2.0, 1.0]), 1, True)]
     assert jnp.zeros(1).dtype == jnp.float32
-
-
-def test_rows_are_timed_in_turns():
-    rules = {
-        name: RULES[name].at_rate(8, 2, PowerDecay(jnp.float32(1.0), 0.8))
-        for name in ("oja", "implicit_krasulina")
-    }
-    found = seconds_per_row(rules, np.ones((20, 8), np.float32), trials=3)
-    assert list(found) == list(rules)
-    assert all(len(each) == 3 and min(each) > 0.0 for each in found.values())

@@ -8,19 +8,14 @@ import numpy as np
 import pytest
 
 from rlreps.config import configurable, size
-from rlreps.errors import InputError
 from rlreps.streaming import (
-    RULES,
     Centred,
     ImplicitKrasulina,
     IncrementalPCA,
-    Krasulina,
     Oja,
     PowerDecay,
-    Sanger,
     WithMissingEntries,
     impute,
-    require_imputing,
 )
 
 FEATURES, K = 6, 2
@@ -184,16 +179,6 @@ def test_incremental_pca_of_workers_with_distant_means_is_that_of_their_stacked_
     np.testing.assert_allclose(overlaps, 1.0, atol=1e-4)
 
 
-def test_components_of_uncentred_rows_are_near_those_of_centred_ones():
-    rows, inner = observations(3000, offset=40.0), Oja(FEATURES, K, learning_rate=0.1)
-    exact = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:K]
-    least = []
-    for rule in (Centred(inner), inner):
-        found = rule.components(update_each(rule, rule.init(KEY), rows))
-        least.append(np.linalg.svd(exact @ np.asarray(found), compute_uv=False).min())
-    assert least[0] > 0.9 > least[1]
-
-
 # Missing entries.
 
 
@@ -266,44 +251,3 @@ def test_a_batch_with_missing_entries_is_one_step_of_the_completed_batch():
     expected = update(rule, state, jax.jit(impute)(rule.components(state), holed))
     np.testing.assert_allclose(found.rows, expected.rows, rtol=1e-5, atol=1e-6)
     assert int(found.step) == int(state.step) + 1
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    "inner",
-    [
-        ImplicitKrasulina(30, 3, learning_rate=PowerDecay(0.1, 0.7)),
-        Krasulina(30, 3, learning_rate=PowerDecay(0.5, 0.7)),
-        Oja(30, 3, learning_rate=PowerDecay(0.5, 0.7)),
-        IncrementalPCA(30, 3),
-    ],
-)
-def test_a_planted_subspace_is_recovered_with_two_entries_in_five_missing(inner):
-    rows, basis = near_a_subspace(4000, features=30)
-    rows = with_holes(rows + 5.0, 0.4).astype(np.float32)
-    rule = Centred(WithMissingEntries(inner), missing=True)
-    found = rule.components(update_each(rule, rule.init(KEY), rows))
-    assert 1.0 - np.sum((basis.T @ np.asarray(found)) ** 2) / 3 < 0.01
-
-
-def test_input_that_does_not_fit_and_contrary_options_are_refused():
-    inner = Sanger(FEATURES, K, learning_rate=0.1)
-    for rule in (Centred(inner), WithMissingEntries(inner)):
-        assert (rule.num_inputs, rule.num_components) == (FEATURES, K)
-        state = rule.init(KEY)
-        for shape in ((2, 5), (0, FEATURES)):
-            for method in (rule.update, rule.update_each):
-                with pytest.raises(InputError, match="6 features"):
-                    method(state, np.zeros(shape))
-    with pytest.raises(InputError, match="not both"):
-        Centred(inner, missing=True, exact_scatter=True)
-    with pytest.raises(InputError, match=r"ridge in \(0, inf\), got 0"):
-        WithMissingEntries(inner, ridge=0.0)
-    for name, rule in RULES.items():
-        if rule.imputes:
-            require_imputing(name)
-        else:
-            with pytest.raises(InputError, match=rf"implicit_krasulina.*got '{name}'"):
-                require_imputing(name)
-    with pytest.raises(InputError, match="rule to be one of"):
-        require_imputing("pca")

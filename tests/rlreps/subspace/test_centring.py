@@ -155,30 +155,3 @@ def test_second_moments_of_float32_rows_are_summed_in_float64():
     rows = (1e3 + np.random.default_rng(0).normal(size=(10_001, 3))).astype(np.float32)
     double = rows.astype(np.float64)
     np.testing.assert_allclose(second_moments(rows), double.T @ double / len(rows), rtol=1e-11)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: centre_in_place(_read_only()), "got a read-only array"),
-        (lambda: centre_in_place(jnp.zeros((2, 2))), "expected a writeable NumPy array"),
-        *(
-            (lambda centre=centre, bad=bad: centre(bad), "expected a floating-point matrix")
-            for centre in (centre_in_place, lambda bad: centre_columns(jnp.asarray(bad)))
-            for bad in (np.zeros(3, np.float32), np.zeros((2, 2), np.int32), np.zeros((0, 2)))
-        ),
-        (
-            lambda: CentredBlocks(ArrayBlocks(np.ones((3, 2))), np.ones(2), np.ones(2)),
-            r"row means of shape \(3,\)",
-        ),
-    ],
-)
-def test_bad_arrays_and_settings_are_refused(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
-
-
-def _read_only():
-    frozen = np.zeros((2, 2), np.float32)
-    frozen.flags.writeable = False
-    return frozen

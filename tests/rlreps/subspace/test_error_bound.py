@@ -46,12 +46,12 @@ def _true_distances(basis: np.ndarray, exact: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("dtype", "power_iterations"), [(np.float32, 0), (np.float64, 3)])
 @pytest.mark.parametrize("name", SPECTRA)
 def test_the_true_distance_is_never_above_the_bound(name, dtype, power_iterations):
-    for seed in range(2):
+    for seed, oversampling in enumerate((2, 10)):
         matrix, exact = _planted(SPECTRA[name], seed)
         found = randomized_svd(
             matrix.astype(dtype),
             RANK,
-            oversampling=(2, 10, 30)[seed],
+            oversampling=oversampling,
             power_iterations=power_iterations,
             seed=seed,
         )
@@ -62,11 +62,10 @@ def test_the_true_distance_is_never_above_the_bound(name, dtype, power_iteration
         assert np.all(_true_distances(found.basis, exact[:, :RANK]) <= bound)
 
 
-@pytest.mark.parametrize("shape", [(240, 210)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", SPECTRA)
-def test_rounding_moves_the_exact_decomposition_by_no_more_than_its_bound(name, dtype, shape):
-    matrix, exact = _planted(SPECTRA[name], 0, shape)
+def test_rounding_moves_the_exact_decomposition_by_no_more_than_its_bound(name, dtype):
+    matrix, exact = _planted(SPECTRA[name], 0)
     found = exact_svd(matrix.astype(dtype), RANK)
     assert np.all(_true_distances(found.basis, exact[:, :RANK]) <= found.distance_bound)
 

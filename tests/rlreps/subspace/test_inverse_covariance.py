@@ -7,11 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.errors import InputError
 from rlreps.subspace import (
     chunked_lissa,
     empirical_inverse_covariance,
-    lissa,
     lissa_inverse_covariance,
     lissa_kappa,
     neumann_series,
@@ -96,11 +94,6 @@ def test_the_empirical_inverse_equals_numpys_pseudo_inverse(num_rows):
     np.testing.assert_allclose(inverse, expected, rtol=1e-8, atol=1e-8 * np.max(np.abs(expected)))
 
 
-def test_features_that_are_not_finite_do_not_pass_for_an_inverse():
-    rows = jnp.ones((4, 2)).at[1, 0].set(jnp.nan)
-    assert np.all(np.isnan(empirical_inverse_covariance(rows)))
-
-
 def test_chunks_average_over_all_sequences_to_the_truncated_series_of_the_mean_right_hand_side():
     targets = np.array([[1.0, -0.4], [0.3, 0.8], [-0.9, 0.5]])
     num_chunks = 3
@@ -129,16 +122,3 @@ def test_own_right_hand_sides_leave_only_the_noise_of_the_residual():
     apart = jnp.broadcast_to(products[:, :1], products.shape)
     shared = np.asarray(estimate(covariances, apart, 0.5))
     assert np.median(np.abs(own - weights)) < 1e-2 * np.median(np.abs(shared - weights))
-
-
-@pytest.mark.parametrize("kappa0", [-1.0, 0.0, 2.0, float("nan"), float("inf")])
-def test_kappa0_outside_its_interval_is_refused(kappa0):
-    lissa_kappa(jnp.ones((2, 2)), 1.999999)
-    with pytest.raises(InputError, match=r"expected kappa0 in \(0, 2\), got"):
-        lissa_kappa(jnp.ones((2, 2)), kappa0)
-
-
-@pytest.mark.parametrize("shapes", [((4, 3), (2, 1)), ((4, 3), (3,)), ((3,), (3, 1))])
-def test_shapes_that_do_not_fit_are_refused(shapes):
-    with pytest.raises(InputError, match="expected"):
-        lissa(jnp.ones(shapes[0]), jnp.ones(shapes[1]), 0.1)

@@ -11,7 +11,6 @@ import pytest
 from rlreps.errors import InputError
 from rlreps.subspace import (
     ArrayBlocks,
-    PrincipalSubspace,
     RandomizedSVD,
     exact_svd,
     fix_signs,
@@ -141,17 +140,6 @@ def test_a_streamed_matrix_gives_what_the_array_gives(monkeypatch, shape, power_
     assert (streamed.method, streamed.settings) == (array.method, array.settings)
 
 
-def test_the_streamed_result_does_not_depend_on_the_blocks(monkeypatch):
-    for name in ("_GROUP_BYTES", "_LARGEST_GROUP_BYTES"):
-        monkeypatch.setattr(products, name, 4 * 80 * 16)
-    matrix = np.random.default_rng(1).standard_normal((120, 80)).astype(np.float32)
-    results = [randomized_svd(ArrayBlocks(matrix, rows), 5) for rows in (1, 16, 50, 1000)]
-    for result in results[1:]:
-        assert nested_distances(result.basis, results[0].basis)[-1] < 1e-6
-        np.testing.assert_allclose(result.singular_values, results[0].singular_values, rtol=1e-5)
-        assert result.total_energy == pytest.approx(results[0].total_energy, rel=1e-6)
-
-
 @pytest.mark.parametrize("cut", [0, 37, 90])
 def test_rows_shared_out_over_processes_give_what_one_gives(cut):
     matrix, *_ = _planted(90, 60, 0.8 ** np.arange(30.0))
@@ -258,15 +246,6 @@ def test_the_floor_is_on_average_the_distance_of_the_mean_from_the_truth():
     assert np.all(np.abs(average) < 4.0 * standard_error + 4.0 * expected**2)
 
 
-@METHODS
-def test_energy_captured_is_the_cumulative_share_of_the_squared_singular_values(method):
-    rng = np.random.default_rng(4)
-    matrix = rng.standard_normal((90, 30)) * np.linspace(3.0, 0.1, 30)
-    energies = np.square(np.linalg.svd(matrix, compute_uv=False))
-    expected = np.cumsum(energies)[:12] / np.sum(energies)
-    np.testing.assert_allclose(method(matrix, 12).energy_captured(), expected, rtol=1e-10)
-
-
 def _with_entry(value):
     matrix = np.ones((4, 3), np.float32)
     matrix[2, 1] = value
@@ -286,24 +265,3 @@ def _with_entry(value):
 def test_matrices_and_ranks_that_cannot_be_used_are_refused(method, matrix, rank, message):
     with pytest.raises(InputError, match=message):
         method(matrix, rank)
-
-
-PARTS = {"total_energy": 1.0, "method": "exact", "settings": {}}
-ONES = np.ones((4, 3), np.float32)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: randomized_svd(ONES, 1, oversampling=-1), "expected oversampling >= 0, got -1"),
-        (lambda: exact_svd(ArrayBlocks(ONES), 1), r"a matrix in memory .* got row blocks"),
-        (
-            lambda: PrincipalSubspace(basis=np.eye(3), singular_values=np.ones(2), **PARTS),
-            "expected a basis",
-        ),
-        (lambda: nested_distances(np.ones((5, 2)), np.ones((5, 3))), "two bases of one shape"),
-    ],
-)
-def test_settings_and_parts_that_do_not_fit_are_refused(call, message):
-    with pytest.raises(InputError, match=message):
-        call()

@@ -6,16 +6,6 @@ import pytest
 from rlreps.successor.basis import ActionBasis, FourierBasis
 
 
-def test_no_observations_have_no_features_and_project_to_no_rows():
-    """Rows held out of episodes that all terminate: nothing was cut."""
-    some = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    basis = FourierBasis.of(some, 20, 1.0, 0)
-    nothing = some[:0]
-    assert basis.apply(nothing).shape == (0, basis.num_features)
-    weights = np.ones((basis.num_features, 2, 3), np.float32)
-    assert basis.project(nothing, weights).shape == (0, 2, 3)
-
-
 def test_fourier_features_estimate_the_kernel():
     places = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32) * [1.0, 5.0]
     basis = FourierBasis.of(places, 4001, 0.5, 0)

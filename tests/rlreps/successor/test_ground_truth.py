@@ -1,7 +1,5 @@
 """A stored matrix as a ground truth: centred, decomposed once, with its sampling error."""
 
-import contextlib
-import pickle
 import shutil
 
 import numpy as np
@@ -18,13 +16,14 @@ from rlreps.subspace import (
     noise_floor,
     svd,
 )
-from rlreps.successor import ground_truth as module
+from rlreps.successor import stored_subspace as module
 from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import load_ground_truth, principal_subspace, save_matrix
+from rlreps.successor.ground_truth import load_ground_truth, state_cells
 from rlreps.successor.released import load
 from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import create_or_resume, open_store
 from rlreps.successor.store.estimates import create_estimates, open_estimates
+from rlreps.successor.stored_subspace import principal_subspace
 
 SIDE = 5
 NUM_STATES = SIDE**2
@@ -157,7 +156,7 @@ def test_without_a_rank_all_that_a_small_matrix_has_is_kept(full_store, method):
 
 def test_states_are_the_cells_outside_the_walls_that_a_store_records(tmp_path):
     store = create(tmp_path / "psi", {"bins": 6, "wall_cells": "0-4, 7-7, 31-35"})
-    grid, cells = module.state_cells(store)
+    grid, cells = state_cells(store)
     inside = [0, 1, 2, 3, 4, 7, 31, 32, 33, 34, 35]
     found = grid.unit_centres()[cells]
     np.testing.assert_array_equal(found, np.delete(Grid(6).centres(), inside, axis=0))
@@ -168,16 +167,6 @@ def test_states_are_the_cells_outside_the_walls_that_a_store_records(tmp_path):
         truth = load_ground_truth(create(tmp_path / "older", older).path, EXACT_6)
     assert len(warned) == 1
     np.testing.assert_array_equal(truth.coordinates, Grid(SIDE).centres())
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"bins": "5"}, {"bins": 4}, {"bins": None}, {"bins": 5, "wall_cells": "3-3"}],
-)
-def test_a_store_over_no_grid_is_refused(tmp_path, settings):
-    full_store = create(tmp_path / "psi", settings)
-    with pytest.raises(InputError, match="expected a store over a grid of bins x bins states"):
-        load_ground_truth(full_store.path, EXACT_6)
 
 
 BINS, RANK = 6, 4
@@ -286,25 +275,6 @@ def test_a_loaded_store_has_the_error_that_its_halves_show(tmp_path):
     assert load(tmp_path / "computed").error is None
 
 
-@pytest.mark.parametrize("in_memory_bytes", [module.IN_MEMORY_BYTES, 0])
-def test_a_ground_truth_survives_pickling(store, in_memory_bytes, monkeypatch):
-    monkeypatch.setattr(module, "IN_MEMORY_BYTES", in_memory_bytes)
-    truth = load(store.matrix.path)
-    again = pickle.loads(pickle.dumps(truth))
-    assert again.settings == truth.settings
-    assert again.grid == truth.grid
-    for name in ("coordinates", "cells", "error"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(truth, name))
-    np.testing.assert_array_equal(again.principal.basis, truth.principal.basis)
-    features = truth.principal.basis[:, :3]
-    assert again.distance(features) == truth.distance(features)
-    if in_memory_bytes:
-        np.testing.assert_array_equal(again.matrix, truth.matrix)
-    else:
-        for (_, rows), (_, same) in zip(again.matrix.blocks(), truth.matrix.blocks(), strict=True):
-            np.testing.assert_array_equal(rows, same)
-
-
 def test_a_second_look_reads_what_the_first_computed(store, computations):
     first = module.sampling_error(store, EXACT)
     again = module.sampling_error(open_estimates(store.matrix.path), EXACT)
@@ -368,17 +338,3 @@ def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(
     other = module.sampling_error(streamed, config)
     np.testing.assert_allclose(other.noise_floor, error.noise_floor, rtol=1e-4, atol=1e-9)
     assert other.standard_error == error.standard_error
-
-
-def test_the_bar_of_a_decomposition_says_how_often_it_reads_the_rows(tmp_path):
-    store, told = save_matrix(tmp_path / "psi", np.random.default_rng(0).random((12, 6))), []
-
-    @contextlib.contextmanager
-    def progress(description, *, total, unit):
-        told.append((description, total, unit))
-        yield lambda count: None
-
-    decomposition = RandomizedSVD(rank=2)
-    principal_subspace(store, decomposition, progress=progress)
-    reads = decomposition.num_reads
-    assert told == [(f"principal subspace ({reads} passes)", 12 * reads, "rows")]

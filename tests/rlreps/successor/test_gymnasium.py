@@ -9,14 +9,9 @@ from gymnasium.wrappers import TimeLimit
 
 from rlreps.errors import InputError
 from rlreps.successor.grids import BoxGrid
-from rlreps.successor.gymnasium import (
-    GymnasiumProcess,
-    GymnasiumRowSampler,
-    VisitSettings,
-    every_visit,
-    state_attribute,
-)
+from rlreps.successor.gymnasium import GymnasiumProcess, GymnasiumRowSampler, state_attribute
 from rlreps.successor.settings import RolloutSettings
+from rlreps.successor.visits import VisitSettings, every_visit
 
 SIZE = 8
 MODES = pytest.mark.parametrize(
@@ -281,32 +276,6 @@ def test_observations_in_a_dictionary_give_the_same_rows():
     np.testing.assert_array_equal(named.estimates().rows, plain.estimates().rows)
 
 
-@MODES
-def test_cells_found_for_many_steps_at_a_time_are_those_of_single_steps(mode, monkeypatch):
-    settings = VisitSettings(horizon=4, discount=0.5, steps=70)
-    sizes = []
-
-    def cell(states):
-        sizes.append(len(states))
-        return states.copy()
-
-    def visits():
-        environment = SyncVectorEnv(
-            [lambda: TimeLimit(Walk(last_ends=True), 20)] * 3, autoreset_mode=mode, copy=False
-        )
-        process = GymnasiumProcess(environment=environment, cell=cell, num_cells=SIZE)
-        return every_visit(process, settings)
-
-    together = visits()
-    assert max(sizes) > 20 * 3
-    monkeypatch.setattr("rlreps.successor.gymnasium._TRACE_BYTES", 1)
-    sizes.clear()
-    apart = visits()
-    assert max(sizes) == 3
-    np.testing.assert_array_equal(together.visits, apart.visits)
-    np.testing.assert_array_equal(together.estimates.rows, apart.estimates.rows)
-
-
 class NumberedFromOne(Walk):
     """The ring of states, told as 1 … SIZE, in the attribute too."""
 
@@ -353,16 +322,6 @@ class Line(gymnasium.Env):
         return self.state, 0.0, False, False, {}
 
 
-class Simulated(gymnasium.Env):
-    """A registered environment that refuses to be copied."""
-
-    observation_space = spaces.Discrete(3)
-    action_space = spaces.Discrete(2)
-
-    def __deepcopy__(self, memo):
-        raise TypeError("no copies")
-
-
 def test_copies_have_what_was_changed_in_the_environment():
     for environment in (gymnasium.make("MountainCar-v0"), Line()):
         name = "gravity" if environment.spec else "stride"
@@ -371,13 +330,6 @@ def test_copies_have_what_was_changed_in_the_environment():
         process = GymnasiumProcess(environment=environment, grid=grid, copies=2)
         assert process.environment.get_attr(name) == (0.05, 0.05)
         assert len({id(each.unwrapped) for each in process.environment.envs}) == 2
-
-
-def test_an_environment_that_cannot_be_copied_is_made_again(monkeypatch):
-    spec = gymnasium.envs.registration.EnvSpec("Simulated-v0", entry_point=Simulated)
-    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
-    process = GymnasiumProcess(environment=gymnasium.make(spec.id), copies=2)
-    assert process.num_copies == 2
 
 
 class Draws(Walk):
@@ -397,27 +349,6 @@ def test_next_states_that_do_not_depend_on_the_current_one_are_told_and_taken():
     assert_errors_match(estimates.rows - mean, np.sqrt(variance / settings.rollouts))
 
 
-class Placed(Walk):
-    """A state that is read from outside and kept from being set."""
-
-    state = property(lambda self: self._place, lambda self, state: None)
-
-    def reset(self, **options):
-        self._place = 0
-        return 0, super().reset(**options)[1]
-
-    def step(self, action):
-        self._place = (self._place + 1) % SIZE
-        return self._place, 0.0, False, False, {}
-
-
-def test_an_attribute_that_cannot_be_set_is_refused():
-    settings = RolloutSettings(rollouts=2, horizon=4, discount=0.5)
-    sampler = GymnasiumRowSampler(GymnasiumProcess(environment=Placed()), settings=settings)
-    with pytest.raises(InputError, match="as if it had not been called"):
-        sampler.estimates()
-
-
 def test_a_state_of_other_coordinates_than_the_grid_is_refused():
     grid = BoxGrid((-1, -1, -8), (1, 1, 8), (2, 2, 2))
     process = GymnasiumProcess(environment=gymnasium.make("Pendulum-v1"), grid=grid, copies=2)
@@ -426,93 +357,43 @@ def test_a_state_of_other_coordinates_than_the_grid_is_refused():
         GymnasiumRowSampler(process, settings=settings).estimates()
 
 
-def test_mistakes_in_a_sampler_are_named():
-    process, settings = walk_process(2), RolloutSettings(rollouts=2, horizon=2, discount=0.5)
-    with pytest.raises(InputError, match="a GymnasiumProcess, got 'Walk'"):
-        GymnasiumRowSampler(Walk(), settings=settings)
-    swapped = GymnasiumRowSampler(
-        process, settings=settings, set_state=lambda states, environment: states.astype(int)
-    )
-    with pytest.raises(InputError, match=r"set_state\(environment, states\) .* got AttributeError"):
-        swapped.estimates()
+def rows_placed_by(set_state):
+    settings = RolloutSettings(rollouts=2, horizon=2, discount=0.5)
+    return GymnasiumRowSampler(walk_process(2), set_state=set_state, settings=settings).rows([3])
 
 
-def test_mistakes_in_a_process_are_named():
+def visits_of(cell, **process):
     environment = walk_process(2).environment
-    with pytest.raises(InputError, match=r"make_vec gives, got 'type'"):
-        GymnasiumProcess(environment=Walk, cell=lambda states: states, num_cells=SIZE)
-    for given, said in (({"cell": lambda states: states}, "cell"), ({"num_cells": 4}, "num_cells")):
-        with pytest.raises(InputError, match=f"cell function and num_cells, got '{said} alone'"):
-            GymnasiumProcess(environment=Line(), **given)
-    with pytest.raises(InputError, match="cell function and num_cells, got 'none of them'"):
-        GymnasiumProcess(environment=Line())
-    with pytest.raises(
-        InputError, match=r"policy\(observations, generator\), got policy\(states\)"
-    ):
-        walk_process(2, policy=lambda states: states)
-    with pytest.raises(InputError, match=r"an environment that can be copied, .* \(no copies\)"):
-        GymnasiumProcess(environment=Uncopied(), cell=lambda states: states, num_cells=SIZE)
-    points = GymnasiumProcess(environment=environment, grid=BoxGrid((0, 0), (8, 8), (8, 8)))
-    with pytest.raises(InputError, match=r"observations of 2 numbers, .* got 'shape \(\)'"):
-        every_visit(points, visit_settings(steps=200))
-    with pytest.raises(InputError, match="num_cells >= 1"):
-        GymnasiumProcess(environment=environment, cell=lambda states: states, num_cells=0)
-    for cell, message in (
-        (lambda states: states + 1, r"cells in \[0, 8\)"),
-        (lambda states: states / 2, "one integer for each observation"),
-        (lambda states: states[0], "one integer for each observation"),
-    ):
-        process = GymnasiumProcess(environment=environment, cell=cell, num_cells=SIZE)
-        with pytest.raises(InputError, match=message):
-            every_visit(process, visit_settings(steps=200))
+    seen = GymnasiumProcess(environment=environment, cell=cell, num_cells=SIZE, **process)
+    return every_visit(seen, visit_settings(steps=200))
 
 
-def test_mistakes_in_settings_starts_and_copies_are_named():
-    with pytest.raises(InputError, match="even number of rollouts"):
-        row_sampler(walk_process(2), rollouts=3)
-    sampler, settings = row_sampler(walk_process(2), rollouts=2)
-    for cells in ([SIZE], [-1], [0.5]):
-        with pytest.raises(InputError, match="start cells"):
-            sampler.rows(cells)
-    for set_state, message in (
-        (lambda _, states: (states + 1) % SIZE, "start in cell 3, got an observation in cell 4"),
-        (lambda _, states: None, r"to return observations of shape \(2,\), as reset .* got None"),
-        (lambda _, states: states[0], r"observations of shape \(2,\), .* got shape \(\)"),
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: GymnasiumProcess(environment=Walk), r"make_vec gives, got 'type'"),
+        (lambda: GymnasiumProcess(environment=Line()), "a grid, or a cell function and num_cells"),
+        (lambda: visits_of(lambda states: states + 1), r"cells in \[0, 8\)"),
+        (lambda: visits_of(lambda states: states / 2), "one integer for each observation"),
+        (lambda: every_visit(walk_process(1), visit_settings()), "at least two copies"),
+        (lambda: visit_settings(steps=7), "steps >= 8"),
         (
-            lambda environment, states: setattr(environment, "state", states) or states,
-            "into its state, got steps as if it had not been called",
+            lambda: every_visit(walk_process(2, limit=7), visit_settings(steps=50)),
+            "at least 8 steps, got truncation after 7",
         ),
+        (lambda: row_sampler(walk_process(2), rollouts=3), "even number of rollouts"),
         (
-            lambda environment, states: environment.set_attr("stat", states) or states,
-            "into its state, got steps as if it had not been called",
+            lambda: row_sampler(walk_process(limit=7), rollouts=2)[0].rows([0]),
+            "runs for 8 steps, got one that is truncated after 7",
         ),
-    ):
-        astray = GymnasiumRowSampler(walk_process(2), set_state=set_state, settings=settings)
-        with pytest.raises(InputError, match=message):
-            astray.rows([3])
-    for wrong in (lambda environment, cells, generator: cells, "state"):
-        with pytest.raises(InputError, match=r"a function set_state\(environment, states\), got"):
-            GymnasiumRowSampler(walk_process(2), set_state=wrong, settings=settings)
-    with pytest.raises(InputError, match="at least two copies"):
-        every_visit(walk_process(1), visit_settings())
-    with pytest.raises(InputError, match="steps >= 8"):
-        visit_settings(steps=7)
-    with pytest.raises(InputError, match="at least 8 steps, got truncation after 7"):
-        every_visit(walk_process(2, limit=7), visit_settings(steps=50))
-    sampler, _ = row_sampler(walk_process(limit=8), rollouts=2)
-    sampler.rows([0])  # nine counted states are eight steps apart
-    sampler, _ = row_sampler(walk_process(limit=8), rollouts=2, count_start=False)
-    with pytest.raises(InputError, match="runs for 9 steps, got one that is truncated after 8"):
-        sampler.rows([0])
-    process = walk_process(2)
-    process.environment.reset(seed=0)
-    with pytest.raises(InputError, match="with the attribute 'position', or another set_state"):
-        state_attribute("position")(process.environment, np.zeros((2, 1)))
-
-
-class Uncopied(Walk):
-    def __deepcopy__(self, memo):
-        raise TypeError("no copies")
+        (lambda: row_sampler(walk_process(2), rollouts=2)[0].rows([SIZE]), "start cells"),
+        (lambda: rows_placed_by(lambda _, states: (states + 1) % SIZE), "in cell 3, got 4"),
+        (lambda: rows_placed_by(lambda _, states: None), "as reset returns them, got None"),
+    ],
+)
+def test_mistakes_are_named(use, message):
+    with pytest.raises(InputError, match=message):
+        use()
 
 
 def test_an_environment_of_your_own_is_copied_and_seen_through_a_grid():

@@ -253,24 +253,6 @@ def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeyp
     assert distances[1][whole].mean() < distances[0][whole].mean()
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"horizon": 0}, "horizon in"),
-        ({"discount": 1.0}, "discount strictly between 0 and 1"),
-        ({"refinement": 0}, "refinement >= 1"),
-        ({"points": 100}, "power of two"),
-        ({"seed": -1}, "seed in"),
-    ],
-)
-def test_settings_and_cells_out_of_range_are_refused(monkeypatch, change, expected):
-    with pytest.raises(InputError, match=expected):
-        TransitionSettings(**{"horizon": 5, "discount": 0.9, **change})
-    for cells in ([-1], [256]):
-        with pytest.raises(InputError, match=r"start cells in \[0, 256\)"):
-            estimator(monkeypatch).rows(cells)
-
-
 def test_the_aggregation_error_extrapolates_one_that_falls_with_the_squared_width(monkeypatch):
     rng = np.random.default_rng(3)
     left, right = (np.linalg.qr(rng.standard_normal((36, 5)))[0] for _ in range(2))

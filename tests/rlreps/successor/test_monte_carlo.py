@@ -1,10 +1,6 @@
 """Monte Carlo rows against exact expectations, and what makes them reproducible."""
 
 import dataclasses
-import os
-import signal
-import threading
-import time
 
 import jax
 import jax.numpy as jnp
@@ -196,15 +192,6 @@ def test_uniform_policy_rows_are_within_standard_errors_of_the_exact_sum(num_act
     assert_of_the_rows_own_error(estimates, environment.transitions(uniform), settings)
 
 
-@pytest.mark.integration
-def test_uneven_halves_of_few_rollouts_differ_by_the_rows_own_error():
-    environment = SlipperyRing(2)
-    transitions = environment.transitions(np.full((NUM_STATES, 2), 0.5))
-    settings = RolloutSettings(rollouts=5, horizon=40, discount=0.95)
-    estimates = RowSampler(ring_chain(environment), settings).estimates(range(NUM_CELLS))
-    assert_of_the_rows_own_error(estimates, transitions, settings)
-
-
 def test_rows_follow_a_policy_that_depends_on_the_state():
     environment = SlipperyRing(3)
     even = np.arange(NUM_STATES)[:, None] % 2 == 0
@@ -353,40 +340,6 @@ def test_halves_hold_whole_numbers_of_visits_and_their_mean_is_the_row():
 
 def test_different_seeds_give_different_rows_up_to_the_largest(all_rows):
     assert np.any(ring_sampler(seed=2**32 - 1).rows(range(NUM_CELLS)) != all_rows)
-
-
-@pytest.mark.integration
-def test_an_interrupt_does_not_wait_for_the_whole_tile():
-    sampler = ring_sampler(rollouts=250 * 20_000, horizon=5_000)  # minutes of work
-    timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
-    # Python's own handler: a shell starts its background jobs with interrupts ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    start = time.perf_counter()
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            sampler.rows([0])
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert time.perf_counter() - start < 60.0
-    assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
-
-
-BOUNDS = "expected discount strictly between 0 and 1, got"
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"rollouts": 1}, "expected rollouts >= 2, one for each half, got 1"),
-        ({"horizon": 0}, r"expected horizon in \[1, 10000000\], got 0"),
-        ({"discount": 0.0}, f"{BOUNDS} 0.0"),
-        ({"seed": 2**32}, r"expected seed in \[0, 2\*\*32\)"),
-    ],
-)
-def test_settings_outside_their_range_are_refused(settings, message):
-    with pytest.raises(InputError, match=message):
-        ring_sampler(**settings)
 
 
 def test_cells_outside_the_chain_are_refused_and_none_give_no_rows(sampler_of_small_tiles):

@@ -310,7 +310,13 @@ def test_features_and_values_average_over_the_policy_from_one_evaluation(method,
 
 @few_arrivals
 @pytest.mark.filterwarnings("ignore:fitted Q iteration diverges")  # On 40 rows.
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(name, marks=pytest.mark.integration) if name == "monte_carlo" else name
+        for name in METHODS
+    ],
+)
 def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path):
     data = corridor.transitions() if method == "counts" else walk(continuous=method == "box")
     rep = fit(data, num_features=3, **{**QUICK, **METHODS[method]})

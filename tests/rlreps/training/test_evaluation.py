@@ -1,5 +1,4 @@
 import json
-import math
 import re
 
 import jax.numpy as jnp
@@ -126,19 +125,6 @@ def test_what_is_followed_in_training_is_what_the_full_evaluation_says():
     assert sorted(followed) == ["feature_rank", "subspace_distance"]
     for name, value in followed.items():
         assert float(value) == pytest.approx(figures[name], rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("features", "message"),
-    [
-        (jnp.ones((NUM_STATES, 7)), "expected 1 <= d <= 6 components of the ground truth, got 7"),
-        (jnp.ones((NUM_STATES - 1, D)), "expected 64 states, got 63"),
-        (jnp.full((NUM_STATES, D), math.nan), "expected finite features, got NaN or infinity"),
-    ],
-)
-def test_features_that_do_not_fit_are_refused(features, message):
-    with pytest.raises(InputError, match=message):
-        evaluate_features(features, TRUTH)
 
 
 def test_an_encoder_that_does_not_fit_the_states_is_named_before_training():

@@ -1,9 +1,6 @@
 """The host loop around a program of plain arithmetic: what is evaluated, kept and resumed."""
 
-import errno
 import json
-import threading
-import time
 
 import jax.numpy as jnp
 import numpy as np
@@ -173,31 +170,6 @@ def test_tensorboard_gets_the_same_figures_where_it_is_installed(tmp_path, run_f
     monkeypatch.setattr(metrics_log.importlib.util, "find_spec", lambda name: None)
     finish(run_folder(tmp_path / "without"))
     assert not (tmp_path / "without" / "tensorboard").exists()
-
-
-def test_a_clock_that_jumps_back_or_a_full_disk_under_tensorboard_holds_nothing_up(
-    tmp_path, run_folder, monkeypatch
-):
-    writer = pytest.importorskip("tensorboardX.record_writer").RecordWriter
-    now, month, write = time.time, 40 * 86400.0, writer.write
-    monkeypatch.setattr(time, "time", lambda: now() - month)
-    calls = []
-
-    def full(self, data):
-        calls.append(data)
-        if len(calls) > 9:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        monkeypatch.setattr(time, "time", lambda: now() - len(calls) * month)
-        write(self, data)
-
-    monkeypatch.setattr(writer, "write", full)
-    # With a queue and a thread behind it, which those end, a full queue is waited for without end.
-    worker = threading.Thread(target=finish, args=(run_folder(tmp_path / "run"),), daemon=True)
-    worker.start()
-    worker.join(60)
-    assert not worker.is_alive()
-    assert len(calls) == 10
-    assert Checkpoints(tmp_path / "run" / "checkpoints").latest_step() == 24
 
 
 def test_the_progress_bar_shows_rate_and_note_on_standard_error(capsys):

@@ -5,12 +5,10 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from rlreps.encoders import Tabular
-from rlreps.errors import InputError
 from rlreps.losses.base import Batch
-from rlreps.operators import Kernel, MatrixOperator, Slowness, TargetKernel
+from rlreps.operators import MatrixOperator, TargetKernel
 from rlreps.sources.matrix import matrix_source
 from rlreps.subspace.ordered import ritz_spectrum
 from rlreps.training.evaluation import sampled_moments
@@ -90,22 +88,3 @@ def test_exact_batches_give_the_exact_spectrum():
     values = ritz_spectrum(*found).eigenvalues
     expected = np.linalg.eigvalsh(operator)
     np.testing.assert_allclose(values, expected, atol=2e-3 * expected.max())
-
-
-@pytest.mark.parametrize(
-    ("operator", "changes", "message"),
-    [
-        (TargetKernel(), {"rows": 0}, "rows >= 1, got 0"),
-        (TargetKernel(), {"batches": 0}, "batches >= 1, got 0"),
-        (TargetKernel(), {"rows": 1}, "at least two rows for a kernel, got 1"),
-        (Slowness(), {}, "rows that are pairs or clips of states, .*, got 'single states'"),
-        (
-            Kernel(lambda x, y: jnp.ones((3, 3)), samples=np.arange(3)),
-            {},
-            r"a kernel of shape \(8, 8\), got \(3, 3\)",
-        ),
-    ],
-)
-def test_counts_and_operators_that_do_not_fit_are_refused(operator, changes, message):
-    with pytest.raises(InputError, match="expected " + message):
-        moments(operator, **changes)

@@ -1,7 +1,6 @@
 """Training: one seed, several, and populations that differ in numbers and sources."""
 
 import dataclasses
-import sys
 from typing import NamedTuple
 
 import jax
@@ -12,7 +11,7 @@ import pytest
 from jax import Array
 
 from rlreps.config import configurable, with_sizes
-from rlreps.encoders import MLP, FourierMLP, FunctionEncoder, Tabular
+from rlreps.encoders import MLP, Tabular
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.losses import (
     OBJECTIVES,
@@ -222,79 +221,6 @@ def test_optimizers_that_take_further_arguments_get_the_loss():
     )
 
 
-def test_checkpoints_are_of_some_multiple_of_evaluations_unless_told(run_folder, tmp_path):
-    arguments = problem(Naming(RANK), steps=6, evaluate_every=400, checkpoint_every=None)
-    assert [record["step"] for record in train(**arguments).history] == [0, 6]
-    arguments = arguments | {"steps": 1_300}
-    train(**arguments, folder=run_folder())
-    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert "800" in " ".join(kept)
-
-
-SCALE = 1.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Scaled(Objective):
-    """Reads a number that is no option of its own."""
-
-    def loss(self, params, encode, batch, state, key):
-        return SCALE * jnp.mean(jnp.square(encode(params, batch.inputs))), (state, {})
-
-
-def compilations(function):
-    """Call a function and count what is compiled meanwhile."""
-    events = []
-
-    def listen(event, duration, **others):
-        if event == "/jax/core/compile/backend_compile_duration":
-            events.append(duration)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        return function(), len(events)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-
-
-def test_the_same_program_is_compiled_once_a_process(monkeypatch):
-    table = np.arange(float(NUM_STATES), dtype=np.float32)[:, None]
-
-    def arguments(rate=1e-2, shown=table, **changes):
-        # Everything anew: what counts is the program, not which objects made it.
-        encoder = FunctionEncoder(
-            lambda key: jax.random.normal(key, (1, RANK)), lambda w, s: jnp.asarray(shown)[s] * w
-        )
-        return problem(
-            Scaled(RANK),
-            encoder=encoder,
-            source=matrix_source(planted_matrix()),
-            optimizer=optax.adam(rate),
-            evaluate=lambda params: {"sum": jnp.sum(params)},
-            **changes,
-        )
-
-    first, count = compilations(lambda: train(**arguments()))
-    assert count > 0
-    again, count = compilations(lambda: train(**arguments()))
-    assert count == 0
-    assert_identical(first.state, again.state)
-    assert [{**record, "seconds": 0} for record in first.history] == [
-        {**record, "seconds": 0} for record in again.history
-    ]
-    # Other seeds are other arguments of the same program.
-    other, count = compilations(lambda: train(**arguments(seeds=(7, 8))))
-    assert count == 0
-    assert not np.allclose(other.params(), first.params())
-    # Whatever a program closes over makes another one.
-    faster = train(**arguments(rate=3e-2))
-    shifted = train(**arguments(shown=table + 1.0))
-    monkeypatch.setattr(sys.modules[__name__], "SCALE", -1.0)
-    negated = train(**arguments())
-    for result in (faster, shifted, negated):
-        assert not np.allclose(result.params(), first.params())
-
-
 @pytest.mark.integration
 def test_a_chunk_is_compiled_once_and_never_goes_back_to_the_host(monkeypatch):
     calls, programs = [], []
@@ -382,38 +308,6 @@ def test_training_finds_the_planted_subspace(objective, most):
     first, last = (np.asarray(record["subspace_distance"]) for record in result.history)
     assert np.all(first > 0.8)
     assert np.all(last < most)
-
-
-@pytest.mark.integration
-def test_a_users_matrix_trains_an_encoder_on_coordinates_without_folder_or_evaluation():
-    positions = np.random.default_rng(2).random((80, 2)).astype(np.float32)
-    targets = np.cos(np.pi * positions) @ np.random.default_rng(3).standard_normal((2, 30))
-    result = train(
-        FourierMLP(2, hidden=(16,)),
-        LargeBatch(num_features=2),
-        matrix_source(targets.astype(np.float32), positions),
-        optimizer=optax.adam(1e-2),
-        steps=200,
-        tasks=10,
-        progress=False,
-    )
-    losses = [record["loss"][0] for record in result.history[1:]]
-    assert losses[-1] < 0.05 * float(np.mean(np.square(targets))) / 2
-    assert jax.tree.leaves(result.params())[0].ndim <= 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"steps": 0}, "expected steps >= 1, got 0"),
-        ({"seeds": ()}, r"at least one seed, .*, got \(\)"),
-        ({"seeds": (-1,)}, r"each in \[0, 2\*\*32\), got \(-1,\)"),
-        ({"seeds": (2**32,)}, "got \\(4294967296,\\)"),
-    ],
-)
-def test_counts_and_seeds_out_of_range_are_refused(changes, message):
-    with pytest.raises(InputError, match=message):
-        train(**problem(**changes))
 
 
 # Populations: each member differs from the first in one thing (the seed, κ0, the learning rate, the

@@ -30,8 +30,8 @@ from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import centring_of
 from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.stored_subspace import centring_of
 from rlreps.workflows import agents
 from rlreps.workflows.agents import (
     METHODS,

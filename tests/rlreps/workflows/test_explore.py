@@ -32,8 +32,9 @@ from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.workflows import explore as workflow
 from rlreps.workflows.evaluate import load_encoder
 from rlreps.workflows.explore import explore
+from rlreps.workflows.features import recorded_features
 from rlreps.workflows.generate import generate
-from rlreps.workflows.train import TrainingConfig, recorded_features, run_training
+from rlreps.workflows.train import TrainingConfig, run_training
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(16,), frequencies=3),
@@ -142,7 +143,7 @@ def test_a_run_records_features_within_its_bounds_and_again_after_a_kill(
     assert {step: file.read_bytes() for step, file in again.items()} == {
         step: file.read_bytes() for step, file in files.items()
     }
-    monkeypatch.setattr("rlreps.workflows.train._RECORDED_BYTES", 3 * 64 * 3 * 4)
+    monkeypatch.setattr("rlreps.workflows.features._RECORDED_BYTES", 3 * 64 * 3 * 4)
     config = dataclasses.replace(TRAINING, seed=7)
     run_training(config, toy_store, tmp_path / "few", progress=False)
     assert sorted(recorded_features(RunFolder(tmp_path / "few"))) == [0, 10, 40]
@@ -175,12 +176,6 @@ def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says
     monkeypatch.setattr(workflow, "load_config", lambda folder: tabular)
     with pytest.raises(InputError, match=r"run \(tabular\) was trained on, got 'another'"):
         explore([path, trained], out, progress=False)
-
-
-def test_no_more_components_than_the_matrix_has_are_shown(toy_store, tmp_path):
-    out = tmp_path / "page.html"
-    text = explore([toy_store], out, components=120, progress=False).read_text("utf-8")
-    assert Contents(text).described["components"] == 63
 
 
 def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
@@ -485,24 +480,6 @@ def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, to
 
 @in_browser
 @pytest.mark.integration
-def test_a_run_of_more_features_than_the_page_s_components_says_so(
-    browser, toy_store, trained, tmp_path
-):
-    path = explore([toy_store, trained], tmp_path / "page.html", components=2, progress=False)
-    browser.open(path.as_uri() + "#f=1")
-    said = browser.js("document.getElementById('reward-said').textContent")
-    nearest = "2 directions nearest to the true components in the span of 3 features"
-    assert said.startswith(f"The {nearest} of run at update 40 and a constant leave")
-    learned = browser.js("document.querySelectorAll('#component-maps small')[1].textContent")
-    assert learned == f"update 40, the {nearest}"
-    # Its curve is of all its features, and so is the noise floor beside it.
-    legend = browser.js("document.getElementById('legend').textContent")
-    assert re.findall(r"d = \d+", legend) == ["d = 3"]
-    assert browser.troubles() == []
-
-
-@in_browser
-@pytest.mark.integration
 def test_rows_that_the_page_solves_for_are_those_of_a_walled_store(
     browser, solving_page, walled_store
 ):
@@ -575,33 +552,4 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
         "getComputedStyle(canvas.parentElement).visibility !== 'hidden').length"
     )
     assert browser.js(unnamed) == 0
-    assert browser.troubles() == []
-
-
-@in_browser
-@pytest.mark.integration
-def test_a_page_at_rank_k_says_so(browser, box_page):
-    matrix = stored(box_page.parent).astype(np.float64)
-    left, values, right = np.linalg.svd(matrix - matrix.mean(axis=0))
-    browser.open(box_page.as_uri() + "#s=13&d=3&r=0.2.1")
-    said = browser.js("document.getElementById('exact-note').textContent")
-    assert said.startswith("This page holds Ψ at rank 7 and nothing more exact")
-    rest = np.linalg.norm(values[7:]) / 24
-    assert browser.js("explore.described.exact.difference") == pytest.approx(rest, rel=1e-3)
-    lost = np.linalg.norm(left[13, 3:] * values[3:]) / np.linalg.norm(left[13] * values)
-    assert browser.js("explore.cache.error") == pytest.approx(lost, rel=1e-3)
-    rank = matrix.mean(axis=0) + (left[:, :7] * values[:7]) @ right[:7]
-    np.testing.assert_allclose(browser.array("explore.cache.value"), rank[:, :2].sum(1), atol=1e-3)
-    assert (
-        browser.js("getComputedStyle(document.getElementById('arrows').closest('label')).display")
-        == "none"
-    )
-    assert browser.troubles() == []
-
-
-@in_browser
-@pytest.mark.integration
-def test_nothing_is_wider_than_a_telephone(browser, page):
-    browser.open(page.as_uri(), width=360, height=740)
-    assert browser.js("document.documentElement.scrollWidth") <= 360
     assert browser.troubles() == []

@@ -13,11 +13,12 @@ import zarr
 from rlreps.envs import arena_from_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.subspace import ExactSVD
-from rlreps.successor.ground_truth import centring_of, load_ground_truth
-from rlreps.successor.measure import MonteCarlo, Transition
+from rlreps.successor.ground_truth import load_ground_truth
+from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store, verify
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.successor.store.format import MatrixStore
+from rlreps.successor.stored_subspace import centring_of
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import describe_matrix
 
@@ -101,19 +102,6 @@ def test_centring_changes_no_bit_but_what_is_read(small_store, tmp_path):
         dataclasses.replace(SMALL, centring="none")
 
 
-def test_a_store_of_an_earlier_version_goes_on_as_what_it_was(small_store, tmp_path):
-    shutil.copytree(small_store.path, tmp_path / "psi")
-    # Their settings have always said of the bytes that nothing was taken off.
-    for metadata in (tmp_path / "psi").rglob("zarr.json"):
-        settings = json.loads(metadata.read_text())["attributes"]["rlreps"]["settings"]
-        assert settings["centring"] == "none"
-        assert "centred_on_reading" not in settings
-    assert centring_of(open_store(tmp_path / "psi").settings) == "columns"
-    open_store(tmp_path / "psi").block_file(1).unlink()
-    assert run(SMALL, tmp_path / "psi")["computed_transitions"] == 3 * 6 * 5
-    assert open_store(tmp_path / "psi").content_key() == small_store.content_key()
-
-
 def test_block_rows_change_no_bit(small_store, tmp_path):
     run(dataclasses.replace(SMALL, block_rows=100), tmp_path / "psi")
     assert open_store(tmp_path / "psi").read().tobytes() == small_store.read().tobytes()
@@ -158,13 +146,6 @@ def test_a_store_made_under_other_settings_is_refused_and_left_alone(small_store
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
     assert small_store.content_key() == before
-
-
-@pytest.mark.parametrize("measure", [MonteCarlo(bins=10**6), Transition(bins=10**6)])
-def test_a_matrix_that_fits_no_disk_is_refused_before_anything_is_made(measure, tmp_path):
-    with pytest.raises(InputError, match=r"got 1,000,000,000,000 x 1,000,000,000,000 entries"):
-        run(measure, tmp_path / "data" / "psi")
-    assert not (tmp_path / "data").exists()
 
 
 def test_a_store_of_either_convention_is_the_other_one_shifted_by_a_step(tmp_path, small_store):

@@ -6,10 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.cumulants import CUMULANTS, Cells, cumulant_matrix
-from rlreps.encoders import FourierMLP, Tabular
+from rlreps.cumulants import CUMULANTS, cumulant_matrix
+from rlreps.encoders import FourierMLP
 from rlreps.errors import InputError
-from rlreps.losses import LargeBatch
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.store import open_store
@@ -54,16 +53,14 @@ def final_params(out):
 
 
 @pytest.mark.integration
-def test_an_encoder_trained_on_rollouts_comes_near_the_subspace_of_a_matrix_it_never_saw(
-    finished, written
-):
+def test_an_encoder_trained_on_rollouts_comes_near_the_subspace_of_a_matrix_it_never_saw(finished):
     out, summary = finished
     distances = np.asarray([each["subspace_distance"] for each in RunFolder(out).read_metrics()])
     assert np.all(distances[0] > 0.6)
     assert np.all(distances[-1] < 0.25)
     assert summary["subspace_distance"] == pytest.approx(distances[-1].mean(), rel=1e-4)
     assert summary["method"] == "large_batch"
-    assert json.loads((out / "summary.json").read_text()) == written(summary)
+    assert json.loads((out / "summary.json").read_text()) == summary
 
 
 @pytest.mark.parametrize("name", CUMULANTS)
@@ -97,16 +94,6 @@ def test_an_interrupted_run_ends_bit_for_bit_as_one_that_never_was(
     for one, other in zip(final_params(whole), final_params(tmp_path), strict=True):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
     assert_same_metrics(whole, tmp_path)
-
-
-@pytest.mark.integration
-def test_a_finished_run_returns_its_summary_and_another_one_is_refused(finished, toy_store):
-    out, summary = finished
-    assert run_live_training(CONFIG, out, store_path=toy_store, progress=False) == summary
-    with pytest.raises(InputError, match="holds another run: expected rollouts=1, got 2"):
-        run_live_training(configured(rollouts=2), out, store_path=toy_store, progress=False)
-    with pytest.raises(InputError, match=r"holds another run: .*target"):
-        run_live_training(CONFIG, out, progress=False)
 
 
 @pytest.mark.integration
@@ -145,20 +132,3 @@ def test_a_store_that_says_nothing_of_the_run_leaves_no_run_behind(
             configured(**changes), tmp_path / "run", store_path=toy_store, progress=False
         )
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"cumulants": Cells(bins=3)}, "expected cumulants to be one of discs, .*, got Cells"),
-        ({"centring_starts": 0}, "expected centring_starts None or >= 1, got 0"),
-        ({"encoder": Tabular()}, "an encoder of positions .* got 'tabular'"),
-        (
-            {"objective": LargeBatch(weight_rows="all")},
-            "need no matrix, .* got 'large_batch on all states'",
-        ),
-    ],
-)
-def test_settings_that_cannot_be_used_are_refused(changes, message):
-    with pytest.raises(InputError, match=message):
-        configured(**changes)

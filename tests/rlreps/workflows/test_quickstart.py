@@ -8,13 +8,13 @@ import pytest
 from PIL import Image
 
 from rlreps.encoders import MLP, FourierMLP
-from rlreps.envs import ArenaError
 from rlreps.errors import InputError
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure import MonteCarlo
 from rlreps.workflows import quickstart
-from rlreps.workflows.quickstart import PRESETS, QuickstartConfig, run_quickstart
+from rlreps.workflows.quickstart import run_quickstart
+from rlreps.workflows.quickstart_config import PRESETS, QuickstartConfig
 from rlreps.workflows.train import TrainingConfig
 
 TRAINING = TrainingConfig(
@@ -63,11 +63,9 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.integration
-def test_the_summary_holds_the_ground_truth_and_every_run_once(finished, written):
+def test_the_summary_holds_the_ground_truth_and_every_run_once(finished):
     out, summary = finished
-    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == written(
-        summary
-    )
+    assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
     truth = summary["ground_truth"]
     assert truth["transitions"] == truth["computed_transitions"] == 64 * 40 * 60
     values = np.asarray(truth["singular_values"])
@@ -79,7 +77,6 @@ def test_the_summary_holds_the_ground_truth_and_every_run_once(finished, written
         for run in figures["runs"]:
             name = f"{run['recipe']}-{method}-d{run['d']}"
             stored = json.loads((out / "runs" / name / "summary.json").read_text())
-            del stored["checksum"]
             assert run == {"recipe": run["recipe"], **stored}
             seen.append(name)
             if (run["recipe"], run["d"]) == ("recommended", 3):
@@ -139,24 +136,6 @@ def test_a_run_interrupted_in_training_goes_on_and_ends_the_same(finished, tmp_p
     for method, figures in summary["methods"].items():
         for name in ("subspace_distance", "relative_excess_loss"):
             assert again["methods"][method][name] == figures[name]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"headline_dimension": 5}, r"one of dimensions \(2, 3\), got 5"),
-        ({"dimensions": (3, 64)}, "dimensions below 64 cells"),
-        ({"objectives": ()}, "at least one objective"),
-    ],
-)
-def test_configurations_that_cannot_be_are_refused(changes, message):
-    with pytest.raises(InputError, match=message):
-        dataclasses.replace(CONFIG, **changes)
-
-
-def test_there_is_no_configuration_of_an_unknown_arena():
-    with pytest.raises(ArenaError, match="atlantis"):
-        dataclasses.replace(CONFIG, successor=MonteCarlo(arena="atlantis", bins=8))
 
 
 def test_the_laptop_preset_compares_all_methods_under_both_recipes_at_ten_features():

@@ -1,0 +1,121 @@
+"""Small images in rows: grey ones, and ones of signed values."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rlreps.errors import require
+from rlreps.plotting.maps import (
+    MOST_MAPS,
+    add_signed_bar,
+    draw_signed,
+    magnitudes,
+    require_known,
+)
+from rlreps.plotting.style import (
+    FloatArray,
+    styled,
+)
+
+_SIDE, _LABEL, _MARGIN, _TITLE = 0.62, 1.85, 0.1, 0.2
+"""Inches: width of one small image, width of row labels, height of the figure's margins, and of
+column titles or a line below every row."""
+
+
+@styled
+def plot_reconstructions(
+    rows: Mapping[str, npt.ArrayLike], *, notes: Mapping[str, str] | None = None
+) -> Figure:
+    """Draw a row of grey images for each name, the same image in each column.
+
+    All images share one scale: 0 is black and 1 is white, and what lies outside is clipped.
+
+    Args:
+        rows: Images [count, height, width] by name, the top row of pixels first.
+        notes: Second line of a row's label, such as its mean error.
+
+    Raises:
+        InputError: No row, images of different shapes, or notes of a row that is not there.
+    """
+    tables, remarks = _image_tables(rows), notes or {}
+    require_known(remarks, tables, "notes")
+    figure, grid = _image_grid(tables, len(next(iter(tables.values()))), 1, text_height=0.0)
+    for (name, images), line in zip(tables.items(), grid, strict=True):
+        for image, axes in zip(images, line, strict=True):
+            axes.imshow(image, cmap="gray", vmin=0.0, vmax=1.0, origin="upper")
+        _label_row(line[0], f"{name}\n{remarks[name]}" if name in remarks else name)
+    return figure
+
+
+@styled
+def plot_signed_images(
+    rows: Mapping[str, npt.ArrayLike],
+    *,
+    titles: Sequence[str],
+    cosines: Mapping[str, npt.ArrayLike] | None = None,
+) -> Figure:
+    """Draw a row of images of signed values for each name, such as principal components.
+
+    The images of one column share their limits, symmetric about zero: the largest magnitude among
+    them. Signs and order are the caller's to match beforehand. More than ten columns wrap into
+    blocks of rows.
+
+    Args:
+        rows: Images [count, height, width] by name, the top row of pixels first.
+        titles: Column titles [count].
+        cosines: For names given here, |cosine| [count] written below each image.
+
+    Raises:
+        InputError: No row, images of different shapes, titles or cosines that do not match them.
+    """
+    tables = _image_tables(rows)
+    matches = magnitudes(cosines, tables, titles)
+    blocks = math.ceil(len(titles) / MOST_MAPS)
+    columns = math.ceil(len(titles) / blocks)
+    figure, grid = _image_grid(tables, columns, blocks, text_height=_TITLE * (1 + len(matches)))
+    for axes, name, index, _ in draw_signed(grid, tables, columns):
+        if name == next(iter(tables)):
+            axes.set_title(titles[index], fontsize=8.5)
+        if index % columns == 0:
+            _label_row(axes, f"{name}\n|cos|, below" if name in matches else name)
+        if name in matches:
+            axes.set_xlabel(f"{matches[name][index]:.3f}", fontsize=7.5, labelpad=2)
+    add_signed_bar(figure, "value relative to\nits column's largest", aspect=18)
+    return figure
+
+
+def _image_tables(rows: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+    """Return every row as images [count, height, width]."""
+    require(len(rows) >= 1, "at least one row of images", "none")
+    tables = {name: np.asarray(images, np.float64) for name, images in rows.items()}
+    shape = next(iter(tables.values())).shape
+    for name, images in tables.items():
+        require(
+            images.ndim == 3 and images.shape == shape and images.size > 0,
+            f"images [count, height, width] of one shape in {name!r}",
+            images.shape,
+        )
+    return tables
+
+
+def _image_grid(
+    tables: Mapping[str, FloatArray], columns: int, blocks: int, *, text_height: float
+) -> tuple[Figure, npt.NDArray[np.object_]]:
+    """Make a figure with one axes an image and ``text_height`` inches of text a block."""
+    _, height, width = next(iter(tables.values())).shape
+    block_height = _SIDE * height / width * len(tables) + text_height
+    figure = Figure(figsize=(_LABEL + _SIDE * columns, _MARGIN + block_height * blocks))
+    spacing = {"wspace": 0.04}
+    grid = figure.subplots(len(tables) * blocks, columns, squeeze=False, gridspec_kw=spacing)
+    for axes in grid.ravel():
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    return figure, grid
+
+
+def _label_row(axes: Axes, text: str) -> None:
+    axes.set_ylabel(text, rotation=0, horizontalalignment="right", verticalalignment="center")

@@ -1,0 +1,75 @@
+"""Rows of a successor measure from steps of its chain and its leading singular vectors.
+
+The page of ``rlreps explore`` computes the same in the browser.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+STEPS = 20
+"""Steps of the chain before the sum is closed at rank K: after so many, what is left is smooth."""
+
+
+class LowRank(NamedTuple):
+    """The matrix at rank K, its means included: 1 c' + r 1' + U (V Σ)'.
+
+    Attributes:
+        components: U, [n, K].
+        factors: V Σ, [n, K].
+        task_means: c, [n].
+        state_means: r, [n].
+    """
+
+    components: np.ndarray
+    factors: np.ndarray
+    task_means: np.ndarray
+    state_means: np.ndarray
+
+    @property
+    def left(self) -> np.ndarray:
+        """Left factor with the means', [n, K + 2]."""
+        return np.column_stack([self.components, np.ones(len(self.components)), self.state_means])
+
+    @property
+    def right(self) -> np.ndarray:
+        """Right factor with the means', [n, K + 2]."""
+        return np.column_stack([self.factors, self.task_means, np.ones(len(self.factors))])
+
+
+def solved_rows(
+    chain: scipy.sparse.csr_array,
+    low_rank: LowRank,
+    states: np.ndarray,
+    settings: Mapping[str, Any],
+) -> np.ndarray:
+    """Compute rows as the page does: steps of the chain, then the rest of the sum at rank K.
+
+    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ', where Ψ' (of T terms less) is Ψ at rank K, scaled to the row sums
+    of Ψ': T steps have smoothed what is left, and the terms beyond the horizon are worth γʰ.
+
+    Args:
+        chain: P [n, n] between states.
+        low_rank: Ψ at rank K.
+        states: Rows to compute, [m].
+        settings: Discount, horizon and count_start.
+
+    Returns:
+        Rows [m, n] (float64).
+    """
+    discount, horizon = float(settings["discount"]), int(settings["horizon"])
+    reached = np.zeros((chain.shape[0], len(states)))
+    reached[states, np.arange(len(states))] = 1.0
+    backward = scipy.sparse.csr_array(chain.T)
+    rows = np.zeros_like(reached)
+    for term in range(min(STEPS, horizon)):
+        following = backward @ reached
+        rows += discount**term * (reached if settings["count_start"] else following)
+        reached = following
+    if horizon > STEPS:
+        # Ψ' has T terms less than Ψ, and so have its row sums.
+        share = (1.0 - discount ** (horizon - STEPS)) / (1.0 - discount**horizon)
+        rows += share * discount**STEPS * (low_rank.right @ (low_rank.left.T @ reached))
+    return np.asarray(rows.T)
