@@ -55,7 +55,7 @@ _HELD_OUT = 0.2
 _FEWEST_ROWS = 50
 """Fewer rows than this are not split."""
 
-_WIDTHS = (1.0, 0.5, 0.25)
+_WIDTHS = (1.4, 1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 _SEARCHED_ROWS = 10_000
 _SEARCHED_FEATURES = 300

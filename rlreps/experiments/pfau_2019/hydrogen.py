@@ -327,7 +327,7 @@ def frame(run: Run[Config], contender: Contender, trained: TrainingResult) -> Fr
 
 def by_eigenfunction(results: Results[Config], frame: Frame) -> Frame:
     """Give each energy a row of its own, with its binding energy −E and its relative error."""
-    named = {}
+    named: dict[int, str] = {}
     for level in LEVELS:
         first, last = level.start + 1, level.stop
         features = f"feature {first}" if first == last else f"features {first} to {last}"
