@@ -119,18 +119,6 @@ def test_the_whitened_gradient_follows_any_invertible_map_of_the_features():
     assert np.abs(mixed - gradient @ follow).max() > 0.1 * np.abs(gradient).max()
 
 
-def test_the_running_covariance_is_the_decayed_mean_of_its_batches():
-    matrices = np.random.default_rng(0).normal(size=(5, NUM_FEATURES, NUM_FEATURES))
-    amounts = [1.0, 0.0, 1.0, 1.0, 2.0]
-    running = DecayedMean.empty(jnp.zeros((NUM_FEATURES, NUM_FEATURES)))
-    np.testing.assert_array_equal(running.mean(), 0.0)
-    for matrix, amount in zip(np.float32(matrices), amounts, strict=True):
-        running = running.add(matrix, 0.01, amount)
-    weights = 0.99 ** np.arange(4, -1, -1) * amounts
-    expected = np.tensordot(weights / weights.sum(), matrices, axes=1)
-    np.testing.assert_allclose(running.mean(), expected, rtol=1e-5, atol=1e-6)
-
-
 def _running(features):
     covariance = np.float32(features.T @ features / len(features))
     return DecayedMean.empty(jnp.zeros_like(covariance)).add(covariance, 0.01)
