@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, make_auxiliary_task
-    from rlreps.agents.compiled import CompiledTrainer, Trainer, TrainerState
-    from rlreps.agents.dqn import DQN, AgentConfig, DQNConfig, QNetwork, make_agent
+    from rlreps.agents.compiled import CompiledTrainer, Trainer
+    from rlreps.agents.config import AgentConfig, make_agent
+    from rlreps.agents.dqn import DQN, AgentState, DQNConfig
     from rlreps.agents.environments import make_host_environments
     from rlreps.agents.host import HostTrainer
+    from rlreps.agents.network import QNetwork
     from rlreps.agents.replay import ReplayConfig, Rows, episode_window, observed_rows, transitions
     from rlreps.agents.trainer import make_trainer
 
 _MODULES = {
     "auxiliary": ("AuxiliaryConfig", "AuxiliaryTask", "make_auxiliary_task"),
-    "compiled": ("CompiledTrainer", "Trainer", "TrainerState"),
-    "dqn": ("DQN", "AgentConfig", "DQNConfig", "QNetwork", "make_agent"),
+    "compiled": ("CompiledTrainer", "Trainer"),
+    "config": ("AgentConfig", "make_agent"),
+    "dqn": ("DQN", "AgentState", "DQNConfig"),
     "environments": ("make_host_environments",),
     "host": ("HostTrainer",),
+    "network": ("QNetwork",),
     "replay": ("ReplayConfig", "Rows", "episode_window", "observed_rows", "transitions"),
     "trainer": ("make_trainer",),
 }
@@ -29,6 +33,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "DQN",
     "AgentConfig",
+    "AgentState",
     "AuxiliaryConfig",
     "AuxiliaryTask",
     "CompiledTrainer",
@@ -38,7 +43,6 @@ __all__ = [
     "ReplayConfig",
     "Rows",
     "Trainer",
-    "TrainerState",
     "episode_window",
     "make_agent",
     "make_auxiliary_task",

@@ -1,22 +1,23 @@
 """Deep Q-networks (Mnih et al. 2015), double (van Hasselt et al. 2016), with n-step targets.
 
-One agent as pure functions, read from top to bottom: its options, its network, how it acts, what it
-remembers, and how it learns from what it remembers. Whatever else shapes its torso comes in as an
-``AuxiliaryTask``. Everything is for one agent; trainers ``vmap``.
+One agent as pure functions, read from top to bottom: its options, what it is, how it acts and
+remembers, how it learns, and its training loop in an environment of pure JAX. Its values are a
+``QNetwork``; whatever else shapes the torso comes in as an ``AuxiliaryTask``. Everything is for one
+agent; trainers ``vmap`` over the axis ``AGENTS``.
 """
 
 import dataclasses
-import enum
-from collections.abc import Sequence
-from typing import Any, NamedTuple, get_args
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array, lax
 
-from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, as_inputs, make_auxiliary_task
+from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, GradientNorms
+from rlreps.agents.keys import Use, key_for
+from rlreps.agents.network import QNetwork
 from rlreps.agents.replay import (
     Replay,
     ReplayConfig,
@@ -28,27 +29,20 @@ from rlreps.agents.replay import (
     set_priorities,
     transitions,
 )
-from rlreps.config import with_sizes
-from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder, FunctionEncoder
-from rlreps.envs.observations import Observation, Position
-from rlreps.errors import (
-    InputError,
-    require,
-    require_choice,
-    require_interval,
-    require_positive,
-)
+from rlreps.config import checked, interval, positive
+from rlreps.envs.core import Environment, TimeStep, step_or_reset
 from rlreps.losses.base import Metrics, Params
-from rlreps.numerics import optimizer_step
+from rlreps.numerics import jit, optimizer_step
 from rlreps.training.optimizers import SCHEDULES, Schedule
 
-_DECAY = 0.99
-"""Of running averages, an update."""
+AGENTS = "agents"
+"""Axis over which trainers ``vmap`` an agent's training loop."""
 
-TORSOS: dict[str, type[Encoder]] = {**ENCODERS, "convolutional": Convolutional}
-"""Name → class of the torsos that a configuration can name; images need the convolutional one."""
+SUMS = ("episodes", "returns")
+"""Metrics of training that are sums; the others are means over updates."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DQNConfig:
     """A deep Q-network (Mnih et al. 2015), double by default (van Hasselt et al. 2016).
@@ -81,237 +75,23 @@ class DQNConfig:
     """
 
     double: bool = True
-    n_step: int = 3
-    discount: float = 0.99
-    learning_rate: float = 1e-3
+    n_step: int = positive(3)
+    discount: float = interval("[0, 1)", 0.99)
+    learning_rate: float = interval("(0, inf)", 1e-3)
     schedule: Schedule = "linear"
-    adam_epsilon: float = 1e-5
-    max_gradient_norm: float = 10.0
-    huber_delta: float = 1.0
-    target_every: int = 250
-    target_rate: float = 1.0
-    reward_scale: float = 1.0
-    batch_size: int = 64
-    warmup: int = 1_000
-    steps_per_update: int = 4
-    epsilon_start: float = 1.0
-    epsilon_end: float = 0.05
-    epsilon_steps: int = 10_000
+    adam_epsilon: float = interval("(0, inf)", 1e-5)
+    max_gradient_norm: float = interval("(0, inf)", 10.0)
+    huber_delta: float = interval("(0, inf)", 1.0)
+    target_every: int = positive(250)
+    target_rate: float = interval("(0, 1]", 1.0)
+    reward_scale: float = interval("(0, inf)", 1.0)
+    batch_size: int = positive(64)
+    warmup: int = positive(1_000)
+    steps_per_update: int = positive(4)
+    epsilon_start: float = interval("[0, 1]", 1.0)
+    epsilon_end: float = interval("[0, 1]", 0.05)
+    epsilon_steps: int = positive(10_000)
     freeze_torso: bool = False
-
-    def __post_init__(self) -> None:
-        counts = ("n_step", "target_every", "batch_size", "warmup", "steps_per_update")
-        for name in (*counts, "epsilon_steps"):
-            require_positive(name, getattr(self, name))
-        require_interval("discount", self.discount, "[0, 1)")
-        sizes = ("learning_rate", "adam_epsilon", "max_gradient_norm", "huber_delta")
-        for name in (*sizes, "reward_scale"):
-            require_interval(name, getattr(self, name), "(0, inf)")
-        require_choice("schedule", self.schedule, get_args(Schedule))
-        require_interval("target_rate", self.target_rate, "(0, 1]")
-        for name in ("epsilon_start", "epsilon_end"):
-            require_interval(name, getattr(self, name), "[0, 1]")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AgentConfig:
-    """A training run of agents that differ in their seeds alone.
-
-    Attributes:
-        environment: ``puddle-world`` or ``puddle-world:ARENA`` (compiled), the id of a Gymnasium
-            environment, or ``dm_env:MODULE:FUNCTION`` for what a function without arguments makes.
-        observation: What agents see of PuddleWorld.
-        goal: Where PuddleWorld's episodes end: a disc (x, y, radius); None is the arena's own goal,
-            or the corner x + y >= 1.9.
-        encoder: The torso.
-        num_features: d, its features; values are linear in them.
-        normalise_features: Whether the values' read-out sees each state's features divided by the
-            root of their mean square (``QNetwork``).
-        dqn: The agent.
-        replay: Its memory.
-        auxiliary: Its auxiliary task.
-        num_envs: Environments that each agent acts in at a time.
-        max_episode_steps: Steps after which an episode is cut where the environment has no limit
-            of its own, as those of Gymnasium mostly have.
-        steps: Environment steps of each agent.
-        evaluate_every: Environment steps between evaluations.
-        evaluation_episodes: Episodes of an evaluation, apart from training.
-        checkpoint_every: Environment steps between checkpoints, a multiple of ``evaluate_every``;
-            None is the largest such within a quarter of the run, or ``evaluate_every``.
-            Environments other than PuddleWorld begin new episodes there, as their state cannot be
-            saved.
-        seed: Seed of the first agent.
-        num_seeds: Agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
-    """
-
-    environment: str = "puddle-world"
-    observation: Observation = dataclasses.field(default=Position())
-    goal: tuple[float, float, float] | None = None
-    encoder: Encoder = dataclasses.field(default=MLP(hidden=(64, 64)))
-    num_features: int = 32
-    normalise_features: bool = False
-    dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)
-    replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
-    auxiliary: AuxiliaryConfig = dataclasses.field(default_factory=AuxiliaryConfig)
-    num_envs: int = 4
-    max_episode_steps: int = 200
-    steps: int = 100_000
-    evaluate_every: int = 5_000
-    evaluation_episodes: int = 32
-    checkpoint_every: int | None = None
-    seed: int = 0
-    num_seeds: int = 1
-
-    def __post_init__(self) -> None:
-        counts = ("num_features", "num_envs", "max_episode_steps", "steps", "num_seeds")
-        for name in (*counts, "evaluate_every", "evaluation_episodes"):
-            require_positive(name, getattr(self, name))
-        require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
-        episodes = self.num_seeds * self.evaluation_episodes
-        for name, value in (("num_seeds", self.num_seeds), ("evaluation episodes", episodes)):
-            require(value <= 10**6, f"{name} <= 1,000,000 of all agents together", value)
-        require(
-            not (self.dqn.freeze_torso and self.auxiliary.weight > 0.0),
-            "no auxiliary task where the torso is frozen",
-            self.auxiliary.weight,
-        )
-        require(self.encoder.name != "tabular", "a torso of observations", self.encoder.name)
-        period, warmup = self.dqn.steps_per_update, self.dqn.warmup
-        for name, value, unit, base in (
-            ("steps_per_update", period, "num_envs", self.num_envs),
-            ("warmup", warmup, "steps_per_update", period),
-            ("evaluate_every", self.evaluate_every, "steps_per_update", period),
-            ("steps", self.steps, "evaluate_every", self.evaluate_every),
-            ("checkpoint_every", self.checkpoint_period, "evaluate_every", self.evaluate_every),
-        ):
-            fits = value >= 1 and value % base == 0
-            require(fits, f"{name} to be a multiple of {unit} ({base})", value)
-        require(warmup < self.steps, f"a warmup of less than the run's {self.steps} steps", warmup)
-        # The shortest memory of one environment must hold a sequence, and warm-up fill it.
-        longest = self.sequence_length + 1
-        least = longest * self.num_envs
-        why = f"a sequence of {longest} for each of {self.num_envs} environments"
-        capacity = self.replay.capacity
-        require(capacity >= least, f"a replay capacity of at least {least} rows, {why}", capacity)
-        require(warmup >= least, f"a warmup of at least {least} steps, {why}", warmup)
-        fixed = self.auxiliary.weight > 0.0 and self.auxiliary.remembered == "warmup"
-        most = f"a replay capacity >= {self.steps}, all steps, to remember those of the warmup"
-        require(not fixed or capacity >= self.steps, most, capacity)
-
-    @property
-    def checkpoint_period(self) -> int:
-        """Environment steps between checkpoints."""
-        quarter = self.steps // 4 // self.evaluate_every * self.evaluate_every
-        every = self.checkpoint_every
-        return max(quarter, self.evaluate_every) if every is None else every
-
-    @property
-    def sequence_length(self) -> int:
-        """Rows of the longest sequence that is drawn from replay."""
-        horizon = self.auxiliary.length if self.auxiliary.weight > 0.0 else 1
-        return max(self.dqn.n_step + 1, horizon)
-
-
-@dataclasses.dataclass(frozen=True)
-class QNetwork:
-    """Values Q(s, ·) = φ(s)ᵀW + b, linear in the features φ of a torso.
-
-    Parameters are ``{"torso": ..., "head": {"weights": [d, a], "biases": [a]}}``. Observations that
-    are bytes, as of images, are divided by 255 on their way in.
-
-    With ``normalised``, the head reads √d φ(s) / ‖φ(s)‖ (RMSNorm; Zhang & Sennrich 2019), so that
-    features that grow do not multiply its steps. Values are then linear in directions of features,
-    no longer in the features themselves.
-
-    Attributes:
-        torso: The encoder φ.
-        num_features: d.
-        num_actions: a.
-        normalised: Whether the head reads features of mean square 1.
-        auxiliary_head: Encoder [b, d] → [b, d] between φ and what an auxiliary task sees, with
-            parameters ``auxiliary_head``; None shows it φ itself.
-    """
-
-    torso: Encoder
-    num_features: int
-    num_actions: int
-    normalised: bool = False
-    auxiliary_head: Encoder | None = None
-
-    def init(self, key: Array) -> Params:
-        """Draw parameters."""
-        torso_key, head_key = jax.random.split(key)
-        scaled = jax.nn.initializers.lecun_normal()
-        weights = scaled(head_key, (self.num_features, self.num_actions), jnp.float32)
-        head = {"weights": weights, "biases": jnp.zeros((self.num_actions,), jnp.float32)}
-        params = {"torso": self.torso.init(torso_key), "head": head}
-        if self.auxiliary_head is not None:
-            params["auxiliary_head"] = self.auxiliary_head.init(jax.random.fold_in(head_key, 1))
-        return params
-
-    def features(self, torso_params: Params, observations: Array) -> Array:
-        """Compute features [b, d] of observations [b, ...]."""
-        return self.torso.apply(torso_params, as_inputs(observations))
-
-    def values(self, params: Params, observations: Array) -> Array:
-        """Compute one value an action [b, a] for observations [b, ...]."""
-        head = params["head"]
-        features = self.features(params["torso"], observations)
-        if self.normalised:
-            square = jnp.mean(jnp.square(features), axis=1, keepdims=True)
-            features = features * lax.rsqrt(square + float(np.finfo(np.float32).eps))
-        values: Array = features @ head["weights"] + head["biases"][None]
-        return values
-
-    @property
-    def auxiliary_encoder(self) -> Encoder:
-        """What an auxiliary task teaches: the torso, with any head of its own behind it."""
-        head = self.auxiliary_head
-        if head is None:
-            return self.torso
-
-        def init(key: Array) -> Params:
-            return self.auxiliary_params(self.init(key))
-
-        return FunctionEncoder(init, self.auxiliary_features)
-
-    def auxiliary_params(self, params: Params) -> Params:
-        """Return the parameters that an auxiliary task learns: the torso's, with any own head's."""
-        if self.auxiliary_head is None:
-            return params["torso"]
-        return {name: params[name] for name in ("torso", "auxiliary_head")}
-
-    def auxiliary_features(self, params: Params, observations: Array) -> Array:
-        """Compute what an auxiliary task sees [b, d], of ``auxiliary_params``."""
-        if self.auxiliary_head is None:
-            return self.features(params, observations)
-        features = self.features(params["torso"], observations)
-        return self.auxiliary_head.apply(params["auxiliary_head"], features)
-
-    def hidden(self, torso_params: Params, observations: Array) -> list[Array] | None:
-        """Compute activations of the torso's hidden layers; None where it does not tell."""
-        return self.torso.hidden_activations(torso_params, as_inputs(observations))
-
-
-class GradientNorms(NamedTuple):
-    """Decayed sums of squared norms of two gradients at the torso; their weights are the same.
-
-    Attributes:
-        values: Of the temporal-difference loss's, [].
-        auxiliary: Of the auxiliary task's, [].
-    """
-
-    values: Array
-    auxiliary: Array
-
-    @property
-    def auxiliary_to_values(self) -> Array:
-        """Ratio of the root mean squares, []; between the ends of what single precision squares."""
-        least = float(np.finfo(np.float32).tiny)
-        # Roots before the quotient, which else can be subnormal, flushed to 0: explicit weights
-        # start at 0, and so does the task's gradient.
-        values, auxiliary = (jnp.sqrt(jnp.maximum(norm, least)) for norm in self)
-        return auxiliary / values
 
 
 class DQNState(NamedTuple):
@@ -334,11 +114,35 @@ class DQNState(NamedTuple):
     updates: Array
 
 
-class Memory(NamedTuple):
-    """Parameters and memory of an agent."""
+class Acting(NamedTuple):
+    """Places of an agent in its environments; leading axis [environments].
+
+    Attributes:
+        states: The environments' states; on the host, the actions chosen for ``observations``.
+        observations: What the agent sees.
+        ended: Whether that is the last observation of an episode: the next action will be ignored
+            and an episode begun.
+        returns: Undiscounted rewards of the episode so far.
+    """
+
+    states: Any
+    observations: Array
+    ended: Array
+    returns: Array
+
+
+class AgentState(NamedTuple):
+    """Everything that an agent is; a checkpoint of it resumes exactly.
+
+    Attributes:
+        learner: What it has learned.
+        replay: What it remembers.
+        acting: Where it is; () before it has met an environment.
+    """
 
     learner: DQNState
     replay: Replay
+    acting: Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -350,19 +154,27 @@ class DQN:
     alone.
 
     Attributes:
-        config: The run it is for.
+        options: Its options.
         network: Torso and values.
         observation: Shape and dtype of an observation.
+        replay: Options of its memory.
+        num_envs: Environments that it acts in at a time.
+        num_updates: Updates of its whole training, over which the learning rate falls.
         auxiliary: The auxiliary task, if any.
+        auxiliary_options: How the auxiliary task is weighed and what it sees of the memory.
     """
 
-    config: AgentConfig
+    options: DQNConfig
     network: QNetwork
     observation: jax.ShapeDtypeStruct
+    replay: ReplayConfig
+    num_envs: int
+    num_updates: int
     auxiliary: AuxiliaryTask | None = None
+    auxiliary_options: AuxiliaryConfig = dataclasses.field(default_factory=AuxiliaryConfig)
 
-    def init(self, key: Array) -> Memory:
-        """Make an agent before its first step."""
+    def init(self, key: Array) -> AgentState:
+        """Make an agent that has not met its environments."""
         network_key, auxiliary_key = jax.random.split(key)
         params = self.network.init(network_key)
         nothing = jnp.zeros((), jnp.float32)
@@ -374,16 +186,15 @@ class DQN:
             norms=() if self.auxiliary is None else GradientNorms(nothing, nothing),
             updates=jnp.zeros((), jnp.int32),
         )
-        empty = init_replay(self.config.replay, self.observation, self.config.num_envs)
-        return Memory(learner, empty)
+        return AgentState(learner, init_replay(self.replay, self.observation, self.num_envs), ())
 
     def epsilon(self, count: Array) -> Array:
         """Compute the share of random actions [] after ``count`` rows of each environment.
 
         It falls once learning starts: a network that was never updated explores nothing.
         """
-        options = self.config.dqn
-        steps = (count * self.config.num_envs - options.warmup).astype(jnp.float32)
+        options = self.options
+        steps = (count * self.num_envs - options.warmup).astype(jnp.float32)
         share = jnp.clip(steps / options.epsilon_steps, 0.0, 1.0)
         return options.epsilon_start + (options.epsilon_end - options.epsilon_start) * share
 
@@ -396,47 +207,60 @@ class DQN:
         explores = jax.random.uniform(explore_key, (count,), jnp.float32) < epsilon
         return jnp.where(explores, random, jnp.argmax(values, axis=1).astype(jnp.int32))
 
-    def remember(self, memory: Memory, count: Array, rows: Rows) -> Memory:
+    def explore(self, params: Params, observations: Array, count: Array, key: Array) -> Array:
+        """Choose actions [environments] after ``count`` rows of each, by the agent's own key."""
+        return self.act(params, observations, self.epsilon(count), key_for(key, Use.ACT, count))
+
+    def remember(
+        self, state: AgentState, actions: Array, taken: TimeStep, count: Array
+    ) -> tuple[AgentState, Metrics]:
         """Add one more row of each environment to the memory.
 
         Args:
-            memory: What it has learned and remembers.
+            state: Where things stood.
+            actions: What was done, [environments].
+            taken: What came of it, [environments, ...].
             count: Rows that each environment added before, [] (int32).
-            rows: [environments, ...].
-        """
-        length = self.config.dqn.n_step + 1
-        return memory._replace(replay=add(memory.replay, count, rows, length))
-
-    def learn(self, memory: Memory, count: Array, key: Array) -> tuple[Memory, Metrics]:
-        """Make one update from replayed sequences.
-
-        Args:
-            memory: What the agent has learned and remembers.
-            count: Rows that each environment has added, [] (int32).
-            key: Random key.
 
         Returns:
-            The same after the update, and its losses.
+            The new state, and the ``SUMS``: episodes that ended, and their undiscounted returns.
         """
+        acting = state.acting
+        rows = Rows(acting.observations, actions, taken.reward, taken.terminated, acting.ended)
+        replay = add(state.replay, count, rows, self.options.n_step + 1)
+        returns = acting.returns + taken.reward
+        ended = taken.terminated | taken.truncated
+        metrics = {
+            "episodes": jnp.sum(ended, dtype=jnp.float32),
+            "returns": jnp.sum(jnp.where(ended, returns, 0.0)),
+        }
+        acting = Acting(taken.state, taken.observation, ended, jnp.where(ended, 0.0, returns))
+        return AgentState(state.learner, replay, acting), metrics
+
+    # Learning.
+
+    def learn(self, state: AgentState, begun: Array, key: Array) -> tuple[AgentState, Metrics]:
+        """Make the update after a period that began after ``begun`` rows, and return its losses."""
+        key, count = key_for(key, Use.LEARN, begun), begun + self.period
         value_key, auxiliary_key, loss_key = jax.random.split(key, 3)
-        replay, options = memory.replay, self.config.replay
-        wanted = (value_key, replay, count, self.config.dqn.batch_size, self.config.dqn.n_step + 1)
-        if options.prioritised:
-            drawn = draw_prioritised(*wanted, options.importance_exponent)
+        replay, options = state.replay, self.options
+        wanted = (value_key, replay, count, options.batch_size, options.n_step + 1)
+        if self.replay.prioritised:
+            drawn = draw_prioritised(*wanted, self.replay.importance_exponent)
         else:
             drawn = draw_uniform(*wanted)
         task, rows = self.auxiliary, None
         if task is not None:
             held = count
-            if self.config.auxiliary.remembered == "warmup":
-                held = jnp.minimum(count, self.config.dqn.warmup // self.config.num_envs)
+            if self.auxiliary_options.remembered == "warmup":
+                held = jnp.minimum(count, options.warmup // self.num_envs)
             rows = draw_uniform(auxiliary_key, replay, held, task.sequences, task.length).rows
         learner, errors, metrics = self.update(
-            memory.learner, drawn.rows, drawn.weights, rows, loss_key
+            state.learner, drawn.rows, drawn.weights, rows, loss_key
         )
-        if options.prioritised:
-            replay = set_priorities(replay, drawn.starts, errors, options.priority_exponent)
-        return Memory(learner, replay), metrics
+        if self.replay.prioritised:
+            replay = set_priorities(replay, drawn.starts, errors, self.replay.priority_exponent)
+        return state._replace(learner=learner, replay=replay), metrics
 
     def update(
         self, state: DQNState, rows: Rows, weights: Array, auxiliary_rows: Rows | None, key: Array
@@ -460,7 +284,7 @@ class DQN:
             self._optimizer(), gradients, state.optimizer, state.params
         )
         updates = state.updates + 1
-        options = self.config.dqn
+        options = self.options
         refresh = updates % options.target_every == 0
         share = jnp.where(refresh, options.target_rate, 0.0)
         target_params = jax.tree.map(
@@ -484,15 +308,19 @@ class DQN:
             The gradient, errors [b], the auxiliary task's new state and norms, and metrics, those
             of the auxiliary task under ``auxiliary_`` and their names.
         """
-        gradients, (errors, metrics) = jax.grad(self.value_loss, has_aux=True)(
-            state.params, state.target_params, rows, weights
-        )
+
+        def value_loss(params: Params) -> tuple[Array, Array]:
+            errors = self.errors(params, state.target_params, rows)
+            huber = optax.huber_loss(errors, delta=self.options.huber_delta)
+            return jnp.mean(weights * huber), errors
+
+        (loss, errors), gradients = jax.value_and_grad(value_loss, has_aux=True)(state.params)
+        metrics = {"value_loss": loss}
         if self.auxiliary is None or auxiliary_rows is None:
             return gradients, errors, (state.auxiliary, state.norms), metrics
-        network, options = self.network, self.config.auxiliary
-        (loss, (auxiliary_state, reported)), side = jax.value_and_grad(
-            self.auxiliary.loss, has_aux=True
-        )(
+        network, options = self.network, self.auxiliary_options
+        task_loss = jax.value_and_grad(self.auxiliary.loss, has_aux=True)
+        (loss, (auxiliary_state, reported)), side = task_loss(
             network.auxiliary_params(state.params),
             network.auxiliary_params(state.target_params),
             network.auxiliary_features,
@@ -501,8 +329,7 @@ class DQN:
             key,
         )
         added = side if network.auxiliary_head is not None else {"torso": side}
-        squares = GradientNorms(*(_squared_norm(of["torso"]) for of in (gradients, added)))
-        norms = jax.tree.map(lambda old, new: _DECAY * old + new, state.norms, squares)
+        norms = state.norms.add(gradients["torso"], added["torso"])
         ratio = norms.auxiliary_to_values
         factor = options.weight / ratio if options.relative else jnp.float32(options.weight)
         joint = {
@@ -516,18 +343,11 @@ class DQN:
         metrics = {**metrics, **reported, "auxiliary_loss": loss, "gradient_ratio": ratio}
         return {**gradients, **joint}, errors, (auxiliary_state, norms), metrics
 
-    def value_loss(
-        self, params: Params, target_params: Params, rows: Rows, weights: Array
-    ) -> tuple[Array, tuple[Array, Metrics]]:
-        """Compute the mean Huber loss [], and with it errors [b] and metrics; as for ``update``."""
-        errors = self.errors(params, target_params, rows)
-        huber = _rlax().huber_loss(errors, self.config.dqn.huber_delta)
-        value_loss = jnp.mean(weights * huber)
-        return value_loss, (errors, {"value_loss": value_loss})
-
     def errors(self, params: Params, target_params: Params, rows: Rows) -> Array:
         """Compute temporal-difference errors [b] of sequences [b, n + 1, ...]."""
-        options = self.config.dqn
+        import rlax  # It takes a second, and comes with the extra ``agents`` alone.
+
+        options = self.options
         step = transitions(rows, options.discount)
         if options.freeze_torso:
             # The values are to be fitted to features that stay as they are.
@@ -537,140 +357,127 @@ class DQN:
         rewards = step.reward * options.reward_scale
         # The target is a constant: rlax stops its gradient.
         known: tuple[Array, ...] = (q_tm1, step.action, rewards, step.discount, q_t_target)
-        rule = _rlax().q_learning
+        rule = rlax.q_learning
         if options.double:
             q_t_online = self.network.values(params, step.next_observation)
-            rule, known = _rlax().double_q_learning, (*known, q_t_online)
+            rule, known = rlax.double_q_learning, (*known, q_t_online)
         errors: Array = jax.vmap(rule)(*known)
         return errors
 
     def _optimizer(self) -> optax.GradientTransformation:
-        options = self.config.dqn
-        updates = (self.config.steps - options.warmup) // options.steps_per_update
-        rate = SCHEDULES[options.schedule](options.learning_rate, updates)
+        options = self.options
+        rate = SCHEDULES[options.schedule](options.learning_rate, self.num_updates)
         return optax.chain(
             optax.clip_by_global_norm(options.max_gradient_norm),
             optax.adam(rate, eps=options.adam_epsilon),
         )
 
+    # The training loop.
 
-def _squared_norm(tree: Params) -> Array:
-    """Sum the squares of all numbers of a pytree, []."""
-    squares = (jnp.sum(jnp.square(leaf), dtype=jnp.float32) for leaf in jax.tree.leaves(tree))
-    return sum(squares, jnp.zeros((), jnp.float32))
+    @property
+    def period(self) -> int:
+        """Rows of each environment from one update to the next."""
+        return self.options.steps_per_update // self.num_envs
 
+    def begin(self, environment: Environment, key: Array) -> AgentState:
+        """Make an agent before its first step, and start its environments."""
+        keys = jax.random.split(key_for(key, Use.RESET, 0), self.num_envs)
+        states = jax.vmap(environment.reset)(keys)
+        seen = jax.vmap(environment.observe)(states)
+        return self.start(states, seen, key)
 
-def _rlax() -> Any:
-    """Import rlax, which takes a second and comes with the extra ``agents`` alone."""
-    try:
-        import rlax
-    except ImportError as error:
-        raise InputError(
-            f'expected the package rlax for agents, got: {error}; pip install "rlreps[agents]"'
-        ) from error
-    return rlax
+    def start(self, states: Any, observations: Array, key: Array) -> AgentState:
+        """Make an agent before its first step, in environments that have been started."""
+        never = jnp.zeros((self.num_envs,), bool)
+        acting = Acting(states, observations, never, never.astype(jnp.float32))
+        return self.init(key_for(key, Use.NETWORK, 0))._replace(acting=acting)
 
+    def train(
+        self, environment: Environment, state: AgentState, span: Array, key: Array
+    ) -> tuple[AgentState, Metrics]:
+        """Act, remember and learn for a while.
 
-def make_agent(
-    config: AgentConfig,
-    observation_shape: Sequence[int],
-    num_actions: int,
-    *,
-    observation_dtype: Any = jnp.float32,
-    torso: Encoder | None = None,
-    auxiliary: AuxiliaryTask | None = None,
-) -> DQN:
-    """Make the agent that a configuration describes.
+        Args:
+            environment: The environment, which must end or cut its episodes itself.
+            state: Where things stand.
+            span: Rows that each environment has added, periods without and then periods with an
+                update, [3] (int32). Loops of any length are one program.
+            key: The agent's.
 
-    Args:
-        config: The configuration.
-        observation_shape: Of one observation.
-        num_actions: Discrete actions, numbered from 0.
-        observation_dtype: Of observations; bytes are kept as bytes.
-        torso: An encoder of the user's own, with ``config.num_features`` outputs.
-        auxiliary: An auxiliary task of the user's own, weighed by the configuration's weight.
+        Returns:
+            The new state, and metrics: the ``SUMS``, and means over updates.
+        """
 
-    Raises:
-        InputError: For images without a torso that takes them, or an auxiliary task that has no
-            weight or does not fit observations or features.
-    """
-    _rlax()
-    observation = jax.ShapeDtypeStruct(tuple(observation_shape), observation_dtype)
-    encoder = torso if torso is not None else make_torso(config, observation.shape)
-    weight = config.auxiliary.weight
-    if auxiliary is not None:
-        require(weight > 0.0, "an auxiliary weight > 0 for the auxiliary task", weight)
-        # The memory and the warm-up were checked for sequences of this length.
-        most = config.sequence_length
-        fits = f"an auxiliary task of at most {most} rows a sequence (horizon)"
-        require(auxiliary.length <= most, fits, auxiliary.length)
-    head = None
-    if weight > 0.0 and config.auxiliary.head:
-        size = config.num_features
-        head = MLP(size, num_inputs=size, hidden=config.auxiliary.head)
-    network = QNetwork(encoder, config.num_features, num_actions, config.normalise_features, head)
-    if auxiliary is None and weight > 0.0:
-        auxiliary = make_auxiliary_task(
-            config.auxiliary,
-            num_features=config.num_features,
-            observation_shape=observation.shape,
-            observation_dtype=observation_dtype,
-            num_actions=num_actions,
-            encoder=network.auxiliary_encoder,
-            learning_rate=config.dqn.learning_rate,
-        )
-    return DQN(config=config, network=network, observation=observation, auxiliary=auxiliary)
+        def step(state: AgentState, count: Array) -> tuple[AgentState, Metrics]:
+            return self.step(environment, state, count, key)
 
+        @jit  # Traced once for both loops.
+        def play(state: AgentState, begun: Array) -> tuple[AgentState, Metrics]:
+            counts = begun + jnp.arange(self.period, dtype=jnp.int32)
+            state, metrics = lax.scan(step, state, counts)
+            return state, {name: value.sum() for name, value in metrics.items()}
 
-def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder:
-    """Make the torso that a configuration names.
+        @jit
+        def play_and_learn(state: AgentState, begun: Array) -> tuple[AgentState, Metrics]:
+            state, metrics = play(state, begun)
+            state, losses = self.learn(state, begun, key)
+            return state, {**metrics, **losses}
 
-    Raises:
-        InputError: If observations are no vectors, or no images for a convolutional torso.
-    """
-    shape, name = tuple(observation_shape), config.encoder.name
-    if isinstance(config.encoder, Convolutional):
-        require(len(shape) == 3, f"observations that are images, for the torso {name}", shape)
-    else:
-        expected = f"observations that are vectors, for the torso {name}"
-        require(len(shape) == 1, f"{expected}; images need a convolutional one", shape)
-    return with_sizes(
-        config.encoder,
-        frame_shape=shape,
-        num_inputs=shape[0],
-        num_states=1,
-        num_features=config.num_features,
-    )
+        def repeat(
+            period: Callable[[AgentState, Array], tuple[AgentState, Metrics]],
+            state: AgentState,
+            first: Array,
+            periods: Array,
+        ) -> tuple[AgentState, Metrics]:
+            """Add up the metrics of periods, the first of which begins after ``first`` rows."""
+            shapes = jax.eval_shape(period, state, first)[1]
+            zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
+            def body(index: Array, carry: Any) -> Any:
+                state, found = period(carry[0], first + self.period * index)
+                return state, jax.tree.map(jnp.add, carry[1], found)
 
-class Use(enum.IntEnum):
-    """Purposes of random keys."""
+            repeated: tuple[AgentState, Metrics] = lax.fori_loop(0, periods, body, (state, zeros))
+            return repeated
 
-    NETWORK = 0
-    RESET = 1
-    ACT = 2
-    STEP = 3
-    LEARN = 4
-    EVALUATE = 5
-    MEASURE = 6
+        first, warm, learning = span
+        state, before = repeat(play, state, first, warm)
+        state, metrics = repeat(play_and_learn, state, first + self.period * warm, learning)
+        updates = learning.astype(jnp.float32)
+        means = {name: value / updates for name, value in metrics.items() if name not in SUMS}
+        return state, {**{name: before[name] + metrics[name] for name in SUMS}, **means}
 
+    def step(
+        self, environment: Environment, state: AgentState, count: Array, key: Array
+    ) -> tuple[AgentState, Metrics]:
+        """Take and remember one step of every environment, or begin an episode where one ended."""
+        acting = state.acting
+        actions = self.explore(state.learner.params, acting.observations, count, key)
+        keys = jax.random.split(key_for(key, Use.STEP, count), self.num_envs)
+        # Of any agent, so that no agent draws resets where none needs one.
+        anywhere = lax.pmax(jnp.any(acting.ended).astype(jnp.int32), AGENTS) > 0
+        taken = step_or_reset(environment, keys, acting.states, actions, acting.ended, anywhere)
+        return self.remember(state, actions, taken, count)
 
-def agent_keys(config: AgentConfig) -> Array:
-    """Make one key a seed, [seeds]."""
-    keys: Array = jax.vmap(jax.random.key)(
-        config.seed + jnp.arange(config.num_seeds, dtype=jnp.int32)
-    )
-    return keys
+    def evaluate(
+        self, environment: Environment, params: Params, key: Array, *, episodes: int, limit: int
+    ) -> Array:
+        """Play greedy episodes of at most ``limit`` steps for undiscounted returns [episodes]."""
+        reset_key, times_key = jax.random.split(key)
 
+        def advance(carry: Any, time: Array) -> tuple[Any, None]:
+            states, alive, returns = carry
+            act_key, step_key = jax.random.split(jax.random.fold_in(times_key, time))
+            seen = jax.vmap(environment.observe)(states)
+            actions = self.act(params, seen, jnp.zeros(()), act_key)
+            keys = jax.random.split(step_key, episodes)
+            taken = jax.vmap(environment.step)(keys, states, actions)
+            returns = returns + jnp.where(alive, taken.reward, 0.0)
+            alive = alive & ~(taken.terminated | taken.truncated)
+            return (taken.state, alive, returns), None
 
-def keys_for(keys: Array, use: Use, count: int | Array) -> Array:
-    """Derive keys [seeds] for one use at one time: no chunk or resume changes them.
-
-    Args:
-        keys: ``agent_keys``.
-        use: What for.
-        count: Rows that each environment had added, or steps; [].
-    """
-    fold = jax.random.fold_in
-    folded: Array = jax.vmap(lambda key: fold(fold(key, use), count))(keys)
-    return folded
+        states = jax.vmap(environment.reset)(jax.random.split(reset_key, episodes))
+        start = (states, jnp.ones((episodes,), bool), jnp.zeros((episodes,), jnp.float32))
+        times = 1 + jnp.arange(limit, dtype=jnp.int32)
+        (_, _, returns), _ = lax.scan(advance, start, times)
+        return returns

@@ -16,11 +16,11 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.special import xlogy
 
-from rlreps.agents.dqn import AgentConfig, QNetwork
+from rlreps.agents.config import DEFAULT_ARENA, AgentConfig, arena_of, puddle_world_of
 from rlreps.agents.environments import HostEnvironments, make_host_environments
+from rlreps.agents.network import QNetwork
 from rlreps.agents.probes import ValueProbe, probe_error, puddle_world_probe, rollout_probe
 from rlreps.agents.replay import Rows
-from rlreps.agents.trainer import DEFAULT_ARENA, arena_of, puddle_world_of
 from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
@@ -201,18 +201,9 @@ def random_rows(environments: HostEnvironments, steps: int, *, seed: int) -> Row
     for _ in range(steps):
         actions = generator.integers(environments.num_actions, size=environments.num_envs)
         taken = environments.step(actions)
-        collected.append(
-            Rows(
-                observation=jnp.asarray(seen),
-                action=jnp.asarray(actions, jnp.int32),
-                reward=jnp.asarray(taken.rewards),
-                terminated=jnp.asarray(taken.terminated),
-                last=jnp.asarray(ended),
-            )
-        )
+        collected.append((seen, actions.astype(np.int32), taken.rewards, taken.terminated, ended))
         seen, ended = taken.observations, taken.terminated | taken.truncated
-    rows: Rows = jax.tree.map(lambda *parts: jnp.stack(parts), *collected)
-    return rows
+    return Rows(*(jnp.asarray(np.stack(parts)) for parts in zip(*collected, strict=True)))
 
 
 def make_measure(

@@ -18,7 +18,7 @@ from jax import Array
 from rlreps.agents.replay import Rows, episode_window
 from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.envs import PuddleWorld
-from rlreps.errors import InputError, require, require_interval, require_positive
+from rlreps.errors import InputError
 from rlreps.numerics import matmul
 from rlreps.subspace import relative_tolerance
 from rlreps.successor.grids import Grid
@@ -100,14 +100,6 @@ def _rounding(dtype: npt.DTypeLike) -> float:
     return 4.0 * float(np.finfo(dtype).eps)
 
 
-def _require_probe(discount: float, length_scale: float, num_rewards: int, seed: int) -> None:
-    """Raise an ``InputError`` unless values can be drawn and summed."""
-    require_interval("discount", discount, "[0, 1)")
-    require_interval("length_scale", length_scale, "(0, inf)")
-    require_positive("num_rewards", num_rewards)
-    require(0 <= seed < 2**31, "seed in [0, 2**31)", seed)
-
-
 def rollout_probe(
     rows: Rows,
     *,
@@ -144,14 +136,9 @@ def rollout_probe(
         The probe; inputs are observations as they are in the rows.
 
     Raises:
-        InputError: For numbers out of range, rows of fewer than two environments, or too few rows
-            with enough steps after them.
+        InputError: For too few rows with enough steps after them.
     """
-    _require_probe(discount, length_scale, num_rewards, seed)
-    require_positive("horizon", horizon)
-    require(num_states >= 2, "num_states >= 2", num_states)
     shape = np.shape(rows.reward)
-    require(len(shape) == 2 and shape[1] >= 2, "rows [steps, environments >= 2]", f"shape {shape}")
     places = _usable_places(np.asarray(rows.last), np.asarray(rows.terminated), horizon)
     times, members = _chosen(places, num_states, seed)
     drawn = _random_rewards(rows.observation, num_rewards, length_scale, seed)
@@ -260,13 +247,7 @@ def puddle_world_probe(
 
     Returns:
         A probe of the cells' centres, a random half of them to fit; policy by policy.
-
-    Raises:
-        InputError: For numbers out of range.
     """
-    _require_probe(discount, length_scale, num_rewards, seed)
-    require_positive("num_policies", num_policies)
-    require(bins >= 2, "bins >= 2", bins)
     grid, key = Grid(bins), jax.random.key(seed)
     moves = cell_moves(environment, grid, jax.random.fold_in(key, 0))
     centres = jnp.asarray(grid.centres()[moves.cells])

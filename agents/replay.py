@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.errors import require, require_interval, require_positive
+from rlreps.config import checked, interval, positive
+from rlreps.errors import require
 
 _DRAWS = 4
 """Starts drawn to find one that is not an episode's last row."""
@@ -132,6 +133,7 @@ def rows_at(values: Array, index: Array) -> Array:
     return jnp.take_along_axis(values, expanded, axis=1)[:, 0]
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplayConfig:
     """The agent's memory.
@@ -144,17 +146,15 @@ class ReplayConfig:
         importance_exponent: β of the weights that correct for them.
     """
 
-    capacity: int = 50_000
+    capacity: int = positive(50_000)
     prioritised: bool = False
-    priority_exponent: float = 0.6
-    importance_exponent: float = 0.4
+    priority_exponent: float = interval("[0, 1]", 0.6)
+    importance_exponent: float = interval("[0, 1]", 0.4)
 
     def __post_init__(self) -> None:
-        require_positive("capacity", self.capacity)
         for name in ("priority_exponent", "importance_exponent"):
-            value = getattr(self, name)
-            require_interval(name, value, "[0, 1]")
-            known = self.prioritised or value == getattr(ReplayConfig, name)
+            value, default = getattr(self, name), getattr(ReplayConfig, name)
+            known = self.prioritised or value == default
             require(known, f"prioritised replay for another {name}", value)
 
 

@@ -11,78 +11,15 @@ from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.compiled import CompiledTrainer, Trainer, place_agents
-from rlreps.agents.dqn import DQN, AgentConfig, make_agent
+from rlreps.agents.config import AgentConfig, make_agent, puddle_world_of
+from rlreps.agents.dqn import DQN
 from rlreps.agents.environments import describe, make_host_environments
 from rlreps.agents.host import HostTrainer
 from rlreps.encoders import Encoder
-from rlreps.envs import Position, PuddleWorld, load_arena
 from rlreps.envs.core import observation_struct
 from rlreps.errors import require, require_memory
 
-PUDDLE_WORLD = "puddle-world"
-"""The environment that is compiled together with the agent; an arena may follow after a colon."""
-
-DEFAULT_ARENA = "sutton"
-
 _SEQUENCES_BETWEEN_CUTS = 4
-
-
-def arena_of(config: AgentConfig) -> str | None:
-    """Name the arena of PuddleWorld that agents act in; None for any other environment."""
-    name, _, arena = config.environment.partition(":")
-    return arena or DEFAULT_ARENA if name == PUDDLE_WORLD else None
-
-
-def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
-    """Load the PuddleWorld, with its task, that a configuration names; None for any other.
-
-    Raises:
-        InputError: For PuddleWorld's goal or observation in another environment.
-        ArenaError: For an unknown or invalid arena.
-    """
-    arena, observation, goal = arena_of(config), config.observation, config.goal
-    if arena is None:
-        require(goal is None, f"a goal for {PUDDLE_WORLD} alone", config.environment)
-        seen = observation == Position()
-        require(seen, f"a kind of observation for {PUDDLE_WORLD} alone", config.environment)
-        return None
-    # A file may have an observation and a goal of its own.
-    changes: dict[str, Any] = {} if observation == Position() else {"observation": observation}
-    changes |= {} if goal is None else {"goal": goal}
-    return load_arena(arena, max_steps=config.max_episode_steps, **changes).with_task()
-
-
-def _require_room(agent: DQN, seeds: int) -> None:
-    """Raise an ``InputError`` if so many agents cannot fit into memory, before any is made.
-
-    What counts is what they hold, and of an update the rows that are drawn and, for the values, the
-    activations that the gradient needs: less than it takes.
-    """
-    config, seen = agent.config, agent.observation
-    row = math.prod(seen.shape) * np.dtype(seen.dtype).itemsize + 9  # Action, reward and end.
-    kept = (config.replay.capacity + config.num_envs) * seeds
-    require_memory(f"replay of {kept:,} rows of all agents", kept * row)
-    batch, auxiliary = config.dqn.batch_size, agent.auxiliary
-    drawn = batch * (config.dqn.n_step + 1)
-    if auxiliary is not None:
-        drawn = max(drawn, auxiliary.sequences * auxiliary.length)
-    require_memory(f"an update's {drawn * seeds:,} rows of all agents", drawn * seeds * row)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    state = jax.eval_shape(agent.init, key)
-    require_memory(f"the state of {seeds:,} agents", _bytes_of(state) * seeds)
-
-    def activations(params: Any, observations: Array) -> Any:
-        network = agent.network
-        return network.hidden(params["torso"], observations), network.values(params, observations)
-
-    rows = jax.ShapeDtypeStruct((batch, *seen.shape), seen.dtype)
-    found = jax.eval_shape(activations, state.learner.params, rows)
-    require_memory(f"activations of {batch * seeds:,} rows", _bytes_of(found) * seeds)
-
-
-def _bytes_of(tree: Any) -> int:
-    """Add up what arrays of these shapes take; Python's integers do not overflow."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def make_trainer(
@@ -135,3 +72,36 @@ def make_trainer(
     limit = config.max_episode_steps
     make = partial(make_host_environments, config.environment, max_episode_steps=limit)
     return HostTrainer(config, make, agent)
+
+
+def _require_room(agent: DQN, seeds: int) -> None:
+    """Raise an ``InputError`` if so many agents cannot fit into memory, before any is made.
+
+    What counts is what they hold, and of an update the rows that are drawn and, for the values, the
+    activations that the gradient needs: less than it takes.
+    """
+    seen = agent.observation
+    row = math.prod(seen.shape) * np.dtype(seen.dtype).itemsize + 9  # Action, reward and end.
+    kept = (agent.replay.capacity + agent.num_envs) * seeds
+    require_memory(f"replay of {kept:,} rows of all agents", kept * row)
+    batch, auxiliary = agent.options.batch_size, agent.auxiliary
+    drawn = batch * (agent.options.n_step + 1)
+    if auxiliary is not None:
+        drawn = max(drawn, auxiliary.sequences * auxiliary.length)
+    require_memory(f"an update's {drawn * seeds:,} rows of all agents", drawn * seeds * row)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(agent.init, key)
+    require_memory(f"the state of {seeds:,} agents", _bytes_of(state) * seeds)
+
+    def activations(params: Any, observations: Array) -> Any:
+        network = agent.network
+        return network.hidden(params["torso"], observations), network.values(params, observations)
+
+    rows = jax.ShapeDtypeStruct((batch, *seen.shape), seen.dtype)
+    found = jax.eval_shape(activations, state.learner.params, rows)
+    require_memory(f"activations of {batch * seeds:,} rows", _bytes_of(found) * seeds)
+
+
+def _bytes_of(tree: Any) -> int:
+    """Add up what arrays of these shapes take; Python's integers do not overflow."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -206,6 +207,43 @@ def step_stream(
     """Take a step; return the stream's next key beside what came of it."""
     stream, key = jax.random.split(stream)
     return stream, environment.step(key, state, action)
+
+
+def step_or_reset(
+    environment: Environment,
+    keys: jax.Array,
+    states: Any,
+    actions: jax.Array,
+    ended: jax.Array,
+    anywhere: jax.Array,
+) -> TimeStep:
+    """Step each copy whose episode goes on; ignore the action of the others and reset them.
+
+    This is Gymnasium's next-step autoreset; a reset has reward 0.
+
+    Args:
+        environment: the environment.
+        keys: one for each copy, [n].
+        states: [n, ...].
+        actions: [n].
+        ended: whether the step before ended a copy's episode, [n].
+        anywhere: whether it ended any, [], also of copies that are stepped beside these: only then
+            are resets drawn, which cost more than steps.
+    """
+    taken = jax.vmap(environment.step)(keys, states, actions)
+
+    def with_resets(taken: TimeStep) -> TimeStep:
+        fresh = jax.vmap(environment.reset)(keys)
+        never = jnp.zeros_like(ended)
+        seen = jax.vmap(environment.observe)(fresh)
+        begun = TimeStep(fresh, seen, jnp.zeros_like(taken.reward), never, never)
+        chosen: TimeStep = jax.vmap(
+            lambda ended, *steps: jax.tree.map(partial(jnp.where, ended), *steps)
+        )(ended, begun, taken)
+        return chosen
+
+    stepped: TimeStep = jax.lax.cond(anywhere, with_resets, lambda same: same, taken)
+    return stepped
 
 
 def observation_struct(environment: Environment) -> jax.ShapeDtypeStruct:

@@ -27,6 +27,7 @@ from rlreps.envs.core import (
     observation_bounds,
     observation_struct,
     reset_stream,
+    step_or_reset,
     step_stream,
 )
 from rlreps.envs.forks import require_threads
@@ -200,7 +201,6 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
 
 
 _reset_many = jax.jit(jax.vmap(reset_stream, in_axes=(None, 0)))
-_step_many = jax.vmap(step_stream, in_axes=(None, 0, 0, 0))
 
 
 @jax.jit
@@ -212,25 +212,9 @@ def _step_or_reset_many(
     ended: jax.Array,
 ) -> tuple[jax.Array, TimeStep]:
     """Step each copy whose episode goes on; reset the others. Both spend one key of the stream."""
-    next_streams, taken = _step_many(environment, streams, states, actions)
-
-    def with_resets(taken: TimeStep) -> TimeStep:
-        _, fresh, observations = _reset_many(environment, streams)
-        restarted = TimeStep(
-            state=fresh,
-            observation=observations,
-            reward=jnp.zeros_like(taken.reward),
-            terminated=jnp.zeros_like(taken.terminated),
-            truncated=jnp.zeros_like(taken.truncated),
-        )
-
-        def choose(new: jax.Array, old: jax.Array) -> jax.Array:
-            return jnp.where(ended.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-
-        chosen: TimeStep = jax.tree.map(choose, restarted, taken)
-        return chosen
-
-    return next_streams, jax.lax.cond(jnp.any(ended), with_resets, lambda step: step, taken)
+    split = jax.vmap(jax.random.split)(streams)
+    taken = step_or_reset(environment, split[:, 1], states, actions, ended, jnp.any(ended))
+    return split[:, 0], taken
 
 
 def _seed_or_draw(seed: int | None, generator: np.random.Generator) -> int:

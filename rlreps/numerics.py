@@ -1,4 +1,4 @@
-"""What the whole library shares: compilation, products, optimizers, random keys, devices."""
+"""What the whole library shares: compilation, products, averages, optimizers, keys, devices."""
 
 import collections
 import dataclasses
@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -148,6 +148,34 @@ def rows_of(tree: Tree, rows: slice | Array) -> Tree:
     """Take rows of every array [b, ...] of a pytree."""
     taken: Tree = jax.tree.map(lambda leaf: leaf[rows], tree)
     return taken
+
+
+class DecayedMean(NamedTuple):
+    """A decayed average of arrays, corrected for its start at zero.
+
+    Attributes:
+        total: Decayed sums, a pytree of arrays.
+        weight: Total weight behind them, []; 0 before the first update.
+    """
+
+    total: Any
+    weight: Array
+
+    @classmethod
+    def empty(cls, zeros: Any) -> "DecayedMean":
+        """Return the average before the first update, of arrays like these zeros."""
+        return cls(zeros, jnp.zeros(()))
+
+    def add(self, values: Any, rate: Array | float, amount: Array | float = 1.0) -> "DecayedMean":
+        """Return the average after further values of weight ``rate``, counted ``amount`` times."""
+        decay, share = 1.0 - rate, rate * amount
+        total = jax.tree.map(lambda old, new: decay * old + share * new, self.total, values)
+        return DecayedMean(total, decay * self.weight + share)
+
+    def mean(self) -> Any:
+        """Return the average; zero before the first update."""
+        weight = jnp.where(self.weight > 0.0, self.weight, 1.0)
+        return jax.tree.map(lambda total: total / weight, self.total)
 
 
 def optimizer_step(

@@ -9,7 +9,7 @@ from tyro.conf import Positional
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS
-from rlreps.agents.dqn import TORSOS
+from rlreps.agents.config import TORSOS
 from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.cli.training import METHODS, NAMES
 from rlreps.cumulants import Cumulants
@@ -56,7 +56,8 @@ class TrainAgents:
 
     def run(self) -> None:
         from rlreps.training.devices import devices_for_small_runs
-        from rlreps.workflows.agents import print_agents, train_agents
+        from rlreps.workflows.agent_report import print_agents
+        from rlreps.workflows.agents import train_agents
 
         summary = train_agents(
             self.config,
@@ -124,7 +125,7 @@ class RenderAgents:
         # Environments draw into memory; without a screen, SDL would complain on standard error.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
-        from rlreps.workflows.agents import render_agents
+        from rlreps.workflows.agent_pictures import render_agents
 
         pictures = render_agents(
             self.run_folder,

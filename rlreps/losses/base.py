@@ -243,32 +243,6 @@ def require_tasks(targets: Array) -> None:
     require(targets.shape[1] >= 1, "targets with at least one task column", targets.shape[1])
 
 
-class DecayedMean(NamedTuple):
-    """A decayed average of matrices.
-
-    Attributes:
-        total: Decayed sum, [d, d], not corrected for its zero start.
-        weight: Total weight behind it, []; 0 before the first update.
-    """
-
-    total: Array
-    weight: Array
-
-    @classmethod
-    def empty(cls, num_features: int) -> "DecayedMean":
-        """Return the average before the first update."""
-        return cls(jnp.zeros((num_features, num_features)), jnp.zeros(()))
-
-    def add(self, matrix: Array, decay: float, amount: Array | float = 1.0) -> "DecayedMean":
-        """Return the average after another matrix [d, d], counted ``amount`` times."""
-        share = (1.0 - decay) * amount
-        return DecayedMean(decay * self.total + share * matrix, decay * self.weight + share)
-
-    def mean(self) -> Array:
-        """Return the average, [d, d]; zero before the first update."""
-        return self.total / jnp.where(self.weight > 0.0, self.weight, 1.0)
-
-
 def regularised(moment: Array, ridge: float | Array) -> Array:
     """Add a share of the mean eigenvalue to the diagonal, [d, d]; even zero becomes invertible."""
     dimension, tiny = len(moment), float(np.finfo(moment.dtype).tiny)

@@ -17,7 +17,6 @@ from rlreps.config import configurable, interval, positive
 from rlreps.errors import require, require_positive
 from rlreps.losses.base import (
     Batch,
-    DecayedMean,
     Encode,
     Metrics,
     Objective,
@@ -26,7 +25,7 @@ from rlreps.losses.base import (
     mean_product,
     two_weight_loss,
 )
-from rlreps.numerics import matmul, rows_of
+from rlreps.numerics import DecayedMean, matmul, rows_of
 from rlreps.subspace.inverse_covariance import lissa, lissa_kappa
 from rlreps.subspace.linalg import inverse_cholesky_factor
 
@@ -140,7 +139,8 @@ class SampledWeights(Objective):
         return _DECAY * squared_norm + (1.0 - _DECAY) * largest
 
     def init(self, key: Array) -> TwoWeightState:
-        return TwoWeightState(jnp.zeros(()), DecayedMean.empty(self.num_features))
+        square = jnp.zeros((self.num_features, self.num_features))
+        return TwoWeightState(jnp.zeros(()), DecayedMean.empty(square))
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: TwoWeightState, key: Array
@@ -209,7 +209,7 @@ class SampledWeights(Objective):
             return TwoWeightState(running, state.covariance)
         # The first batch met no whitener yet: its norms are in other units than all that follow.
         running = jnp.where(state.covariance.weight > 0.0, running, jnp.zeros_like(running))
-        return TwoWeightState(running, state.covariance.add(mean_product(raw, raw), _DECAY))
+        return TwoWeightState(running, state.covariance.add(mean_product(raw, raw), 1.0 - _DECAY))
 
 
 @configurable

@@ -33,7 +33,6 @@ from rlreps.config import configurable, interval, positive
 from rlreps.errors import require
 from rlreps.losses.base import (
     Batch,
-    DecayedMean,
     Encode,
     Metrics,
     Objective,
@@ -42,12 +41,12 @@ from rlreps.losses.base import (
     require_tasks,
     with_gradient_of,
 )
-from rlreps.numerics import matmul, rows_of
+from rlreps.numerics import DecayedMean, matmul, rows_of
 from rlreps.subspace.inverse_covariance import chunked_lissa
 from rlreps.subspace.linalg import largest_eigenvalue_bound, newton_schulz_step
 
-_COVARIANCE_DECAY = 0.9
-_MOMENT_DECAY = 0.97
+_COVARIANCE_RATE = 0.1
+_MOMENT_RATE = 0.03
 _LARGEST_EXCESS = 8.0
 
 
@@ -116,7 +115,7 @@ class DanskinChunked(Objective):
         require(rows >= least, f"rows >= {least}, one for each chunk of {self.name}", rows)
 
     def init(self, key: Array) -> ChunkedState:
-        empty = DecayedMean.empty(self.num_features)
+        empty = DecayedMean.empty(jnp.zeros((self.num_features, self.num_features)))
         return ChunkedState(empty, empty, empty.total)
 
     def loss(
@@ -205,10 +204,10 @@ def _update_state(state: ChunkedState, dealt: _Groups, ridge: float | Array) -> 
     started = jnp.where(state.covariance.weight > 0.0, 1.0, 0.0)
     square = lax.map(lambda w: matmul(w, w.T), dealt.weights).mean(0)
     num_tasks = dealt.weights.shape[-1]
-    moment = state.weight_moment.add(square / num_tasks, _MOMENT_DECAY, started)
+    moment = state.weight_moment.add(square / num_tasks, _MOMENT_RATE, started)
     inverse = newton_schulz_step(state.inverse_moment, regularised(moment.mean(), ridge))
     return ChunkedState(
-        state.covariance.add(dealt.covariance.mean(0), _COVARIANCE_DECAY),
+        state.covariance.add(dealt.covariance.mean(0), _COVARIANCE_RATE),
         moment,
         jnp.where(moment.weight > 0.0, inverse, jnp.zeros_like(inverse)),
     )

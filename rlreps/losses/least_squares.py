@@ -11,7 +11,6 @@ from rlreps.config import configurable, interval
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.losses.base import (
     Batch,
-    DecayedMean,
     Encode,
     Metrics,
     Objective,
@@ -21,12 +20,12 @@ from rlreps.losses.base import (
     regularised,
     two_weight_loss,
 )
-from rlreps.numerics import matmul, rows_of
+from rlreps.numerics import DecayedMean, matmul, rows_of
 from rlreps.subspace.linalg import solve_positive_definite
 
 WeightRows = Literal["gradient", "all"]
 
-_DECAY = 0.99
+_RATE = 0.01
 
 
 @configurable
@@ -133,7 +132,8 @@ class LargeBatch(Objective):
 
     def init(self, key: Array) -> Any:
         """Return the running mean of ŵŵᵀ, or () without ``precondition``."""
-        return () if self.precondition is None else DecayedMean.empty(self.num_features)
+        square = jnp.zeros((self.num_features, self.num_features))
+        return () if self.precondition is None else DecayedMean.empty(square)
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
@@ -155,7 +155,7 @@ class LargeBatch(Objective):
         weights = least_squares_weights(held, fitted_targets, self.ridge)
         front = weights
         if self.precondition is not None:
-            state = state.add(mean_product(weights.T, weights.T), _DECAY)
+            state = state.add(mean_product(weights.T, weights.T), _RATE)
             regular = regularised(state.mean(), self.precondition)
             # d + d columns are fewer to eliminate than the d + t of the weights themselves.
             inverse = solve_positive_definite(regular, jnp.eye(len(weights), dtype=weights.dtype))

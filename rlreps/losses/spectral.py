@@ -20,7 +20,7 @@ from rlreps.config import configurable, interval, positive, size
 from rlreps.encoders.base import Encoder
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, with_gradient_of
-from rlreps.numerics import matmul
+from rlreps.numerics import DecayedMean, matmul
 from rlreps.operators import Operator, TargetKernel, Weights, act, points_of
 from rlreps.subspace.ordered import (
     first_dependent_feature,
@@ -33,21 +33,18 @@ Jacobian: TypeAlias = Any
 """Parameters with a leading axis: over pairs of features, or over j where they are separate."""
 
 
-class SpectralState(NamedTuple):
-    """Moving averages, not corrected for their start.
+class Moments(NamedTuple):
+    """Moments of a batch, of which there are moving averages.
 
     Attributes:
-        covariance: Of Σ, [d, d].
-        operator_matrix: Of Π, [d, d].
-        jacobian: Of the parts of ∂Σ/∂θ that the gradient takes; () with β = 1.
-        weight: Total weight behind them, []; before the first update 0, or 1 for a start that
-            counts.
+        covariance: Σ, [d, d].
+        operator_matrix: Π, [d, d].
+        jacobian: The parts of ∂Σ/∂θ that the gradient takes; () with β = 1.
     """
 
     covariance: Array
     operator_matrix: Array
     jacobian: Any
-    weight: Array
 
 
 @configurable
@@ -142,21 +139,21 @@ class Spin(Objective):
             least = f"rows >= {self.num_features}, as many as features, for averaging_rate = 1"
             require(rows >= self.num_features, least, rows)
 
-    def init(self, key: Array) -> SpectralState:
-        """Return the averages before the first update."""
+    def init(self, key: Array) -> DecayedMean:
+        """Return the averages of ``Moments`` before the first update."""
         start: Jacobian = ()
         if self.averaging_rate < 1.0:
             if self.encoder is None:
                 raise InputError("expected an encoder for averaging_rate < 1, got None")
             start = self.jacobian.zeros(jax.eval_shape(self.encoder.init, key))
-        empty, nothing = jnp.zeros((self.num_features, self.num_features)), jnp.zeros(())
+        empty = jnp.zeros((self.num_features, self.num_features))
         if self.starts_at_identity:
-            return SpectralState(jnp.eye(self.num_features), empty, start, jnp.ones_like(nothing))
-        return SpectralState(empty, empty, start, nothing)
+            return DecayedMean(Moments(jnp.eye(self.num_features), empty, start), jnp.ones(()))
+        return DecayedMean.empty(Moments(empty, empty, start))
 
     def loss(
-        self, params: Params, encode: Encode, batch: Batch, state: SpectralState, key: Array
-    ) -> tuple[Array, tuple[SpectralState, Metrics]]:
+        self, params: Params, encode: Encode, batch: Batch, state: DecayedMean, key: Array
+    ) -> tuple[Array, tuple[DecayedMean, Metrics]]:
         """Compute tr Λ; its gradient is the masked one unless ``masked`` is false."""
         averages = self.averaging_rate < 1.0
         gradient_of = masked_gradient if self.masked else full_gradient
@@ -180,15 +177,16 @@ class Spin(Objective):
         action = lax.stop_gradient(live)
         part: Jacobian = ()
         if averages:
-            self.jacobian.check_average(state.jacobian, params)
+            self.jacobian.check_average(state.total.jacobian, params)
             part = self.jacobian.of_batch(
                 lambda p: encode(p, points), held, action.values, action.shares
             )
-        moments = (action.covariance, action.operator_matrix, part, jnp.ones_like(state.weight))
-        before, new = state, SpectralState(*moments)
+        moments = Moments(action.covariance, action.operator_matrix, part)
+        # As ``add``, but the new term comes first: runs that are stored were rounded this way.
+        new, before = DecayedMean(moments, jnp.ones_like(state.weight)), state
         state = optax.incremental_update(new, before, self.averaging_rate)
-        covariance = state.covariance / state.weight
-        masked = gradient_of(covariance, action.operator_matrix)
+        mean = state.mean()
+        masked = gradient_of(mean.covariance, action.operator_matrix)
         slope = matmul(action.images, masked.images)
         pull = jnp.zeros((), slope.dtype)
         if self.through_operator:
@@ -197,14 +195,13 @@ class Spin(Objective):
             pull = jnp.sum(lax.stop_gradient(ahead) * live.images)
             slope = 0.5 * slope
         if averages:
-            mean = jax.tree.map(lambda leaf: leaf / state.weight, state.jacobian)
             coefficients = -masked.features
             if self.shifted:
                 shift = operator_shift(before, common=not self.masked)
                 slope = slope - matmul(action.values, masked.images * shift)
-                unit = gradient_of(covariance, action.covariance)
+                unit = gradient_of(mean.covariance, action.covariance)
                 coefficients = unit.features * shift - masked.features
-            gradient = self.jacobian.contract(mean, 2.0 * coefficients)
+            gradient = self.jacobian.contract(mean.jacobian, 2.0 * coefficients)
             # A scalar whose gradient is the one given, held fixed.
             products = jax.tree.map(
                 lambda g, p: jnp.sum(lax.stop_gradient(g) * p), gradient, params
@@ -217,9 +214,9 @@ class Spin(Objective):
         value = with_gradient_of(surrogate, masked.eigenvalues.sum())
         return value, (state, {"eigenvalues": masked.eigenvalues})
 
-    def diagnose(self, states: SpectralState, run: int) -> str | None:
+    def diagnose(self, states: DecayedMean, run: int) -> str | None:
         """Name the first feature that others fix, if there is one."""
-        covariance = np.asarray(states.covariance[run])
+        covariance = np.asarray(states.total.covariance[run])
         if not np.all(np.isfinite(covariance)) or float(states.weight[run]) == 0.0:
             return None
         index = first_dependent_feature(covariance)
@@ -231,14 +228,14 @@ class Spin(Objective):
         )
 
 
-def operator_shift(before: SpectralState, *, common: bool) -> Array:
+def operator_shift(before: DecayedMean, *, common: bool) -> Array:
     """Compute what is taken off the operator for each feature, or for all in common, [1, d].
 
     It makes every eigenvalue negative by a margin that scales with the operator. From the averages
     before the batch: with the batch's own the gradient would be biased.
     """
-    weight = jnp.where(before.weight > 0.0, before.weight, 1.0)
-    spectrum = ordered_spectrum(before.covariance / weight, before.operator_matrix / weight)
+    mean = before.mean()
+    spectrum = ordered_spectrum(mean.covariance, mean.operator_matrix)
     largest = lax.cummax(jnp.abs(spectrum.eigenvalues))
     shift = jnp.maximum(spectrum.eigenvalues + largest, 0.0)[None, :]
     return jnp.full_like(shift, jnp.max(shift)) if common else shift

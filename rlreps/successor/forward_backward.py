@@ -12,6 +12,7 @@ singular value decomposition (Blier, Tallec & Ollivier 2021; Touati & Ollivier 2
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from jax import Array, lax
 from rlreps.config import configurable, interval, leaf, size
 from rlreps.encoders import Encoder, Params
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Population
-from rlreps.numerics import matmul
+from rlreps.numerics import DecayedMean, matmul
 from rlreps.sources.matrix import draw_rows_and_tasks
 
 # --- Encoders of states with actions --------------------------------------------------------------
@@ -237,18 +238,6 @@ def orthonormality_loss(backward: Array) -> Array:
     return off_diagonal - 2.0 * jnp.mean(diagonal)
 
 
-class Averages(NamedTuple):
-    """A moving average of parameters.
-
-    Attributes:
-        total: Decayed sum, not corrected for its zero start.
-        weight: Total weight behind it, [].
-    """
-
-    total: Params
-    weight: Array
-
-
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ForwardBackwardLoss(Objective):
@@ -273,24 +262,20 @@ class ForwardBackwardLoss(Objective):
 
     title: ClassVar[str] = "forward-backward"
 
-    def init(self, key: Array) -> Averages:
-        """Return the average before the first update."""
+    def init(self, key: Array) -> DecayedMean:
+        """Return the average of parameters before the first update."""
         assert self.encoder is not None
         shapes = jax.eval_shape(self.encoder.init, key)
-        return Averages(
-            jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), jnp.zeros(())
-        )
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return DecayedMean.empty(zeros)
 
     def loss(
-        self, params: Params, encode: Encode, batch: Batch, state: Averages, key: Array
-    ) -> tuple[Array, tuple[Averages, Metrics]]:
+        self, params: Params, encode: Encode, batch: Batch, state: DecayedMean, key: Array
+    ) -> tuple[Array, tuple[DecayedMean, Metrics]]:
         """Compute the loss; ``batch.targets`` are ignored."""
         # Targets are held: the gradient is a semi-gradient, as always with temporal differences.
         now, started = lax.stop_gradient(params), state.weight > 0.0
-        weight = jnp.where(started, state.weight, 1.0)
-        held = jax.tree.map(
-            lambda total, new: jnp.where(started, total / weight, new), state.total, now
-        )
+        held = jax.tree.map(partial(jnp.where, started), state.mean(), now)
         outputs, target = encode(params, batch.inputs), encode(held, batch.inputs)
         forward, backward, _ = jnp.split(outputs, 3, axis=1)
         _, next_backward, next_forward = jnp.split(lax.stop_gradient(target), 3, axis=1)
@@ -306,9 +291,7 @@ class ForwardBackwardLoss(Objective):
             pairs,
         )
         value = rest**2 * differences + self.orthonormality * orthonormality_loss(backward)
-        rate = self.averaging_rate
-        total = jax.tree.map(lambda total, new: (1.0 - rate) * total + rate * new, state.total, now)
-        return value, (Averages(total, (1.0 - rate) * state.weight + rate), {})
+        return value, (state.add(now, self.averaging_rate), {})
 
 
 # --- Sums along episodes --------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""The ground truth that an experiment makes in its own folder."""
+"""Ground truths: made in an experiment's own folder, or of the arena that agents act in."""
 
 import dataclasses
+import functools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,19 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from rlreps.agents.config import AgentConfig, arena_of
+from rlreps.envs import arena_settings, load_arena
+from rlreps.errors import InputError, require
 from rlreps.numerics import usable_cores
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
 from rlreps.successor.measure import SuccessorMeasure
+from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.stored_subspace import DEFAULT_DECOMPOSITION, sampling_error
+from rlreps.successor.stored_subspace import DEFAULT_DECOMPOSITION, centring_of, sampling_error
+from rlreps.workflows.evaluate import named_store
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import ground_truth_for
 
@@ -103,3 +110,51 @@ def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str,
         "seconds": round(seconds, 3),
         "transitions_per_second": round(computed / seconds) if seconds else 0,
     }
+
+
+def ground_truth_of_store(
+    config: AgentConfig, store: Path, *, progress: bool = False
+) -> GroundTruth:
+    """Load a store's ground truth, of the arena that agents act in.
+
+    Raises:
+        InputError: If agents act in something else, or the store cannot be read.
+        ArenaError: For an unknown or invalid arena.
+    """
+    arena = arena_of(config)
+    if arena is None:
+        raise InputError(f"expected no store for {config.environment}, got {store}")
+    # Before its subspace is computed, which takes time and is kept beside it.
+    measured = open_store(store).settings.get("environment")
+    same = measured == arena_settings(load_arena(arena))
+    require(same, f"a store of the arena of {config.environment}", measured)
+    centring = centring_of(open_store(store).settings)
+    # Agents' features are measured without their means over states.
+    require(centring != "rows", "a store that is centred over states (columns or both)", centring)
+    return load_ground_truth(store, progress=functools.partial(progress_bar, show=progress))
+
+
+def ground_truth_of_run(
+    folder: RunFolder, config: AgentConfig, store: Path | None = None
+) -> GroundTruth | None:
+    """Load the ground truth that a run is measured against; None is the released one, or none.
+
+    Args:
+        folder: The run.
+        config: Its configuration.
+        store: Another ground truth than its own.
+
+    Raises:
+        InputError: If there is no such store or it does not fit, or the run's own is gone or
+            another one by now.
+    """
+    settings = folder.config.get("ground_truth")
+    if store is not None or settings is None:
+        return None if store is None else ground_truth_of_store(config, store)
+    path = named_store(folder)
+    if not path.exists() or dict(open_store(path).settings) != settings:
+        raise InputError(
+            f"expected the ground truth that {folder.path} was measured against in {path}, got "
+            "none or another one; name one to measure against (--store)"
+        )
+    return ground_truth_of_store(config, path)

@@ -20,7 +20,7 @@ from rlreps.agents import (
     Rows,
     make_agent,
 )
-from rlreps.agents.dqn import GradientNorms
+from rlreps.agents.auxiliary import GradientNorms
 from rlreps.config import as_json, from_json
 from rlreps.cumulants import Cells, RandomIndicators
 from rlreps.encoders import MLP, FourierMLP, FunctionEncoder, Tabular
@@ -42,11 +42,16 @@ initialised = jax.jit(DQN.init, static_argnums=0)
 
 
 def agent_of(network=NETWORK, task=None, auxiliary=None, **options):
+    config = AgentConfig(dqn=DQNConfig(**options))
     return DQN(
-        config=AgentConfig(dqn=DQNConfig(**options), auxiliary=auxiliary or AuxiliaryConfig()),
+        options=config.dqn,
         network=network,
         observation=jax.ShapeDtypeStruct((STATES,), jnp.float32),
+        replay=config.replay,
+        num_envs=config.num_envs,
+        num_updates=config.num_updates,
         auxiliary=task,
+        auxiliary_options=auxiliary or AuxiliaryConfig(),
     )
 
 
@@ -161,22 +166,27 @@ def test_a_frozen_torso_stays_as_it_is_while_values_learn():
     assert not np.array_equal(state.params["head"]["weights"], start.params["head"]["weights"])
 
 
-def task_of(factor=1.0):
-    """An auxiliary task whose loss is a multiple of the sum of all features."""
-    return AuxiliaryTask(
-        init=lambda key: jnp.zeros(()),
-        loss=lambda params, target, encode, rows, state, key: (
-            factor * jnp.sum(encode(params, rows.observation[:, 0])),
-            (state + 1.0, {"rows": len(rows.observation)}),
-        ),
-        sequences=4,
-        length=1,
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SumOfFeatures(AuxiliaryTask):
+    """Multiples of the sum of all features, from an update on; the state counts updates."""
+
+    sequences: int = 4
+    length: int = 1
+    factor: float = 1.0
+    first: float = 0.0
+
+    def init(self, key):
+        return jnp.zeros(())
+
+    def loss(self, params, target_params, encode, rows, state, key):
+        total = jnp.sum(encode(params, rows.observation[:, 0]))
+        value = jnp.where(state < self.first, 0.0, self.factor) * total
+        return value, (state + 1.0, {"rows": len(rows.observation)})
 
 
 def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss():
     rows, side, weights = walk(4, 16, 2), walk(5, 4, 1), jnp.linspace(0.0, 2.0, 16)
-    agent = agent_of(task=task_of(), auxiliary=AuxiliaryConfig(weight=3.0, relative=False))
+    agent = agent_of(task=SumOfFeatures(), auxiliary=AuxiliaryConfig(weight=3.0, relative=False))
     state = started(agent)
     gradient, _, (after, _), metrics = jax.jit(agent.gradients)(
         state, rows, weights, side, jax.random.key(1)
@@ -218,7 +228,7 @@ def test_one_weight_means_the_same_for_an_auxiliary_loss_of_any_scale():
     plain = agent_of()
     learned = []
     for factor in (1.0, 1e-4, 1e5):
-        agent = agent_of(task=task_of(factor), auxiliary=AuxiliaryConfig(weight=0.5))
+        agent = agent_of(task=SumOfFeatures(factor=factor), auxiliary=AuxiliaryConfig(weight=0.5))
         state, gradients = started(agent), jax.jit(agent.gradients)
         for number in range(5):
             arguments = walk(number, 16, 2), ONES, walk(9, 4, 1), jax.random.key(number)
@@ -242,11 +252,7 @@ def test_one_weight_means_the_same_for_an_auxiliary_loss_of_any_scale():
 
 
 def test_a_task_that_begins_to_teach_late_is_not_multiplied_without_bound():
-    def late(params, target, encode, rows, state, key):
-        loss = jnp.sum(encode(params, rows.observation[:, 0]))
-        return jnp.where(state < 3.0, 0.0, 1.0) * loss, (state + 1.0, {})
-
-    task = task_of()._replace(loss=late)
+    task = SumOfFeatures(first=3.0)
     agent = agent_of(task=task, auxiliary=AuxiliaryConfig(weight=1.0), max_gradient_norm=1e9)
     state, update = started(agent), jax.jit(agent.update)
     for number in range(6):
@@ -260,7 +266,7 @@ def test_a_task_that_begins_to_teach_late_is_not_multiplied_without_bound():
 def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_it():
     head = MLP(4, num_inputs=4, hidden=(6,))
     network = dataclasses.replace(NETWORK, auxiliary_head=head)
-    agent = agent_of(network, task=task_of(), auxiliary=AuxiliaryConfig(weight=1.0))
+    agent = agent_of(network, task=SumOfFeatures(), auxiliary=AuxiliaryConfig(weight=1.0))
     start = started(agent)
     rows, side = walk(4, 16, 2), walk(5, 4, 1)
     after, _, _ = jax.jit(agent.update)(start, rows, ONES, side, jax.random.key(1))
@@ -502,12 +508,12 @@ def test_tasks_of_the_warmup_see_no_later_row(remembered):
         auxiliary=options,
     )
     agent = make_agent(config, (3,), ACTIONS)
-    memory = agent.init(jax.random.key(0))
-    rows = memory.replay.rows
+    state = agent.init(jax.random.key(0))
+    rows = state.replay.rows
     seen = jax.random.uniform(jax.random.key(1), rows.observation.shape)
     seen = seen.at[20:].set(np.nan)
-    memory = memory._replace(replay=memory.replay._replace(rows=rows._replace(observation=seen)))
-    _, metrics = jax.jit(agent.learn)(memory, jnp.int32(40), jax.random.key(2))
+    state = state._replace(replay=state.replay._replace(rows=rows._replace(observation=seen)))
+    _, metrics = jax.jit(agent.learn)(state, jnp.int32(40 - agent.period), jax.random.key(2))
     assert np.isnan(metrics["auxiliary_loss"]) == (remembered == "all")
     assert np.isnan(metrics["value_loss"])
     short = dataclasses.replace(options, remembered="warmup")

@@ -231,7 +231,9 @@ def test_an_environments_own_limit_stands(register):
 )
 def test_a_copy_of_what_people_know_is_decided_by_its_own_seed_alone(name, shape, num_actions):
     dtype = np.uint8 if len(shape) == 3 else np.float32
-    assert describe(name) == (num_actions, shape, dtype)
+    found = describe(name)
+    seen = (found.observation_shape, found.observation_dtype)
+    assert (found.num_actions, *seen) == (num_actions, shape, dtype)
     seeds, actions = [8, 3, 90], np.random.default_rng(0).integers(num_actions, size=(100, 3))
     together = make_host_environments(name, 3, max_episode_steps=40)
     alone = make_host_environments(name, 1, max_episode_steps=40)

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from rlreps.agents import AgentConfig, QNetwork, measures
-from rlreps.agents.dqn import make_torso
+from rlreps.agents.config import make_torso
 from rlreps.agents.environments import make_host_environments
 from rlreps.agents.measures import (
     COMPONENTS,

@@ -177,29 +177,6 @@ class TestRolloutProbe:
         assert probe.inputs.dtype == jnp.uint8
         assert np.std(probe.values[:, 0]) > 0.0
 
-    def test_one_environment_leaves_no_trajectory_to_hold_out(self):
-        rows = jax.tree.map(lambda part: part[:, :1], random_rows())
-        with pytest.raises(InputError, match=r"expected rows \[steps, environments >= 2\]"):
-            rollout_probe(rows)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"horizon": 0}, "expected horizon >= 1, got 0"),
-        ({"num_states": 1}, "expected num_states >= 2, got 1"),
-        ({"length_scale": 0.0}, r"expected length_scale in \(0, inf\), got 0.0"),
-        ({"seed": -1}, r"expected seed in \[0, 2\*\*31\), got -1"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(options, message):
-    if not {"bins", "num_policies"} & set(options):
-        with pytest.raises(InputError, match=message):
-            rollout_probe(random_rows(), **options)
-    if not {"horizon", "num_states"} & set(options):
-        with pytest.raises(InputError, match=message):
-            puddle_world_probe(load_arena("empty"), **options)
-
 
 BINS = 25
 GRID = Grid(BINS)

@@ -25,8 +25,8 @@ from rlreps.agents import (
     make_trainer,
 )
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.dqn import Use, agent_keys, keys_for
-from rlreps.agents.trainer import puddle_world_of
+from rlreps.agents.config import puddle_world_of
+from rlreps.agents.keys import Use, key_for
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import ArenaError, Code, ShapedEnvironment, load_arena
 from rlreps.envs.core import TimeStep
@@ -35,7 +35,8 @@ from rlreps.envs.puddle_world import GOAL_SUM
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES, LargeBatch
 from rlreps.runs.folder import RunFolder
-from rlreps.workflows.agents import history, run_agents
+from rlreps.workflows.agent_report import history
+from rlreps.workflows.agents import run_agents
 
 CONFIG = AgentConfig(
     encoder=MLP(hidden=(8,)),
@@ -180,7 +181,7 @@ def assert_identical(first, second):
 
 def assert_episodes(metrics, state, count, error):
     """Check metrics against the episodes that ended in the first ``count`` rows of memory."""
-    rows, ended = state.memory.replay.rows, state.acting.ended
+    rows, ended = state.replay.rows, state.acting.ended
     for seed in range(2):
         returns = []
         for environment in range(2):
@@ -214,13 +215,13 @@ def test_chunks_of_any_length_give_the_same_bits(loop, played):
 
 
 def test_nothing_is_learned_before_the_warm_up_is_over(loop):
-    start = jax.device_get(loop.init().memory.learner)
-    assert_identical(run(loop, [48])[0].memory.learner, start)
-    assert run(loop, [52])[0].memory.learner.updates.tolist() == [1, 1]
+    start = jax.device_get(loop.init().learner)
+    assert_identical(run(loop, [48])[0].learner, start)
+    assert run(loop, [52])[0].learner.updates.tolist() == [1, 1]
 
 
 def test_rows_in_memory_are_the_steps_of_puddle_world(played):
-    rows = played[0].memory.replay.rows
+    rows = played[0].replay.rows
     seen, last = rows.observation, rows.last
     moved = np.linalg.norm(seen[:, 1:] - seen[:, :-1], axis=-1)
     assert moved[~last[:, :-1]].max() < 0.05 + 6 * 0.01
@@ -248,13 +249,12 @@ def test_training_returns_are_the_sums_of_rewards_between_ends(played):
 def test_acting_moving_and_learning_draw_from_keys_of_their_own(loop, monkeypatch):
     state, uses = loop.init(), []
 
-    def recorded(keys, use, count):
+    def recorded(key, use, count):
         uses.append(use)
-        return keys_for(keys, use, count)
+        return key_for(key, use, count)
 
-    monkeypatch.setattr("rlreps.agents.compiled.keys_for", recorded)
-    keys, span = agent_keys(CONFIG), jax.ShapeDtypeStruct((2,), jnp.int32)
-    jax.eval_shape(compiled()._chunk(True), state, span, keys, keys)
+    monkeypatch.setattr("rlreps.agents.dqn.key_for", recorded)
+    jax.eval_shape(lambda state: compiled().advance(state, 0, 80), state)
     assert set(uses) == {Use.ACT, Use.STEP, Use.LEARN}
 
 
@@ -280,8 +280,8 @@ def test_evaluation_ends_at_the_goal_and_at_the_limit_and_counts_every_step_befo
 
 def times_compiled(trainer):
     """Programs of a trainer that act and learn."""
-    parts = trainer._advance_row if isinstance(trainer, HostTrainer) else trainer._advance_chunk
-    return parts[True]._cache_size()
+    host = isinstance(trainer, HostTrainer)
+    return (trainer._advance[True] if host else trainer._train)._cache_size()
 
 
 @pytest.mark.integration
@@ -299,7 +299,7 @@ def test_an_objective_learns_on_the_side_without_a_second_compilation(method):
     assert np.isfinite(metrics["value_loss"]).all()
     # However many updates a chunk has: the first had half as many after the warm-up.
     assert times_compiled(trainer) == 1
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.memory.learner))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner))
 
 
 @pytest.mark.integration
@@ -346,15 +346,15 @@ def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_doe
         assert set(found) == set(wanted)
         for name in found:
             np.testing.assert_allclose(found[name], wanted[name], rtol=1e-3, atol=1e-5)
-    rows, expected_rows = (each.memory.replay.rows for each in (state, expected))
+    rows, expected_rows = (each.replay.rows for each in (state, expected))
     for name in ("action", "reward", "terminated", "last"):
         assert_identical(getattr(rows, name), getattr(expected_rows, name))
     close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
-    jax.tree.map(close, state.memory.learner, expected.memory.learner)
+    jax.tree.map(close, state.learner, expected.learner)
     assert_identical(state.acting.ended, expected.acting.ended)
     returns = trainer.evaluate(state, 400)
     np.testing.assert_allclose(returns, other.evaluate(expected, 400), atol=1e-6)
-    assert state.memory.learner.updates.tolist() == [(400 - 48) // 4] * 2
+    assert state.learner.updates.tolist() == [(400 - 48) // 4] * 2
 
 
 @pytest.mark.integration
@@ -383,7 +383,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical(name, changes):
 def test_neither_chunks_nor_evaluations_change_training_or_compile_anew():
     trainer = shared(config_for("CartPole-v1"))
     whole, _ = run(trainer, [200])
-    compiled_functions = [*trainer._advance_row.values(), trainer._greedy]
+    compiled_functions = [*trainer._advance.values(), trainer._greedy]
     state, returns = trainer.init(), []
     for step in range(0, 200, 40):
         state, _ = trainer.advance(state, step, 40)
@@ -423,7 +423,7 @@ def test_an_agent_is_the_same_alone_and_in_company(name, kind, objective, target
     company = make_trainer(config_for(name, auxiliary=auxiliary, num_seeds=3))
     single = make_trainer(config_for(name, auxiliary=auxiliary, num_seeds=1, seed=6))
     assert type(company) is kind
-    before = jax.device_get(company.init().memory.learner.params)
+    before = jax.device_get(company.init().learner.params)
     # Beyond the warm-up and a checkpoint.
     (together, metrics), (alone, _) = (run(trainer, [60, 60]) for trainer in (company, single))
     assert np.isfinite(metrics[1]["value_loss"]).all()
@@ -433,12 +433,12 @@ def test_an_agent_is_the_same_alone_and_in_company(name, kind, objective, target
         assert metrics[1]["auxiliary_running_squared_norm"].shape == (3,)
     assert times_compiled(company) == 1
     for part in ("action", "last"):
-        rows, of_three = (getattr(of.memory.replay.rows, part) for of in (alone, together))
+        rows, of_three = (getattr(of.replay.rows, part) for of in (alone, together))
         np.testing.assert_array_equal(rows[0], of_three[2])
-    params = together.memory.learner.params
+    params = together.learner.params
     jax.tree.map(
         lambda one, three: np.testing.assert_allclose(one[0], three[2], rtol=1e-4, atol=1e-5),
-        alone.memory.learner.params,
+        alone.learner.params,
         params,
     )
     moved = jax.tree.map(lambda one, other: bool(np.any(one != other)), before, params)
@@ -481,7 +481,7 @@ def line_trainer():
 
 def test_a_checkpoint_cuts_episodes_by_a_row_that_is_last_and_no_termination():
     state, metrics = run(line_trainer(), [80, 80])
-    rows = state.memory.replay.rows
+    rows = state.replay.rows
     # 160 steps of two environments are 80 rows each; the checkpoint after 80 steps is at row 40.
     boundary = jax.tree.map(lambda leaf: leaf[:, 39:42], rows)
     assert np.all(boundary.last[:, 1])
@@ -513,12 +513,12 @@ def test_a_run_whose_environments_are_elsewhere_cuts_episodes_but_at_its_first_s
     first, _ = run(trainer, [20], state=copied(begun))
     run(trainer, [20], start=20, state=copied(first))
     state, _ = run(trainer, [20], start=20, state=copied(first))
-    rows = state.memory.replay.rows
+    rows = state.replay.rows
     assert np.all(rows.last[:, 10])
     np.testing.assert_array_equal(rows.observation[:, 11], np.full((2, 2, 2), [0.25, 0.0]))
     again, _ = run(trainer, [20], state=begun)
     assert_identical(again, first)
-    assert not np.any(again.memory.replay.rows.last[:, 0])
+    assert not np.any(again.replay.rows.last[:, 0])
 
 
 @pytest.mark.integration
@@ -559,20 +559,24 @@ def test_agents_of_the_default_configuration_keep_what_they_learned():
     assert returns[-1] > 425.0
 
 
+class SmallFeatures(AuxiliaryTask):
+    """A task of a user's own."""
+
+    def init(self, key):
+        return ()
+
+    def loss(self, params, target_params, encode, rows, state, key):
+        return jnp.mean(encode(params, rows.observation[:, 0]) ** 2), (state, {})
+
+
 def own_parts():
     """A user's torso φ = (w x)², without hidden layers to tell of, and a task: small features."""
-
-    def loss(params, target_params, encode, rows, state, key):
-        assert rows.observation.shape[:2] == (4, 3)
-        # The state counts updates.
-        return jnp.mean(encode(params, rows.observation[:, 0]) ** 2), (state + 1, {})
 
     torso = FunctionEncoder(
         lambda key: {"w": jax.random.normal(key, (4, 4))},
         lambda params, observations: (observations @ params["w"]) ** 2,
     )
-    task = AuxiliaryTask(lambda key: jnp.zeros((), jnp.int32), loss, sequences=4, length=3)
-    return {"torso": torso, "auxiliary": task}
+    return {"torso": torso, "auxiliary": SmallFeatures(sequences=4, length=3)}
 
 
 def test_a_users_own_torso_and_task_take_the_configured_ones_places():
@@ -640,7 +644,7 @@ def test_agents_in_environments_of_their_own_learn_as_alone_and_are_evaluated_un
     def run(config, environment, **options):
         trainer = CompiledTrainer(config, environment, agent, evaluation=Line(), **options)
         state, _ = trainer.advance(trainer.init(), 0, CONFIG.steps)
-        return state.memory.learner.params, np.asarray(trainer.evaluate(state, CONFIG.steps))
+        return state.learner.params, np.asarray(trainer.evaluate(state, CONFIG.steps))
 
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(shaped, tables))
     params, returns = run(CONFIG, both, own_environments=True, seeds=[4, 4])

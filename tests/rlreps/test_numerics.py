@@ -7,6 +7,7 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.numerics import (
+    DecayedMean,
     compile_once,
     forget_programs,
     largest_even_share,
@@ -83,3 +84,16 @@ def test_a_seed_whose_key_would_be_another_seeds_is_refused(seed):
         seed_key(seed, 0)
     keys = {tuple(jax.random.key_data(seed_key(each, 1)).tolist()) for each in (0, 7, 2**32 - 1)}
     assert len(keys) == 3
+
+
+def test_an_average_is_the_decayed_mean_of_what_was_added_as_often_as_it_was_counted():
+    arrays = np.random.default_rng(0).normal(size=(5, 3, 2))
+    amounts = [1.0, 0.0, 1.0, 1.0, 2.0]
+    average = DecayedMean.empty({"a": jnp.zeros((3, 2)), "b": jnp.zeros(())})
+    np.testing.assert_array_equal(average.mean()["a"], 0.0)
+    for array, amount in zip(np.float32(arrays), amounts, strict=True):
+        average = average.add({"a": array, "b": array[0, 0]}, 0.01, amount)
+    weights = 0.99 ** np.arange(4, -1, -1) * amounts
+    expected = np.tensordot(weights / weights.sum(), arrays, axes=1)
+    np.testing.assert_allclose(average.mean()["a"], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(average.mean()["b"], expected[0, 0], rtol=1e-5, atol=1e-6)

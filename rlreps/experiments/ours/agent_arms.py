@@ -40,7 +40,8 @@ from rlreps.runs.intervals import (
     samples_to_reach,
 )
 from rlreps.successor.ground_truth import GroundTruth
-from rlreps.workflows.agents import OwnParts, StartingTorsos, history, mean_returns, run_agents
+from rlreps.workflows.agent_report import history
+from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns, run_agents
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -43,8 +43,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents.config import arena_of
 from rlreps.agents.environments import describe
-from rlreps.agents.trainer import arena_of
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import MLP, Cosine, FourierMLP, lowest_frequencies
 from rlreps.experiments.harness import (

@@ -35,8 +35,8 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.agents import AgentConfig, DQNConfig
-from rlreps.agents.dqn import Use
-from rlreps.agents.environments import environment_seed, observations_of_space
+from rlreps.agents.host_observations import observations_of_space
+from rlreps.agents.keys import Use, environment_seed
 from rlreps.experiments.harness import (
     Claim,
     Drawn,
@@ -195,7 +195,7 @@ def trained(config: Config, task: str, seed: int, home: Path) -> Made:
     trainer.close()
     with contextlib.closing(gymnasium.make(environment)) as one:
         encode = observations_of_space(one.observation_space, environment).encode
-    params = jax.tree.map(lambda leaf: leaf[0], state.memory.learner.params)
+    params = jax.tree.map(lambda leaf: leaf[0], state.learner.params)
     values = jax.jit(partial(trainer.agent.network.values, params))
 
     def greedy(seen: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -329,7 +329,7 @@ def train(
     for step in range(0, base.steps + 1, base.evaluate_every):
         if step:
             state, _ = trainer.advance(state, step - base.evaluate_every, base.evaluate_every)
-        for leaf in jax.tree.leaves(state.memory.learner.params):
+        for leaf in jax.tree.leaves(state.learner.params):
             if not bool(jnp.isfinite(leaf).all()):
                 raise TrainingDivergedError(f"parameters became NaN or infinite by step {step}")
         steps.append(step)

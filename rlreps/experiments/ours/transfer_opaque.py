@@ -67,8 +67,8 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.agents import AgentConfig, DQNConfig
-from rlreps.agents.dqn import agent_keys
-from rlreps.agents.trainer import puddle_world_of
+from rlreps.agents.config import puddle_world_of
+from rlreps.agents.keys import agent_keys
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, CosineFeatures, Encoder, TableFeatures
 from rlreps.envs import Position
@@ -344,7 +344,7 @@ def arm_of(config: Config, cell: Cell, tables: npt.ArrayLike | None = None) -> A
     agents = config.agents(*cell)
     if tables is not None:
         assert torso is not None
-        fresh = jax.vmap(torso.init)(agent_keys(agents))
+        fresh = jax.vmap(torso.init)(agent_keys(agents.seeds))
         table = jnp.broadcast_to(jnp.asarray(tables), fresh["table"].shape)
         start = StartingTorsos({**fresh, "table": table}, cell.label)
     own = None if torso is None else OwnParts(torso=torso, name=cell.label)

@@ -55,9 +55,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.agents import AgentConfig, DQNConfig
-from rlreps.agents.compiled import CompiledTrainer
-from rlreps.agents.dqn import make_agent
+from rlreps.agents import AgentConfig, CompiledTrainer, DQNConfig, make_agent
 from rlreps.cumulants import RandomNetwork
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import PuddleWorld, PuddleWorldState
@@ -303,7 +301,7 @@ def dqn_gains(
             if until > step:
                 state, _ = trainer.advance(state, step, until - step)
                 step = until
-            params = state.memory.learner.params
+            params = state.learner.params
             values.append(jax.vmap(agent.network.values, in_axes=(0, None))(params, observations))
         return jnp.stack(values)
 

@@ -291,7 +291,7 @@ def slow_features(run: Run[Config], name: str) -> Learned:
         **run.training(name, config.steps, config.evaluations, network=name),
     )
     # Eigenfunctions by the averages, as in the paper's listing; their weight scales all alike.
-    state = result.state.objective
+    state = result.state.objective.total
     transform = ordered_spectrum(state.covariance[0], state.operator_matrix[0]).transform[:, 1:]
     features = frames.encoded(lambda stacks: encoder.apply(result.params(), stacks))
     return features @ np.asarray(transform), result

@@ -148,6 +148,8 @@ def test_agents_in_a_maze_see_codes_and_have_a_goal_of_their_own(rlreps, tmp_pat
     assert [line for line in said if line.startswith("wrote")] == [
         f"wrote {run / 'figures' / name}" for name in names
     ]
+    (note,) = (line for line in said if line.startswith("note"))
+    assert "no ground truth comes with puddle-world:five_corridors" in note
 
 
 @pytest.mark.integration

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rlreps.losses import Batch, DanskinChunked
-from rlreps.losses.base import DecayedMean
 from rlreps.losses.danskin_chunked import ChunkedState
+from rlreps.numerics import DecayedMean
 
 TABLE = np.array([[1.2, 0.4], [0.5, 1.1], [1.0, -0.6]])
 MATRIX = np.array([[1.0, -0.5, 2.0], [0.3, 0.8, -1.0], [-0.7, 0.4, 0.6]])

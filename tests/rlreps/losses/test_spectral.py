@@ -13,8 +13,8 @@ import scipy.linalg
 
 from rlreps.encoders import MLP, SeparateMLP, Tabular, WithConstant
 from rlreps.losses.base import Batch
-from rlreps.losses.spectral import CovarianceJacobian, SpectralState, Spin, operator_shift
-from rlreps.numerics import num_rows
+from rlreps.losses.spectral import CovarianceJacobian, Moments, Spin, operator_shift
+from rlreps.numerics import DecayedMean, num_rows
 from rlreps.operators import (
     Clip,
     Diagonal,
@@ -114,7 +114,7 @@ def test_each_feature_is_shifted_by_its_eigenvalue_and_the_largest_so_far(weight
     # Averages that are not corrected for their start yet.
     averages = np.eye(3), np.diag([-3.0, 1.0, 0.5])
     covariance, operator_matrix = (jnp.asarray(weight * each, jnp.float32) for each in averages)
-    before = SpectralState(covariance, operator_matrix, (), jnp.float32(weight))
+    before = DecayedMean(Moments(covariance, operator_matrix, ()), jnp.float32(weight))
     shift = operator_shift(before, common=False)
     np.testing.assert_allclose(shift, [[0.0, 4.0, 3.5]], rtol=1e-5, atol=2e-5)
     common = operator_shift(before, common=True)
@@ -265,12 +265,12 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start(sta
         expected = expected + (1.0 - rate) ** count * np.eye(NUM_FEATURES)
     weight = 1.0 if starts_at_identity else decays.sum()
     np.testing.assert_allclose(state.weight, weight, rtol=1e-12)
-    np.testing.assert_allclose(state.covariance, expected, rtol=1e-10)
+    np.testing.assert_allclose(state.total.covariance, expected, rtol=1e-10)
     factor = np.linalg.inv(np.linalg.cholesky(expected / weight))
     quotients = np.diag(factor @ features.T @ SYMMETRIC[states] @ tables[-1] @ factor.T) / 6
     np.testing.assert_allclose(metrics["eigenvalues"], quotients, rtol=1e-9)
     expected = np.tensordot(decays, np.asarray(jacobians), axes=1)
-    np.testing.assert_allclose(state.jacobian, expected, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(state.total.jacobian, expected, rtol=1e-10, atol=1e-14)
 
 
 def mean_gradient(objective, table, state, rows):

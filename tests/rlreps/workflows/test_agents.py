@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import types
 
 import gymnasium
 import jax
@@ -20,9 +19,8 @@ from rlreps.agents import (
     make_agent,
     make_trainer,
 )
-from rlreps.agents.dqn import make_torso
+from rlreps.agents.config import make_torso, puddle_world_of
 from rlreps.agents.measures import make_measure, make_measurement
-from rlreps.agents.trainer import puddle_world_of
 from rlreps.config import as_json, from_json
 from rlreps.encoders import MLP
 from rlreps.envs import arena_settings, load_arena, render_frame
@@ -32,22 +30,21 @@ from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import Grid
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.stored_subspace import centring_of
-from rlreps.workflows import agents
+from rlreps.workflows import agent_pictures, agents
+from rlreps.workflows.agent_pictures import Pictures, TrainedAgent, map_of_values
+from rlreps.workflows.agent_report import history
 from rlreps.workflows.agents import (
     METHODS,
     OwnParts,
-    Pictures,
     StartingTorsos,
-    TrainedAgent,
     evaluate_agents,
-    history,
     load_agent_config,
     load_agents,
-    map_of_values,
     mean_returns,
     run_agents,
 )
 from rlreps.workflows.generate import generate
+from rlreps.workflows.ground_truths import ground_truth_of_run
 
 CONFIG = AgentConfig(
     environment="CartPole-v1",
@@ -261,7 +258,7 @@ def test_a_run_of_an_earlier_version_finds_its_ground_truth_and_goes_on(tmp_path
     provenance = {"store": str(store), "store_from_run": "../psi"}
     options = {"kind": agents.KIND, "provenance": provenance}
     old = RunFolder.create_or_resume(tmp_path / "run", config=described, **options)
-    truth = agents.ground_truth_of_run(old, config)
+    truth = ground_truth_of_run(old, config)
     assert dict(truth.settings) == OLD_SETTINGS
     assert centring_of(truth.settings) == "columns"
     # Resumption compares the whole configuration.
@@ -287,7 +284,7 @@ def test_training_that_diverges_stops_with_the_step(tmp_path):
 
 
 def test_parts_of_ones_own_must_have_a_name_and_a_weight(tmp_path):
-    task = infinite_after(40)
+    task = InfiniteAfter(updates=40)
     for own, weight, message in (
         (OwnParts(auxiliary=task), 0.1, "a name for parts of your own"),
         (OwnParts(auxiliary=task, name="mine"), 0.0, "an auxiliary weight > 0"),
@@ -299,20 +296,26 @@ def test_parts_of_ones_own_must_have_a_name_and_a_weight(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def infinite_after(updates):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InfiniteAfter(AuxiliaryTask):
     """An auxiliary task of a user's own, whose state counts updates and whose loss ends badly."""
 
-    def loss(params, target_params, encode, rows, state, key):
-        value = jnp.mean(encode(params, rows.observation[:, 0]) ** 2)
-        return jnp.where(state < updates, value, jnp.inf), (state + 1, {})
+    sequences: int = 4
+    length: int = 2
+    updates: int
 
-    return AuxiliaryTask(lambda key: jnp.zeros((), jnp.int32), loss, sequences=4, length=2)
+    def init(self, key):
+        return jnp.zeros((), jnp.int32)
+
+    def loss(self, params, target_params, encode, rows, state, key):
+        value = jnp.mean(encode(params, rows.observation[:, 0]) ** 2)
+        return jnp.where(state < self.updates, value, jnp.inf), (state + 1, {})
 
 
 @pytest.mark.integration
 def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_path):
     # Updates begin at step 80, one in 4 steps: the 40th is at step 240.
-    own = OwnParts(auxiliary=infinite_after(40), name="infinite after 40 updates")
+    own = OwnParts(auxiliary=InfiniteAfter(updates=40), name="infinite after 40 updates")
     config = dataclasses.replace(CONFIG, replay=ReplayConfig(capacity=200))
     with pytest.raises(
         TrainingDivergedError, match=r"before step 300; .*the checkpoint of step 200 is untouched"
@@ -344,7 +347,7 @@ def test_agents_start_from_torsos_that_they_are_given(tmp_path):
     loop, state, _ = load_agents(folder, load_agent_config(folder))
     loop.close()
     # Frozen: as they were given. The read-out has learned.
-    learner = state.memory.learner
+    learner = state.learner
     jax.tree.map(np.testing.assert_array_equal, learner.params["torso"], params)
     jax.tree.map(np.testing.assert_array_equal, learner.target_params["torso"], params)
     assert np.abs(np.asarray(learner.params["head"]["biases"])).min() > 0.0
@@ -395,7 +398,7 @@ def agent_in(environment, observation_shape, num_actions, number=0, **changes):
     config = dataclasses.replace(SMALL, environment=environment, **changes)
     agent = make_agent(config, observation_shape, num_actions)
     params = jax.jit(agent.network.init)(jax.random.key(number))
-    return TrainedAgent(types.SimpleNamespace(agent=agent), config, number, params)
+    return TrainedAgent(agent, config, number, params)
 
 
 def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
@@ -406,7 +409,7 @@ def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
     x, y = centres.T
     walls = (x > 0.4) & (x < 0.6) & ((y > 0.6) | (y < 0.4))
     np.testing.assert_array_equal(np.isnan(found), np.tile(walls[:, None], (1, 4)))
-    expected = 2.0 * np.asarray(agent.trainer.agent.network.values(agent.params, centres))
+    expected = 2.0 * np.asarray(agent.agent.network.values(agent.params, centres))
     np.testing.assert_allclose(found[~walls], expected[~walls], rtol=1e-5)
     # As in maps of components, cells are missing that are no states, whatever their centres.
     assert (~jax.vmap(Grid(6).within(world).is_free)(Grid(6).centres())).sum() > 0
@@ -417,24 +420,24 @@ def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
 def test_an_episode_is_drawn_from_its_start_to_its_end():
     agent, other = (agent_in("puddle-world:empty", (2,), 4, number) for number in (1, 0))
     world = puddle_world_of(agent.config)
-    frames, again = (list(agents._puddle_world_frames(agent, world)) for _ in range(2))
+    frames, again = (list(agent_pictures._puddle_world_frames(agent, world)) for _ in range(2))
     assert 2 <= len(frames) <= 13  # the first one, and one a step
     np.testing.assert_array_equal(frames, again)
     empty = render_frame(world)
     assert all(np.any(frame != empty) for frame in frames)
-    assert np.any(frames[0] != next(agents._puddle_world_frames(other, world)))
+    assert np.any(frames[0] != next(agent_pictures._puddle_world_frames(other, world)))
 
 
 def pictures_of_an_episode(agent, folder):
     """What becomes of a drawn episode on the host."""
     pictures = Pictures([], [])
-    agents._draw_episode(agent, None, folder / "episode.gif", pictures)
+    agent_pictures._draw_episode(agent, None, folder / "episode.gif", pictures)
     return pictures
 
 
 @pytest.mark.integration
 def test_long_episodes_are_cut_with_a_note(tmp_path, monkeypatch):
-    monkeypatch.setattr(agents, "_MOST_FRAMES", 3)
+    monkeypatch.setattr(agent_pictures, "_MOST_FRAMES", 3)
     pictures = pictures_of_an_episode(agent_in("CartPole-v1", (4,), 2), tmp_path)
     assert pictures.written == [tmp_path / "episode.gif"]
     assert pictures.notes == ["episode.gif shows the first 3 frames"]
@@ -479,22 +482,3 @@ def test_an_environment_that_cannot_be_drawn_is_a_note(tmp_path, kind, reason):
     (note,) = pictures.notes
     assert note.startswith(f"no episode.gif: {reason}")
     assert pictures.written == list(tmp_path.iterdir()) == []
-
-
-def test_without_a_ground_truth_there_are_no_components(tmp_path):
-    agent = TrainedAgent(None, dataclasses.replace(SMALL, environment="puddle-world:empty"), 0, {})
-    world, pictures = puddle_world_of(agent.config), Pictures([], [])
-    agents._draw_components(agent, world, None, tmp_path / "components.png", pictures)
-    assert pictures.written == []
-    (note,) = pictures.notes
-    assert note.startswith("no components.png: no ground truth comes with puddle-world:empty")
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"), [((100, 80, 3), (100, 80)), ((800, 400, 3), (320, 160))]
-)
-def test_pictures_are_at_most_320_pixels_a_side(shape, expected):
-    picture = np.full(shape, 7, np.uint8)
-    small = agents._picture(lambda: picture)
-    assert small.shape == (*expected, 3)
-    assert np.all(small == 7)

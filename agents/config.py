@@ -1,0 +1,243 @@
+"""Runs of agents as they are configured: environment, torso, agent, memory, auxiliary task."""
+
+import dataclasses
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, make_auxiliary_task
+from rlreps.agents.dqn import DQN, DQNConfig
+from rlreps.agents.network import QNetwork
+from rlreps.agents.replay import ReplayConfig
+from rlreps.config import checked, positive, with_sizes
+from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
+from rlreps.envs import PuddleWorld, load_arena
+from rlreps.envs.observations import Observation, Position
+from rlreps.errors import InputError, require
+
+PUDDLE_WORLD = "puddle-world"
+"""The environment that is compiled together with the agent; an arena may follow after a colon."""
+
+DEFAULT_ARENA = "sutton"
+
+TORSOS: dict[str, type[Encoder]] = {**ENCODERS, "convolutional": Convolutional}
+"""Name → class of the torsos that a configuration can name; images need the convolutional one."""
+
+
+@checked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """A training run of agents that differ in their seeds alone.
+
+    Attributes:
+        environment: ``puddle-world`` or ``puddle-world:ARENA`` (compiled), the id of a Gymnasium
+            environment, or ``dm_env:MODULE:FUNCTION`` for what a function without arguments makes.
+        observation: What agents see of PuddleWorld.
+        goal: Where PuddleWorld's episodes end: a disc (x, y, radius); None is the arena's own goal,
+            or the corner x + y >= 1.9.
+        encoder: The torso.
+        num_features: d, its features; values are linear in them.
+        normalise_features: Whether the values' read-out sees each state's features divided by the
+            root of their mean square (``QNetwork``).
+        dqn: The agent.
+        replay: Its memory.
+        auxiliary: Its auxiliary task.
+        num_envs: Environments that each agent acts in at a time.
+        max_episode_steps: Steps after which an episode is cut where the environment has no limit
+            of its own, as those of Gymnasium mostly have.
+        steps: Environment steps of each agent.
+        evaluate_every: Environment steps between evaluations.
+        evaluation_episodes: Episodes of an evaluation, apart from training.
+        checkpoint_every: Environment steps between checkpoints, a multiple of ``evaluate_every``;
+            None is the largest such within a quarter of the run, or ``evaluate_every``.
+            Environments other than PuddleWorld begin new episodes there, as their state cannot be
+            saved.
+        seed: Seed of the first agent.
+        num_seeds: Agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
+    """
+
+    environment: str = "puddle-world"
+    observation: Observation = dataclasses.field(default=Position())
+    goal: tuple[float, float, float] | None = None
+    encoder: Encoder = dataclasses.field(default=MLP(hidden=(64, 64)))
+    num_features: int = positive(32)
+    normalise_features: bool = False
+    dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)
+    replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
+    auxiliary: AuxiliaryConfig = dataclasses.field(default_factory=AuxiliaryConfig)
+    num_envs: int = positive(4)
+    max_episode_steps: int = positive(200)
+    steps: int = positive(100_000)
+    evaluate_every: int = positive(5_000)
+    evaluation_episodes: int = positive(32)
+    checkpoint_every: int | None = None
+    seed: int = 0
+    num_seeds: int = positive(1)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
+        episodes = self.num_seeds * self.evaluation_episodes
+        for name, value in (("num_seeds", self.num_seeds), ("evaluation episodes", episodes)):
+            require(value <= 10**6, f"{name} <= 1,000,000 of all agents together", value)
+        require(
+            not (self.dqn.freeze_torso and self.auxiliary.weight > 0.0),
+            "no auxiliary task where the torso is frozen",
+            self.auxiliary.weight,
+        )
+        require(self.encoder.name != "tabular", "a torso of observations", self.encoder.name)
+        period, warmup = self.dqn.steps_per_update, self.dqn.warmup
+        for name, value, unit, base in (
+            ("steps_per_update", period, "num_envs", self.num_envs),
+            ("warmup", warmup, "steps_per_update", period),
+            ("evaluate_every", self.evaluate_every, "steps_per_update", period),
+            ("steps", self.steps, "evaluate_every", self.evaluate_every),
+            ("checkpoint_every", self.checkpoint_period, "evaluate_every", self.evaluate_every),
+        ):
+            fits = value >= 1 and value % base == 0
+            require(fits, f"{name} to be a multiple of {unit} ({base})", value)
+        require(warmup < self.steps, f"a warmup of less than the run's {self.steps} steps", warmup)
+        # The shortest memory of one environment must hold a sequence, and warm-up fill it.
+        longest = self.sequence_length + 1
+        least = longest * self.num_envs
+        why = f"a sequence of {longest} for each of {self.num_envs} environments"
+        capacity = self.replay.capacity
+        require(capacity >= least, f"a replay capacity of at least {least} rows, {why}", capacity)
+        require(warmup >= least, f"a warmup of at least {least} steps, {why}", warmup)
+        fixed = self.auxiliary.weight > 0.0 and self.auxiliary.remembered == "warmup"
+        most = f"a replay capacity >= {self.steps}, all steps, to remember those of the warmup"
+        require(not fixed or capacity >= self.steps, most, capacity)
+
+    @property
+    def checkpoint_period(self) -> int:
+        """Environment steps between checkpoints."""
+        quarter = self.steps // 4 // self.evaluate_every * self.evaluate_every
+        every = self.checkpoint_every
+        return max(quarter, self.evaluate_every) if every is None else every
+
+    @property
+    def sequence_length(self) -> int:
+        """Rows of the longest sequence that is drawn from replay."""
+        horizon = self.auxiliary.length if self.auxiliary.weight > 0.0 else 1
+        return max(self.dqn.n_step + 1, horizon)
+
+    @property
+    def seeds(self) -> range:
+        """Seeds of the agents."""
+        return range(self.seed, self.seed + self.num_seeds)
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of each agent."""
+        return (self.steps - self.dqn.warmup) // self.dqn.steps_per_update
+
+
+def arena_of(config: AgentConfig) -> str | None:
+    """Name the arena of PuddleWorld that agents act in; None for any other environment."""
+    name, _, arena = config.environment.partition(":")
+    return arena or DEFAULT_ARENA if name == PUDDLE_WORLD else None
+
+
+def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
+    """Load the PuddleWorld, with its task, that a configuration names; None for any other.
+
+    Raises:
+        InputError: For PuddleWorld's goal or observation in another environment.
+        ArenaError: For an unknown or invalid arena.
+    """
+    arena, observation, goal = arena_of(config), config.observation, config.goal
+    if arena is None:
+        require(goal is None, f"a goal for {PUDDLE_WORLD} alone", config.environment)
+        seen = observation == Position()
+        require(seen, f"a kind of observation for {PUDDLE_WORLD} alone", config.environment)
+        return None
+    # A file may have an observation and a goal of its own.
+    changes: dict[str, Any] = {} if observation == Position() else {"observation": observation}
+    changes |= {} if goal is None else {"goal": goal}
+    return load_arena(arena, max_steps=config.max_episode_steps, **changes).with_task()
+
+
+def make_agent(
+    config: AgentConfig,
+    observation_shape: Sequence[int],
+    num_actions: int,
+    *,
+    observation_dtype: Any = jnp.float32,
+    torso: Encoder | None = None,
+    auxiliary: AuxiliaryTask | None = None,
+) -> DQN:
+    """Make the agent that a configuration describes.
+
+    Args:
+        config: The configuration.
+        observation_shape: Of one observation.
+        num_actions: Discrete actions, numbered from 0.
+        observation_dtype: Of observations; bytes are kept as bytes.
+        torso: An encoder of the user's own, with ``config.num_features`` outputs.
+        auxiliary: An auxiliary task of the user's own, weighed by the configuration's weight.
+
+    Raises:
+        InputError: For images without a torso that takes them, or an auxiliary task that has no
+            weight or does not fit observations or features.
+    """
+    if importlib.util.find_spec("rlax") is None:
+        raise InputError(
+            'expected the package rlax for agents, got none; pip install "rlreps[agents]"'
+        )
+    observation = jax.ShapeDtypeStruct(tuple(observation_shape), observation_dtype)
+    encoder = torso if torso is not None else make_torso(config, observation.shape)
+    weight = config.auxiliary.weight
+    if auxiliary is not None:
+        require(weight > 0.0, "an auxiliary weight > 0 for the auxiliary task", weight)
+        # The memory and the warm-up were checked for sequences of this length.
+        most = config.sequence_length
+        fits = f"an auxiliary task of at most {most} rows a sequence (horizon)"
+        require(auxiliary.length <= most, fits, auxiliary.length)
+    head = None
+    if weight > 0.0 and config.auxiliary.head:
+        size = config.num_features
+        head = MLP(size, num_inputs=size, hidden=config.auxiliary.head)
+    network = QNetwork(encoder, config.num_features, num_actions, config.normalise_features, head)
+    if auxiliary is None and weight > 0.0:
+        auxiliary = make_auxiliary_task(
+            config.auxiliary,
+            num_features=config.num_features,
+            observation_shape=observation.shape,
+            observation_dtype=observation_dtype,
+            num_actions=num_actions,
+            encoder=network.auxiliary_encoder,
+            learning_rate=config.dqn.learning_rate,
+        )
+    return DQN(
+        options=config.dqn,
+        network=network,
+        observation=observation,
+        replay=config.replay,
+        num_envs=config.num_envs,
+        num_updates=config.num_updates,
+        auxiliary=auxiliary,
+        auxiliary_options=config.auxiliary,
+    )
+
+
+def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder:
+    """Make the torso that a configuration names.
+
+    Raises:
+        InputError: If observations are no vectors, or no images for a convolutional torso.
+    """
+    shape, name = tuple(observation_shape), config.encoder.name
+    if isinstance(config.encoder, Convolutional):
+        require(len(shape) == 3, f"observations that are images, for the torso {name}", shape)
+    else:
+        expected = f"observations that are vectors, for the torso {name}"
+        require(len(shape) == 1, f"{expected}; images need a convolutional one", shape)
+    return with_sizes(
+        config.encoder,
+        frame_shape=shape,
+        num_inputs=shape[0],
+        num_states=1,
+        num_features=config.num_features,
+    )

@@ -1,0 +1,134 @@
+"""Observations of environments on the host as agents see them.
+
+Bounded coordinates are scaled to [0, 1], images stay bytes, and numbers become unit vectors.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from dm_env import specs  # type: ignore[import-untyped]
+from gymnasium import spaces
+
+from rlreps.errors import InputError
+
+Inputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+"""Observations as agents see them: float32, or bytes, which a Q-network divides by 255."""
+
+Picture = npt.NDArray[np.uint8]
+
+LARGEST_BOUND = 1e6
+"""A coordinate with a bound beyond this counts as unbounded: it would be scaled to nothing."""
+
+
+class Observations(NamedTuple):
+    """The map from observations to an agent's inputs.
+
+    Attributes:
+        shape: Of one input.
+        dtype: float32, or uint8 for images.
+        encode: Observations as the environment gives them, [n, ...], → inputs, [n, *shape].
+    """
+
+    shape: tuple[int, ...]
+    dtype: npt.DTypeLike
+    encode: Callable[[Any], Inputs]
+
+
+def observations_of_space(space: gymnasium.Space[Any], name: str) -> Observations:
+    """Describe the observations of a space of Gymnasium.
+
+    Args:
+        space: A ``Box``, whose bounded coordinates are scaled to [0, 1] and whose others are left
+            as they are, or a ``Discrete``, whose numbers become unit vectors. Images of bytes stay
+            what they are.
+        name: The environment's, for messages.
+
+    Raises:
+        InputError: For any other.
+    """
+    if isinstance(space, spaces.Discrete):
+        return _unit_vectors(int(space.n), int(space.start))
+    if isinstance(space, spaces.Box):
+        return _of_box(space.low, space.high, space.dtype)
+    raise InputError(f"expected {name} to have observations in a Box or Discrete, got {space}")
+
+
+def space_of_spec(spec: Any, name: str) -> gymnasium.Space[Any]:
+    """Return the space of a dm_env spec: an array of numbers, bounded or not, or ``DiscreteArray``.
+
+    Raises:
+        InputError: For nested ones and for those of other than numbers.
+    """
+    if isinstance(spec, specs.DiscreteArray):
+        return spaces.Discrete(int(spec.num_values))
+    if isinstance(spec, specs.Array) and np.dtype(spec.dtype).kind in "biuf":
+        if not isinstance(spec, specs.BoundedArray):
+            return spaces.Box(-np.inf, np.inf, spec.shape, np.float64)
+        low, high = (np.broadcast_to(of, spec.shape) for of in (spec.minimum, spec.maximum))
+        return spaces.Box(low, high, spec.shape, spec.dtype)
+    raise InputError(f"expected {name} to have observations in one array of numbers, got {spec}")
+
+
+def _unit_vectors(count: int, first: int) -> Observations:
+    rows = np.eye(count, dtype=np.float32)
+    return Observations((count,), np.float32, lambda raw: rows[np.asarray(raw).reshape(-1) - first])
+
+
+def _of_box(low: npt.NDArray[Any], high: npt.NDArray[Any], dtype: npt.DTypeLike) -> Observations:
+    shape, arrange = _arranged(low.shape)
+    if dtype == np.uint8 and len(shape) == 3 and np.all(low == 0) and np.all(high == 255):
+        # A copy: the environment may draw its next image into the same array.
+        return Observations(shape, np.uint8, lambda raw: arrange(np.array(raw, np.uint8)))
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    bounded = (np.abs(low) <= LARGEST_BOUND) & (np.abs(high) <= LARGEST_BOUND) & (low < high)
+    # In single precision before they are subtracted, so that the upper bound itself becomes 1.
+    least = np.where(bounded, low, 0.0).astype(np.float32)
+    width = np.where(bounded, high, 1.0).astype(np.float32) - least
+
+    def encode(raw: Any) -> Inputs:
+        # What is too large for single precision becomes infinite, which the copies refuse.
+        with np.errstate(over="ignore"):
+            return arrange((np.asarray(raw).astype(np.float32) - least) / width)
+
+    return Observations(shape, np.float32, encode)
+
+
+def _arranged(
+    shape: tuple[int, ...],
+) -> tuple[tuple[int, ...], Callable[[Inputs], Inputs]]:
+    """Arrange axes as torsos expect them: [coordinates] or [height, width, channels].
+
+    An array with at most one axis longer than 1 is a vector. Pictures without channels get one,
+    and a stack of up to four pictures becomes their channels.
+    """
+    if sum(size > 1 for size in shape) <= 1:
+        size = math.prod(shape)
+        return (size,), lambda values: values.reshape(len(values), size)
+    if len(shape) == 2:
+        return (*shape, 1), lambda values: values[..., np.newaxis]
+    if len(shape) == 3 and shape[0] <= 4 < min(shape[1:]):
+        return (*shape[1:], shape[0]), lambda values: np.moveaxis(values, 1, -1)
+    return shape, lambda values: values
+
+
+def picture_of(images: Inputs | None) -> Picture:
+    """Return the first of images [n, height, width, channels] as a picture [height, width, 3].
+
+    Images are in [0, 1] or bytes.
+
+    Three channels are its colours; of any other number, the last is its brightness.
+
+    Raises:
+        InputError: If there are none yet.
+    """
+    if images is None:
+        raise InputError("expected reset() before render()")
+    image = images[0] if images.shape[-1] == 3 else np.repeat(images[0][..., -1:], 3, axis=-1)
+    if image.dtype == np.uint8:
+        return np.array(image, np.uint8)
+    picture: Picture = np.rint(255 * np.clip(image, 0.0, 1.0)).astype(np.uint8)
+    return picture

@@ -1,0 +1,98 @@
+"""Values of actions, linear in the features of a torso."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from rlreps.encoders import Encoder, FunctionEncoder
+from rlreps.losses.base import Params
+
+
+def as_inputs(observations: Array) -> Array:
+    """Convert observations to float32; bytes are divided by 255."""
+    scale = 1.0 / 255.0 if observations.dtype == jnp.uint8 else 1.0
+    return observations.astype(jnp.float32) * scale
+
+
+@dataclasses.dataclass(frozen=True)
+class QNetwork:
+    """Values Q(s, ·) = φ(s)ᵀW + b, linear in the features φ of a torso.
+
+    Parameters are ``{"torso": ..., "head": {"weights": [d, a], "biases": [a]}}``. Observations that
+    are bytes, as of images, are divided by 255 on their way in.
+
+    With ``normalised``, the head reads √d φ(s) / ‖φ(s)‖ (RMSNorm; Zhang & Sennrich 2019), so that
+    features that grow do not multiply its steps. Values are then linear in directions of features,
+    no longer in the features themselves.
+
+    Attributes:
+        torso: The encoder φ.
+        num_features: d.
+        num_actions: a.
+        normalised: Whether the head reads features of mean square 1.
+        auxiliary_head: Encoder [b, d] → [b, d] between φ and what an auxiliary task sees, with
+            parameters ``auxiliary_head``; None shows it φ itself.
+    """
+
+    torso: Encoder
+    num_features: int
+    num_actions: int
+    normalised: bool = False
+    auxiliary_head: Encoder | None = None
+
+    def init(self, key: Array) -> Params:
+        """Draw parameters."""
+        torso_key, head_key = jax.random.split(key)
+        scaled = jax.nn.initializers.lecun_normal()
+        weights = scaled(head_key, (self.num_features, self.num_actions), jnp.float32)
+        head = {"weights": weights, "biases": jnp.zeros((self.num_actions,), jnp.float32)}
+        params = {"torso": self.torso.init(torso_key), "head": head}
+        if self.auxiliary_head is not None:
+            params["auxiliary_head"] = self.auxiliary_head.init(jax.random.fold_in(head_key, 1))
+        return params
+
+    def features(self, torso_params: Params, observations: Array) -> Array:
+        """Compute features [b, d] of observations [b, ...]."""
+        return self.torso.apply(torso_params, as_inputs(observations))
+
+    def values(self, params: Params, observations: Array) -> Array:
+        """Compute one value an action [b, a] for observations [b, ...]."""
+        head = params["head"]
+        features = self.features(params["torso"], observations)
+        if self.normalised:
+            square = jnp.mean(jnp.square(features), axis=1, keepdims=True)
+            features = features * lax.rsqrt(square + float(np.finfo(np.float32).eps))
+        values: Array = features @ head["weights"] + head["biases"][None]
+        return values
+
+    @property
+    def auxiliary_encoder(self) -> Encoder:
+        """What an auxiliary task teaches: the torso, with any head of its own behind it."""
+        head = self.auxiliary_head
+        if head is None:
+            return self.torso
+
+        def init(key: Array) -> Params:
+            return self.auxiliary_params(self.init(key))
+
+        return FunctionEncoder(init, self.auxiliary_features)
+
+    def auxiliary_params(self, params: Params) -> Params:
+        """Return the parameters that an auxiliary task learns: the torso's, with any own head's."""
+        if self.auxiliary_head is None:
+            return params["torso"]
+        return {name: params[name] for name in ("torso", "auxiliary_head")}
+
+    def auxiliary_features(self, params: Params, observations: Array) -> Array:
+        """Compute what an auxiliary task sees [b, d], of ``auxiliary_params``."""
+        if self.auxiliary_head is None:
+            return self.features(params, observations)
+        features = self.features(params["torso"], observations)
+        return self.auxiliary_head.apply(params["auxiliary_head"], features)
+
+    def hidden(self, torso_params: Params, observations: Array) -> list[Array] | None:
+        """Compute activations of the torso's hidden layers; None where it does not tell."""
+        return self.torso.hidden_activations(torso_params, as_inputs(observations))

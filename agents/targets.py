@@ -1,0 +1,222 @@
+"""Targets of auxiliary tasks: discounted sums of cumulants along replayed sequences.
+
+Symbols: s_0 ... s_m the observations of a sequence's first episode, m the last that was seen, c_k
+the cumulants, γ_k the columns' discounts, φ⁻ the target network's features.
+"""
+
+import dataclasses
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from rlreps.agents.network import as_inputs
+from rlreps.agents.replay import Window
+from rlreps.cumulants import Cumulants, RandomFourier
+from rlreps.losses.least_squares import least_squares_weights
+from rlreps.numerics import DecayedMean, matmul
+
+_ROWS_A_PASS = 8
+"""Rows of a sequence that are added in one pass over the sums."""
+
+_RATE = 0.01
+"""Weight of a batch in the running averages."""
+
+_RELATIVE_FLOOR = 1e-5
+"""Standard deviation below which, relative to the means, columns are constant but for rounding."""
+
+
+class ColumnParams(NamedTuple):
+    """Parameters of task columns.
+
+    Attributes:
+        cumulants: Parameters of the cumulants' family.
+        discounts: γ, [t], each uniform over an interval.
+    """
+
+    cumulants: Any
+    discounts: Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskColumns:
+    """Columns of an auxiliary task: cumulants and discounts.
+
+    Column k has a cumulant c_k, a function of observations, and a discount γ_k, both drawn once at
+    the start; it asks for ψ_k(s) = E Σ_{j≥0} γ_k^j c_k(S_j), S_0 = s, under the policies that
+    filled the replay. Columns of larger discounts are larger and count for more, as in the
+    successor measure.
+
+    Attributes:
+        family: The cumulants.
+        num_tasks: t.
+        discounts: Between what the discounts lie.
+        rank: Axes of one observation, which are flattened.
+    """
+
+    family: Cumulants
+    num_tasks: int
+    discounts: tuple[float, float]
+    rank: int
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Between what the cumulants' values lie; the first is <= 0 and the second >= 0."""
+        waves = isinstance(self.family, RandomFourier)
+        return (-math.sqrt(2.0), math.sqrt(2.0)) if waves else (0.0, 1.0)
+
+    def init(self, key: Array) -> ColumnParams:
+        """Draw the columns."""
+        cumulant_key, discount_key = jax.random.split(key)
+        discounts = jax.random.uniform(
+            discount_key, (self.num_tasks,), jnp.float32, *self.discounts
+        )
+        return ColumnParams(self.family.init(cumulant_key, self.num_tasks), discounts)
+
+    def apply(self, params: ColumnParams, observations: Array) -> Array:
+        """Compute cumulants [..., t] (float32) of observations [..., *observation].
+
+        Bytes are divided by 255, as the torso sees them.
+        """
+        leading = observations.shape[: observations.ndim - self.rank]
+        flat = as_inputs(observations).reshape(*leading, -1)
+        return self.family.apply(params.cumulants, flat)
+
+
+def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> Array:
+    """Compute Σ_{j=0}^m γ_k^j c_k(s_j), [b, t].
+
+    Exact where the task ended at s_m, as nothing comes after. A time limit or the sequence's end
+    cuts the sum: the rest is taken for 0, which is off by γ_k^{m+1} ψ_k(s_{m+1}). For sequences of
+    l rows that no episode's end cuts, the targets are Σ_{j<l} γ^j P^j c without bias, short of ψ by
+    (γP)^l ψ: at most a share γ^l of the largest |c| / (1 − γ).
+
+    Args:
+        cumulants: c at every row, [b, l, t]; beyond the episode they are not looked at.
+        discounts: γ, [t].
+        window: Which rows belong to the first one's episode.
+    """
+    return _discounted_sums(cumulants, discounts, window.seen)
+
+
+def bootstrapped_targets(
+    cumulants: Array, discounts: Array, window: Window, predictions: Array, predicted: Array
+) -> Array:
+    """Compute Σ_{j<m} γ_k^j c_k(s_j) + γ_k^m v_k(s_m), [b, t].
+
+    v is a prediction of ψ(s_m), or c(s_m) itself where the task ended there. Neither a time limit
+    nor the sequence's end biases the sums then, but the error of predictions does, times γ^m.
+
+    Args:
+        cumulants: c at every row, [b, l, t].
+        discounts: γ, [t].
+        window: Which rows belong to the first one's episode.
+        predictions: Of ψ at the last row that was seen, [b, t].
+        predicted: Whether there are predictions yet, []; without, sums are those of
+            ``monte_carlo_targets``.
+    """
+    continued = predicted & ~window.terminal
+    steps = jnp.arange(window.seen.shape[1], dtype=jnp.int32)
+    replaced = continued[:, None] & (steps[None, :] == window.end[:, None])
+    powers = jnp.power(discounts[None, :], window.end[:, None].astype(discounts.dtype))
+    beyond = jnp.where(continued[:, None], powers * predictions, 0.0)
+    return _discounted_sums(cumulants, discounts, window.seen & ~replaced) + beyond
+
+
+def _discounted_sums(cumulants: Array, discounts: Array, counted: Array) -> Array:
+    """Sum γ_k^j c_k(s_j) over the rows that count, [b, t]."""
+    length = cumulants.shape[1]
+
+    # Row by row from the end, G_j = c(s_j) + γ G_{j+1}: of all [b, l, t] products at once, XLA
+    # would make a second array as large as the cumulants. It fuses several rows into one pass.
+    def add(index: Array, sums: Array) -> Array:
+        row = length - 1 - index
+        values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
+        counts = lax.dynamic_index_in_dim(counted, row, 1)
+        return jnp.where(counts, values, 0.0) + discounts[None] * sums
+
+    start = jnp.zeros_like(cumulants[:, 0])
+    sums: Array = lax.fori_loop(0, length, add, start, unroll=min(length, _ROWS_A_PASS))
+    return sums
+
+
+class Predictor(NamedTuple):
+    """A linear map of features, with an intercept.
+
+    Attributes:
+        weights: W̄, [d, t].
+        intercept: [t].
+    """
+
+    weights: Array
+    intercept: Array
+
+    def predict(self, features: Array) -> Array:
+        """Compute φ⁻ᵀW̄ + intercept, [b, t], at features [b, d]."""
+        predictions: Array = matmul(features, self.weights) + self.intercept[None]
+        return predictions
+
+
+def fit_predictor(features: Array, targets: Array, ridge: float = 1e-4) -> Predictor:
+    """Fit a least-squares map of features [b, d] to targets [b, t], with an intercept.
+
+    Args:
+        features: φ⁻.
+        targets: What to predict.
+        ridge: Tikhonov term on the weights, relative to the mean eigenvalue of the features'
+            covariance; the intercept has none.
+    """
+    feature_mean = jnp.mean(features, axis=0)
+    target_mean = jnp.mean(targets, axis=0)
+    weights = least_squares_weights(
+        features - feature_mean[None], targets - target_mean[None], ridge
+    )
+    return Predictor(weights, target_mean - matmul(feature_mean, weights))
+
+
+class Moments(NamedTuple):
+    """Statistics of targets.
+
+    Attributes:
+        mean: Each column's mean, [t].
+        variance: The variance within a batch, averaged over columns, [].
+    """
+
+    mean: Array
+    variance: Array
+
+
+def init_moments(num_tasks: int) -> DecayedMean:
+    """Make averages of the ``Moments`` of t columns before the first batch."""
+    zeros = Moments(jnp.zeros((num_tasks,), jnp.float32), jnp.zeros((), jnp.float32))
+    return DecayedMean(zeros, jnp.zeros((), jnp.float32))
+
+
+def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMean]:
+    """Subtract each column's running mean and divide all by one running standard deviation.
+
+    One deviation, so that columns keep their relative sizes and the principal subspace stays that
+    of the centred Ψ; none of its own would make a weight mean the same for all tasks. Averages are
+    those of the batches before: given these, rows of a batch stay independent of each other, which
+    their own mean would undo. The first batch has none before it and takes its own.
+
+    Args:
+        moments: Averages over the batches before.
+        targets: ψ of this batch, [b, t].
+
+    Returns:
+        The standardised targets, and the averages with this batch.
+    """
+    batch_mean = jnp.mean(targets, axis=0)
+    # About the batch's own mean: while bootstrapped targets grow, their drift is no spread.
+    batch_variance = jnp.mean(jnp.square(targets - batch_mean[None]))
+    updated = moments.add(Moments(batch_mean, batch_variance), _RATE)
+    started = moments.weight > 0.0
+    held: DecayedMean = jax.tree.map(partial(jnp.where, started), moments, updated)
+    mean, variance = held.mean()
+    floor = _RELATIVE_FLOOR**2 * jnp.mean(jnp.square(mean)) + float(np.finfo(np.float32).tiny)
+    return (targets - mean[None]) / jnp.sqrt(variance + floor), updated

@@ -1,0 +1,241 @@
+"""Pictures of one agent of a run: an episode, its policy and values, its components."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+from PIL import Image
+
+from rlreps.agents.config import AgentConfig, puddle_world_of
+from rlreps.agents.dqn import DQN
+from rlreps.agents.environments import make_host_environments
+from rlreps.agents.host_observations import Picture
+from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for
+from rlreps.agents.measures import COMPONENTS, default_ground_truth
+from rlreps.envs import PuddleWorld, render_frame
+from rlreps.errors import InputError, require
+from rlreps.losses.base import Params
+from rlreps.plotting import plot_policy_and_value, plot_torso_components, save_figure
+from rlreps.plotting.animation import write_gif
+from rlreps.runs.folder import RunFolder
+from rlreps.subspace import centre_columns, exact_svd
+from rlreps.successor.grids import Grid
+from rlreps.successor.ground_truth import GroundTruth
+from rlreps.workflows.agent_report import CURVES, learning_curves
+from rlreps.workflows.agents import load_agent_config, load_agents
+from rlreps.workflows.ground_truths import ground_truth_of_run
+
+_BINS = 50
+"""Cells along each axis of the maps of values."""
+
+_MOST_FRAMES = 500
+_LARGEST_SIDE = 320
+"""Pixels; larger pictures are made smaller, so that an animation is a file to send."""
+
+_HELD = 10
+"""Frames for which the last one of an episode stands still."""
+
+_FRAMES_PER_SECOND = 25.0
+
+
+class Pictures(NamedTuple):
+    """Pictures of a run that were written, and why others were not, or not in full."""
+
+    written: list[Path]
+    notes: list[str]
+
+
+class TrainedAgent(NamedTuple):
+    """One agent of a run.
+
+    Attributes:
+        agent: What all agents of the run are.
+        config: The run's configuration.
+        number: Which agent, from 0.
+        params: Its network's parameters.
+    """
+
+    agent: DQN
+    config: AgentConfig
+    number: int
+    params: Params
+
+    def act(self, observation: Array) -> Array:
+        """Choose the greedy action [] for one observation."""
+        unused = jax.random.key(0)  # What does not explore draws nothing that counts.
+        return self.agent.act(self.params, observation[None], jnp.zeros(()), unused)[0]
+
+
+def render_agents(
+    run: Path,
+    out: Path | None = None,
+    *,
+    seed_index: int = 0,
+    best: bool = False,
+    store: Path | None = None,
+    environment: str | None = None,
+) -> Pictures:
+    """Draw one agent of a run, and the learning curves of all.
+
+    ``episode.gif`` and ``learning-curves.png``; of PuddleWorld also ``policy-and-value.png`` and,
+    where there is a ground truth, ``components.png``.
+
+    Args:
+        run: The run's folder.
+        out: Folder of the pictures; by default ``figures`` in that of the run.
+        seed_index: Which agent, from 0.
+        best: Draw it as it was at its best evaluation during training.
+        store: Ground truth of the components; None is the run's own, or the released one.
+        environment: As of ``load_agent_config``.
+
+    Raises:
+        InputError: If the run or the store cannot be read, or there is no such agent.
+    """
+    folder = RunFolder(run)
+    config = load_agent_config(folder, environment)
+    count = config.num_seeds
+    require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
+    require(out is None or not out.is_file(), "a folder for the pictures", str(out))
+    world, truth = puddle_world_of(config), ground_truth_of_run(folder, config, store)
+    trainer, state, _ = load_agents(folder, config, best=best)
+    with contextlib.closing(trainer):
+        params = jax.tree.map(lambda leaf: leaf[seed_index], state.learner.params)
+        agent = TrainedAgent(trainer.agent, config, seed_index, params)
+        target = folder.figures if out is None else out
+        pictures = Pictures([], [])
+        _draw_episode(agent, world, target / "episode.gif", pictures)
+        if world is not None:
+            figure = plot_policy_and_value(world, map_of_values(agent, world))
+            pictures.written.append(save_figure(figure, target / "policy-and-value.png"))
+            truth = truth if truth is not None else default_ground_truth(config)
+            _draw_components(agent, world, truth, target / "components.png", pictures)
+    pictures.written.append(save_figure(learning_curves(folder), target / CURVES))
+    return pictures
+
+
+def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) -> Array:
+    """Compute Q of an agent at the cells' centres [bins², actions], in the rewards' own unit.
+
+    NaN in cells that are no state, as in maps of components.
+    """
+    centres = jnp.asarray(Grid(bins).centres())
+    network, scale = agent.agent.network, agent.config.dqn.reward_scale
+    seen = jax.vmap(world.observe_position)(centres)
+    values = network.values(agent.params, seen) / scale
+    is_state = jnp.asarray(Grid(bins).within(world).is_state)
+    shown: Array = jnp.where(is_state[:, None], values, jnp.nan)
+    return shown
+
+
+def torso_components(agent: TrainedAgent, truth: GroundTruth) -> npt.NDArray[Any]:
+    """Compute left singular vectors [n, at most 10] of an agent's centred features at all states.
+
+    Raises:
+        InputError: If all states have the same features.
+    """
+    seen = jnp.asarray(truth.coordinates)
+    world = puddle_world_of(agent.config)
+    if world is not None:
+        seen = jax.vmap(world.observe_position)(seen)
+    features = agent.agent.network.features(agent.params["torso"], seen)
+    rank = min(COMPONENTS, *features.shape, truth.principal.basis.shape[1])
+    return exact_svd(centre_columns(features), rank, at_most=True).basis
+
+
+def _draw_components(
+    agent: TrainedAgent,
+    world: PuddleWorld,
+    truth: GroundTruth | None,
+    out: Path,
+    pictures: Pictures,
+) -> None:
+    try:
+        if truth is None:
+            raise InputError(
+                f"no ground truth comes with {agent.config.environment}; name a store of its "
+                "arena (--store)"
+            )
+        learned = torso_components(agent, truth)
+    except InputError as problem:
+        pictures.notes.append(f"no {out.name}: {problem}")
+        return
+    basis, bins = truth.principal.basis, int(truth.settings["bins"])
+    figure = plot_torso_components(world, learned, basis, bins=bins)
+    pictures.written.append(save_figure(figure, out))
+
+
+def _draw_episode(
+    agent: TrainedAgent, world: PuddleWorld | None, out: Path, pictures: Pictures
+) -> None:
+    play = _puddle_world_frames(agent, world) if world is not None else _host_frames(agent)
+    try:
+        frames = list(play)
+    except InputError as problem:
+        pictures.notes.append(f"no {out.name}: {problem}")
+        return
+    if len(frames) > _MOST_FRAMES:
+        frames = frames[:_MOST_FRAMES]
+        pictures.notes.append(f"{out.name} shows the first {_MOST_FRAMES} frames")
+    frames += [frames[-1]] * _HELD
+    pictures.written.append(write_gif(out, frames, frames_per_second=_FRAMES_PER_SECOND))
+
+
+def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Picture]:
+    """Draw a greedy episode, one frame more than are shown where it goes on."""
+    step = jax.jit(lambda key, state: world.step(key, state, agent.act(world.observe(state))))
+    # Of no evaluation during training, as in ``evaluate_agents``.
+    own = agent_keys(agent.config.seeds)[agent.number]
+    reset_key, times_key = jax.random.split(key_for(own, Use.EVALUATE, agent.config.steps + 1))
+    state = world.reset(reset_key)
+    yield render_frame(world, np.asarray(state.position))
+    for moment in range(1, _MOST_FRAMES + 1):
+        taken = step(jax.random.fold_in(times_key, moment), state)
+        state = taken.state
+        yield render_frame(world, np.asarray(state.position))
+        if taken.terminated or taken.truncated:
+            return
+
+
+def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
+    """Draw a greedy episode on the host, one frame more than are shown where it goes on.
+
+    Raises:
+        InputError: If the environment cannot be drawn.
+    """
+    config, act = agent.config, jax.jit(agent.act)
+    # The first episode of ``evaluate_agents``.
+    seed = environment_seed(config.seeds[agent.number], Use.EVALUATE, config.steps + 1, 0)
+    limit = config.max_episode_steps
+    with contextlib.closing(
+        make_host_environments(config.environment, 1, max_episode_steps=limit, render=True)
+    ) as environments:
+        seen = environments.reset([seed])
+        yield _picture(environments.render)
+        for _ in range(_MOST_FRAMES):
+            taken = environments.step(np.asarray(act(jnp.asarray(seen[0])))[None])
+            seen = taken.observations
+            yield _picture(environments.render)
+            if taken.terminated[0] or taken.truncated[0]:
+                return
+
+
+def _picture(render: Callable[[], Picture]) -> Picture:
+    """Draw an environment, made smaller where the picture is large.
+
+    Raises:
+        InputError: If a package that it draws with is not installed.
+    """
+    try:
+        picture = render()
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise InputError(f"expected a package to draw with, got: {error}") from error
+    image = Image.fromarray(picture)
+    image.thumbnail((_LARGEST_SIDE,) * 2, Image.Resampling.BOX, reducing_gap=None)
+    return np.asarray(image, np.uint8)

@@ -1,0 +1,115 @@
+"""What a run of agents reports: learning curves, tables, a page."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from rlreps.agents.config import AgentConfig
+from rlreps.errors import InputError, printable, require
+from rlreps.plotting import plot_learning, save_figure
+from rlreps.report.page import Section, write_report
+from rlreps.report.table import Table, format_number, with_interval
+from rlreps.runs.folder import RunFolder
+
+FloatArray = npt.NDArray[np.float64]
+
+CURVES = "learning-curves.png"
+REPORT = "report.html"
+
+MEASURES = {
+    "returns": "return of an evaluation episode",
+    "leading_distance": "distance to the ground truth's ten leading components",
+    "subspace_distance": "subspace distance to as many as there are features",
+    "effective_rank": "effective rank of the features",
+    "dormant_share": "share of dormant units",
+    "probe_error": "value probe: share of variance not explained",
+}
+"""Figures of a run's metrics → what they are, as a reader wants them."""
+
+OF_TORSOS = tuple(name for name in MEASURES if name != "returns")
+
+
+def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
+    """Read steps [p] and a figure of every evaluation [seeds, p]; NaN where it was not measured."""
+    records = folder.read_metrics()
+    try:
+        steps = np.asarray([record["step"] for record in records], np.float64)
+        missing = [np.nan] * len(records[0]["returns"])
+        values = np.asarray([record.get(name, missing) for record in records], np.float64)
+        require(values.shape == (len(steps), len(missing)), "a figure of each seed", values.shape)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected step and returns in all metrics of {folder.path}, got {error}"
+        ) from error
+    return steps, values.T
+
+
+def learning_curves(folder: RunFolder) -> Figure:
+    """Draw every figure of a run's evaluations over training."""
+    known = folder.read_metrics()[-1]
+    tables = {title: history(folder, name)[1] for name, title in MEASURES.items() if name in known}
+    return plot_learning(history(folder, "returns")[0], tables)
+
+
+def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[str, Any]) -> None:
+    """Write ``report.html`` and its figure for a finished run."""
+    curves = save_figure(learning_curves(folder), folder.figures / CURVES)
+    task = summary["auxiliary"]
+    text = f"{_described(summary)}; {'; '.join(_interquartile_means(summary))}."
+    if task is not None:
+        text += f" The weight of the auxiliary task is {config.auxiliary.weight:g}."
+    write_report(
+        folder.path / REPORT,
+        title=f"Agents in {config.environment}",
+        summary=text,
+        sections=[
+            Section(
+                title="Learning",
+                text="Returns are undiscounted, means of greedy episodes apart from training. The "
+                "best evaluation is a maximum over noisy ones: rlreps agent evaluate --best plays "
+                "other episodes.",
+                tables=[_agents_table(summary, config.seed)],
+                figures=[(curves, "Every figure of the run's evaluations, over training.")],
+            )
+        ],
+        config=folder.config,
+        git_revision=folder.provenance.get("git_revision"),
+    )
+
+
+def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
+    """Print a run of agents: what was run, every agent, and what they come to together."""
+    print(printable(_described(summary)))
+    _agents_table(summary, first_seed).print()
+    for line in _interquartile_means(summary):
+        print(line)
+
+
+def _described(summary: Mapping[str, Any]) -> str:
+    auxiliary = summary["auxiliary"]
+    return (
+        f"{summary['environment']}, auxiliary task {auxiliary or 'none'}: "
+        f"{summary['agents']} x {summary['steps']:,} steps in {summary['seconds']:.1f} s "
+        f"({format_number(summary['steps_per_second'])} a second)"
+    )
+
+
+def _agents_table(summary: Mapping[str, Any], first_seed: int) -> Table:
+    measures = [name for name in OF_TORSOS if name in summary]
+    columns = ("final_returns", "best_returns", "best_steps", *measures)
+    agents = zip(*(summary[name] for name in columns), strict=True)
+    header = ("seed", "return", "best", "at step", *(name.replace("_", " ") for name in measures))
+    rows = [(seed, *row) for seed, row in enumerate(agents, start=first_seed)]
+    return Table(header, rows, "Agents at the end of training, and their best evaluation")
+
+
+def _interquartile_means(summary: Mapping[str, Any]) -> list[str]:
+    parts = (("final_return", "last evaluation"), ("mean_return", "all evaluations"))
+    return [
+        f"interquartile mean of returns, {title}: "
+        + with_interval(summary[name], "interquartile_mean")
+        for name, title in parts
+    ]
