@@ -343,8 +343,9 @@ class Fit:
         def basis(width: float, most: int = count) -> FourierBasis:
             return FourierBasis.of(data.observation, most, width, config.seed)
 
-        widths = (_WIDEST, *_WIDTHS) if data.continuous else _WIDTHS
-        widths = widths if method.width is None else (method.width,)
+        widths: tuple[float, ...] = (_WIDEST, *_WIDTHS) if data.continuous else _WIDTHS
+        if method.width is not None:
+            widths = (method.width,)
         ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
         if parts is None or len(widths) + len(ridges) == 2:
             return basis(widths[0]), ridges[0]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -75,6 +76,55 @@ class Observed:
         )
         return ActionBasis(self.num_actions, low, high)
 
+    def checked(self, observations: Any) -> np.ndarray:
+        """Check observations [m, ...] against those of the data; return them as the fit takes them.
+
+        Raises:
+            InputError: For other shapes or kinds of numbers, unknown indices, NaN or infinity.
+        """
+        array = np.asarray(observations)
+        shape, states = self.shape, self.num_states
+        require(
+            array.shape[1:] == shape and array.ndim == len(shape) + 1,
+            f"observations of shape {('m', *shape)}",
+            array.shape,
+        )
+        require(array.dtype.kind in "iubf", "observations of numbers", array.dtype)
+        # Bytes are divided by 255, other images are scaled by their range in the data.
+        alike = len(shape) < 2 or (array.dtype == np.uint8) == self.bytes
+        kind = "bytes" if self.bytes else "no bytes"
+        require(alike, f"images of {kind}, as those of the fit", array.dtype)
+        if states is not None:
+            require(array.dtype.kind in "iub", "indices of states", array.dtype)
+            outside = array[(array < 0) | (array >= states)]
+            if outside.size:
+                raise InputError(
+                    f"expected indices of the {states} states of the data, in [0, {states}), got "
+                    f"{outside[0]}: give num_states= with the data if it is a state never reached"
+                )
+        elif array.dtype.kind == "f":
+            require(bool(np.isfinite(array).all()), "finite observations", "NaN or infinity")
+            array = array.astype(np.float32)
+        return array
+
+    def checked_actions(self, actions: Any, count: int) -> np.ndarray:
+        """Check actions [count], or [count, k] of a box.
+
+        Raises:
+            InputError: For other shapes, other numbers than those of actions, NaN or infinity.
+        """
+        array, number = np.asarray(actions), self.num_actions
+        if number is None:
+            assert self.action_low is not None
+            shape = count, len(self.action_low)
+            fits = array.shape == shape or (array.shape == (count,) and shape[1] == 1)
+            require(fits, f"actions of shape {shape}", array.shape)
+            return finite("actions", array.ravel(), array.size).reshape(shape)
+        require(array.shape == (count,), f"actions of shape {(count,)}", array.shape)
+        inside = array.dtype.kind in "iu" and bool(((array >= 0) & (array < number)).all())
+        require(inside, f"whole numbers of actions in [0, {number})", array[:4].tolist())
+        return array
+
     @property
     def is_small(self) -> bool:
         """Tell whether observations are indices of states or vectors of at most eight numbers."""
@@ -144,3 +194,12 @@ class Observed:
         most = np.maximum(*(array.max(axis=axes) for array in states)).astype(np.float32)
         width = np.where(most > least, most - least, np.float32(1.0))
         return Inputs(jnp.asarray(least), jnp.asarray(np.float32(1.0) / width))
+
+
+def finite(name: str, values: Any, count: int) -> np.ndarray:
+    """Check an array [count] of finite numbers; return it in double precision."""
+    array = np.asarray(values)
+    require(array.shape == (count,), f"{name} of shape {(count,)}", array.shape)
+    require(array.dtype.kind in "iubf", f"{name} of numbers", array.dtype.name)
+    require(bool(np.isfinite(array).all()), f"finite {name}", "NaN or infinity")
+    return array.astype(np.float64)

@@ -28,7 +28,7 @@ from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.improvement import ActionValues, Improvement
 from rlreps.successor.least_squares import Factors, LeastSquares
 from rlreps.successor.methods import FitConfig
-from rlreps.successor.observed import Observed
+from rlreps.successor.observed import Observed, finite
 from rlreps.successor.quality import Quality
 from rlreps.successor.stored_subspace import centring_of
 
@@ -132,22 +132,8 @@ class SuccessorRepresentation:
         if actions is None:
             require(self.observed.num_actions is not None, "actions= of a box", None)
             return blocks
-        weights = self.solution.actions.weights(self._checked_actions(actions, len(blocks)))
+        weights = self.solution.actions.weights(self.observed.checked_actions(actions, len(blocks)))
         return np.asarray(np.einsum("mcd,mc->md", blocks, weights))
-
-    def _checked_actions(self, actions: Any, count: int) -> np.ndarray:
-        """Check actions [count], or [count, k] of a box."""
-        array, number = np.asarray(actions), self.observed.num_actions
-        if number is None:
-            assert self.observed.action_low is not None
-            shape = count, len(self.observed.action_low)
-            fits = array.shape == shape or (array.shape == (count,) and shape[1] == 1)
-            require(fits, f"actions of shape {shape}", array.shape)
-            return _finite("actions", array.ravel(), array.size).reshape(shape)
-        require(array.shape == (count,), f"actions of shape {(count,)}", array.shape)
-        inside = array.dtype.kind in "iu" and bool(((array >= 0) & (array < number)).all())
-        require(inside, f"whole numbers of actions in [0, {number})", array[:4].tolist())
-        return array
 
     @functools.cached_property
     def _forward(self) -> np.ndarray:
@@ -171,7 +157,7 @@ class SuccessorRepresentation:
             InputError: For continuous actions.
         """
         require(self.observed.num_actions is not None, "discrete actions", "a box")
-        return self.solution.behaviour(self._checked(observations))
+        return self.solution.behaviour(self.observed.checked(observations))
 
     def features(self, observations: Any, *, scaling: Scaling = "singular") -> np.ndarray:
         """Compute state features [m, d]: averages of u(s, a) over the policy's actions.
@@ -188,7 +174,7 @@ class SuccessorRepresentation:
             FitWarning: For indices of states that no row starts from and that ended no episode.
         """
         require_choice("scaling", scaling, _SCALINGS)
-        array = self._checked(observations)
+        array = self.observed.checked(observations)
         self._warn_of_unseen(array)
         weights = self._state_weights(scaling)
         if weights is not None:
@@ -262,10 +248,10 @@ class SuccessorRepresentation:
         reached = self.solution.rows.next_observation
         if reward is not None:
             require(observations is None and rewards is None, "samples or reward=", "both")
-            return Task(self.solution, _finite("rewards", reward(reached), len(reached)))
-        samples = self._checked(observations)
+            return Task(self.solution, finite("rewards", reward(reached), len(reached)))
+        samples = self.observed.checked(observations)
         require(len(samples) >= 1, "at least one reward", len(samples))
-        values = _finite("rewards", rewards, len(samples))
+        values = finite("rewards", rewards, len(samples))
         kind = np.result_type(samples, reached)
         keys, inverse = np.unique(_bytes_of(samples, kind), return_inverse=True)
         means = np.bincount(inverse, values) / np.bincount(inverse)
@@ -289,7 +275,7 @@ class SuccessorRepresentation:
         Warns:
             FitWarning: If fewer than 100 rows reach the state (indices) or its surroundings.
         """
-        goal = self._checked(np.asarray(observation)[None])
+        goal = self.observed.checked(np.asarray(observation)[None])
         arrivals, rewards = self.solution.arrivals(goal)
         if arrivals is not None and arrivals < FEWEST_ARRIVALS:
             _warn(
@@ -344,7 +330,7 @@ class SuccessorRepresentation:
         def policy(observations: Any) -> np.ndarray:
             array = np.asarray(observations)
             single = array.shape == self.observed.shape
-            checked = self._checked(array[None] if single else array)
+            checked = self.observed.checked(array[None] if single else array)
             best = self._improvement.greedy(checked, values)
             actions = self._improvement.candidates.actions[best]
             return np.asarray(actions[0] if single else actions)
@@ -383,7 +369,7 @@ class SuccessorRepresentation:
         Adding γ Φ(s') − Φ(s) to a reward changes no optimal policy, where Φ(s') counts as 0 for a
         terminal s' (Ng, Harada & Russell 1999).
         """
-        checked = self._checked(np.asarray(goal)[None])
+        checked = self.observed.checked(np.asarray(goal)[None])
         if self.solution.is_terminal(checked):
             return self._measured_potential(self.goal(goal))
         target = self.features(checked, scaling="singular")
@@ -400,7 +386,7 @@ class SuccessorRepresentation:
         require(most > 0.0, "a goal that the data reach", "none")
 
         def potential(observations: Any) -> np.ndarray:
-            array = self._checked(observations)
+            array = self.observed.checked(observations)
             share = np.clip(self.values(array, task), floor, most) / most
             steps = np.log(share) / math.log(1.0 / self.config.discount)
             return np.where(self.solution.ended(array), 0.0, steps)
@@ -494,11 +480,11 @@ class SuccessorRepresentation:
     # --- Observations -----------------------------------------------------------------------------
 
     def _projected(self, observations: Any, weights: np.ndarray) -> np.ndarray:
-        return self.solution.basis.project(self._checked(observations), weights)
+        return self.solution.basis.project(self.observed.checked(observations), weights)
 
     def _averaged(self, observations: Any, weights: np.ndarray) -> np.ndarray:
         """Compute Σ_c E[b(a)_c | s] φ(s)ᵀ weights[:, c], [m, ...], an average over the policy."""
-        array, solution = self._checked(observations), self.solution
+        array, solution = self.observed.checked(observations), self.solution
         if self.behaviour_weights is None:
             blocks, policy = solution.basis.project(array, weights), solution.behaviour(array)
         else:
@@ -506,38 +492,11 @@ class SuccessorRepresentation:
             policy = shares(found, self.observed.num_actions)
         return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
 
-    def _checked(self, observations: Any) -> np.ndarray:
-        """Check observations [m, ...] against those of the data."""
-        array = np.asarray(observations)
-        shape, states = self.observed.shape, self.observed.num_states
-        require(
-            array.shape[1:] == shape and array.ndim == len(shape) + 1,
-            f"observations of shape {('m', *shape)}",
-            array.shape,
-        )
-        require(array.dtype.kind in "iubf", "observations of numbers", array.dtype)
-        # Bytes are divided by 255, other images are scaled by their range in the data.
-        alike = len(shape) < 2 or (array.dtype == np.uint8) == self.observed.bytes
-        kind = "bytes" if self.observed.bytes else "no bytes"
-        require(alike, f"images of {kind}, as those of the fit", array.dtype)
-        if states is not None:
-            require(array.dtype.kind in "iub", "indices of states", array.dtype)
-            outside = array[(array < 0) | (array >= states)]
-            if outside.size:
-                raise InputError(
-                    f"expected indices of the {states} states of the data, in [0, {states}), got "
-                    f"{outside[0]}: give num_states= with the data if it is a state never reached"
-                )
-        elif array.dtype.kind == "f":
-            require(bool(np.isfinite(array).all()), "finite observations", "NaN or infinity")
-            array = array.astype(np.float32)
-        return array
-
     def _warn_of_unseen(self, observations: Any) -> None:
         """Warn of indices of states that no row starts from and that ended no episode."""
         if self.observed.num_states is None:
             return
-        array = self._checked(observations)
+        array = self.observed.checked(observations)
         unknown = array[self.solution.unknown[array]]
         if unknown.size:
             others = len(np.unique(unknown)) - 1
@@ -553,15 +512,6 @@ def _bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """View each observation [m, ...] as one value that compares by its bytes, [m]."""
     flat = np.ascontiguousarray(observations, dtype).reshape(len(observations), -1)
     return flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
-
-
-def _finite(name: str, values: Any, count: int) -> np.ndarray:
-    """Check an array [count] of finite numbers; return it in double precision."""
-    array = np.asarray(values)
-    require(array.shape == (count,), f"{name} of shape {(count,)}", array.shape)
-    require(array.dtype.kind in "iubf", f"{name} of numbers", array.dtype.name)
-    require(bool(np.isfinite(array).all()), f"finite {name}", "NaN or infinity")
-    return array.astype(np.float64)
 
 
 def _shown(observation: np.ndarray) -> str:
