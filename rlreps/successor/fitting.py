@@ -56,9 +56,6 @@ _FEWEST_ROWS = 50
 """Fewer rows than this are not split."""
 
 _WIDTHS = (1.0, 0.5, 0.25)
-_WIDEST = 1.4
-"""A wider kernel, of continuous actions alone: policies of Pendulum-v1 need it, and those of
-CartPole-v1, whose actions are discrete, are worse for it."""
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 _SEARCHED_ROWS = 10_000
 _SEARCHED_FEATURES = 300
@@ -343,9 +340,7 @@ class Fit:
         def basis(width: float, most: int = count) -> FourierBasis:
             return FourierBasis.of(data.observation, most, width, config.seed)
 
-        widths: tuple[float, ...] = (_WIDEST, *_WIDTHS) if data.continuous else _WIDTHS
-        if method.width is not None:
-            widths = (method.width,)
+        widths = _WIDTHS if method.width is None else (method.width,)
         ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
         if parts is None or len(widths) + len(ridges) == 2:
             return basis(widths[0]), ridges[0]
