@@ -85,7 +85,7 @@ def recorded_frames(
         game: What to play.
         size: Height and width of a frame in pixels, after area-averaging.
         count: Number of frames.
-        seed: Of the agent and the game.
+        seed: Seed of the agent and the game.
         progress: Whether to show a progress bar.
 
     Raises:

@@ -97,7 +97,7 @@ _LEFT_OUT = 0.05
 _NUM_TASKS = 64
 
 _DECAY = 0.99
-"""Of the gradients' squared norms, an update."""
+"""Decay of the averages of the gradients' squared norms at each update."""
 
 
 @checked
@@ -386,8 +386,8 @@ def make_task_columns(config: AuxiliaryConfig, observation_shape: Sequence[int])
 
     Args:
         config: Their kind, number and discounts.
-        observation_shape: Of one observation. Images are flattened for random networks and waves;
-            ``Cells`` divide vectors alone, each coordinate from 0 to 1.
+        observation_shape: Shape of one observation. Images are flattened for random networks and
+            waves; ``Cells`` divide vectors alone, each coordinate from 0 to 1.
 
     Raises:
         InputError: For ``Cells`` of anything but vectors of at most three coordinates.
@@ -421,9 +421,10 @@ def make_auxiliary_task(
     Args:
         config: The configuration.
         num_features: d, features of the torso.
-        observation_shape: Of one observation; bounded coordinates lie in [0, 1], or are bytes.
-        observation_dtype: Of observations in replay.
-        num_actions: Of the agent; needed for targets per action.
+        observation_shape: Shape of one observation; bounded coordinates lie in [0, 1], or are
+            bytes.
+        observation_dtype: Dtype of observations in replay.
+        num_actions: Number of the agent's actions; needed for targets per action.
         encoder: The torso, whose parameters ``spin`` needs with ``averaging_rate`` < 1.
         learning_rate: Of ``explicit``'s stored weights, where the configuration names none.
 
@@ -469,8 +470,8 @@ class GradientNorms(NamedTuple):
     """Decayed sums of squared norms of two gradients at the torso; their weights are the same.
 
     Attributes:
-        values: Of the temporal-difference loss's, [].
-        auxiliary: Of the auxiliary task's, [].
+        values: Sum for the temporal-difference loss, [].
+        auxiliary: Sum for the auxiliary task, [].
     """
 
     values: Array

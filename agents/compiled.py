@@ -158,7 +158,7 @@ class CompiledTrainer(Trainer):
         state, metrics = self._train(state, span, *self._placed)
         metrics = self._placement.collect(metrics)
         episodes, total = (metrics.pop(name) for name in SUMS)
-        # Before the first update there are no means over updates.
+        # A chunk without an update has no mean over updates.
         means = metrics if learning else {}
         return state, {**means, "episodes": episodes, "training_return": total / episodes}
 

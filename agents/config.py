@@ -172,9 +172,9 @@ def make_agent(
 
     Args:
         config: The configuration.
-        observation_shape: Of one observation.
+        observation_shape: Shape of one observation.
         num_actions: Discrete actions, numbered from 0.
-        observation_dtype: Of observations; bytes are kept as bytes.
+        observation_dtype: Dtype of observations; bytes are kept as bytes.
         torso: An encoder of the user's own, with ``config.num_features`` outputs.
         auxiliary: An auxiliary task of the user's own, weighed by the configuration's weight.
 

@@ -454,7 +454,7 @@ class DQN:
         acting = state.acting
         actions = self.explore(state.learner.params, acting.observations, count, key)
         keys = jax.random.split(key_for(key, Use.STEP, count), self.num_envs)
-        # Of any agent, so that no agent draws resets where none needs one.
+        # Whether any agent needs a reset: without one, no agent draws any.
         anywhere = lax.pmax(jnp.any(acting.ended).astype(jnp.int32), AGENTS) > 0
         taken = step_or_reset(environment, keys, acting.states, actions, acting.ended, anywhere)
         return self.remember(state, actions, taken, count)

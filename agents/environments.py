@@ -66,7 +66,7 @@ class HostEnvironments:
     Attributes:
         num_envs: n, the copies.
         num_actions: Actions, numbered from 0 whatever the environment calls them.
-        observation_shape: Of one observation.
+        observation_shape: Shape of one observation.
         observation_dtype: float32, or uint8 for images.
         max_episode_steps: Steps within which every episode ends; None if nobody knows.
     """

@@ -28,7 +28,7 @@ class Observations(NamedTuple):
     """The map from observations to an agent's inputs.
 
     Attributes:
-        shape: Of one input.
+        shape: Shape of one input.
         dtype: float32, or uint8 for images.
         encode: Observations as the environment gives them, [n, ...], → inputs, [n, *shape].
     """

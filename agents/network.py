@@ -70,7 +70,7 @@ class QNetwork:
 
     @property
     def auxiliary_encoder(self) -> Encoder:
-        """What an auxiliary task teaches: the torso, with any head of its own behind it."""
+        """Return the encoder that an auxiliary task trains: the torso, with any head of its own."""
         head = self.auxiliary_head
         if head is None:
             return self.torso

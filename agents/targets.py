@@ -115,7 +115,7 @@ def bootstrapped_targets(
         cumulants: c at every row, [b, l, t].
         discounts: γ, [t].
         window: Which rows belong to the first one's episode.
-        predictions: Of ψ at the last row that was seen, [b, t].
+        predictions: Predicted ψ at the last row that was seen, [b, t].
         predicted: Whether there are predictions yet, []; without, sums are those of
             ``monte_carlo_targets``.
     """

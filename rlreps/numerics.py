@@ -1,4 +1,4 @@
-"""What the whole library shares: compilation, products, averages, optimizers, keys, devices."""
+"""Pieces that the whole library shares: compilation, products, averages, keys, devices."""
 
 import collections
 import dataclasses

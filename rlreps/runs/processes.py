@@ -172,7 +172,6 @@ def together(config: ProcessesConfig) -> Iterator[None]:
     if _count == 1:
         yield
         return
-    import jax
 
     with contextlib.ExitStack() as stack:
         if _index > 0:
@@ -184,10 +183,18 @@ def together(config: ProcessesConfig) -> Iterator[None]:
             yield
             wait_for_all()
         except _SharedInputError:
-            jax.distributed.shutdown()
+            _leave()
             raise
-        jax.distributed.shutdown()
-        _index, _count = 0, 1
+        _leave()
+
+
+def _leave() -> None:
+    """Part from the other processes; this one is alone from then on."""
+    global _index, _count
+    import jax
+
+    jax.distributed.shutdown()
+    _index, _count = 0, 1
 
 
 def _join(config: ProcessesConfig) -> None:

@@ -19,7 +19,7 @@ from rlreps.numerics import matmul
 from rlreps.operators import Clip
 
 Function: TypeAlias = Callable[[Array], Array]
-"""Of inputs [b, ...], with values [b, m]."""
+"""Inputs [b, ...] → values [b, m]."""
 
 
 @jax.tree_util.register_dataclass

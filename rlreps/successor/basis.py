@@ -77,17 +77,17 @@ class DenseBasis(Basis):
     def projections(self, observations: np.ndarray, *weights: np.ndarray) -> list[np.ndarray]:
         count = len(observations)
         found = [np.empty((count, math.prod(each.shape[1:])), np.float32) for each in weights]
-        for start in range(0, count, _BLOCK):
-            features = self.apply(observations[start : start + _BLOCK])
+        for start in range(0, count, BLOCK):
+            features = self.apply(observations[start : start + BLOCK])
             for block, each in zip(found, weights, strict=True):
-                np.matmul(features, each.reshape(len(each), -1), out=block[start : start + _BLOCK])
+                np.matmul(features, each.reshape(len(each), -1), out=block[start : start + BLOCK])
         return [
             block.reshape(count, *each.shape[1:])
             for block, each in zip(found, weights, strict=True)
         ]
 
 
-_BLOCK = 4096
+BLOCK = 4096
 """Most observations whose features are held at once."""
 
 
@@ -170,8 +170,8 @@ def _waves(numbers: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]
 def in_blocks(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
     """Apply a compiled function of arrays [m, ...] block by block, padded to a power of two."""
     found = []
-    for start in range(0, max(1, len(array)), _BLOCK):
-        block = array[start : start + _BLOCK]
+    for start in range(0, max(1, len(array)), BLOCK):
+        block = array[start : start + BLOCK]
         count, padded = len(block), 1 << max(0, len(block) - 1).bit_length()
         if padded > count:
             block = np.concatenate(

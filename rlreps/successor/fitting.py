@@ -1,6 +1,7 @@
 """Fits of successor representations to a user's own transitions."""
 
 import dataclasses
+import functools
 import hashlib
 import math
 import warnings
@@ -18,10 +19,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.data import Transitions, as_transitions
-from rlreps.successor.forward_backward import (
-    Inputs,
-    discounted_sums,
-)
+from rlreps.successor.forward_backward import Inputs, discounted_sums
 from rlreps.successor.least_squares import LeastSquares, Rows
 from rlreps.successor.methods import (
     BehaviourName,
@@ -176,7 +174,7 @@ class Fit:
 
     def check(self) -> Networks | None:
         """Return the networks; an ``InputError`` for what does not fit, before any training."""
-        data, config, observed = self.data, self.config, Observed.of(self.data)
+        config, observed = self.config, Observed.of(self.data)
         if observed.num_actions is None:
             require(
                 self.behaviour is None, "discrete actions for a behaviour of one's own", "a box"
@@ -220,7 +218,7 @@ class Fit:
         size = 4 * config.rows * (math.prod(observed.shape) + pairs)
         require_memory(f"{config.rows:,} observations in an update (rows)", size)
         if isinstance(config.method, EpisodeSums):
-            complete_starts(data, config.discount, config.method.tolerance)
+            complete_starts(self._kept, config.discount, config.method.tolerance)
             config.method.objective.require_rows(config.rows)
         return networks
 
@@ -246,8 +244,7 @@ class Fit:
         networks = self.check()
         if folder is not None:
             config.require_stored()
-        parts = self._parts()
-        basis, regularisation = self._basis(networks, parts, folder, progress)
+        basis, regularisation = self._basis(networks, folder, progress)
         rows = self._drawn(rows_of_data(self.data), basis)
 
         def solved(rows: Rows) -> tuple[LeastSquares, np.ndarray | None]:
@@ -262,9 +259,9 @@ class Fit:
         whole, weights = solved(rows)
         factors = whole.factors(config.num_features)
         said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to judge the fit by"]
-        if parts is not None:
+        if self._parts is not None:
             held = self.data.held_out(_HELD_OUT, config.seed)
-            judged, _ = solved(self._drawn(rows_of_data(parts[0]), basis))
+            judged, _ = solved(self._drawn(rows_of_data(self._kept), basis))
             quality = measure_quality(self.data, held, judged, factors, config.seed)
             said = quality.warnings()
         for line in said:
@@ -279,11 +276,17 @@ class Fit:
             quality=quality,
         )
 
+    @functools.cached_property
     def _parts(self) -> tuple[Transitions, Transitions] | None:
         """Split the data into rows to solve for and rows held out; None where they are few."""
         if len(self.data) < _FEWEST_ROWS:
             return None
         return self.data.split(_HELD_OUT, self.config.seed)
+
+    @property
+    def _kept(self) -> Transitions:
+        """The rows that are not held out; all where they are few."""
+        return self.data if self._parts is None else self._parts[0]
 
     def _drawn(self, rows: Rows, basis: Basis) -> Rows:
         """Draw some of many rows of dense features."""
@@ -311,7 +314,6 @@ class Fit:
     def _basis(
         self,
         networks: Networks | None,
-        parts: tuple[Transitions, Transitions] | None,
         folder: RunFolder | None,
         progress: bool,
     ) -> tuple[Basis, float]:
@@ -328,11 +330,9 @@ class Fit:
             ridge = method.regularisation
             # Far below the weight of one row: untried actions get 0, the others are counted.
             return UnitVectors(observed.num_states), 1e-6 / len(data) if ridge is None else ridge
-        return self._searched(method, parts)
+        return self._searched(method)
 
-    def _searched(
-        self, method: LeastSquaresFit, parts: tuple[Transitions, Transitions] | None
-    ) -> tuple[FourierBasis, float]:
+    def _searched(self, method: LeastSquaresFit) -> tuple[FourierBasis, float]:
         """Choose the kernel's width, then λ, on the rows held out."""
         data, config, observed = self.data, self.config, Observed.of(self.data)
         count = self._most_features
@@ -342,9 +342,9 @@ class Fit:
 
         widths = _WIDTHS if method.width is None else (method.width,)
         ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
-        if parts is None or len(widths) + len(ridges) == 2:
+        if self._parts is None or len(widths) + len(ridges) == 2:
             return basis(widths[0]), ridges[0]
-        kept, other = parts
+        kept, other = self._parts
         few = np.sort(_some(np.arange(len(kept)), _SEARCHED_ROWS, config.seed))
         rows = Rows(*(column[few] for column in rows_of_data(kept)))
         bases = {width: basis(width, min(count, _SEARCHED_FEATURES)) for width in widths}
@@ -378,8 +378,8 @@ class Fit:
     def _trained(
         self, networks: Networks, inputs: Inputs, folder: RunFolder | None, progress: bool
     ) -> Mapping[str, Params]:
-        """Train the networks."""
-        data, config = self.data, self.config
+        """Train the networks on the rows that are not held out, which then judge them too."""
+        data, config = self._kept, self.config
         assert data.num_actions is not None
         taken = np.eye(data.num_actions, dtype=np.float32)[data.action]
         if isinstance(config.method, EpisodeSums):

@@ -23,6 +23,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from rlreps.successor.basis import (
+    BLOCK,
     ActionBasis,
     Basis,
     Features,
@@ -102,11 +103,13 @@ class LeastSquares:
         Args:
             discount: γ.
         """
-        assert self.gram is not None  # Computed once for both.
+        if discount == self.discount:
+            return self
+        gram = self.gram
         other = copy.copy(self)
-        other.discount = discount
+        vars(other).pop("solve", None)
+        other.discount, other.gram = discount, gram
         other.continues = discount * (1.0 - self.rows.terminated.astype(np.float32))
-        other.__dict__.pop("solve", None)
         return other
 
     def in_basis(self, basis: Basis) -> "LeastSquares":
@@ -294,10 +297,10 @@ class LeastSquares:
         sizes = len(tried), len(scale)
         if max(sizes) <= _DENSE:
             middle = tried[:, None] * self.solve((arrivals * scale).toarray())
-            # LAPACK's divide and conquer now and then fails on a matrix with rows of zeros.
-            u, values, vt = scipy.linalg.svd(
-                middle, full_matrices=False, overwrite_a=True, lapack_driver="gesvd"
-            )
+            try:
+                u, values, vt = scipy.linalg.svd(middle, full_matrices=False)
+            except np.linalg.LinAlgError:  # Divide and conquer may fail; this driver is slower.
+                u, values, vt = scipy.linalg.svd(middle, full_matrices=False, lapack_driver="gesvd")
         else:
             followed = self._followed(self.behaviour(self.rows.next_observation))
             lu: Any = scipy.sparse.linalg.splu((self.gram - followed).tocsc())
@@ -323,9 +326,6 @@ class LeastSquares:
 
 def _single(array: Any) -> np.ndarray:
     return np.asarray(array, np.float32)
-
-
-_BLOCK = 4096
 
 
 def moment(
@@ -367,8 +367,8 @@ def _product(
     """Compute Σ_i w_i φ_i φ'_iᵀ over rows, a block at a time."""
     assert isinstance(right, np.ndarray)
     total = np.zeros((left.shape[1], right.shape[1]))
-    for start in range(0, len(rows), _BLOCK):
-        some = slice(start, start + _BLOCK)
+    for start in range(0, len(rows), BLOCK):
+        some = slice(start, start + BLOCK)
         weighted = right[rows[some]].astype(np.float64) * weights[some]
         total += left[rows[some]].astype(np.float64).T @ weighted
     return total

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from rlreps.successor.basis import DenseBasis, FourierBasis
+from rlreps.successor.basis import BLOCK, DenseBasis, FourierBasis
 from rlreps.successor.data import Transitions
 from rlreps.successor.forward_backward import discounted_sums
 from rlreps.successor.least_squares import Factors, LeastSquares, Rows
@@ -44,7 +44,6 @@ _REFERENCE = 100  # Features of the fit that trained features are compared with.
 _MOST_ROWS = 20_000  # Rows of that fit and of fitted TD errors; up to twice as many.
 _SCALES = (0.5, 1.0, 2.0)  # Standard deviations of the arguments of Fourier functions, in radians.
 _POINTS = 400
-_BLOCK = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,6 +114,9 @@ class Quality:
         leading = 1.0 if self.leading is None else self.leading
         known = [rows for rows in self.effective_rows if rows > 0.0]
         few = sum(rows < FEWEST_ROWS for rows in known)
+        # A few enormous errors widen the interval of ``missed`` until it says nothing.
+        r_squared = self.r_squared or 0.0
+        hopeless = r_squared < 0.0 and attainable >= LEAST_PREDICTABLE
         found = [
             (
                 self.overfit > OVERFIT,
@@ -122,15 +124,15 @@ class Quality:
                 "data, fewer features or a larger regularisation",
             ),
             (
-                missed > MISSED * max(attainable, LEAST_PREDICTABLE),
-                f"values are far off: R² on held-out episodes is {self.r_squared or 0.0:.2f} where "
+                hopeless or missed > MISSED * max(attainable, LEAST_PREDICTABLE),
+                f"values are far off: R² on held-out episodes is {r_squared:.2f} where "
                 f"{attainable:.2f} is possible; try more features, another method, a smaller "
                 "regularisation or, of a network, more steps or a smaller learning rate",
             ),
             (
                 (self.worse or 0.0) > 0.0,
                 "values are worse than their mean on held-out episodes: R² is "
-                f"{self.r_squared or 0.0:.2f}; try more data, fewer features or a larger "
+                f"{r_squared:.2f}; try more data, fewer features or a larger "
                 "regularisation",
             ),
             (
@@ -220,7 +222,7 @@ def random_cumulants(
     if data.num_states is not None:
         signs = np.sign(generator.normal(size=(data.num_states, NUM_CUMULANTS))).astype(np.float32)
         return lambda states: signs[states]
-    some = data.next_observation[:: max(1, len(data) // _BLOCK)]
+    some = data.next_observation[:: max(1, len(data) // BLOCK)]
     some = some.reshape(len(some), -1).astype(np.float32)
     mean, deviation = some.mean(axis=0), some.std(axis=0)
     scale = np.resize(_SCALES, NUM_CUMULANTS) / math.sqrt(len(mean))
@@ -351,4 +353,4 @@ def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ..
 
 
 def _blocks(array: np.ndarray) -> list[np.ndarray]:
-    return [array[start : start + _BLOCK] for start in range(0, len(array), _BLOCK)]
+    return [array[start : start + BLOCK] for start in range(0, len(array), BLOCK)]

@@ -1,4 +1,4 @@
-"""What features of frames of bouncing balls respond to."""
+"""Positions and velocities of bouncing balls to which features of their frames respond."""
 
 from typing import NamedTuple
 
@@ -23,9 +23,9 @@ class BallResponses(NamedTuple):
 
     Attributes:
         video: The balls.
-        centres: Of the balls, the mean over an input's frames, [n, balls, 2].
-        velocities: Of the balls in the input's first frame, [n, balls, 2].
-        values: Of the features, [n, d]; the mean response that is largest in magnitude is positive.
+        centres: Centres of the balls, the mean over an input's frames, [n, balls, 2].
+        velocities: Velocities of the balls in the input's first frame, [n, balls, 2].
+        values: Features, [n, d], with the mean response of largest magnitude positive.
         maps: Mean of each feature where one ball is in a cell (``mean_responses``), [bins², d].
     """
 

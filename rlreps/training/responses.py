@@ -1,4 +1,4 @@
-"""What features respond to.
+"""Inputs that features respond to.
 
 Their means over places, the shares of their variance that known functions explain, and the inputs
 at both of their ends.

@@ -29,7 +29,7 @@ class Spectra(NamedTuple):
 
     Attributes:
         ordered: λ_k of feature k made orthogonal to those before it, [d].
-        ritz: Of the features' span, rising, [d]; the sum is that of ``ordered``.
+        ritz: Eigenvalues of the features' span, rising, [d], with the sum of ``ordered``.
         transform: The features to eigenfunctions, in learned order, [1 + d, d].
     """
 

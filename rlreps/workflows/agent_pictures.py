@@ -190,7 +190,7 @@ def _draw_episode(
 def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Picture]:
     """Draw a greedy episode, one frame more than are shown where it goes on."""
     step = jax.jit(lambda key, state: world.step(key, state, agent.act(world.observe(state))))
-    # Of no evaluation during training, as in ``evaluate_agents``.
+    # No evaluation during training used this key, as in ``evaluate_agents``.
     own = agent_keys(agent.config.seeds)[agent.number]
     reset_key, times_key = jax.random.split(key_for(own, Use.EVALUATE, agent.config.steps + 1))
     state = world.reset(reset_key)

@@ -1,4 +1,4 @@
-"""What a run of agents reports: learning curves, tables, a page."""
+"""Reports of runs of agents: learning curves, tables, a page."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the quickstart compares, and its presets."""
+"""Configuration of the quickstart: the methods that it compares, and its presets."""
 
 import dataclasses
 from collections.abc import Mapping

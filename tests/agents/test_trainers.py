@@ -444,8 +444,9 @@ def test_an_agent_is_the_same_alone_and_in_company(name, kind, objective, target
     moved = jax.tree.map(lambda one, other: bool(np.any(one != other)), before, params)
     assert all(jax.tree.leaves(moved))
     evaluated = np.asarray(company.evaluate(together, 120))
-    # Parameters differ in rounding: where values are close, another action is a step more or less.
-    np.testing.assert_allclose(single.evaluate(alone, 120)[0], evaluated[2], rtol=1e-4, atol=2.0)
+    # With the same parameters: those above differ in rounding, which an episode may magnify.
+    third = jax.tree.map(lambda leaf: leaf[2:], together)
+    np.testing.assert_allclose(single.evaluate(third, 120)[0], evaluated[2], rtol=1e-4)
     company.close()
     single.close()
 

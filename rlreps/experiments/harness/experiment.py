@@ -183,11 +183,11 @@ class Run(Generic[Config]):
         """Return what every training of this run shares, as arguments of ``train``.
 
         Args:
-            name: Of its folder, and of its progress bar.
+            name: Name of its folder and of its progress bar.
             steps: Updates.
             evaluations: Measurements after the one before the first update.
             every: Evaluations from one checkpoint to the next.
-            **described: As of ``training_folder``.
+            **described: What else ``training_folder`` takes.
         """
         return {
             "steps": steps,
@@ -242,10 +242,10 @@ class Experiment(Generic[Config]):
     measure: Callable[[Run[Config], str, Any], Any]
     frame: Callable[[Run[Config], Any, Any], Frame]
     value: Measure
+    sections: Sequence[Section]
     unit: str = "seed"
     fewest: int = 2
     abstract: Text = ""
-    sections: Sequence[Section] = ()
     claims: Claims = ()
     summary: Callable[[Results[Config]], Mapping[str, Any]] | None = None
     decided_on: Config | None = None

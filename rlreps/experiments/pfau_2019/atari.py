@@ -98,7 +98,7 @@ class Config:
         target_every: Updates between copies of the network that temporal differences aim at.
         extremes: Test frames that are averaged at each end of a feature.
         evaluations: Points of each learning curve after its start.
-        seed: Of the agent, the networks and the batches.
+        seed: Seed of the agent, the networks and the batches.
     """
 
     game: str = "MsPacman"
@@ -232,7 +232,7 @@ class Measured(NamedTuple):
         pictures: Averages of the frames with the smallest and the largest values of each feature,
             [2, d, height, width].
         features: A row each feature.
-        training: Of its network, if it has one.
+        training: Training of its network, if it has one.
     """
 
     pictures: DoubleArray

@@ -167,9 +167,14 @@ class Config:
         return BallClips(VIDEO, self.frames, self.clip_frames, clips, key, as_positions)
 
     def draw(self, name: str, *, as_positions: bool = False) -> Draw:
-        """Return the draw of ``<name>_batches``, of clips that no network was trained on."""
+        """Return a draw of clips that no network was trained on."""
+        batches = {
+            TEST: self.test_batches,
+            HELD_OUT: self.evaluation_batches,
+            LINEAR: self.linear_batches,
+        }
         source = self.source(as_positions=as_positions)
-        return Draw(source, self.key(name), self.clips, getattr(self, f"{name}_batches"))
+        return Draw(source, self.key(name), self.clips, batches[name])
 
 
 # Sums of the twelve eigenvalues, held out, after 1,000 updates of Adam with cosine decay and β = 1

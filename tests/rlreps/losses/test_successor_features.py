@@ -32,7 +32,7 @@ def test_layers_of_the_predictor_are_transposed_convolutions(side, crop):
 
     image = jax.ShapeDtypeStruct((2, large, large, 2), jnp.float32)
     (expected,) = jax.linear_transpose(convolve, image)(maps)
-    # Of each 2 x 2 block of the kernel: input of the transpose first, pixels of the block next.
+    # Each 2 x 2 block of the kernel: input of the transpose first, pixels of the block next.
     blocks = kernel.reshape(3, 2, 3, 2, 2, 3).transpose(0, 2, 5, 1, 3, 4).reshape(3, 3, 3, 8)
     layer = {"kernel": jnp.asarray(blocks, jnp.float32), "bias": jnp.asarray(bias, jnp.float32)}
     found = enlarged(layer, maps, crop=crop)

@@ -1,6 +1,7 @@
 """Fits of representations: what they solve, choose, warn of and refuse."""
 
 import dataclasses
+import warnings
 
 import gymnasium
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from rlreps.successor import (
     TemporalDifferences,
     Transitions,
     fit,
+    fitting,
 )
 from rlreps.successor.basis import FourierBasis
 from rlreps.successor.fitting import Fit
@@ -77,6 +79,34 @@ def pendulum(rows, seed=0):
         terminated=np.zeros(rows, bool),
         truncated=np.arange(rows) % 100 == 99,
     )
+
+
+@pytest.mark.parametrize("method", ["td", "monte_carlo"])
+def test_networks_are_trained_without_the_rows_that_judge_them(method, monkeypatch):
+    name, seen = {"td": "fit_td", "monte_carlo": "fit_sums"}[method], []
+    train = getattr(fitting, name)
+
+    def recorded(data, *rest):
+        seen.append(data)
+        return train(data, *rest)
+
+    monkeypatch.setattr(fitting, name, recorded)
+    rng, states = np.random.default_rng(0), np.arange(241.0, dtype=np.float32)[:, None] % 7
+    data = Transitions(
+        observation=states[:-1],
+        action=rng.integers(2, size=240),
+        next_observation=states[1:],
+        terminated=np.zeros(240, np.bool_),
+        truncated=np.arange(240) % 12 == 11,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # Two updates teach nothing.
+        rep = fit(data, num_features=2, discount=0.5, method=method, steps=2, rows=16)
+    held = data.held_out(0.2, 0)
+    assert held.any()
+    np.testing.assert_array_equal(seen[0].action, data.action[~held])
+    # Their read-out takes all.
+    assert len(rep.solution.rows.action) == 240
 
 
 def test_width_and_ridge_are_searched_for_and_the_same_every_time():

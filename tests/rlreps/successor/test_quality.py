@@ -242,6 +242,13 @@ def test_an_enormous_regularisation_is_warned_of(over):
     assert any(line.startswith("row sums are 100% from") for line in said) == (over == 0.0)
 
 
+def test_a_few_enormous_errors_are_warned_of():
+    found = measured(steps_of(random_chain(0, 5, 2, 2), 2_000, seed=0))
+    assert found.attainable > 0.2
+    bad = dataclasses.replace(found, r_squared=-79.0, missed=0.0)
+    assert [line.split(":")[0] for line in bad.warnings()] == ["values are far off"]
+
+
 @pytest.mark.parametrize("gamma", [0.95, 0.99])
 def test_useless_features_are_warned_of(gamma):
     said = measured(cart_pole(8_000, 0), gamma=gamma, basis=Saturated(), ridge=1e-6).warnings()

@@ -128,7 +128,7 @@ def test_a_reward_that_no_transition_reaches_is_warned_of(chain, rep):
     task = rep.task(np.arange(4), np.zeros(4))
     with pytest.warns(FitWarning, match="all transitions have the reward 0: their values"):
         rep.policy(task)
-    # State 4 of five is never reached; 258 is no state 2.
+    # Bytes would wrap: 258 would be read as state 2.
     alike = [getattr(chain.transitions(), name) for name in ("observation", "next_observation")]
     observation, following = (states.astype(np.uint8) for states in alike)
     data = chain.transitions()

@@ -34,7 +34,7 @@ def test_linear_analysis_finds_the_eigenvalues_of_signals_of_known_correlation()
     found = slow_spectra(*linear, test)
     np.testing.assert_allclose(found.ordered, 2.0 * (1.0 - CORRELATIONS[:3]), rtol=0.03)
     np.testing.assert_allclose(found.ritz.sum(), found.ordered.sum(), rtol=1e-4)
-    # Of unit variance and mean zero on other draws, to their error.
+    # Features have unit variance and mean zero on other draws, up to sampling error.
     np.testing.assert_allclose(np.abs(found.transform), np.eye(4)[:, 1:], atol=0.03)
     with pytest.raises(InputError, match="at least 3 components that vary, got 2"):
         linear_slow_features(lambda inputs: inputs, learning, 3, 2)
