@@ -137,21 +137,30 @@ class Fit:
             own = config.encoder is not None or self.backward_encoder is not None
             small = observed.is_small and not own
             method = LeastSquaresFit() if small else TemporalDifferences()
-        encoder, optimizer = config.encoder, config.optimizer
+        of_networks: dict[str, Any] = {
+            "encoder": config.encoder,
+            "optimizer": config.optimizer,
+            "steps": config.steps,
+            "rows": config.rows,
+        }
         if isinstance(method, LeastSquaresFit):
-            require(
-                encoder is None and self.backward_encoder is None,
-                "no encoder with method least_squares",
-                encoder,
-            )
+            for name, value in [*of_networks.items(), ("backward_encoder", self.backward_encoder)]:
+                wanted = f"no {name} with method least_squares, which trains no network"
+                require(value is None, wanted, value)
         else:
-            encoder = observed.default_encoder if encoder is None else encoder
+            encoder = observed.default_encoder if config.encoder is None else config.encoder
             rate = 0.02 if isinstance(encoder, Tabular) else 1e-3
-            optimizer = Optimizer(learning_rate=rate) if optimizer is None else optimizer
+            defaults = {
+                "encoder": encoder,
+                "optimizer": Optimizer(learning_rate=rate),
+                "steps": 5_000,
+                "rows": 512,
+            }
+            of_networks |= {k: v for k, v in defaults.items() if of_networks[k] is None}
         if isinstance(method, EpisodeSums) and method.cumulants is None:
             cumulants = RandomFourier() if states is None else Cells(bins=states)
             method = dataclasses.replace(method, cumulants=cumulants)
-        filled = dataclasses.replace(config, method=method, encoder=encoder, optimizer=optimizer)
+        filled = dataclasses.replace(config, method=method, **of_networks)
         object.__setattr__(self, "config", filled)
 
     def describe(self) -> dict[str, Any]:
@@ -206,6 +215,7 @@ class Fit:
                 count = self._most_features * observed.actions.size
                 require_memory(f"{count:,} unknowns (max_features for each action)", 24 * count**2)
             return None
+        assert config.rows is not None  # Filled in for networks.
         networks = networks_of(observed, config, self._encoders)
         shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
         # Parameters, their average, their gradients and two moments of the optimizer.

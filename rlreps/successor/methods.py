@@ -131,8 +131,8 @@ class FitConfig:
             the observations (``Observed.default_encoder``). Least squares use none.
         optimizer: The optimizer of both networks; None has a learning rate of 0.02 for tables and
             0.001 for networks.
-        steps: Updates of the networks.
-        rows: Transitions drawn per update.
+        steps: Updates of the networks; None is 5,000. Least squares make none.
+        rows: Transitions drawn per update of the networks; None is 512.
         seed: Decides everything random.
         behaviour: Whether the data's policy is estimated (by counts for indices of states, else by
             a regression) or known to be uniform.
@@ -143,8 +143,8 @@ class FitConfig:
     method: FitMethod | None = None
     encoder: Encoder | None = None
     optimizer: Optimizer | None = None
-    steps: int = positive(5000)
-    rows: int = positive(512, least=2)
+    steps: int | None = positive(None)
+    rows: int | None = positive(None, least=2)
     seed: int = interval("[0, 2**31)", 0)
     behaviour: BehaviourName = "estimated"
 

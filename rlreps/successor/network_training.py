@@ -173,7 +173,10 @@ def _trained(
     # Deferred: training stands above the mathematics, and least squares need none of it.
     from rlreps.training.population import train
 
+    # A fit has filled them in.
     assert config.optimizer is not None
+    assert config.steps is not None
+    assert config.rows is not None
     every = max(1, config.steps // 20)
     result = train(
         encoder,

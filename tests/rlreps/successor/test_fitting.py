@@ -213,8 +213,9 @@ def test_images_and_numbers_without_axes_are_observations_too(tmp_path):
     numbers = rng.normal(size=31).astype(np.float32)
     for states, encoder in ((frames, None), (frames, MLP(hidden=(4,))), (numbers, None)):
         given = {} if encoder is None else {"encoder": encoder}
+        given |= {} if states is numbers else QUICK
         arrays = (states[:-1], rng.integers(2, size=30), states[1:], np.zeros(30, bool))
-        rep = fit(arrays, num_features=2, **QUICK, **given)
+        rep = fit(arrays, num_features=2, **given)
         folder = tmp_path / f"{states.ndim}-{encoder is None}"
         rep.save(folder)
         again = SuccessorRepresentation.load(folder)
@@ -247,7 +248,12 @@ REFUSED_FITS = {
     r"expected width in \(0, inf\), got 0": {"width": 0.0},
     r"expected regularisation in \(0, inf\), got -1": {"regularisation": -1.0},
     r"indices of states \(integers\) for tabular": {"encoder": Tabular()},
-    "expected no encoder with method least_squares": {"method": "least_squares", "encoder": MLP()},
+    "no encoder with method least_squares, .* trains": {
+        "method": "least_squares",
+        "encoder": MLP(),
+    },
+    "no steps with method least_squares, .* trains": {"steps": 5},
+    "no rows with method least_squares, .* trains": {"rows": 5},
     "expected an encoder with 6 features": {"encoder": own_encoder},
     "expected behaviour to be one of": {"behaviour": "greedy"},
     "probabilities that sum to 1": {"behaviour": bad_policy},
@@ -259,7 +265,7 @@ REFUSED_FITS = {
 @pytest.mark.parametrize("expected", REFUSED_FITS)
 def test_fits_that_make_no_sense_are_refused(expected):
     with pytest.raises(InputError, match=expected) as refusal:
-        fit(walk(), **{"num_features": 2, **QUICK, **REFUSED_FITS[expected]})
+        fit(walk(), **{"num_features": 2, **REFUSED_FITS[expected]})
     assert "\n" not in str(refusal.value)
 
 

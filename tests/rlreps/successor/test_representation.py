@@ -267,7 +267,7 @@ METHODS = {
     "counts": {},
     "least squares": {},
     "box": {"max_features": 8},
-    "td": {"method": "td", "encoder": FourierMLP(hidden=(8,), frequencies=1)},
+    "td": {"method": "td", "encoder": FourierMLP(hidden=(8,), frequencies=1), **QUICK},
     "monte_carlo": {
         "method": "monte_carlo",
         "objective": DanskinEmpirical(),
@@ -276,6 +276,7 @@ METHODS = {
         "tolerance": 0.5,
         "discount": 0.8,
         "encoder": MLP(hidden=(8,)),
+        "steps": 2,
         "rows": 30,
     },
 }
@@ -285,7 +286,7 @@ METHODS = {
 @pytest.mark.parametrize("method", ["least squares", "box", "td"])
 def test_features_and_values_average_over_the_policy_from_one_evaluation(method, monkeypatch):
     data = walk(continuous=method == "box")
-    rep = fit(data, num_features=3, **{**QUICK, **METHODS[method]})
+    rep = fit(data, num_features=3, **METHODS[method])
     seen, basis = data.observation[:5], rep.solution.basis
     task, weights = rep.goal(data.next_observation[5]), rep.solution.behaviour(seen)
     phi = np.asarray(basis.apply(seen), np.float64)
@@ -319,7 +320,7 @@ def test_features_and_values_average_over_the_policy_from_one_evaluation(method,
 )
 def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path):
     data = corridor.transitions() if method == "counts" else walk(continuous=method == "box")
-    rep = fit(data, num_features=3, **{**QUICK, **METHODS[method]})
+    rep = fit(data, num_features=3, **METHODS[method])
     for _ in range(2):
         rep.save(tmp_path / "rep")
     again, seen = SuccessorRepresentation.load(tmp_path / "rep"), data.observation
@@ -350,7 +351,7 @@ def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path):
     assert RunFolder(tmp_path / "rep").read_summary()["rows"] == 40
     other = transitions(seen, data.action[::-1], data.next_observation, data.terminated, data.ends)
     with pytest.raises(InputError, match=r"holds another run: expected data\.sha256"):
-        fit(other, num_features=3, **{**QUICK, **METHODS[method]}).save(tmp_path / "rep")
+        fit(other, num_features=3, **METHODS[method]).save(tmp_path / "rep")
     next((tmp_path / "rep" / "representation").glob("*/seal.json")).unlink()
     with pytest.raises(InputError, match="expected the arrays of a finished fit"):
         SuccessorRepresentation.load(tmp_path / "rep")
