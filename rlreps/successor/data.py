@@ -13,13 +13,21 @@ import copy
 import dataclasses
 import io
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rlreps.errors import InputError, require, require_choice, require_interval, require_positive
+from rlreps.errors import (
+    FitWarning,
+    InputError,
+    require,
+    require_choice,
+    require_interval,
+    require_positive,
+)
 from rlreps.files import write_atomically
 from rlreps.successor.recording import COLUMNS, JaxPolicy, Policy, read_minari, record
 
@@ -59,6 +67,9 @@ class Transitions:
     Raises:
         InputError: For shapes that do not fit, NaN, actions or states out of range, a single state,
             or rows within an episode that do not go on where the row before led to.
+
+    Warns:
+        FitWarning: If actions are floats [N] that look like indices of discrete actions.
     """
 
     observation: np.ndarray
@@ -146,6 +157,14 @@ class Transitions:
         action = _numbers("action", action)
         fits = action.shape[:1] == (rows,) and action.ndim <= 2 and action.size > 0
         require(fits, f"actions of shape {(rows,)} or ({rows}, numbers)", action.shape)
+        unbounded = all(bound is None for bound in bounds)
+        if action.ndim == 1 and unbounded and _counts(action):
+            warnings.warn(
+                "actions are floats, all of them whole numbers, and are read as a box: give "
+                "integers for discrete actions, or action_low and action_high of the box",
+                FitWarning,
+                stacklevel=4,
+            )
         action = action.reshape(rows, -1)
         low = _bounds("action_low", bounds[0], action.min(axis=0))
         high = _bounds("action_high", bounds[1], action.max(axis=0))
@@ -484,6 +503,11 @@ def _numbers(name: str, values: Any) -> np.ndarray:
         single = f"numbers in {name} that single precision holds"
         require(bool(np.isfinite(array).all()), single, "larger ones")
     return array
+
+
+def _counts(array: np.ndarray) -> bool:
+    """Tell whether all numbers are whole and none is negative."""
+    return bool(((array >= 0) & (array == np.rint(array))).all())
 
 
 def _flags(name: str, values: Any, rows: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from dm_env import specs
 from gymnasium.vector import SyncVectorEnv
 
 from rlreps.envs import PuddleWorld, PuddleWorldDmEnv
-from rlreps.errors import InputError
+from rlreps.errors import FitWarning, InputError
 from rlreps.files import read_arrays
 from rlreps.successor.data import MOST_ACTIONS, MOST_STATES, Transitions, as_transitions
 
@@ -151,7 +151,7 @@ def test_other_things_are_refused():
         r"observations of one shape in all records, got \[\(1,\), \(2,\)\]": (plain, wide),
         r"actions of one shape in all records, got \[\(\), \(1,\)\]": (
             plain,
-            {"action": np.ones(ROWS)},
+            {"action": np.full(ROWS, 0.5)},
         ),
         "of one kind in all records, got 'indices and floats'": (
             Transitions(**columns(**places)),
@@ -197,6 +197,23 @@ def test_dictionaries_of_other_libraries_are_read():
     counted = {**DICTIONARY, "num_actions": np.array(5)}
     assert as_transitions(counted).num_actions == 5
     assert Transitions.from_dictionary(counted, num_actions=7).num_actions == 7
+
+
+def test_floats_that_look_like_indices_of_actions_are_warned_of():
+    rows = {
+        "observation": np.arange(4.0)[:, None],
+        "next_observation": np.arange(1.0, 5.0)[:, None],
+        "terminated": np.zeros(4, bool),
+    }
+    counts = np.array([0.0, 2.0, 1.0, 1.0])
+    with pytest.warns(FitWarning, match="all of them whole numbers") as said:
+        assert Transitions(**rows, action=counts).continuous
+    assert said[0].filename == __file__
+    # Silent: warnings are errors here.
+    Transitions(**rows, action=counts, action_low=0.0)
+    Transitions(**rows, action=counts[:, None])
+    Transitions(**rows, action=counts - 1.0)
+    Transitions(**rows, action=counts / 2.0)
 
 
 def test_joined_records_have_the_most_actions_states_and_the_widest_box():
