@@ -18,7 +18,7 @@ from rlreps.successor.least_squares import LeastSquares
 
 _MOST_ITERATIONS = 1_000
 _DRAWS = (2**32, 2**32 + 1)
-"""Seeds of further draws of random features: those of fits are smaller."""
+"""Seeds of further draws of random features; fits take smaller seeds."""
 _RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 _DIVERGED = 1.5
 """Multiple of the largest value at which fitted Q iteration counts as diverged."""
@@ -61,16 +61,11 @@ class Improvement:
             improvements: 1 takes the values of the data's policy. Of unit vectors, k takes those of
                 the policy after k − 1 steps of least-squares policy iteration, and None goes on
                 until the policy no longer changes. Of dense features, all but 1 take fitted Q
-                iteration (Ernst, Geurts & Wehenkel 2005), of random features the mean over three
-                draws: a single draw can miss the best policy.
+                iteration.
         """
         solution = self.solution
         if improvements != 1 and not isinstance(solution.basis, UnitVectors):
-            values = ActionValues(())
-            for each in (self, *self._redrawn):
-                weights = each.fitted_q_iteration(rewards)
-                values = ActionValues((*values.parts, (each.solution.basis, weights)))
-            return values
+            return self.fitted_q_iteration(rewards)
         cumulants, reached = rewards[:, None], solution.rows.next_observation
         values = ActionValues([(solution.basis, solution.values(cumulants)[:, :, 0])])
         latest = None
@@ -125,8 +120,12 @@ class Improvement:
         tried[rows.observation, np.searchsorted(self.candidates.actions, rows.action)] = True
         return tried | ~tried.any(axis=1, keepdims=True)
 
-    def fitted_q_iteration(self, rewards: np.ndarray) -> np.ndarray:
-        """Return the weights [p, m_b] after rounds of regression on r + γ max_a Q(s', a).
+    def fitted_q_iteration(self, rewards: np.ndarray) -> ActionValues:
+        """Return action values after rounds of regression on r + γ max_a Q(s', a).
+
+        Fitted Q iteration of Ernst, Geurts & Wehenkel (2005). With random features, Q is the mean
+        of three regressions on features drawn independently, in the targets too (Anschel, Baram &
+        Shimkin 2017): the maximum over actions then picks up less of the error of each.
 
         Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
         or when what follows them weighs less than 1 %. The maximum over actions makes the rounds
@@ -138,31 +137,34 @@ class Improvement:
         Warns:
             FitWarning: If values exceed their range by half with every ridge.
         """
-        solution = self.solution
+        solution, members = self.solution, (self, *self._redrawn)
         if not solution.rows.terminated.any():
             rewards = rewards - rewards.mean()
         horizon = 1.0 / (1.0 - solution.discount)
         low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
         rounds = math.ceil(math.log(0.01) / math.log(solution.discount))
         data = (
-            jnp.asarray(solution.features),
-            jnp.asarray(solution.next_features),
+            [jnp.asarray(each.solution.features) for each in members],
+            [jnp.asarray(each.solution.next_features) for each in members],
             jnp.asarray(solution.taken),
             jnp.asarray(rewards, jnp.float32),
             jnp.asarray(solution.continues, jnp.float32),
             jnp.asarray(self.candidates.weights),
         )
         for ridge in _RIDGES:
-            weights, most = _fitted_q(self._root(ridge), *data, low, high, rounds)
+            roots = [each._root(ridge) for each in members]
+            weights, most = _fitted_q(roots, *data, low, high, rounds)
             if float(most) <= _DIVERGED * max(-low, high):
-                return np.asarray(weights).T
-        warnings.warn(
-            f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
-            f"{max(-low, high):.3g}; try more data or fewer features",
-            FitWarning,
-            stacklevel=4,
-        )
-        return np.asarray(weights).T
+                break
+        else:
+            warnings.warn(
+                f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
+                f"{max(-low, high):.3g}; try more data or fewer features",
+                FitWarning,
+                stacklevel=4,
+            )
+        bases = [each.solution.basis for each in members]
+        return ActionValues(zip(bases, (np.asarray(each).T for each in weights), strict=True))
 
     def _root(self, ridge: float) -> Array:
         """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N, whose rounding errors are the root's."""
@@ -175,9 +177,9 @@ class Improvement:
 
 @jit
 def _fitted_q(
-    root: Array,
-    features: Array,
-    following: Array,
+    roots: list[Array],
+    features: list[Array],
+    following: list[Array],
     taken: Array,
     rewards: Array,
     continues: Array,
@@ -185,25 +187,32 @@ def _fitted_q(
     low: float,
     high: float,
     rounds: int,
-) -> tuple[Array, Array]:
-    """Iterate to the weights of action values [m_b, p]; return them and the largest |value|."""
-    size = features.shape[1]
+) -> tuple[list[Array], Array]:
+    """Iterate to each regression's weights of action values [m_b, p], and the largest |value|."""
 
     def step(carry: Any) -> Any:
         count, weights, latest, stable, _ = carry
-        values = matmul(matmul(following, weights.T), candidates.T)
+        each = [
+            matmul(matmul(reached, own.T), candidates.T)
+            for reached, own in zip(following, weights, strict=True)
+        ]
+        values = sum(each) / len(each)
         greedy, best = jnp.argmax(values, axis=1), jnp.max(values, axis=1)
         targets = rewards + continues * jnp.clip(best, low, high)
-        moments = matmul((taken * targets[:, None]).T, features)
-        solved = matmul(root.T, matmul(root, moments.reshape(-1, 1))).reshape(weights.shape)
+        moments = [matmul((taken * targets[:, None]).T, own).reshape(-1, 1) for own in features]
+        weights = [
+            matmul(root.T, matmul(root, moment)).reshape(-1, size)
+            for root, moment, size in zip(roots, moments, sizes, strict=True)
+        ]
         changed = jnp.mean((greedy != latest).astype(jnp.float32))
         stable = jnp.where(changed < 1e-3, stable + 1, 0)
-        return count + 1, solved, greedy, stable, jnp.max(jnp.abs(best))
+        return count + 1, weights, greedy, stable, jnp.max(jnp.abs(best))
 
+    sizes = [own.shape[1] for own in features]
     start = (
         0,
-        jnp.zeros((taken.shape[1], size)),
-        jnp.full(len(features), -1, jnp.argmax(rewards).dtype),
+        [jnp.zeros((taken.shape[1], size)) for size in sizes],
+        jnp.full(len(rewards), -1, jnp.argmax(rewards).dtype),
         0,
         jnp.zeros(()),
     )

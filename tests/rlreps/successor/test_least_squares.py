@@ -9,7 +9,7 @@ from rlreps.errors import FitWarning
 from rlreps.successor import least_squares
 from rlreps.successor.basis import ActionBasis, FourierBasis, UnitVectors
 from rlreps.successor.behaviour import estimated_behaviour
-from rlreps.successor.improvement import ActionValues, Improvement
+from rlreps.successor.improvement import Improvement
 from rlreps.successor.least_squares import LeastSquares, Rows
 
 BASES = ("unit vectors", "Fourier")
@@ -206,16 +206,44 @@ def test_fitted_q_iteration_rounds_no_inverse(dense, model):
     states, places = states_of(dense, model)
     rewards = 10.0 + np.arange(6.0)
     solution = LeastSquares(dense.basis, dense.actions, dense.rows, 1e-9, 1e-6, dense.behaviour)
-    weights = Improvement(solution).fitted_q_iteration(rewards[model.rows().next_observation])
+    values = Improvement(solution).fitted_q_iteration(rewards[model.rows().next_observation])
     expected = (model.probabilities @ rewards)[states]
     if not model.terminal.any():  # Rewards count from their mean.
         expected -= rewards[model.rows().next_observation].mean()
-    np.testing.assert_allclose(dense.basis.project(places, weights), expected, atol=0.05)
+    np.testing.assert_allclose(values(places), expected, atol=0.05)
+
+
+def test_draws_of_features_share_their_targets(dense, model):
+    # So few features that draws differ; two rounds, since 0.1² is 1 %.
+    few = FourierBasis.of(np.arange(6, dtype=np.float32)[:, None], 5, 1.0, 0)
+    rewards = np.sin(np.arange(6.0))[model.rows().next_observation]
+    solution = LeastSquares(few, dense.actions, dense.rows, 0.1, 1e-6, dense.behaviour)
+    found = Improvement(solution).fitted_q_iteration(rewards)
+    assert len({basis.phases.tobytes() for basis, _ in found.parts}) == 3
+    rows, targets = dense.rows, rewards
+    if not rows.terminated.any():
+        targets = rewards = rewards - rewards.mean()
+    taken = np.eye(2)[rows.action]
+    for _ in range(2):
+        values = []
+        for basis, _ in found.parts:
+            here, there = (
+                basis.apply(s).astype(float) for s in (rows.observation, rows.next_observation)
+            )
+            pairs = np.einsum("na,np->nap", taken, here).reshape(len(taken), -1)
+            gram = pairs.T @ pairs / len(pairs) + 1e-5 * np.eye(pairs.shape[1])
+            weights = np.linalg.solve(gram, pairs.T @ targets / len(pairs)).reshape(2, -1)
+            values.append(there @ weights.T)
+        mean = np.mean(values, axis=0)
+        best = np.clip(mean.max(axis=1), min(0.0, rewards.min() / 0.9), rewards.max() / 0.9)
+        targets = rewards + 0.1 * ~rows.terminated * best
+    np.testing.assert_allclose(found(rows.next_observation), mean, atol=1e-3)
 
 
 def test_fitted_q_iteration_warns_where_it_diverges(dense, model, monkeypatch):
-    rewards = np.arange(6.0)[model.rows().next_observation]
-    assert np.isfinite(Improvement(dense).fitted_q_iteration(rewards)).all()  # Warnings are errors.
+    rewards, (_, places) = np.arange(6.0)[model.rows().next_observation], states_of(dense, model)
+    # Warnings are errors.
+    assert np.isfinite(Improvement(dense).fitted_q_iteration(rewards)(places)).all()
     # The second state has twice the feature of the first (Tsitsiklis & Van Roy 1996).
     ones = np.ones(100, np.float32)
     monkeypatch.setattr(FourierBasis, "apply", lambda self, states: states)
@@ -238,9 +266,8 @@ def test_far_rewards_and_constants_added_to_all_decide_no_policy(constant):
     basis = FourierBasis.of(place, 60, 0.25, 0)
     solution = LeastSquares(basis, ActionBasis(2), rows, 0.95, 1e-6, lambda s: np.ones((len(s), 2)))
     rewards = constant + (rows.next_observation[:, 0] > 0.98)
-    weights = Improvement(solution).fitted_q_iteration(rewards)
+    values = Improvement(solution).fitted_q_iteration(rewards)
     places = np.linspace(0.02, 0.9, 45, dtype=np.float32)[:, None]
-    values = ActionValues([(basis, weights)])
     assert Improvement(solution).greedy(places, values).mean() > 0.9
 
 
