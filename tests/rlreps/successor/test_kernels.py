@@ -174,18 +174,27 @@ def test_slow_modes_reproduce_high_powers():
 
 
 @pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.parametrize("arena", ["sutton", pytest.param("two_room", marks=INTEGRATION)])
 @pytest.mark.parametrize("count_start", [True, False])
 @pytest.mark.parametrize(
-    ("horizon", "discount"),
-    [(1, 0.9), (2, 0.9), (9, 0.99), (700, 0.99), pytest.param(700, 0.9995, marks=INTEGRATION)],
+    ("arena", "bins", "refinement", "horizon", "discount"),
+    [
+        ("sutton", BINS, 1, 1, 0.9),
+        ("sutton", BINS, 1, 2, 0.9),
+        ("sutton", BINS, 1, 9, 0.99),
+        ("sutton", BINS, 1, 700, 0.99),
+        ("two_room", 8, 2, 60, 0.97),
+        pytest.param("sutton", BINS, 1, 700, 0.9995, marks=INTEGRATION),
+        pytest.param("two_room", BINS, 1, 700, 0.99, marks=INTEGRATION),
+    ],
 )
-def test_rows_equal_the_sum_term_by_term(monkeypatch, arena, count_start, horizon, discount, dense):
+def test_rows_equal_the_sum_term_by_term(
+    monkeypatch, arena, count_start, bins, refinement, horizon, discount, dense
+):
     if not dense:
         monkeypatch.setattr(transition, "_LARGEST_DENSE_CHAIN", 0)
     settings = {"horizon": horizon, "discount": discount, "count_start": count_start}
-    expected = brute_force(arena, BINS, 1, **settings)
-    method = estimator(monkeypatch, arena, **settings)
+    expected = brute_force(arena, bins, refinement, **settings)
+    method = estimator(monkeypatch, arena, bins, refinement=refinement, **settings)
     rows = method.rows(np.arange(len(expected)))
     row_sum = (1 - discount**horizon) / (1 - discount)
     np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=2e-7 * row_sum)
@@ -195,17 +204,6 @@ def test_rows_equal_the_sum_term_by_term(monkeypatch, arena, count_start, horizo
     np.testing.assert_allclose(
         method.transposed(weights), products, rtol=1e-5, atol=1e-5 * np.abs(products).max()
     )
-
-
-@pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.parametrize("horizon", [2, 60])
-def test_refined_rows_are_means_over_starts_and_sums_over_ends(monkeypatch, horizon, dense):
-    if not dense:
-        monkeypatch.setattr(transition, "_LARGEST_DENSE_CHAIN", 0)
-    settings = {"horizon": horizon, "discount": 0.97, "count_start": True}
-    found = estimator(monkeypatch, "two_room", 8, refinement=2, **settings).rows(np.arange(64))
-    expected = brute_force("two_room", 8, 2, **settings)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_rows_have_the_same_bits_whichever_are_asked_for_together(monkeypatch):
