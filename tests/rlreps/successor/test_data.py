@@ -74,14 +74,11 @@ REFUSED = {
     r"indices of states in \[0, 3\), got 6": {**PLACES, "num_states": 3},
     "indices of states >= 0, got -1": {n: places - 1 for n, places in PLACES.items()},
     "next observations of shape": {"next_observation": STATES[1:-1]},
-    "observations of shape": {"observation": np.float32(3.0)},
     "actions of shape": {"action": np.zeros((ROWS, 1), int)},
     "actions that are integers": {"action": np.zeros(ROWS), "num_actions": 2},
     "no bounds of a box for actions that are integers": {"action_high": 1.0},
     r"actions of shape .*, got \(6, 2, 1\)": {"action": np.zeros((ROWS, 2, 1))},
-    "finite numbers in action": {"action": np.full(ROWS, np.nan)},
     r"action_low of shape \(1,\), got \(2,\)": {"action": np.zeros(ROWS), "action_low": [0, 0]},
-    "numbers in action_high, got 'NaN'": {"action": np.zeros(ROWS), "action_high": np.nan},
     "action_low <= action_high": {"action": np.zeros(ROWS), "action_low": 2.0, "action_high": 1.0},
     r"actions in \[-1.0, 1.5\], got 2.0 as number 0 of row 2; clip": {
         "action": np.array([0.0, -1.0, 2.0, 0.0, 0.0, 0.0]),
@@ -283,9 +280,7 @@ def test_boxes_of_several_axes_and_policies_for_them():
         Reach(), steps=3, policy=lambda seen, _: [[-0.5, 0.0], [1.0, seen[2] + 1.0]]
     )
     np.testing.assert_array_equal(rising.action[:, 3], [1.0, 2.0, 3.0])
-    refused = {"gives 4 numbers, got 1": 1, "gives 4 numbers, got 'left'": "left"}
-    refused["between .* got"] = np.full(4, 0.5)
-    for message, given in refused.items():
+    for message, given in {"gives 4 numbers, got 1": 1, "between .* got": np.full(4, 0.5)}.items():
         with pytest.raises(InputError, match=message):
             Transitions.collect(Reach(), steps=3, policy=lambda seen, _, given=given: given)
 
@@ -301,7 +296,6 @@ def test_copies_in_a_vector_environment_come_one_after_another():
     pendulums = gymnasium.make_vec("Pendulum-v1", num_envs=2, vectorization_mode="sync")
     data = Transitions.collect(pendulums, steps=410, seed=5)
     np.testing.assert_array_equal(np.flatnonzero(data.ends), [199, 204, 404, 409])
-    assert data.action.shape[1:] == data.action_high.shape == (1,)
     for start, seed in ((0, 5), (205, 6)):
         again = gymnasium.make("Pendulum-v1")
         np.testing.assert_array_equal(data.observation[start], again.reset(seed=seed)[0])
@@ -313,8 +307,8 @@ def test_copies_in_a_vector_environment_come_one_after_another():
 class Arm(dm_env.Environment):
     """Moves between walls; its specs check what it is given. Ends for good right of 1."""
 
-    def __init__(self, shape=(2,), dtype=np.float64):
-        self.spec = specs.BoundedArray(shape, dtype, minimum=-0.1, maximum=0.3)
+    def __init__(self, shape):
+        self.spec = specs.BoundedArray(shape, np.float64, minimum=-0.1, maximum=0.3)
 
     def action_spec(self):
         return self.spec
@@ -345,11 +339,6 @@ def test_boxes_of_dm_env_take_actions_that_fit_their_spec(shape):
     assert data.terminated.any()
     # The observation that ended an episode is behind 1, every other one is not.
     np.testing.assert_array_equal(data.terminated, data.next_observation >= 50)
-    whole = specs.BoundedArray((1,), np.int64, minimum=0, maximum=3)
-    environment = Arm()
-    environment.spec = whole
-    with pytest.raises(InputError, match=r"discrete actions or a box of floats, got .BoundedArray"):
-        Transitions.collect(environment, steps=3)
 
 
 def recorded(kind):
@@ -407,6 +396,7 @@ def test_a_split_takes_whole_episodes(seed):
     for one, other in zip((rest, held_out), data.split(0.2, seed), strict=True):
         assert_equal(one, other)
     assert len(held_out) != len(data.split(0.2, seed + 1)[1])
+    assert not any(part.ends_known for part in recorded("ends unknown").split(0.3, 0))
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.9])
@@ -427,14 +417,6 @@ def test_few_long_episodes_are_split_in_blocks(share):
     ends = np.union1d(changes, np.flatnonzero(data.ends))
     assert held_out.ends.sum() + rest.ends.sum() == len(ends)
     assert int(held_out.steps_left.max()) >= min(100, share * 1_000)
-
-
-def test_small_records_are_split():
-    data = Transitions(**columns())
-    rest, held_out = data.split(0.3, 0)
-    assert (len(rest), len(held_out)) == (4, 2)
-    unknown = recorded("ends unknown")
-    assert not any(part.ends_known for part in unknown.split(0.3, 0))
 
 
 @pytest.fixture
@@ -489,9 +471,7 @@ def test_a_data_set_of_minari_gives_what_was_recorded(minari, environment, first
         last = np.cumsum([len(e.actions) for e in episodes]) - 1
         np.testing.assert_array_equal(np.flatnonzero(data.ends), last)
         assert (data.num_actions, data.num_states, data.action_low, data.action_high) == sizes
-    # A part of a data set is one, too; so is one with an end that no flag marks.
-    some = dataset.filter_episodes(lambda episode: episode.id % 2 == 0)
-    assert len(Transitions.from_minari(some)) == some.total_steps < len(data)
+    # An end may lack its flag.
     unmarked = [dataclasses.replace(e, truncations=e.truncations & False) for e in episodes]
     again = Transitions.from_minari(
         types.SimpleNamespace(

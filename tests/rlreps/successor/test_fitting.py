@@ -135,37 +135,6 @@ def test_temporal_differences_reach_the_measure_of_the_transition_matrix(chain):
     np.testing.assert_allclose(found, expected, atol=0.01 * expected.max())
 
 
-def episodes_of(chain, steps):
-    """Follow the chain with uniform actions, restarting after terminal states and 40 steps."""
-    rng, rows, state, age = np.random.default_rng(0), [], 0, 0
-    cumulated, living = chain.probabilities.cumsum(axis=2), np.flatnonzero(~chain.terminal)
-    for _ in range(steps):
-        action = int(rng.integers(2))
-        following = int((rng.random() > cumulated[state, action]).sum())
-        terminated, age = bool(chain.terminal[following]), age + 1
-        rows.append((state, action, following, terminated, age == 40 and not terminated))
-        over = terminated or age == 40
-        state, age = (int(rng.choice(living)), 0) if over else (following, age)
-    names = ("observation", "action", "next_observation", "terminated", "truncated")
-    return Transitions(**dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("method", ["least_squares", "monte_carlo"])
-def test_sampled_episodes_reach_the_measure(chain, method):
-    data = episodes_of(chain, 20_000)
-    given = {"num_features": chain.size, "discount": chain.discount, "method": method}
-    if method == "monte_carlo":
-        given |= {"tolerance": 0.01, "steps": 500, "rows": 1000}
-    rep = fit(data, **given)
-    states = np.flatnonzero(~chain.terminal)
-    rho = np.bincount(data.next_observation, minlength=chain.size) / len(data)
-    found = rep.measure(states, np.arange(chain.size)) * rho
-    expected = chain.measure()[states]
-    # Sampling: 20,000 steps, correlated over 1 / (1 − γ) of them.
-    np.testing.assert_allclose(found, expected, atol=0.06 * expected.max())
-
-
 def test_starts_with_sums_cut_short_are_left_out():
     data = walk()
     # Half the mass at most: two steps left at γ = 0.7.
@@ -212,12 +181,6 @@ def test_images_and_numbers_without_axes_are_observations_too(tmp_path):
             # Bytes are divided by 255; pictures that were already would be divided again.
             with pytest.raises(InputError, match="images of bytes, as those of the fit"):
                 again.features(frames / 255.0)
-
-
-def test_indices_take_networks_as_well_as_tables(corridor):
-    rep = fit(corridor.transitions(), num_features=2, encoder=MLP(hidden=(4,)), **QUICK)
-    assert rep.forward(np.arange(5)).shape == (5, 2, 2)
-    np.testing.assert_allclose(rep.probabilities(np.arange(5)), 0.5, atol=1e-6)
 
 
 def bad_policy(observations):

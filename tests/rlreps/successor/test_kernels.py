@@ -9,14 +9,10 @@ import scipy.sparse
 from scipy.stats import norm
 
 from rlreps.envs import PuddleWorld, load_arena
-from rlreps.errors import InputError
 from rlreps.successor.grids import Grid
 from rlreps.successor.kernels import estimator as transition
-from rlreps.successor.kernels import matrix as one_step_matrix
 from rlreps.successor.kernels.estimator import TransitionEstimator, aggregation_error
 from rlreps.successor.kernels.matrix import one_step
-from rlreps.successor.kernels.modes import slow_modes
-from rlreps.successor.kernels.solver import factorise
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.settings import TransitionSettings
 
@@ -73,19 +69,6 @@ def brute_force(arena, bins, refinement, horizon, discount, count_start):
     return total[np.ix_(states, states)]
 
 
-def test_a_move_that_counts_to_no_state_is_refused(monkeypatch):
-    def astray(environment, grid, window, points, seed):
-        entered = np.zeros((grid.num_cells, (2 * window + 1) ** 2), np.int32)
-        left = entered.copy()
-        origin = int(np.flatnonzero(~grid.is_state)[0]) - 1  # A state; to its right is none.
-        left[origin, window * (2 * window + 1) + window + 1] = 1
-        return left, entered, np.ones(grid.num_cells, np.int32)
-
-    monkeypatch.setattr(one_step_matrix, "_counts", astray)
-    with pytest.raises(InputError, match=r"expected moves that end in states; .* got 1$"):
-        one_step(load_arena("two_room"), Grid(10), points=4, seed=0)
-
-
 def walls_of(arena, bins):
     """Mask of the cells [bins²] that lie wholly in a wall, from the corners of two_room's."""
     low, high = np.arange(bins) / bins + 1e-9, np.arange(1, bins + 1) / bins - 1e-9
@@ -140,37 +123,6 @@ def test_probabilities_sum_to_one_in_states_and_nobody_gets_into_a_wall(arena, b
         off = np.abs(one.free[~walls][:, None] - expected)
         assert off.min(axis=1).max() < 0.04
         assert off.min(axis=0).max() < 0.04
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_banded_solves_equal_dense_ones(dtype):
-    bins, discount = 9, 0.9
-    rng = np.random.default_rng(0)
-    rows = np.arange(bins**2) // bins
-    near = np.abs(rows[:, None] - rows) <= 2
-    chain = np.where(near, rng.uniform(size=near.shape), 0.0)
-    chain /= chain.sum(axis=1, keepdims=True)
-    solver = factorise(scipy.sparse.csr_array(chain), bins, discount, dtype)
-    inverse = np.linalg.inv(np.eye(bins**2) - discount * chain)
-    right = rng.standard_normal((bins**2, 5))
-    late = np.where(rows[:, None] >= 6, right, 0.0)
-    tolerance = {"rtol": 0.0, "atol": 1e-5 if dtype == np.float32 else 1e-12}
-    assert len(solver.strips) == 5
-    np.testing.assert_allclose(solver.columns(right), inverse @ right, **tolerance)
-    np.testing.assert_allclose(solver.rows(right.T), right.T @ inverse, **tolerance)
-    np.testing.assert_allclose(solver.rows(late.T), late.T @ inverse, **tolerance)
-    np.testing.assert_array_equal(solver.rows(np.zeros((2, bins**2))), 0.0)
-
-
-def test_slow_modes_reproduce_high_powers():
-    chain = steps("sutton").chain
-    modes = slow_modes(chain, factorise(chain, BINS, 0.99), 0.95)
-    power = np.linalg.matrix_power(chain.toarray(), 300)
-    closed = modes.right @ np.linalg.matrix_power(modes.step, 300) @ modes.left
-    assert modes.next_eigenvalue <= 0.95
-    np.testing.assert_allclose(closed, power, atol=300 * modes.residual + 0.95**300)
-    eigenvalues = np.sort(np.abs(scipy.linalg.eigvals(chain.toarray())))[::-1]
-    assert modes.next_eigenvalue == pytest.approx(eigenvalues[len(modes.step)], abs=1e-4)
 
 
 @pytest.mark.parametrize("dense", [True, False])
