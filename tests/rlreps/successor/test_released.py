@@ -49,15 +49,6 @@ def test_its_error_is_far_below_the_noise_of_a_thousand_rollouts(truth):
     assert np.all(truth.error >= bounds)
 
 
-def test_features_are_measured_in_one_line(truth):
-    generator = np.random.default_rng(0)
-    mixed = truth.principal.basis[:, :10] @ generator.normal(size=(10, 10)).astype(np.float32)
-    assert truth.distance(mixed) < 1e-5
-    assert truth.distance(truth.principal.basis[:, 10:20]) == pytest.approx(1.0, abs=1e-5)
-    random = generator.normal(size=(10_000, 10)).astype(np.float32)
-    assert truth.distance(random) == pytest.approx(1 - 10 / 10_000, abs=1e-3)
-
-
 def test_an_unknown_name_and_misfitting_features_are_refused(truth):
     with pytest.raises(InputError, match=r"ground truth \(sutton-100\) or a store, got 'x'"):
         load("x")

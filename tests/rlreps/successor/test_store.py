@@ -304,15 +304,3 @@ def test_row_blocks_hold_every_row_in_its_place_and_give_back_the_halves(pair):
             found = dict(source.blocks())
             assert list(found) == [0, 3, 6]
             np.testing.assert_array_equal(np.concatenate(list(found.values())), expected)
-
-
-def test_a_damaged_or_missing_block_of_either_half_is_an_input_error(pair):
-    mean, difference = StoreBlocks(pair.matrix), StoreBlocks(pair.half_difference)
-    file = pair.half_difference.block_file(1)
-    flip_byte(file, 3)
-    for sign in (1, -1):
-        with pytest.raises(InputError, match=r"difference: expected a readable block 1 \(rows 3-5"):
-            list(HalfBlocks(mean, difference, sign).blocks())
-    file.unlink()
-    with pytest.raises(InputError, match="expected all 3 blocks, got 1 missing: 1"):
-        list(HalfBlocks(mean, difference, 1).blocks())

@@ -489,36 +489,18 @@ def test_what_was_set_to_zero_stays_there_whatever_the_objective(name):
 
 def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_parameters():
     encoder = MLP(FEATURES, hidden=(8, 8))
-    inputs = jnp.asarray(np.random.default_rng(0).random((STATES, 2)), jnp.float32)
-    matrix = np.random.default_rng(0).normal(size=(STATES, TASKS)).astype(np.float32)
+    inputs = jnp.asarray(np.random.default_rng(0).random((NUM_STATES, 2)), jnp.float32)
+    basis = np.eye(NUM_STATES, FEATURES)
 
-    def measure(params, _):
-        features = encoder.apply(params, inputs)
-        return {"subspace_distance": subspace_distance(features, np.eye(STATES, FEATURES))}
+    def measure(params):
+        return {"subspace_distance": subspace_distance(encoder.apply(params, inputs), basis)}
 
-    learners = [
-        Learner(
-            encoder=encoder,
-            objective=LargeBatch(num_features=FEATURES),
-            optimizer=Optimizer(learning_rate=rate, schedule="constant"),
-            rows=8,
-            tasks=4,
-            resets_diverged=True,
-        )
-        for rate in (1e-3, HUGE)
-    ]
-    result = train_population(
-        stack(learners),
-        matrix_source(matrix, inputs),
-        seeds=[0, 0],
-        evaluate=measure,
-        steps=1,
-        evaluate_every=1,
-        checkpoint_every=1,
-        progress=False,
-    )
-    last = result.history[-1]
-    assert last["diverged"] == [False, True]
-    assert last["subspace_distance"][1] == pytest.approx(1.0)
-    assert 0.0 < last["subspace_distance"][0] < 1.0
-    assert all(not np.any(leaf[1]) for leaf in jax.tree.leaves(result.state.params))
+    changes = {"encoder": encoder, "source": matrix_source(planted_matrix(), inputs)}
+    changes |= {"seeds": (0,), "steps": 1, "evaluate": measure, "resets_diverged": True}
+    for rate in (1e-3, HUGE):
+        optimizer = Optimizer(learning_rate=rate, schedule="constant")
+        result = train(**problem(LargeBatch(FEATURES), optimizer=optimizer, **changes))
+        (distance,), large = result.history[-1]["subspace_distance"], rate == HUGE
+        assert result.history[-1]["diverged"] == [large]
+        assert distance == pytest.approx(1.0) if large else 0.0 < distance < 1.0
+        assert all(not np.any(leaf) for leaf in jax.tree.leaves(result.params())) == large
