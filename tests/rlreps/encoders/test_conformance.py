@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 
-from rlreps.config import as_json, from_json
 from rlreps.encoders import (
-    ENCODERS,
     MLP,
     AtStates,
     BlockSparse,
@@ -96,7 +94,6 @@ def assert_close(found, expected):
 
 @pytest.mark.parametrize("name", UNDER_TEST)
 def test_an_encoder_is_a_pure_function_of_key_parameters_and_inputs(name):
-    """Shapes and types, rows apart from their batch, vmap as one by one, training by gradients."""
     encoder, inputs = UNDER_TEST[name], inputs_of(name)
     targets = jax.random.normal(jax.random.key(1), (5, NUM_FEATURES))
 
@@ -147,16 +144,6 @@ def test_encoders_of_equal_options_are_equal_and_follow_jaxs_default_precision(n
         assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(params))
         inputs = jnp.asarray(inputs_of(name), jnp.int32 if name == "tabular" else jnp.float64)
         assert jax.eval_shape(encoder.apply, params, inputs).dtype == jnp.float64
-
-
-def test_encoders_by_name_survive_a_file():
-    assert sorted(ENCODERS) == ["cosine", "fourier_mlp", "mlp", "tabular"]
-    stored = as_json(FourierMLP(7, hidden=(3, 4)))
-    assert stored == {
-        "name": "fourier_mlp", "hidden": [3, 4], "activation": "relu", "bias_scale": 0.0,
-        "frequencies": 8,
-    }  # fmt: skip
-    assert from_json(ENCODERS[stored.pop("name")], stored) == FourierMLP(hidden=(3, 4))
 
 
 def test_flax_modules_are_themselves_and_may_tell_their_hidden_layers():

@@ -2,19 +2,16 @@
 
 import re
 import types
-import zlib
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
 from rlreps.errors import InputError
-from rlreps.sources import datasets
 from rlreps.sources.datasets import (
     TEST_IMAGES,
     TEST_LABELS,
     TRAIN_IMAGES,
-    Images,
     load_images,
     load_observations,
     read_idx,
@@ -22,45 +19,15 @@ from rlreps.sources.datasets import (
 )
 
 RNG = np.random.default_rng(0)
-BYTES = RNG.integers(0, 256, size=(6, 3, 4), dtype=np.uint8)
 FLOATS = RNG.normal(size=(5, 7)).astype(np.float32)
 
 
-@pytest.fixture
-def idx_folder(tmp_path):
-    folder = tmp_path / "digits"
-    folder.mkdir()
-    write_idx_images(folder / f"{TRAIN_IMAGES}.gz", BYTES[:4])
-    write_idx_images(folder / TEST_IMAGES, BYTES[4:])
-    return folder
+DIGITS = (load_digits().images * (255 / 16)).astype(np.uint8)
 
 
 def saved(tmp_path, array, name="table.npy"):
     np.save(tmp_path / name, array, allow_pickle=array.dtype == object)
     return tmp_path / name
-
-
-def test_training_and_test_images_of_an_idx_folder_are_taken_together_in_order(idx_folder):
-    found = load_observations(idx_folder)
-    assert found.rows.dtype == np.float32
-    np.testing.assert_allclose(found.rows, BYTES.reshape(6, 12) / 255, rtol=1e-6)
-    assert found.image_shape == (3, 4)
-    assert found.name == "digits (6 images)"
-
-
-def test_the_name_of_mnist_is_for_its_own_images_and_not_for_others_of_their_size(
-    idx_folder, monkeypatch
-):
-    images = np.zeros((7, 4), np.float32)
-
-    def load(path):
-        return Images(images[:6], images[6:], (2, 2))
-
-    monkeypatch.setattr(datasets, "load_images", load)
-    assert load_observations(idx_folder).name == "digits (7 images)"
-    assert load_observations(None).name == "MNIST (7 images)"
-    monkeypatch.setattr(datasets, "MNIST_CHECKSUM", zlib.crc32(images.data))
-    assert load_observations(idx_folder).name == "MNIST (7 images)"
 
 
 def test_a_matrix_is_rows_as_they_are_and_bytes_alone_are_divided_by_their_largest_value(tmp_path):
@@ -89,7 +56,7 @@ def test_what_is_missing_or_of_another_kind_is_refused_with_what_would_do(tmp_pa
         with pytest.raises(InputError, match=message) as error:
             load_observations(folder)
         assert "\n" not in str(error.value)
-        write_idx_images(folder / missing, BYTES)
+        write_idx_images(folder / missing, DIGITS[:2])
 
 
 def test_the_fingerprint_tells_data_apart_and_the_same_data_alike(tmp_path):
@@ -105,9 +72,6 @@ def test_the_fingerprint_tells_data_apart_and_the_same_data_alike(tmp_path):
     assert turned == first
 
 
-DIGITS = (load_digits().images * (255 / 16)).astype(np.uint8)
-
-
 def write_pair(folder, train=DIGITS[:20], test=DIGITS[20:30], suffix=""):
     write_idx_images(folder / f"{TRAIN_IMAGES}{suffix}", train)
     write_idx_images(folder / f"{TEST_IMAGES}{suffix}", test)
@@ -121,11 +85,17 @@ def test_images_come_back_as_they_were_written_and_as_grey_levels_of_a_directory
         path = write_idx_images(tmp_path / f"images{suffix}", images)
         assert (path.read_bytes()[:2] == b"\x1f\x8b") == bool(suffix)
         np.testing.assert_array_equal(read_idx(path), images)
+    header = bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3])
+    (tmp_path / "header").write_bytes(header + bytes(range(6)))
+    np.testing.assert_array_equal(read_idx(tmp_path / "header"), [[[0, 1, 2], [3, 4, 5]]])
     found = load_images(write_pair(tmp_path, suffix=suffix))
     assert (found.shape, found.num_pixels, found.train.dtype) == ((8, 8), 64, np.float32)
     grey = (DIGITS[:30].reshape(30, 64) / 255).astype(np.float32)
     np.testing.assert_array_equal(np.concatenate([found.train, found.test]), grey)
     assert len(found.train) == 20
+    rows = load_observations(tmp_path)
+    np.testing.assert_array_equal(rows.rows, grey)
+    assert (rows.image_shape, rows.name) == ((8, 8), f"{tmp_path.name} (30 images)")
 
 
 LABELS = np.arange(10, dtype=np.uint8) % 3
@@ -155,12 +125,6 @@ def test_labels_of_test_images_are_read_where_they_lie_beside_them(tmp_path):
     write_idx_images(tmp_path / TEST_LABELS, DIGITS[20:30])
     with pytest.raises(InputError, match=r"expected an IDX file of labels .* with 00 00 08 03"):
         load_images(tmp_path)
-
-
-def test_the_bytes_of_a_file_are_those_of_the_format(tmp_path):
-    path = write_idx_images(tmp_path / "images", np.arange(6, dtype=np.uint8).reshape(1, 2, 3))
-    header = bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3])
-    assert path.read_bytes() == header + bytes(range(6))
 
 
 @pytest.mark.parametrize(

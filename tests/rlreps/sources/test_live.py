@@ -7,7 +7,6 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import scipy.stats
 
@@ -21,7 +20,7 @@ from rlreps.successor.chains import MarkovChain
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import distance_evaluation
 from rlreps.successor.store import open_store
-from rlreps.training import train
+from rlreps.training import Optimizer, train
 
 NUM_STATES, DISCOUNT, HORIZON = 5, 0.8, 6
 TRANSITIONS = np.random.default_rng(0).dirichlet([0.4] * NUM_STATES, NUM_STATES)
@@ -163,27 +162,21 @@ def test_training_on_live_entries_finds_the_principal_subspace_of_the_ground_tru
     centre_in_place(measure)
     columns = measure @ np.asarray(cumulant_matrix(family, jax.random.key(5), centres, 4_000))
     basis = exact_svd(columns, d).basis
-    source = puddle_world_source(
-        load_arena("sutton"),
-        family,
-        horizon=store.settings["horizon"],
-        discount=store.settings["discount"],
-        count_start=store.settings["count_start"],
-    )
+    settings = {name: store.settings[name] for name in ("horizon", "discount", "count_start")}
+    source = puddle_world_source(load_arena("sutton"), family, **settings)
     encoder = FourierMLP(d, num_inputs=2, hidden=(64,), frequencies=4)
     steps = 200
     result = train(
         encoder,
         LargeBatch(2),
         source,
-        optimizer=optax.adam(optax.cosine_decay_schedule(1e-2, steps)),
+        optimizer=Optimizer(learning_rate=1e-2, schedule="cosine"),
         steps=steps,
         rows=128,
         tasks=32,
         seeds=(0,),
         evaluate=distance_evaluation(encoder, jnp.asarray(centres), basis),
         evaluate_every=steps,
-        checkpoint_every=steps,
         progress=False,
     )
     before, after = (record["subspace_distance"][0] for record in result.history)

@@ -1,21 +1,14 @@
 """Pairs of states against exact enumeration of the data's rows, and of small chains."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import scipy.linalg
 import scipy.sparse
 
-from rlreps.encoders import Tabular, WithConstant
 from rlreps.errors import InputError
-from rlreps.losses import Spin
-from rlreps.operators import Slowness, act, graph_laplacian
-from rlreps.sources import chain_source, matrix_source, pair_source, state_source
-from rlreps.subspace.ordered import ordered_spectrum
+from rlreps.sources import chain_source, pair_source, state_source
 from rlreps.successor import Transitions
-from rlreps.training import Optimizer, train
 
 SIZE = 5
 CHAIN = np.random.default_rng(4).dirichlet(np.full(SIZE, 0.4), size=SIZE)
@@ -80,57 +73,6 @@ def test_later_states_are_those_of_the_rows_own_episode_with_their_probabilities
     assert joint.sum() == pytest.approx(1.0)
     counts = joint_counts(*drawn(pair_source(data, discount=discount)))
     assert_drawn_from(counts, joint)
-
-
-def test_later_states_of_a_long_record_follow_the_normalised_successor_measure():
-    discount, rows = 0.8, 100_000
-    data = episodes([rows], [False])
-    measure = (1.0 - discount) * CHAIN @ np.linalg.inv(np.eye(SIZE) - discount * CHAIN)
-    np.testing.assert_allclose(measure.sum(axis=1), 1.0)
-    counts = joint_counts(*drawn(pair_source(data, discount=discount)))
-    found = counts / counts.sum(axis=1, keepdims=True)
-    # The data's own error beside that of the draws: rows of a walk are not independent.
-    np.testing.assert_allclose(found, measure, atol=0.015)
-    assert np.abs(found - CHAIN).max() > 0.1
-
-
-def test_slowness_of_drawn_pairs_recovers_the_functions_of_the_symmetrised_chain():
-    data = episodes([300, 200], [False, True])
-    counted = joint_counts(data.observation, data.next_observation)
-    start = counted.sum(axis=1)
-    graph = graph_laplacian(counted / start[:, None], start / start.sum())
-    values, functions = scipy.linalg.eigh(graph.laplacian.toarray(), np.diag(graph.measure))
-    encoder = WithConstant(Tabular(2, num_states=SIZE))
-    result = train(
-        encoder,
-        Spin(3, operator=Slowness(), encoder=encoder),
-        pair_source(data),
-        optimizer=Optimizer(learning_rate=3e-2, schedule="cosine"),
-        steps=600,
-        rows=1000,
-        progress=False,
-    )
-    table = encoder.apply(result.params(), jnp.arange(SIZE))
-    weighted = np.asarray(table, np.float64) * graph.measure[:, None]
-    found = ordered_spectrum(
-        jnp.asarray(table.T @ weighted, jnp.float32),
-        jnp.asarray(table.T @ (graph.laplacian @ table), jnp.float32),
-    )
-    np.testing.assert_allclose(found.eigenvalues[1:], values[1:3], rtol=0.02)
-    learned = np.asarray(table @ found.transform)
-    cosines = np.abs(np.sum(learned * graph.measure[:, None] * functions[:, :3], axis=0))
-    assert cosines.min() > 0.99
-
-
-def test_slowness_along_episodes_is_of_the_chain_that_skips_steps():
-    data, discount = episodes([20_000], [False]), 0.7
-    start = joint_counts(data.observation, data.next_observation).sum(axis=1) / len(data)
-    skipping = (1.0 - discount) * CHAIN @ np.linalg.inv(np.eye(SIZE) - discount * CHAIN)
-    graph = graph_laplacian(skipping, start)
-    batch = pair_source(data, discount=discount).sample(jax.random.key(1), DRAWN, 1)
-    action = act(Slowness(), lambda states: jax.nn.one_hot(states, SIZE), batch.inputs)
-    np.testing.assert_allclose(action.operator_matrix, graph.laplacian.toarray(), atol=0.01)
-    np.testing.assert_allclose(np.diag(action.covariance), graph.measure, atol=0.005)
 
 
 def test_pairs_of_a_chain_come_with_its_probabilities():
@@ -208,19 +150,6 @@ def test_what_gives_no_pairs_is_refused(expected):
     with pytest.raises(InputError, match="expected " + expected) as refusal:
         REFUSED[expected]()
     assert "\n" not in str(refusal.value)
-
-
-def test_slowness_is_not_trained_on_single_states():
-    with pytest.raises(InputError, match=r"pairs or clips of states, .*, got 'single states'"):
-        train(
-            Tabular(2, num_states=SIZE),
-            Spin(2, operator=Slowness()),
-            matrix_source(np.eye(SIZE, dtype=np.float32)),
-            optimizer=optax.adam(1e-2),
-            steps=1,
-            rows=8,
-            progress=False,
-        )
 
 
 def test_states_come_with_their_measure():

@@ -91,21 +91,16 @@ def test_batches_are_those_of_the_matrix_in_memory_bit_for_bit_however_they_are_
     assert_identical(scanned(streamed, keys), expected)
 
 
+@pytest.mark.parametrize("centring", ["columns", "rows", "both"])
 @pytest.mark.parametrize("gap", [0, store_reader._MERGED_GAP])
 @pytest.mark.parametrize("num_columns", [5, 2 * NUM_TASKS])
-def test_entries_are_the_same_however_many_reads_bring_them(reader, monkeypatch, gap, num_columns):
+def test_entries_are_those_of_the_centred_matrix_however_many_reads_bring_them(
+    store, monkeypatch, gap, num_columns, centring
+):
     monkeypatch.setattr(store_reader, "_MERGED_GAP", gap)
     rng = np.random.default_rng(num_columns)
     rows, columns = rng.integers(0, NUM_STATES, 40), rng.integers(0, NUM_TASKS, num_columns)
-    expected = centred_matrix()[np.ix_(rows, columns)]
-    np.testing.assert_array_equal(reader.entries(rows, columns), expected)
-
-
-@pytest.mark.parametrize("centring", ["rows", "both"])
-def test_entries_are_centred_as_the_matrix_in_memory_is_whatever_comes_off(store, centring):
     taken = centring_means(ArrayBlocks(raw_matrix(), BLOCK_ROWS), centring)
-    rng = np.random.default_rng(3)
-    rows, columns = rng.integers(0, NUM_STATES, 40), rng.integers(0, NUM_TASKS, 30)
     with StoreReader(store, *taken) as reader:
         found = reader.entries(rows, columns)
     np.testing.assert_array_equal(found, centred_matrix(centring)[np.ix_(rows, columns)])

@@ -15,21 +15,17 @@ from rlreps.subspace import (
     column_means,
 )
 from rlreps.subspace.centring import second_moments
-from rlreps.subspace.row_blocks import RowBlocks, centring_means, regrouped, row_means
+from rlreps.subspace.row_blocks import RowBlocks, centring_means, row_means
 
 CENTRINGS = ("columns", "rows", "both")
-
-
-def _exactly_centred(matrix: np.ndarray) -> np.ndarray:
-    wide = matrix.astype(np.float64)
-    return wide - wide.mean(axis=0)
 
 
 def test_centring_agrees_with_float64_even_where_the_mean_dwarfs_the_spread():
     matrix = _offset_matrix(5000, 7)
     centred = np.asarray(centre_columns(jnp.asarray(matrix)))
+    wide = matrix.astype(np.float64)
     # Half a unit in the last place of an offset of a few thousand is 1.2e-4.
-    np.testing.assert_allclose(centred, _exactly_centred(matrix), atol=3e-4)
+    np.testing.assert_allclose(centred, wide - wide.mean(axis=0), atol=3e-4)
     assert np.max(np.abs(centred.mean(axis=0, dtype=np.float64))) < 1e-6
 
 
@@ -47,26 +43,6 @@ def test_in_place_centring_rounds_the_exact_result_once(centring, order):
     expected = _exactly(matrix, centring).astype(np.float32)
     assert centre_in_place(matrix, centring) is None
     np.testing.assert_allclose(matrix, expected, rtol=1e-6, atol=1e-9)
-
-
-def test_columns_and_rows_commute_and_are_columns_alone_where_all_rows_have_one_sum():
-    matrix = _offset_matrix(40, 7, np.float64)
-    ways = [("columns", "rows"), ("rows", "columns"), ("both",), ("both", "both")]
-    found = [matrix.copy() for _ in ways]
-    for each, way in zip(found, ways, strict=True):
-        for centring in way:
-            centre_in_place(each, centring)
-    for each in found:
-        np.testing.assert_allclose(each, _exactly(matrix, "both"), atol=1e-9)
-    # As a successor measure's: a single number comes off, and the constant function stays.
-    measure = np.random.default_rng(1).dirichlet(np.ones(40), size=40)
-    columns, rows, both = (measure.copy() for _ in CENTRINGS)
-    for each, centring in zip((columns, rows, both), CENTRINGS, strict=True):
-        centre_in_place(each, centring)
-    np.testing.assert_allclose(both, columns, atol=1e-15)
-    np.testing.assert_allclose(rows, measure - 1.0 / 40, atol=1e-15)
-    left = np.linalg.svd(rows)[0]
-    assert np.abs(left.sum(axis=0))[:5].max() > 0.1 > 1e-12 > np.abs(columns.sum(axis=0)).max()
 
 
 class _Scripted:
@@ -93,16 +69,6 @@ def _uneven(matrix: np.ndarray) -> _Scripted:
     cuts = [0, 1, 1, 40, 170, 171, len(matrix)]
     pairs = itertools.pairwise(cuts)
     return _Scripted(matrix.shape, *((start, matrix[start:stop]) for start, stop in pairs))
-
-
-@pytest.mark.parametrize("group_rows", [1, 64, 250, 1000])
-def test_regrouped_rows_are_the_rows_in_groups_of_the_size_asked_for(group_rows):
-    matrix = _offset_matrix(300, 2)
-    for source in (ArrayBlocks(matrix, 1), ArrayBlocks(matrix, 100), _uneven(matrix)):
-        groups = [(start, rows.copy()) for start, rows in regrouped(source, group_rows)]
-        assert [start for start, _ in groups] == list(range(0, 300, group_rows))
-        assert all(len(rows) == group_rows for _, rows in groups[:-1])
-        np.testing.assert_array_equal(np.concatenate([rows for _, rows in groups]), matrix)
 
 
 def test_the_means_do_not_depend_on_the_blocks_and_round_the_exact_means():

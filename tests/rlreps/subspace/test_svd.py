@@ -56,15 +56,6 @@ def test_a_planted_spectrum_is_recovered(method, shape):
     np.testing.assert_allclose(method(-matrix, 10).basis, found.basis, atol=1e-4)
 
 
-def test_the_randomised_path_equals_the_exact_path_in_values_vectors_and_signs():
-    matrix, _ = _planted(150, 90, 0.9 ** np.arange(90.0), dtype=np.float64)
-    exact = exact_svd(matrix, 12)
-    randomised = randomized_svd(matrix, 12, oversampling=20, power_iterations=20)
-    np.testing.assert_allclose(randomised.singular_values, exact.singular_values, rtol=1e-10)
-    np.testing.assert_allclose(randomised.basis, exact.basis, atol=1e-8)
-    assert randomised.total_energy == pytest.approx(exact.total_energy, rel=1e-12)
-
-
 def test_a_matrix_on_an_accelerator_is_decomposed_through_products_taken_there(monkeypatch):
     # No accelerator is needed: a CPU array is treated as one, which takes the same code path.
     matrix = np.random.default_rng(8).standard_normal((60, 40)).astype(np.float32)

@@ -31,13 +31,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
 QUICK = {"steps": 2, "rows": 8}
 
 
-def walk(rows=40, cut_every=10, actions=None):
+def walk(rows=40, cut_every=10):
     """A walk of vectors [2], cut into episodes."""
     rng = np.random.default_rng(0)
     states = rng.normal(size=(rows + 1, 2)).cumsum(axis=0)
     return Transitions(
         observation=states[:-1],
-        action=rng.integers(3, size=rows) if actions is None else actions,
+        action=rng.integers(3, size=rows),
         next_observation=states[1:],
         terminated=np.zeros(rows, bool),
         truncated=np.arange(rows) % cut_every == cut_every - 1,
@@ -65,19 +65,15 @@ def test_the_method_is_chosen_for_the_data(corridor):
     assert configured(FitConfig(num_features=7), {}).num_features == 7
 
 
-def pendulum(rows, seed=0):
-    """A noisy oscillation of vectors [2], with actions of a box or not."""
-    rng = np.random.default_rng(seed)
+def pendulum(rows):
+    """A noisy oscillation of vectors [2] with actions of a box."""
     states, turn = np.zeros((rows + 1, 2)), np.array([[0.9, 0.3], [-0.3, 0.9]])
-    push = rng.uniform(-1.0, 1.0, rows)
+    push = np.random.default_rng(0).uniform(-1.0, 1.0, rows)
     for row in range(rows):
         states[row + 1] = turn @ states[row] + [0.0, push[row]]
+    flags = {"terminated": np.zeros(rows, bool), "truncated": np.arange(rows) % 100 == 99}
     return Transitions(
-        observation=states[:-1],
-        action=push[:, None],
-        next_observation=states[1:],
-        terminated=np.zeros(rows, bool),
-        truncated=np.arange(rows) % 100 == 99,
+        observation=states[:-1], action=push[:, None], next_observation=states[1:], **flags
     )
 
 
@@ -91,14 +87,7 @@ def test_networks_are_trained_without_the_rows_that_judge_them(method, monkeypat
         return train(data, *rest)
 
     monkeypatch.setattr(fitting, name, recorded)
-    rng, states = np.random.default_rng(0), np.arange(241.0, dtype=np.float32)[:, None] % 7
-    data = Transitions(
-        observation=states[:-1],
-        action=rng.integers(2, size=240),
-        next_observation=states[1:],
-        terminated=np.zeros(240, np.bool_),
-        truncated=np.arange(240) % 12 == 11,
-    )
+    data = walk(240, cut_every=12)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # Two updates teach nothing.
         rep = fit(data, num_features=2, discount=0.5, method=method, steps=2, rows=16)
@@ -144,37 +133,6 @@ def test_temporal_differences_reach_the_measure_of_the_transition_matrix(chain):
     found = rep.measure(states, np.arange(chain.size)) * chain.reached()
     expected = chain.measure()[states]
     np.testing.assert_allclose(found, expected, atol=0.01 * expected.max())
-
-
-def episodes_of(chain, steps):
-    """Follow the chain with uniform actions, restarting after terminal states and 40 steps."""
-    rng, rows, state, age = np.random.default_rng(0), [], 0, 0
-    cumulated, living = chain.probabilities.cumsum(axis=2), np.flatnonzero(~chain.terminal)
-    for _ in range(steps):
-        action = int(rng.integers(2))
-        following = int((rng.random() > cumulated[state, action]).sum())
-        terminated, age = bool(chain.terminal[following]), age + 1
-        rows.append((state, action, following, terminated, age == 40 and not terminated))
-        over = terminated or age == 40
-        state, age = (int(rng.choice(living)), 0) if over else (following, age)
-    names = ("observation", "action", "next_observation", "terminated", "truncated")
-    return Transitions(**dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("method", ["least_squares", "monte_carlo"])
-def test_sampled_episodes_reach_the_measure(chain, method):
-    data = episodes_of(chain, 20_000)
-    given = {"num_features": chain.size, "discount": chain.discount, "method": method}
-    if method == "monte_carlo":
-        given |= {"tolerance": 0.01, "steps": 500, "rows": 1000}
-    rep = fit(data, **given)
-    states = np.flatnonzero(~chain.terminal)
-    rho = np.bincount(data.next_observation, minlength=chain.size) / len(data)
-    found = rep.measure(states, np.arange(chain.size)) * rho
-    expected = chain.measure()[states]
-    # Sampling: 20,000 steps, correlated over 1 / (1 − γ) of them.
-    np.testing.assert_allclose(found, expected, atol=0.06 * expected.max())
 
 
 def test_starts_with_sums_cut_short_are_left_out():
@@ -226,71 +184,53 @@ def test_images_and_numbers_without_axes_are_observations_too(tmp_path):
                 again.features(frames / 255.0)
 
 
-def test_indices_take_networks_as_well_as_tables(corridor):
-    rep = fit(corridor.transitions(), num_features=2, encoder=MLP(hidden=(4,)), **QUICK)
-    assert rep.forward(np.arange(5)).shape == (5, 2, 2)
-    np.testing.assert_allclose(rep.probabilities(np.arange(5)), 0.5, atol=1e-6)
-
-
 def bad_policy(observations):
     return np.ones((len(observations), 3))
 
 
 own_encoder = FunctionEncoder(lambda key: jnp.eye(2), lambda params, seen: seen @ params)
-REFUSED_FITS = {
-    r"one of least_squares, monte_carlo, td, got 'sarsa'": {"method": "sarsa"},
-    "expected options of fit .* got nothing": {"nothing": 1},
-    "expected options of fit .* got objective": {"method": "td", "objective": LargeBatch()},
-    r"expected discount in \(0, 1\)": {"discount": 1.0},
-    "expected num_features >= 1": {"num_features": 0},
-    "expected num_features of at most 4096, got 5000": {"num_features": 5000},
-    r"expected max_features in \[2, 4096\], got 1": {"max_features": 1},
-    r"expected width in \(0, inf\), got 0": {"width": 0.0},
-    r"expected regularisation in \(0, inf\), got -1": {"regularisation": -1.0},
-    r"indices of states \(integers\) for tabular": {"encoder": Tabular()},
-    "no encoder with method least_squares, .* trains": {
-        "method": "least_squares",
-        "encoder": MLP(),
-    },
-    "no steps with method least_squares, .* trains": {"steps": 5},
-    "no rows with method least_squares, .* trains": {"rows": 5},
-    "expected an encoder with 6 features": {"encoder": own_encoder},
-    "expected behaviour to be one of": {"behaviour": "greedy"},
-    "probabilities that sum to 1": {"behaviour": bad_policy},
-    "expected encoder to be an Encoder": {"encoder": "mlp"},
-    "have at least 45 rows": {"method": "monte_carlo", "tolerance": 0.1},
-}
-
-
-@pytest.mark.parametrize("expected", REFUSED_FITS)
-def test_fits_that_make_no_sense_are_refused(expected):
-    with pytest.raises(InputError, match=expected) as refusal:
-        fit(walk(), **{"num_features": 2, **REFUSED_FITS[expected]})
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize("given", [{"method": "td"}, {"method": "monte_carlo"}])
-def test_networks_take_no_continuous_actions(given):
-    with pytest.raises(InputError, match=r"not supported here .* discretise them with a gymnasium"):
-        fit(pendulum(40), num_features=2, **QUICK, **given)
-    for behaviour in ("uniform", bad_policy):
-        with pytest.raises(InputError, match="expected discrete actions for"):
-            fit(pendulum(40), num_features=2, behaviour=behaviour)
-
-
-def test_data_that_a_method_does_not_take_are_refused():
+REFUSED_FITS = [
+    ({"method": "sarsa"}, r"one of least_squares, monte_carlo, td, got 'sarsa'"),
+    ({"nothing": 1}, "expected options of fit .* got nothing"),
+    ({"method": "td", "objective": LargeBatch()}, "expected options of fit .* got objective"),
+    ({"discount": 1.0}, r"expected discount in \(0, 1\)"),
+    ({"num_features": 5000}, "expected num_features of at most 4096, got 5000"),
+    ({"max_features": 1}, r"expected max_features in \[2, 4096\], got 1"),
+    ({"encoder": Tabular()}, r"indices of states \(integers\) for tabular"),
+    ({"method": "least_squares", "encoder": MLP()}, "no encoder with method least_squares"),
+    ({"steps": 5}, "no steps with method least_squares, which trains no network, got 5"),
+    ({"rows": 5}, "no rows with method least_squares"),
+    ({"encoder": own_encoder}, "expected an encoder with 6 features"),
+    ({"behaviour": "greedy"}, "expected behaviour to be one of"),
+    ({"behaviour": bad_policy}, "probabilities that sum to 1"),
+    ({"encoder": "mlp"}, "expected encoder to be an Encoder"),
+    ({"method": "monte_carlo", "tolerance": 0.1}, "have at least 45 rows"),
+    ({"data": "box", "method": "td"}, r"not supported here .* discretise them with a gymnasium"),
+    ({"data": "box", "method": "monte_carlo"}, "not supported here"),
+    ({"data": "box", "behaviour": "uniform"}, "expected discrete actions for"),
+    ({"data": "box", "behaviour": bad_policy}, "expected discrete actions for"),
     # Before terabytes are asked for.
+    ({"data": "many"}, r"at most 1,000,000,000 .* got '2,147,483,648 x 2 x 2'"),
+    ({"data": "endless", "method": "monte_carlo"}, "expected ends of episodes"),
+    ({"data": "images", "method": "least_squares"}, "states or vectors for method least_squares"),
+]
+
+
+def data_of(kind):
+    if kind in ("walk", "box"):
+        return {"walk": walk, "box": pendulum}[kind](40)
     many = np.array([0, 2**31 - 1])
-    with pytest.raises(InputError, match=r"at most 1,000,000,000 .* got '2,147,483,648 x 2 x 64'"):
-        fit((many, np.array([0, 1]), many[::-1], np.zeros(2, bool)))
-    data = walk(cut_every=100)
-    arrays = (data.observation, data.action, data.next_observation, data.terminated)
-    with pytest.raises(InputError, match="expected ends of episodes"):
-        fit(arrays, num_features=2, method="monte_carlo", **QUICK)
-    frames = np.zeros((3, 8, 8, 1), np.uint8) + np.arange(3, dtype=np.uint8)[:, None, None, None]
-    images = (frames[:-1], np.array([0, 1]), frames[1:], np.zeros(2, bool))
-    with pytest.raises(InputError, match="indices of states or vectors for method least_squares"):
-        fit(images, method="least_squares")
+    frames = np.arange(3, dtype=np.uint8).repeat(64).reshape(3, 8, 8, 1)
+    states = {"many": many, "endless": walk(2).next_observation, "images": frames[:2]}[kind]
+    return states, np.array([0, 1]), states[::-1], np.zeros(2, bool)
+
+
+@pytest.mark.parametrize(("given", "expected"), REFUSED_FITS)
+def test_fits_that_make_no_sense_are_refused(given, expected):
+    given = {"data": "walk", "num_features": 2, **given}
+    with pytest.raises(InputError, match=expected) as refusal:
+        fit(data_of(given.pop("data")), **given)
+    assert "\n" not in str(refusal.value)
 
 
 # --- Problems that a new user tries first ---------------------------------------------------------

@@ -53,11 +53,9 @@ def test_centres_lie_in_their_own_cells_and_unit_centres_are_the_same_points_res
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
 def test_the_far_edges_and_all_beyond_belong_to_the_last_cells(grid, array):
     low, high = np.array(grid.low, np.float32), np.array(grid.high, np.float32)
-    for factor in (0.0, 1e-6, 1.0, np.inf):
-        assert int(grid.cell(array(np.nextafter(high, np.inf) + np.float32(factor)))) == (
-            grid.num_cells - 1
-        )
-        assert int(grid.cell(array(np.nextafter(low, -np.inf) - np.float32(factor)))) == 0
+    for far in np.float32([0.0, 1e-6, 1.0, np.inf]):
+        assert grid.cell(array(np.nextafter(high, np.inf) + far)) == grid.num_cells - 1
+        assert grid.cell(array(np.nextafter(low, -np.inf) - far)) == 0
 
 
 @GRIDS
@@ -126,8 +124,6 @@ def test_cells_wholly_inside_a_wall_are_no_states(bins):
     shown = grid.on_cells(values)
     np.testing.assert_array_equal(np.isnan(shown), np.tile(walled(bins)[:, None], (1, 2)))
     np.testing.assert_array_equal(shown[states], values)
-    inside = np.flatnonzero(walled(bins))
-    np.testing.assert_array_equal(spelled_cells(spell_cells(inside), bins**2), inside)
 
 
 def test_ranges_of_cells_are_spelled_and_read():
@@ -135,13 +131,6 @@ def test_ranges_of_cells_are_spelled_and_read():
     assert spelled_cells("3-5, 9-9, 11-12", 13).tolist() == [3, 4, 5, 9, 11, 12]
     assert spelled_cells("", 13).shape == (0,)
     assert spell_cells(np.array([], np.int64)) == ""
-
-
-def test_without_walls_states_are_cells():
-    grid = Grid(10).within(load_arena("sutton"))
-    assert grid == Grid(10)
-    np.testing.assert_array_equal(grid.states, np.arange(100))
-    assert grid.num_states == 100
 
 
 def test_samples_are_uniform_over_the_part_of_a_cell_outside_the_walls():
@@ -160,7 +149,7 @@ def test_samples_are_uniform_over_the_part_of_a_cell_outside_the_walls():
 
 @pytest.mark.parametrize("bins", [10, 25, 30])
 def test_agents_at_a_walls_edge_count_to_the_cell_that_they_came_from(bins):
-    """Noise-free moves into every side of both walls, from the cells beside them."""
+    # Noise-free moves into every side of both walls, from the cells beside them.
     grid, world = Grid(bins).within(TWO_ROOM), load_arena("two_room", noise=0.0)
     move, cell = jax.jit(jax.vmap(world.move)), jax.jit(jax.vmap(grid.cell))
     along = np.linspace(0.601, 0.999, 40)
@@ -218,11 +207,8 @@ def test_a_position_is_interpolated_between_the_centres_of_cells():
     found = np.sum(table[np.asarray(cells)] * np.asarray(weights), axis=1)
     expected = 2.0 + 3.0 * places[:, 0] - places[:, 1] + 5.0 * places[:, 0] * places[:, 1]
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], np.float32)
-    cells, weights = (np.asarray(part) for part in grid.around(jnp.asarray(corners)))
-    assert [int(row[at.argmax()]) for row, at in zip(cells, weights, strict=True)] == [
-        0,
-        bins - 1,
-        bins**2 - bins,
-        bins**2 - 1,
-    ]
+    # Beyond the outermost centres the nearest one counts.
+    corners = jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    cells, weights = (np.asarray(part) for part in grid.around(corners))
+    found = np.take_along_axis(cells, weights.argmax(axis=1)[:, None], axis=1)[:, 0]
+    np.testing.assert_array_equal(found, [0, bins - 1, bins**2 - bins, bins**2 - 1])

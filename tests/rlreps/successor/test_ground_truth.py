@@ -1,5 +1,6 @@
 """A stored matrix as a ground truth: centred, decomposed once, with its sampling error."""
 
+import functools
 import shutil
 
 import numpy as np
@@ -13,7 +14,6 @@ from rlreps.subspace import (
     CentredBlocks,
     ExactSVD,
     RandomizedSVD,
-    noise_floor,
     svd,
 )
 from rlreps.successor import stored_subspace as module
@@ -21,38 +21,48 @@ from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import load_ground_truth, state_cells
 from rlreps.successor.released import load
 from rlreps.successor.rows import RowEstimates
-from rlreps.successor.store import create_or_resume, open_store
+from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import create_estimates, open_estimates
 from rlreps.successor.stored_subspace import principal_subspace
 
-SIDE = 5
-NUM_STATES = SIDE**2
-RANDOMIZED_6 = RandomizedSVD(rank=6, oversampling=8, power_iterations=8)
-EXACT_6 = ExactSVD(rank=6)
+BINS, RANK = 6, 4
+N = BINS**2
+EXACT = ExactSVD(rank=RANK)
+RANDOMIZED = RandomizedSVD(rank=RANK, oversampling=10, power_iterations=8)
+NOISE = 0.02
 
 
-def matrix():
-    """A full-rank [25, 25] matrix of falling spectrum whose columns have large means."""
-    generator = np.random.default_rng(0)
-    left, _ = np.linalg.qr(generator.normal(size=(NUM_STATES, NUM_STATES)))
-    right, _ = np.linalg.qr(generator.normal(size=(NUM_STATES, NUM_STATES)))
-    spectrum = 10 * 0.7 ** np.arange(NUM_STATES)
-    return ((left * spectrum) @ right.T + 50 * generator.random(NUM_STATES)).astype(np.float32)
-
-
-def create(path, settings):
-    values = matrix()
-    store = create_or_resume(
-        path, shape=values.shape, block_rows=4, settings=settings, provenance={}
+@functools.cache
+def planted():
+    """Two independent noisy halves of a matrix [36, 36] of rank 4: mean and half difference."""
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.normal(size=(N, RANK)))[0] for _ in range(2))
+    truth = (left * (8.0, 6.0, 4.0, 3.0)) @ right.T + 5.0
+    first, second = truth + NOISE * rng.normal(size=(2, N, N))
+    return RowEstimates(
+        ((first + second) / 2).astype(np.float32), ((first - second) / 2).astype(np.float32)
     )
-    for index in range(store.num_blocks):
-        store.write_block(index, values[slice(*store.block_range(index))])
+
+
+def make(path, values=None, sampled=True, **settings):
+    values = planted() if values is None else values
+    store = create_estimates(
+        path,
+        shape=values.rows.shape,
+        block_rows=7,
+        settings={"quantity": "test", "bins": BINS, **settings},
+        provenance={},
+        sampled=sampled,
+    )
+    for index in range(store.matrix.num_blocks):
+        part = slice(*store.matrix.block_range(index))
+        store.write_block(index, RowEstimates(values.rows[part], values.half_difference[part]))
     return store
 
 
 @pytest.fixture
-def full_store(tmp_path):
-    return create(tmp_path / "psi", {"bins": SIDE, "discount": 0.9})
+def store(tmp_path):
+    return make(tmp_path / "psi")
 
 
 @pytest.fixture
@@ -88,51 +98,48 @@ CENTRINGS = [({}, "columns"), ({"centring": "none"}, "columns")] + [
 
 
 @pytest.mark.parametrize(("settings", "centring"), CENTRINGS)
-@pytest.mark.parametrize("config", [RANDOMIZED_6, EXACT_6])
+@pytest.mark.parametrize("config", [RANDOMIZED, EXACT])
 def test_the_ground_truth_is_the_svd_of_the_centred_matrix(tmp_path, config, settings, centring):
-    full_store = create(tmp_path / "psi", {"bins": SIDE, "discount": 0.9, **settings})
-    truth = load_ground_truth(full_store.path, config)
-    oracle = centred_exactly(matrix(), centring)
+    truth = load_ground_truth(make(tmp_path / "psi", **settings).matrix.path, config)
+    oracle = centred_exactly(planted().rows, centring)
     np.testing.assert_allclose(truth.matrix, oracle, atol=1e-5)
-    for axis in {"columns": [0], "rows": [1], "both": [0, 1]}[centring]:
-        assert np.max(np.abs(np.mean(np.asarray(truth.matrix, np.float64), axis=axis))) < 1e-6
     left, values, _ = np.linalg.svd(oracle)
-    np.testing.assert_allclose(truth.principal.singular_values, values[:6], rtol=1e-5)
-    overlap = np.linalg.svd(left[:, :6].T @ truth.principal.basis, compute_uv=False)
+    np.testing.assert_allclose(truth.principal.singular_values, values[:RANK], rtol=1e-5)
+    overlap = np.linalg.svd(left[:, :RANK].T @ truth.principal.basis, compute_uv=False)
     np.testing.assert_allclose(overlap, 1.0, atol=1e-4)
     assert truth.principal.total_energy == pytest.approx(np.sum(oracle**2), rel=1e-5)
-    assert truth.num_states == NUM_STATES
-    assert dict(truth.settings) == {"bins": SIDE, "discount": 0.9, **settings}
-    np.testing.assert_allclose(truth.cell_widths, [0.2, 0.2], rtol=1e-6)
+    assert truth.num_states == N
+    assert dict(truth.settings) == {"quantity": "test", "bins": BINS, **settings}
+    np.testing.assert_allclose(truth.cell_widths, 1 / BINS, rtol=1e-6)
 
 
 def test_subspaces_of_one_matrix_centred_in_other_ways_are_not_mistaken_for_each_other(tmp_path):
-    """A kept subspace goes with the means that came off, even in a folder whose settings change."""
     stores = [
-        create(tmp_path / str(index), {"bins": SIDE, **settings})
+        make(tmp_path / str(index), **settings).matrix
         for index, (settings, _) in enumerate(CENTRINGS[1:])
     ]
-    bases = [principal_subspace(store, EXACT_6).basis for store in stores]
-    for store in stores[1:]:
+    bases = [principal_subspace(store, EXACT).basis for store in stores]
+    for store, basis in zip(stores[1:], bases[1:], strict=True):
         shutil.copytree(stores[0].path / "subspace", store.path / "subspace", dirs_exist_ok=True)
-        again = principal_subspace(store, EXACT_6).basis
-        np.testing.assert_array_equal(again, bases[stores.index(store)])
+        again = principal_subspace(store, EXACT).basis
+        np.testing.assert_array_equal(again, basis)
         assert not np.array_equal(again, bases[0])
-    odd = create(tmp_path / "odd", {"bins": SIDE, "centred_on_reading": "diagonally"})
-    with pytest.raises(InputError, match="expected centred_on_reading to be one of both, columns"):
-        load_ground_truth(odd.path, EXACT_6)
-    less = create(tmp_path / "less", {"bins": SIDE, "centring": "rows"})
-    with pytest.raises(InputError, match=r"expected a matrix that is stored as it is .*'rows'"):
-        load_ground_truth(less.path, EXACT_6)
+    for name, settings, message in (
+        ("odd", {"centred_on_reading": "diagonally"}, "centred_on_reading to be one of both, col"),
+        ("less", {"centring": "rows"}, r"expected a matrix that is stored as it is .*'rows'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_ground_truth(make(tmp_path / name, **settings).matrix.path, EXACT)
 
 
-@pytest.mark.parametrize("config", [RANDOMIZED_6, EXACT_6])
+@pytest.mark.parametrize("config", [RANDOMIZED, EXACT])
 def test_a_second_load_reads_the_same_subspace_and_decomposes_nothing(
-    full_store, config, decompositions
+    store, config, decompositions
 ):
-    first = load_ground_truth(full_store.path, config).principal
-    again = load_ground_truth(full_store.path, config).principal
-    alone = principal_subspace(open_store(full_store.path), config)
+    path = store.matrix.path
+    first = load_ground_truth(path, config).principal
+    again = load_ground_truth(path, config).principal
+    alone = principal_subspace(open_store(path), config)
     assert len(decompositions) == 1
     for kept in (again, alone):
         assert kept.basis.tobytes() == first.basis.tobytes()
@@ -143,76 +150,29 @@ def test_a_second_load_reads_the_same_subspace_and_decomposes_nothing(
 
 
 @pytest.mark.parametrize("method", ["randomized", "exact"])
-def test_without_a_rank_all_that_a_small_matrix_has_is_kept(full_store, method):
-    full = load_ground_truth(full_store.path, DECOMPOSITIONS[method]())
-    assert full.principal.basis.shape == (NUM_STATES, NUM_STATES - 1)
-    again = load_ground_truth(full_store.path, DECOMPOSITIONS[method]())
-    np.testing.assert_array_equal(again.principal.basis, full.principal.basis)
-    with pytest.raises(InputError, match=r"expected a rank of at most 24, .* got 25"):
-        load_ground_truth(full_store.path, DECOMPOSITIONS[method](rank=25))
-    with pytest.raises(InputError, match=r"expected 1 <= rank <= 25 .* got 26"):
-        load_ground_truth(full_store.path, DECOMPOSITIONS[method](rank=26))
+def test_without_a_rank_all_that_a_small_matrix_has_is_kept(store, method):
+    path = store.matrix.path
+    full = load_ground_truth(path, DECOMPOSITIONS[method]())
+    assert full.principal.basis.shape == (N, N - 1)
+    with pytest.raises(InputError, match=r"expected a rank of at most 35, .* got 36"):
+        load_ground_truth(path, DECOMPOSITIONS[method](rank=36))
+    with pytest.raises(InputError, match=r"expected 1 <= rank <= 36 .* got 37"):
+        load_ground_truth(path, DECOMPOSITIONS[method](rank=37))
 
 
 def test_states_are_the_cells_outside_the_walls_that_a_store_records(tmp_path):
-    store = create(tmp_path / "psi", {"bins": 6, "wall_cells": "0-4, 7-7, 31-35"})
-    grid, cells = state_cells(store)
     inside = [0, 1, 2, 3, 4, 7, 31, 32, 33, 34, 35]
+    values = RowEstimates(*(np.delete(values, inside, axis=0) for values in planted()))
+    store = make(tmp_path / "psi", values, wall_cells="0-4, 7-7, 31-35").matrix
+    grid, cells = state_cells(store)
     found = grid.unit_centres()[cells]
-    np.testing.assert_array_equal(found, np.delete(Grid(6).centres(), inside, axis=0))
-    np.testing.assert_allclose(grid.unit_widths(), 1.0 / 6.0)
+    np.testing.assert_array_equal(found, np.delete(Grid(BINS).centres(), inside, axis=0))
     # A store of an arena with walls that is older than the record has all its cells as states.
-    older = {"bins": SIDE, "environment": arena_settings(load_arena("two_room"))}
+    older = make(tmp_path / "older", environment=arena_settings(load_arena("two_room")))
     with pytest.warns(UserWarning, match=r"inside the walls of .*older count as states") as warned:
-        truth = load_ground_truth(create(tmp_path / "older", older).path, EXACT_6)
+        truth = load_ground_truth(older.matrix.path, EXACT)
     assert len(warned) == 1
-    np.testing.assert_array_equal(truth.coordinates, Grid(SIDE).centres())
-
-
-BINS, RANK = 6, 4
-N = BINS**2
-EXACT = ExactSVD(rank=RANK)
-RANDOMIZED = RandomizedSVD(rank=RANK, oversampling=10, power_iterations=8)
-NOISE = 0.02
-
-
-def truth():
-    """A matrix [36, 36] of rank 4 and its leading left singular vectors after centring."""
-    rng = np.random.default_rng(0)
-    left = np.linalg.qr(rng.normal(size=(N, RANK)))[0]
-    right = np.linalg.qr(rng.normal(size=(N, RANK)))[0]
-    matrix = (left * (8.0, 6.0, 4.0, 3.0)) @ right.T + 5.0
-    basis = np.linalg.svd(matrix - matrix.mean(axis=0))[0][:, :RANK]
-    return matrix, basis
-
-
-def planted(seed):
-    """Two independent noisy halves as what is stored of them: mean and half difference."""
-    rng = np.random.default_rng(seed)
-    first, second = truth()[0] + NOISE * rng.normal(size=(2, N, N))
-    return RowEstimates(
-        ((first + second) / 2).astype(np.float32), ((first - second) / 2).astype(np.float32)
-    )
-
-
-def make(path, values, sampled=True, **settings):
-    store = create_estimates(
-        path,
-        shape=(N, N),
-        block_rows=7,
-        settings={"quantity": "test", "bins": BINS, **settings},
-        provenance={},
-        sampled=sampled,
-    )
-    for index in range(store.matrix.num_blocks):
-        part = slice(*store.matrix.block_range(index))
-        store.write_block(index, RowEstimates(values.rows[part], values.half_difference[part]))
-    return store
-
-
-@pytest.fixture
-def store(tmp_path):
-    return make(tmp_path / "psi", planted(0))
+    np.testing.assert_array_equal(truth.coordinates, Grid(BINS).centres())
 
 
 @pytest.fixture
@@ -229,97 +189,59 @@ def computations(monkeypatch):
     return computed
 
 
-def test_the_floor_is_the_actual_distance_from_the_truth_in_expectation(tmp_path):
-    found, actual = [], []
-    for seed in range(40):
-        store = make(tmp_path / str(seed), planted(seed))
-        found.append(module.sampling_error(store, EXACT).noise_floor)
-        basis = principal_subspace(store.matrix, EXACT).basis.astype(np.float64)
-        overlaps = [np.linalg.norm(basis[:, :d].T @ truth()[1][:, :d]) for d in range(1, RANK + 1)]
-        actual.append(1 - np.square(overlaps) / np.arange(1, RANK + 1))
-    found, actual = np.array(found), np.array(actual)
-    assert found.shape == (40, RANK)
-    difference = found - actual
-    standard_error = difference.std(axis=0, ddof=1) / np.sqrt(len(difference))
-    assert np.all(np.abs(difference.mean(axis=0)) < 3.5 * standard_error)
-    # The test has the power to notice a floor that is twice or half as high.
-    assert np.all(standard_error < 0.1 * actual.mean(axis=0))
-
-
-def test_the_standard_error_is_that_of_an_entry_of_the_mean(store):
+def test_the_standard_error_is_that_of_an_entry_of_the_mean(store, tmp_path):
     error = module.sampling_error(store, EXACT)
     # A half errs by NOISE, the mean of two by √½ of that; 1296 entries know it to 2 %.
     assert error.standard_error == pytest.approx(NOISE / np.sqrt(2), rel=0.08)
-    exact = np.sqrt(np.mean(planted(0).half_difference.astype(np.float64) ** 2))
+    exact = np.sqrt(np.mean(planted().half_difference.astype(np.float64) ** 2))
     assert error.standard_error == pytest.approx(exact, rel=1e-6)
     assert error.floor(RANK) == error.noise_floor[-1]
     assert error.floor(RANK + 1) is None
-
-
-def test_a_matrix_that_was_not_sampled_has_no_known_error(tmp_path):
-    store = make(tmp_path / "psi", planted(0), sampled=False)
-    assert module.sampling_error(store, EXACT) is None
-    assert not (tmp_path / "psi" / "subspace").exists()
-
-
-def test_a_loaded_store_has_the_error_that_its_halves_show(tmp_path):
-    rows, difference = (values.astype(np.float64) for values in planted(0))
-    make(tmp_path / "sampled", planted(0))
-    make(tmp_path / "computed", planted(0), sampled=False)
-    error = load(tmp_path / "sampled").error
-    halves = (rows + difference, rows - difference)
-    bases = [np.linalg.svd(half - half.mean(axis=0))[0] for half in halves]
-    for d in range(1, RANK + 1):
-        captured = np.linalg.norm(bases[0][:, :d].T @ bases[1][:, :d]) ** 2
-        assert error[d - 1] == pytest.approx((1 - captured / d) / 4, rel=1e-2)
-    assert load(tmp_path / "computed").error is None
-
-
-def test_a_second_look_reads_what_the_first_computed(store, computations):
-    first = module.sampling_error(store, EXACT)
-    again = module.sampling_error(open_estimates(store.matrix.path), EXACT)
-    assert len(computations) == 1
-    assert again.noise_floor.tobytes() == first.noise_floor.tobytes()
-    assert again.standard_error == first.standard_error
-    module.sampling_error(store, RANDOMIZED)
-    assert len(computations) == 2
+    computed = make(tmp_path / "computed", sampled=False)
+    assert module.sampling_error(computed, EXACT) is load(computed.matrix.path).error is None
 
 
 @pytest.mark.parametrize("part", [0, 1])
-def test_a_change_of_the_matrix_or_of_the_half_difference_makes_it_new(store, computations, part):
+def test_an_error_is_computed_once_until_the_matrix_or_the_half_difference_changes(
+    store, computations, part
+):
     before = module.sampling_error(store, EXACT)
-    rows = [values[:7].copy() for values in planted(0)]
+    again = module.sampling_error(open_estimates(store.matrix.path), EXACT)
+    assert len(computations) == 1
+    assert again.noise_floor.tobytes() == before.noise_floor.tobytes()
+    assert again.standard_error == before.standard_error
+    rows = [values[:7].copy() for values in planted()]
     rows[part] += 100 * NOISE * np.random.default_rng(9).normal(size=(7, N)).astype(np.float32)
     store.write_block(0, RowEstimates(*rows))
     after = module.sampling_error(store, EXACT)
-    assert len(computations) == 2
     assert not np.array_equal(after.noise_floor, before.noise_floor)
     assert (after.standard_error != before.standard_error) == (part == 1)
     module.sampling_error(store, EXACT)
     assert len(computations) == 2
+    module.sampling_error(store, RANDOMIZED)
+    assert len(computations) == 3
 
 
-@pytest.mark.parametrize("centring", ["rows", "both"])
+@pytest.mark.parametrize("centring", ["columns", "rows", "both"])
 def test_halves_are_centred_as_the_matrix_is(tmp_path, centring):
-    store = make(tmp_path / "psi", planted(0), centred_on_reading=centring)
-    rows, difference = (values.astype(np.float64) for values in planted(0))
-    bases = [
-        np.linalg.svd(centred_exactly(half, centring))[0][:, :RANK]
-        for half in (rows + difference, rows - difference)
-    ]
-    expected = noise_floor(*bases)
-    np.testing.assert_allclose(module.sampling_error(store, EXACT).noise_floor, expected, rtol=1e-3)
+    store = make(tmp_path / "psi", centred_on_reading=centring)
+    rows, difference = (values.astype(np.float64) for values in planted())
+    halves = (centred_exactly(half, centring) for half in (rows + difference, rows - difference))
+    one, other = (np.linalg.svd(half)[0] for half in halves)
+    error = load(store.matrix.path).error
+    for d in range(1, RANK + 1):
+        captured = np.linalg.norm(one[:, :d].T @ other[:, :d]) ** 2
+        assert error[d - 1] == pytest.approx((1 - captured / d) / 4, rel=1e-2)
 
 
 @pytest.mark.parametrize("centring", ["columns", "both"])
 def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(
     tmp_path, monkeypatch, centring
 ):
-    """The same arithmetic block by block; sums over other blocks round otherwise."""
+    # The same arithmetic block by block; sums over other blocks round otherwise.
     config = RANDOMIZED
     in_memory, streamed = (
-        make(tmp_path / name, planted(0), centred_on_reading=centring)
-        for name in ("memory", "disk")
+        make(tmp_path / name, centred_on_reading=centring) for name in ("memory", "disk")
     )
     expected = principal_subspace(in_memory.matrix, config)
     error = module.sampling_error(in_memory, config)

@@ -102,27 +102,29 @@ def row_sampler(process, **changes):
     return GymnasiumRowSampler(process, set_state=set_walk_state, settings=settings), settings
 
 
-def assert_errors_match(errors, deviations):
-    """That errors look like draws of the given standard deviations: none beyond 5, right size."""
-    scores = np.divide(errors, deviations, where=deviations > 1e-7, out=np.zeros_like(errors))
-    assert np.abs(errors[deviations <= 1e-7]).max(initial=0.0) < 1e-6
-    assert np.abs(scores).max() < 5
-    assert 0.6 < np.mean(scores[deviations > 1e-7] ** 2) < 1.6
+def assert_errors_match(estimates, transitions, settings):
+    """Errors and half differences look like draws of the exact standard deviations.
+
+    None lies beyond five deviations, and their size is right.
+    """
+    mean, variance = exact_measure(transitions, settings)
+    rows = len(estimates.rows)
+    deviations = np.sqrt(np.maximum(variance, 0.0) / settings.rollouts)[:rows]
+    for errors in (estimates.rows - mean[:rows], estimates.half_difference):
+        scores = np.divide(errors, deviations, where=deviations > 1e-7, out=np.zeros_like(errors))
+        assert np.abs(errors[deviations <= 1e-7]).max(initial=0.0) < 1e-6
+        assert np.abs(scores).max() < 5
+        assert 0.6 < np.mean(scores[deviations > 1e-7] ** 2) < 1.6
 
 
 @MODES
 @COUNTS
-@pytest.mark.parametrize("last_ends", [True])
-def test_rows_and_half_differences_lie_within_the_exact_standard_error(
-    mode, count_start, last_ends
-):
-    process = walk_process(mode=mode, last_ends=last_ends)
-    sampler, settings = row_sampler(process, count_start=count_start)
+def test_rows_and_half_differences_lie_within_the_exact_standard_error(mode, count_start):
+    sampler, settings = row_sampler(
+        walk_process(mode=mode, last_ends=True), count_start=count_start
+    )
     estimates = next(sampler.row_blocks([range(SIZE - 1)]))
-    mean, variance = exact_measure(walk_transitions(last_ends=last_ends), settings)
-    deviation = np.sqrt(np.maximum(variance, 0.0) / settings.rollouts)[:-1]
-    assert_errors_match(estimates.rows - mean[:-1], deviation)
-    assert_errors_match(estimates.half_difference, deviation)
+    assert_errors_match(estimates, walk_transitions(last_ends=True), settings)
     row_sum = (1 - settings.discount**settings.horizon) / (1 - settings.discount)
     np.testing.assert_allclose(estimates.rows.sum(axis=1), row_sum, rtol=1e-6)
     np.testing.assert_allclose(estimates.half_difference.sum(axis=1), 0.0, atol=1e-6)
@@ -147,9 +149,7 @@ def test_a_policy_decides_the_actions():
     sampler, settings = row_sampler(walk_process(policy=timid))
     transitions = walk_transitions(ahead=0.9)
     transitions[4:] = walk_transitions(ahead=0.2)[4:]
-    mean, variance = exact_measure(transitions, settings)
-    errors = sampler.rows(range(SIZE)) - mean
-    assert_errors_match(errors, np.sqrt(variance / settings.rollouts))
+    assert_errors_match(sampler.estimates(), transitions, settings)
 
 
 def visit_settings(**changes):
@@ -172,24 +172,18 @@ def assert_visits_agree(estimates, exact):
 
 @MODES
 @COUNTS
-def test_visits_of_a_ring_without_end_give_its_measure(mode, count_start):
-    settings = visit_settings(count_start=count_start)
-    estimates = every_visit(walk_process(mode=mode), settings)
-    assert estimates.visits.sum() == 32 * (1500 - (8 if count_start else 9) + 1)
-    assert_visits_agree(estimates, exact_measure(walk_transitions(), settings)[0])
-
-
-@MODES
-@COUNTS
-@pytest.mark.parametrize("limit", [pytest.param(None, marks=pytest.mark.integration), 10])
-def test_visits_of_a_walk_that_ends_are_unbiased_with_and_without_a_time_limit(
-    mode, count_start, limit
-):
-    settings = visit_settings(steps=6000, count_start=count_start)
-    process = walk_process(mode=mode, limit=limit, last_ends=True)
+@pytest.mark.parametrize(
+    ("last_ends", "limit"),
+    [(False, None), (True, 10), pytest.param(True, None, marks=pytest.mark.integration)],
+)
+def test_visits_are_unbiased_whether_walks_end_or_are_cut(mode, count_start, last_ends, limit):
+    settings = visit_settings(steps=6000 if last_ends else 1500, count_start=count_start)
+    process = walk_process(mode=mode, limit=limit, last_ends=last_ends)
     estimates = every_visit(process, settings)
-    exact, _ = exact_measure(walk_transitions(last_ends=True), settings)
+    exact, _ = exact_measure(walk_transitions(last_ends=last_ends), settings)
     assert_visits_agree(estimates, exact)
+    if limit is None and not last_ends:
+        assert estimates.visits.sum() == 32 * (1500 - (8 if count_start else 9) + 1)
     row_sum = (1 - settings.discount**settings.horizon) / (1 - settings.discount)
     visited = estimates.reduced().estimates.rows
     np.testing.assert_allclose(visited.sum(axis=1), row_sum, rtol=1e-6)
@@ -240,40 +234,9 @@ def test_classic_control_environments_can_be_started_in_any_cell(name):
     states = start(environment, grid.sample_with(np.random.default_rng(0), cells))
     np.testing.assert_array_equal(grid.cell(states), cells)
     np.testing.assert_array_equal(np.stack(environment.get_attr("state")), states)
+    named = state_attribute(observe=lambda states: {"place": states})(environment, states)
+    np.testing.assert_array_equal(named["place"], states)
     environment.close()
-
-
-def test_discrete_observations_are_cells_without_a_grid():
-    process = GymnasiumProcess(environment=Walk())
-    assert process.size == SIZE
-    sampler = GymnasiumRowSampler(
-        process, settings=RolloutSettings(rollouts=32, horizon=5, discount=0.5)
-    )
-    reference, _ = row_sampler(walk_process(32), rollouts=32, horizon=5, discount=0.5, seed=0)
-    np.testing.assert_array_equal(sampler.estimates().rows, reference.estimates().rows)
-
-
-class Named(Walk):
-    """The ring of states, told in a dictionary."""
-
-    observation_space = spaces.Dict(place=spaces.Discrete(SIZE))
-
-    def reset(self, **options):
-        state, infos = super().reset(**options)
-        return {"place": state}, infos
-
-    def step(self, action):
-        state, *rest = super().step(action)
-        return {"place": state}, *rest
-
-
-def test_observations_in_a_dictionary_give_the_same_rows():
-    settings = RolloutSettings(rollouts=32, horizon=5, discount=0.5)
-    plain = GymnasiumRowSampler(GymnasiumProcess(environment=Walk()), settings=settings)
-    process = GymnasiumProcess(environment=Named(), cell=lambda seen: seen["place"], num_cells=SIZE)
-    place = state_attribute(observe=lambda states: {"place": states})
-    named = GymnasiumRowSampler(process, settings=settings, set_state=place)
-    np.testing.assert_array_equal(named.estimates().rows, plain.estimates().rows)
 
 
 class NumberedFromOne(Walk):
@@ -293,16 +256,14 @@ class NumberedFromOne(Walk):
         return self.state, *rest
 
 
-@pytest.mark.parametrize("given", [{}, {"num_cells": SIZE}])
-def test_discrete_observations_that_start_at_one_have_the_same_cells(given):
+@pytest.mark.parametrize("given", [{}, {"num_cells": SIZE}], ids=str)
+def test_discrete_observations_are_cells_without_a_grid_wherever_they_start(given):
     settings = RolloutSettings(rollouts=32, horizon=5, discount=0.5)
-    rows = [
-        GymnasiumRowSampler(GymnasiumProcess(environment=walk, **given), settings=settings)
-        .estimates()
-        .rows
-        for walk in (Walk(), NumberedFromOne())
-    ]
-    np.testing.assert_array_equal(*rows)
+    reference, _ = row_sampler(walk_process(32), rollouts=32, horizon=5, discount=0.5, seed=0)
+    for environment in (Walk(), NumberedFromOne()):
+        process = GymnasiumProcess(environment=environment, **given)
+        found = GymnasiumRowSampler(process, settings=settings).estimates()
+        np.testing.assert_array_equal(found.rows, reference.estimates().rows)
 
 
 class Line(gymnasium.Env):
@@ -345,21 +306,18 @@ def test_next_states_that_do_not_depend_on_the_current_one_are_told_and_taken():
     sampler = GymnasiumRowSampler(GymnasiumProcess(environment=Draws()), settings=settings)
     with pytest.warns(UserWarning, match="set_state made no difference to the next step"):
         estimates = sampler.estimates()
-    mean, variance = exact_measure(np.full((SIZE, SIZE), 1 / SIZE), settings)
-    assert_errors_match(estimates.rows - mean, np.sqrt(variance / settings.rollouts))
+    assert_errors_match(estimates, np.full((SIZE, SIZE), 1 / SIZE), settings)
 
 
-def test_a_state_of_other_coordinates_than_the_grid_is_refused():
+def rows_placed_by(set_state, process=None):
+    settings = RolloutSettings(rollouts=2, horizon=2, discount=0.5)
+    process = walk_process(2) if process is None else process
+    return GymnasiumRowSampler(process, set_state=set_state, settings=settings).rows([3])
+
+
+def pendulum():
     grid = BoxGrid((-1, -1, -8), (1, 1, 8), (2, 2, 2))
-    process = GymnasiumProcess(environment=gymnasium.make("Pendulum-v1"), grid=grid, copies=2)
-    settings = RolloutSettings(rollouts=2, horizon=2, discount=0.5)
-    with pytest.raises(InputError, match=r"of shape \(2,\), with a cell .* of shape \(3,\)"):
-        GymnasiumRowSampler(process, settings=settings).estimates()
-
-
-def rows_placed_by(set_state):
-    settings = RolloutSettings(rollouts=2, horizon=2, discount=0.5)
-    return GymnasiumRowSampler(walk_process(2), set_state=set_state, settings=settings).rows([3])
+    return GymnasiumProcess(environment=gymnasium.make("Pendulum-v1"), grid=grid, copies=2)
 
 
 def visits_of(cell, **process):
@@ -389,6 +347,7 @@ def visits_of(cell, **process):
         (lambda: row_sampler(walk_process(2), rollouts=2)[0].rows([SIZE]), "start cells"),
         (lambda: rows_placed_by(lambda _, states: (states + 1) % SIZE), "in cell 3, got 4"),
         (lambda: rows_placed_by(lambda _, states: None), "as reset returns them, got None"),
+        (lambda: rows_placed_by(None, pendulum()), r"of shape \(2,\), with a cell .* \(3,\)"),
     ],
 )
 def test_mistakes_are_named(use, message):
@@ -397,7 +356,7 @@ def test_mistakes_are_named(use, message):
 
 
 def test_an_environment_of_your_own_is_copied_and_seen_through_a_grid():
-    """The ring of states as points on a line; the cell beyond the grid is no start."""
+
     settings = RolloutSettings(rollouts=400, horizon=9, discount=0.8, seed=3)
     grid = BoxGrid((-0.5,), (SIZE - 1.5,), (SIZE - 1,), ("state",))
     process = GymnasiumProcess(
@@ -413,8 +372,6 @@ def test_an_environment_of_your_own_is_copied_and_seen_through_a_grid():
 
     sampler = GymnasiumRowSampler(process, set_state=set_state, settings=settings)
     estimates = sampler.estimates()
-    mean, variance = exact_measure(walk_transitions(last_ends=True), settings)
-    deviation = np.sqrt(np.maximum(variance, 0.0) / settings.rollouts)[:-1]
-    assert_errors_match(estimates.rows - mean[:-1], deviation)
+    assert_errors_match(estimates, walk_transitions(last_ends=True), settings)
     with pytest.raises(InputError, match="starts in cells of the grid, got 7"):
         sampler.rows([SIZE - 1])

@@ -122,15 +122,6 @@ def states_of(solution, model):
     return states, states[:, None].astype(np.float32)
 
 
-def test_values_are_those_of_the_counted_model(model, solution):
-    rewards = np.random.default_rng(0).normal(size=(6, 3))
-    states, places = states_of(solution, model)
-    weights = solution.values(rewards[model.rows().next_observation])
-    expected = (model.measure(model.behaviour) @ rewards)[states]
-    found = solution.basis.project(places, weights)
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
-
-
 def test_the_value_of_a_goal_is_the_density_of_the_measure_there(model, solution):
     states, places = states_of(solution, model)
     goals = np.arange(6) if isinstance(solution.basis, UnitVectors) else np.arange(6.0)[:, None]

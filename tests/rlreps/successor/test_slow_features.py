@@ -9,7 +9,6 @@ import scipy.linalg
 from rlreps.encoders import FunctionEncoder
 from rlreps.errors import InputError
 from rlreps.operators import GraphLaplacian, graph_laplacian
-from rlreps.sources import chain_source
 from rlreps.subspace import PrincipalSubspace
 from rlreps.successor import slow_features as module
 from rlreps.successor.ground_truth import GroundTruth
@@ -86,15 +85,6 @@ def test_the_laplacian_is_of_the_uniform_measure_and_the_one_after_it(problem):
         slowest_eigenfunctions(broken, 3)
     with pytest.raises(InputError, match="fewer eigenfunctions than the 36 states, got 36"):
         slowest_eigenfunctions(problem.graph, 36)
-
-
-def test_the_mean_squared_change_along_pairs_is_the_eigenvalue(problem):
-    pairs, source = 400_000, chain_source(problem.chain)
-    batch = jax.jit(source.sample, static_argnums=(1, 2))(jax.random.key(0), pairs, 1)
-    states, after = map(np.asarray, batch.pair)
-    changes = np.square(problem.eigenfunctions[states] - problem.eigenfunctions[after])
-    error = changes.std(axis=0) / np.sqrt(pairs)
-    assert np.all(np.abs(changes.mean(axis=0) - problem.eigenvalues) < 5.0 * error)
 
 
 def test_mixtures_of_earlier_ones_and_the_constant_count_as_the_eigenfunctions(

@@ -1,6 +1,5 @@
 """A stored matrix: bits, resumption, damage, half differences, row blocks and the cache."""
 
-import hashlib
 import json
 
 import numpy as np
@@ -43,15 +42,6 @@ def full_store(tmp_path):
     return fill(create(tmp_path / "psi"), matrix())
 
 
-def hashes(folder):
-    """Content of every file below a folder, by relative name."""
-    return {
-        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
-
-
 def flip_byte(file, position):
     content = bytearray(file.read_bytes())
     content[position] ^= 0x40
@@ -88,12 +78,7 @@ def test_a_block_never_written_reads_as_nan_and_is_named_where_all_are_needed(tm
     assert np.isnan(zarr.open(store.path, mode="r")[20:]).all()
     np.testing.assert_array_equal(store.read_rows(3, 7)[:2], matrix()[3:5])
     assert store.missing_blocks() == [1, 3, 4]
-    needing_all = (
-        store.read,
-        store.content_key,
-        lambda: next(store.iterate_blocks()),
-    )
-    for call in needing_all:
+    for call in (store.read, store.content_key, lambda: next(store.iterate_blocks())):
         with pytest.raises(InputError, match="expected all 5 blocks, got 3 missing: 1, 3-4"):
             call()
 
@@ -102,21 +87,21 @@ def test_a_block_never_written_reads_as_nan_and_is_named_where_all_are_needed(tm
     ("rows", "message"),
     [
         (np.zeros((5, 6), np.float32), r"shape \(5, 7\), got float32 of shape \(5, 6\)"),
-        (np.zeros((3, 7), np.float32), r"shape \(5, 7\), got float32 of shape \(3, 7\)"),
         (np.zeros((5, 7), np.float64), r"expected float32 rows .* got float64"),
         (np.full((5, 7), np.nan, np.float32), "expected finite values, got 35 NaN or infinite"),
-        (np.full((5, 7), np.inf, np.float32), "expected finite values"),
     ],
 )
-def test_rows_that_do_not_belong_are_refused_and_leave_no_trace(full_store, rows, message):
-    before = hashes(full_store.path)
+def test_rows_that_do_not_belong_are_refused_and_leave_no_trace(
+    full_store, rows, message, files_below
+):
+    before = files_below(full_store.path)
     with pytest.raises(InputError, match=r"block 1 \(rows 5-9, file c/1/0\).*" + message):
         full_store.write_block(1, rows)
-    assert hashes(full_store.path) == before
+    assert files_below(full_store.path) == before
 
 
-def test_what_a_killed_writer_leaves_is_absorbed_by_the_resume(full_store):
-    before = hashes(full_store.path)
+def test_what_a_killed_writer_leaves_is_absorbed_by_the_resume(full_store, files_below):
+    before = files_below(full_store.path)
     chunk = full_store.block_file(4)
     half_written = chunk.with_name("0.__lock")
     half_written.write_bytes(b"\xff" * (chunk.stat().st_size - 3))
@@ -125,11 +110,13 @@ def test_what_a_killed_writer_leaves_is_absorbed_by_the_resume(full_store):
     assert resumed.missing_blocks() == [4]
     np.testing.assert_array_equal(zarr.open(full_store.path, mode="r")[:20], matrix()[:20])
     fill(resumed, matrix(), [4])
-    assert hashes(full_store.path) == before
+    assert files_below(full_store.path) == before
 
 
-def test_other_settings_are_refused_by_name_with_both_values_and_nothing_is_touched(full_store):
-    before = hashes(full_store.path)
+def test_other_settings_are_refused_by_name_with_both_values_and_nothing_is_touched(
+    full_store, files_below
+):
+    before = files_below(full_store.path)
     settings = {**SETTINGS, "arena": {"name": "sutton", "bins": 5}, "rollouts": 500, "centring": 1}
     del settings["seed"]
     with pytest.raises(InputError) as caught:
@@ -141,30 +128,28 @@ def test_other_settings_are_refused_by_name_with_both_values_and_nothing_is_touc
         "expected seed=0 as stored, got no seed",
     ):
         assert difference in str(caught.value)
-    assert "discount" not in str(caught.value)
-    assert "arena.name" not in str(caught.value)
-    assert "\n" not in str(caught.value)
+    for other in ("discount", "arena.name", "\n"):
+        assert other not in str(caught.value)
     with pytest.raises(InputError, match="expected block_rows=5 as stored, got block_rows=4"):
         create(full_store.path, block_rows=4)
     with pytest.raises(InputError, match=r"shape=\(23, 7\) as stored, got shape=\(23, 8\)"):
         create(full_store.path, shape=(23, 8))
-    assert hashes(full_store.path) == before
+    assert files_below(full_store.path) == before
 
 
-def test_a_path_that_holds_something_else_is_refused_and_kept(tmp_path):
-    folder = tmp_path / "thesis"
-    folder.mkdir()
-    (folder / "chapter.txt").write_text("text")
-    (tmp_path / "file").write_text("text")
-    before = hashes(tmp_path)
-    with pytest.raises(InputError, match=r"expected a new or empty folder .*chapter\.txt"):
-        create(folder)
-    with pytest.raises(InputError, match=r"expected a new or empty folder .* got the file"):
-        create(tmp_path / "file")
-    with pytest.raises(InputError, match="expected a place for a store"):
-        create(tmp_path / "file" / "below")
-    assert hashes(tmp_path) == before
-    (tmp_path / "empty").mkdir()
+def test_a_path_that_holds_something_else_is_refused_and_kept(tmp_path, files_below):
+    for name in ("thesis", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("text")
+    before = files_below(tmp_path)
+    for path, message in (
+        ("thesis", r"expected a new or empty folder .*chapter\.txt"),
+        ("thesis/chapter.txt", r"expected a new or empty folder .* got the file"),
+        ("thesis/chapter.txt/below", "expected a place for a store"),
+    ):
+        with pytest.raises(InputError, match=message):
+            create(tmp_path / path)
+    assert files_below(tmp_path) == before
     assert create(tmp_path / "empty").missing_blocks() == [0, 1, 2, 3, 4]
 
 
@@ -189,7 +174,6 @@ def test_verification_reports_every_problem_in_the_order_of_blocks(full_store):
     full_store.block_file(0).unlink()
     flip_byte(full_store.block_file(3), 0)
     report = stores.verify(full_store, row_sum=ROW_SUM, relative_tolerance=2e-5)
-    assert not report.ok
     assert [(problem.index, problem.kind) for problem in report.found] == [
         (0, "missing"),
         (1, "not finite"),
@@ -276,14 +260,6 @@ def pair(tmp_path):
     return pair
 
 
-def test_half_differences_lie_beside_the_matrix_and_both_come_back_bit_for_bit(pair):
-    again = open_estimates(pair.matrix.path)
-    assert again.half_difference.path == pair.matrix.path / HALF_DIFFERENCE
-    assert again.matrix.read().tobytes() == estimates().rows.tobytes()
-    assert again.half_difference.read().tobytes() == estimates().half_difference.tobytes()
-    assert again.stores() == [again.half_difference, again.matrix]
-
-
 def test_the_half_difference_of_a_block_is_on_disk_before_the_block(tmp_path, monkeypatch):
     pair = create_pair(tmp_path / "psi")
 
@@ -317,26 +293,14 @@ def test_verification_checks_both_and_rows_of_half_differences_sum_to_nothing(pa
 
 
 def test_row_blocks_hold_every_row_in_its_place_and_give_back_the_halves(pair):
+    pair = open_estimates(pair.matrix.path)
+    assert pair.half_difference.path == pair.matrix.path / HALF_DIFFERENCE
     mean, difference = StoreBlocks(pair.matrix), StoreBlocks(pair.half_difference)
     rows, noise = estimates()
     halves = [(HalfBlocks(mean, difference, sign), rows + sign * noise) for sign in (1, -1)]
-    for source, expected in ((mean, rows), *halves):
+    for source, expected in ((mean, rows), (difference, noise), *halves):
         assert (source.shape, source.dtype) == ((7, 5), np.float32)
         for _ in range(2):
             found = dict(source.blocks())
             assert list(found) == [0, 3, 6]
-            together = np.concatenate(list(found.values()))
-            assert together.dtype == np.float32
-            np.testing.assert_array_equal(together, expected)
-
-
-def test_a_damaged_or_missing_block_of_either_half_is_an_input_error(pair):
-    mean, difference = StoreBlocks(pair.matrix), StoreBlocks(pair.half_difference)
-    file = pair.half_difference.block_file(1)
-    flip_byte(file, 3)
-    for sign in (1, -1):
-        with pytest.raises(InputError, match=r"difference: expected a readable block 1 \(rows 3-5"):
-            list(HalfBlocks(mean, difference, sign).blocks())
-    file.unlink()
-    with pytest.raises(InputError, match="expected all 3 blocks, got 1 missing: 1"):
-        list(HalfBlocks(mean, difference, 1).blocks())
+            np.testing.assert_array_equal(np.concatenate(list(found.values())), expected)
