@@ -32,10 +32,10 @@ from rlreps.plotting.style import (
 from rlreps.successor.grids import BoxGrid, Grid
 
 ACTIONS = ("up", "right", "down", "left")
-_ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
+ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
 # Okabe & Ito (2008), lightened: arrows and outlines have to stand out on them.
 _ACTION_COLOURS = ("#8fc1e3", "#f2d98a", "#d9d9d9", "#e9a584")
-_MOST_ARROWS = 13
+_MOSTARROWS = 13
 """Along each axis; more would be too small to read."""
 
 _WATER = OKABE_ITO[0]
@@ -379,7 +379,7 @@ def plot_policy_and_value(
         norm=BoundaryNorm(np.arange(len(ACTIONS) + 1) - 0.5, len(ACTIONS)),
     )
     policy_axes.set_title("greedy action")
-    stride = math.ceil(bins / _MOST_ARROWS)
+    stride = math.ceil(bins / _MOSTARROWS)
     chosen = np.arange(stride // 2, bins, stride)
     rows, columns = (part.ravel() for part in np.meshgrid(chosen, chosen, indexing="ij"))
     shown = greedy[rows, columns] >= 0
@@ -387,7 +387,7 @@ def plot_policy_and_value(
     policy_axes.quiver(
         (columns + 0.5) / bins,
         (rows + 0.5) / bins,
-        *_ARROWS[greedy[rows, columns]].T,
+        *ARROWS[greedy[rows, columns]].T,
         pivot="middle",
         angles="xy",
         scale_units="xy",
