@@ -14,7 +14,6 @@ from matplotlib.ticker import (
 
 from rlreps.errors import require
 from rlreps.plotting.lines import (
-    DISTANCE,
     REFERENCE,
     Line,
     Panel,
@@ -68,59 +67,6 @@ def plot_curves(
         y_label=y_label,
         note=_MEAN if have_intervals(lines) else None,
     )
-
-
-def plot_distance_by_dimension(
-    rows: Iterable[Mapping[str, object]], *, noise_floor: npt.ArrayLike | None = None
-) -> Figure:
-    """Draw subspace distances against the number of features, a line for each method.
-
-    Args:
-        rows: One mapping a result with the keys `method` (str), `d` (int) and `subspace_distance`
-            (a number, or one number a seed); rows of the same method and d are pooled as seeds.
-            Values that are not finite are left out.
-        noise_floor: Error of the ground truth itself for d = 1 … k, [k], drawn as a dashed line.
-
-    Raises:
-        InputError: No row, a row without one of the keys, or a d below 1.
-    """
-    tables: dict[str, dict[int, list[float]]] = {}
-    for row in rows:
-        known = {"method", "d", "subspace_distance"} <= set(row)
-        require(known, "rows with method, d, subspace_distance", sorted(row))
-        d = int(np.asarray(row["d"]).item())
-        require(d >= 1, "d of at least 1", d)
-        found = np.ravel(np.asarray(row["subspace_distance"], np.float64)).tolist()
-        tables.setdefault(str(row["method"]), {}).setdefault(d, []).extend(found)
-    require(len(tables) >= 1, "at least one row", "none")
-    lines = []
-    for method, distances in tables.items():
-        values = np.full((max(map(len, distances.values())), len(distances)), np.nan)
-        for column, d in enumerate(sorted(distances)):
-            values[: len(distances[d]), column] = distances[d]
-        line = Line.of_runs(method, sorted(distances), values, counted=True, within=(0.0, 1.0))
-        lines.append(line)
-    dimensions = sorted({d for distances in tables.values() for d in distances})
-    heights = joined(found for distances in tables.values() for found in distances.values())
-    return plot_panels(
-        [Panel(title="", lines=lines, noise_floor=floor_of(noise_floor, dimensions))],
-        x_label="number of features d",
-        y_label=DISTANCE,
-        log_x=True,
-        log_y=not bool((heights <= 0).any()),
-        x_ticks=dimensions,
-        note=_MEAN if have_intervals(lines) else None,
-    )
-
-
-def floor_of(
-    noise_floor: npt.ArrayLike | None, dimensions: Sequence[int]
-) -> tuple[FloatArray, FloatArray] | None:
-    """Cut a noise floor for d = 1 … k, [k], to the range of some d, for ``Panel.noise_floor``."""
-    if noise_floor is None:
-        return None
-    known = np.asarray(noise_floor, np.float64)[min(dimensions) - 1 : max(dimensions)]
-    return min(dimensions) + np.arange(len(known), dtype=np.float64), known
 
 
 def plot_subspace_error(
