@@ -82,16 +82,11 @@ def _require_room(agent: DQN, seeds: int) -> None:
     """
     seen = agent.observation
     row = math.prod(seen.shape) * np.dtype(seen.dtype).itemsize + 9  # Action, reward and end.
-    kept = (agent.replay.capacity + agent.num_envs) * seeds
-    require_memory(f"replay of {kept:,} rows of all agents", kept * row)
     batch, auxiliary = agent.options.batch_size, agent.auxiliary
     drawn = batch * (agent.options.n_step + 1)
     if auxiliary is not None:
         drawn = max(drawn, auxiliary.sequences * auxiliary.length)
-    require_memory(f"an update's {drawn * seeds:,} rows of all agents", drawn * seeds * row)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    state = jax.eval_shape(agent.init, key)
-    require_memory(f"the state of {seeds:,} agents", _bytes_of(state) * seeds)
+    state = jax.eval_shape(agent.init, jax.eval_shape(lambda: jax.random.key(0)))
 
     def activations(params: Any, observations: Array) -> Any:
         network = agent.network
@@ -99,7 +94,12 @@ def _require_room(agent: DQN, seeds: int) -> None:
 
     rows = jax.ShapeDtypeStruct((batch, *seen.shape), seen.dtype)
     found = jax.eval_shape(activations, state.learner.params, rows)
-    require_memory(f"activations of {batch * seeds:,} rows", _bytes_of(found) * seeds)
+    for what, size in (
+        (f"an update's {drawn * seeds:,} rows of all agents", drawn * row),
+        (f"the state of {seeds:,} agents, replay included", _bytes_of(state)),
+        (f"activations of {batch * seeds:,} rows", _bytes_of(found)),
+    ):
+        require_memory(what, size * seeds)
 
 
 def _bytes_of(tree: Any) -> int:

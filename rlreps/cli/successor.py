@@ -64,7 +64,8 @@ def info(
         json: Print everything as one JSON object and draw nothing.
         quiet: Show no progress bar.
     """
-    from rlreps.workflows.describe import describe_store, draw_errors, print_error_table
+    from rlreps.plotting import plot_subspace_error, save_figure
+    from rlreps.workflows.describe import describe_store, print_error_table
 
     description = describe_store(store, progress=not quiet)
     if json:
@@ -76,14 +77,15 @@ def info(
         print_error_table(error)
         out = figure if figure is not None else store / "error.png"
         try:
-            drawn = draw_errors({error["title"]: error["subspace_distance"]}, out)
+            drawn = plot_subspace_error({error["title"]: error["subspace_distance"]})
+            written = save_figure(drawn, out)
         except OSError as problem:
             if figure is not None:
                 raise
             # Nobody named this place, and a store may lie where it can only be read.
             print(f"no figure: {problem}; choose another place for it with --figure")
         else:
-            print(f"wrote {drawn}")
+            print(f"wrote {written}")
 
 
 def verify(store: Positional[Path]) -> None:
@@ -118,6 +120,7 @@ def compare(
             by default.
         quiet: Show no progress bar.
     """
+    from rlreps.plotting import plot_subspace_error, save_figure
     from rlreps.workflows import describe
 
     distances = describe.compare_stores(store, other, progress=not quiet)
@@ -127,7 +130,8 @@ def compare(
         print(name)
         describe.print_by_dimension(values)
     if figure is not None:
-        print(f"wrote {describe.draw_errors(distances, figure, y_label='subspace distance')}")
+        drawn = plot_subspace_error(distances, y_label="subspace distance")
+        print(f"wrote {save_figure(drawn, figure)}")
 
 
 def svd(

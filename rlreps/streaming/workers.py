@@ -41,18 +41,6 @@ class MeanThenQR(WrappedRule):
     of incremental PCA are lost: they are one afterwards, as in the authors' code.
     """
 
-    def init(self, key: Array) -> Any:
-        return self.rule.init(key)
-
-    def update(self, state: Any, batch: Array) -> Any:
-        return self.rule.update(state, batch)
-
-    def update_each(self, state: Any, rows: Array) -> Any:
-        return self.rule.update_each(state, rows)
-
-    def components(self, state: Any) -> Array:
-        return self.rule.components(state)
-
     def combine(self, states: Any, weights: Array) -> Any:
         combined = self.rule.combine(states, weights)
         if hasattr(combined, "energies"):

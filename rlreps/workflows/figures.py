@@ -103,14 +103,13 @@ def aligned_components(
     Raises:
         InputError: If the run has fewer than d features.
     """
-    fitted = None
     if folder.kind == SUCCESSOR:
-        fitted = successor_components(folder, truth, observation)
-    available = load_config(folder).num_features if fitted is None else fitted.shape[1]
+        features = successor_components(folder, truth, observation)
+    else:
+        features = load_encoder(folder, truth).features()[0]
+    available = features.shape[1]
     require(d <= available, f"d <= {available}, the features of {folder.path}", d)
-    basis = truth.principal.truncated(d).basis
-    features = load_encoder(folder, truth).features()[0] if fitted is None else fitted
-    return rotated(features, basis)
+    return rotated(features, truth.principal.truncated(d).basis)
 
 
 def rotated(features: Array | np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

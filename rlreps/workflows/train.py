@@ -36,7 +36,7 @@ from rlreps.successor.stored_subspace import centring_of
 from rlreps.training import Learner, Optimizer, TrainingResult, evaluation, train_population
 from rlreps.training.devices import make_placement
 from rlreps.training.masked import masked_evaluation, masked_learners, masks
-from rlreps.workflows.features import FeatureRecord
+from rlreps.workflows.features import feature_record
 
 KIND = "train"
 MATRIX = "matrix"
@@ -399,7 +399,7 @@ def train_in_folder(
     def compute(folder: RunFolder) -> dict[str, Any]:
         record = None
         if problem.target is not None:
-            record = FeatureRecord.of_run(
+            record = feature_record(
                 *(folder, learner.encoder, problem.target[1]),
                 num_features=config.num_features,
                 steps=config.steps,
