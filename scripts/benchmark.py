@@ -478,7 +478,7 @@ def plot_accuracy(points: Sequence[Point], title: str) -> Figure:
         )
     ]
     return plot_panels(
-        panels, x_label="rows of an update", y_label="", log_x=True, share_y=False, note=title
+        panels, x_label="rows of an update", y_label="value", log_x=True, share_y=False, note=title
     )
 
 

@@ -41,13 +41,13 @@ def generate(
     """
     from rlreps.workflows.generate import generate
 
-    out = out if out is not None else DATA / measure.store_name
     if plan:
         from rlreps.workflows.plan import plan_generation
 
-        print_json(plan_generation(measure, out, processes.num_processes or 1))
+        print_json(plan_generation(measure, processes.num_processes or 1))
         return
-    print_json(generate(measure, out, repair=repair, progress=not quiet))
+    path = out if out is not None else DATA / measure.store_name
+    print_json(generate(measure, path, repair=repair, progress=not quiet))
 
 
 def info(

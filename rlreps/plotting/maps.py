@@ -277,16 +277,10 @@ def magnitudes(
     count = len(next(iter(tables.values())))
     require(len(titles) == count, f"{count} column titles", len(titles))
     matches = {name: np.abs(np.asarray(row, np.float64)) for name, row in (cosines or {}).items()}
-    require_known(matches, tables, "cosines")
     for name, row in matches.items():
+        require(name in tables, f"cosines of {', '.join(map(repr, tables))}", name)
         require(row.shape == (count,), f"{count} cosines of {name!r}", row.shape)
     return matches
-
-
-def require_known(given: Mapping[str, object], rows: Mapping[str, object], what: str) -> None:
-    """Raise an ``InputError`` for a name that no row has."""
-    for name in given:
-        require(name in rows, f"{what} of {', '.join(map(repr, rows))}", name)
 
 
 def draw_signed(

@@ -201,6 +201,7 @@ def randomized_svd(matrix: Matrix, rank: int, **options: int) -> PrincipalSubspa
     Raises:
       InputError: as `exact_svd`, if an option is negative, or row blocks do not make up a matrix.
     """
+    _require_matrix_and_rank(matrix, rank)
     return RandomizedSVD(rank=rank, **options).decompose(matrix)
 
 

@@ -225,7 +225,7 @@ class _Program(Program[Learning]):
         measures = self._measure(params["torso"])
         improved = found.returns > state.best.returns
 
-        def chosen(new: Any, old: Any) -> npt.NDArray[Any]:
+        def chosen(new: Any, old: Any) -> Any:
             return np.where(improved.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
 
         best = jax.tree.map(chosen, found, state.best)

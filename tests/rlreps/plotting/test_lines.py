@@ -8,7 +8,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 
 from rlreps import plotting
-from rlreps.errors import InputError
 from rlreps.plotting import Line, Look, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
 from rlreps.runs.intervals import aggregate
@@ -334,5 +333,3 @@ def test_a_fit_draws_its_sums_and_the_rows_behind_its_components():
     np.testing.assert_array_equal(rows.get_ydata(), [100.0, 5.0, np.nan])
     empty = plotting.plot_fit([], [], [0.0], fewest=10.0)
     assert empty.axes[0].texts[0].get_text() == "no sum is complete"
-    with pytest.raises(InputError, match=r"effective rows \[d\]"):
-        plotting.plot_fit([], [], [], fewest=10.0)
