@@ -187,12 +187,7 @@ def training(repeats: int, states: int = 10_000, length: int = 100) -> None:
             print(f"{tasks:3d} tasks, {name:13s} {each / found['bare']:5.2f} times the bare pass")
 
 
-METHODS = {
-    "danskin_lissa": "batch",
-    "danskin_empirical": "pseudo",
-    "naive": "pseudo",
-    "oracle": "",
-}
+METHODS = {"danskin_lissa": "batch", "danskin_empirical": "pseudo", "naive": "pseudo", "oracle": ""}
 """Method → its normaliser of κ, or which inverse it takes."""
 SYNTHETIC = dataclasses.replace(synthetic.PRESETS["laptop"], num_states=50, step_size=1e-6)
 """Every run stays finite at this step size; of the naive method's, all 30 diverge at 1e-5."""
