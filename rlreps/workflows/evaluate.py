@@ -25,6 +25,7 @@ from rlreps.training import evaluation
 from rlreps.workflows.train import (
     KIND,
     MATRIX,
+    METHODS,
     TrainingConfig,
     ground_truth_for,
     learner_for,
@@ -65,7 +66,7 @@ def load_config(folder: RunFolder) -> TrainingConfig:
     """
     folder.require_kind(KIND)
     stored = {name: value for name, value in folder.config.items() if name != MATRIX}
-    return TrainingConfig.from_json(stored)
+    return from_json(TrainingConfig, stored, METHODS)
 
 
 def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None) -> TrainedEncoder:

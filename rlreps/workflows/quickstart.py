@@ -17,7 +17,7 @@ from rlreps.config import as_json
 from rlreps.envs import load_arena
 from rlreps.losses import Objective
 from rlreps.plotting import Line, Panel
-from rlreps.plotting.lines import DISTANCE, over_runs
+from rlreps.plotting.lines import DISTANCE, have_intervals, over_runs
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run
@@ -201,6 +201,7 @@ def _distance_by_dimension(
         y_label=DISTANCE,
         log_x=True,
         x_ticks=dimensions,
+        note="mean over seeds, 95 % interval" if have_intervals(lines) else None,
     )
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.config import as_json, checked, from_json, interval, positive, with_sizes
+from rlreps.config import as_json, checked, interval, positive, with_sizes
 from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
 from rlreps.errors import (
     InputError,
@@ -113,11 +113,6 @@ class TrainingConfig:
     def seeds(self) -> range:
         """The seeds of all runs."""
         return range(self.seed, self.seed + self.num_seeds)
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> "TrainingConfig":
-        """Rebuild a configuration from what ``as_json`` made of it."""
-        return from_json(cls, stored, METHODS)
 
 
 def make_learner(
