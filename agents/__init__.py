@@ -7,57 +7,47 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, make_auxiliary_task
-    from rlreps.agents.compiled import CompiledTrainer, Trainer
-    from rlreps.agents.config import AgentConfig, make_agent
-    from rlreps.agents.dqn import DQN, AgentState, DQNConfig
-    from rlreps.agents.environments import make_host_environments
-    from rlreps.agents.host import HostTrainer
-    from rlreps.agents.network import QNetwork
-    from rlreps.agents.replay import ReplayConfig, Rows, episode_window, observed_rows, transitions
-    from rlreps.agents.trainer import make_trainer
+    from rlreps.agents.auxiliary import AuxiliaryConfig as AuxiliaryConfig
+    from rlreps.agents.auxiliary import AuxiliaryTask as AuxiliaryTask
+    from rlreps.agents.auxiliary import make_auxiliary_task as make_auxiliary_task
+    from rlreps.agents.compiled import CompiledTrainer as CompiledTrainer
+    from rlreps.agents.compiled import Trainer as Trainer
+    from rlreps.agents.config import AgentConfig as AgentConfig
+    from rlreps.agents.config import make_agent as make_agent
+    from rlreps.agents.dqn import DQN as DQN
+    from rlreps.agents.dqn import AgentState as AgentState
+    from rlreps.agents.dqn import DQNConfig as DQNConfig
+    from rlreps.agents.environments import make_host_environments as make_host_environments
+    from rlreps.agents.host import HostTrainer as HostTrainer
+    from rlreps.agents.network import QNetwork as QNetwork
+    from rlreps.agents.replay import ReplayConfig as ReplayConfig
+    from rlreps.agents.replay import Rows as Rows
+    from rlreps.agents.replay import episode_window as episode_window
+    from rlreps.agents.replay import observed_rows as observed_rows
+    from rlreps.agents.replay import transitions as transitions
+    from rlreps.agents.trainer import make_trainer as make_trainer
 
-_MODULES = {
-    "auxiliary": ("AuxiliaryConfig", "AuxiliaryTask", "make_auxiliary_task"),
-    "compiled": ("CompiledTrainer", "Trainer"),
-    "config": ("AgentConfig", "make_agent"),
-    "dqn": ("DQN", "AgentState", "DQNConfig"),
-    "environments": ("make_host_environments",),
-    "host": ("HostTrainer",),
-    "network": ("QNetwork",),
-    "replay": ("ReplayConfig", "Rows", "episode_window", "observed_rows", "transitions"),
-    "trainer": ("make_trainer",),
+_NAMES = {
+    "auxiliary": "AuxiliaryConfig AuxiliaryTask make_auxiliary_task",
+    "compiled": "CompiledTrainer Trainer",
+    "config": "AgentConfig make_agent",
+    "dqn": "DQN AgentState DQNConfig",
+    "environments": "make_host_environments",
+    "host": "HostTrainer",
+    "network": "QNetwork",
+    "replay": "ReplayConfig Rows episode_window observed_rows transitions",
+    "trainer": "make_trainer",
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "DQN",
-    "AgentConfig",
-    "AgentState",
-    "AuxiliaryConfig",
-    "AuxiliaryTask",
-    "CompiledTrainer",
-    "DQNConfig",
-    "HostTrainer",
-    "QNetwork",
-    "ReplayConfig",
-    "Rows",
-    "Trainer",
-    "episode_window",
-    "make_agent",
-    "make_auxiliary_task",
-    "make_host_environments",
-    "make_trainer",
-    "observed_rows",
-    "transitions",
-]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"rlreps.agents.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'rlreps.agents' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'rlreps.agents' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"rlreps.agents.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -41,33 +41,28 @@ def make_trainer(
         InputError: For an environment that does not exist or does not fit the agent.
         ArenaError: For an unknown or invalid arena.
     """
-    own: dict[str, Any] = {"torso": torso, "auxiliary": auxiliary}
     world = puddle_world_of(config)
     if world is not None:
-        sight = observation_struct(world)
-        agent = make_agent(
-            config, sight.shape, world.num_actions, observation_dtype=sight.dtype, **own
+        sight, actions = observation_struct(world), world.num_actions
+    else:
+        # Checkpoints, which cut episodes, must leave whole sequences.
+        least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs
+        require(
+            config.checkpoint_period >= least,
+            f"checkpoint_every >= {least} for {config.environment}, whose episodes are cut at "
+            f"checkpoints ({_SEQUENCES_BETWEEN_CUTS} sequences of {config.sequence_length} rows of "
+            f"{config.num_envs} environments)",
+            config.checkpoint_period,
         )
+        seen = describe(config.environment)
+        sight = jax.ShapeDtypeStruct(seen.observation_shape, seen.observation_dtype)
+        actions = seen.num_actions
+    parts: dict[str, Any] = {"torso": torso, "auxiliary": auxiliary}
+    agent = make_agent(config, sight.shape, actions, observation_dtype=sight.dtype, **parts)
+    if world is not None:
         share = place_agents(devices, config.num_seeds).share
         _require_room(agent, math.ceil(share * config.num_seeds))
         return CompiledTrainer(config, world, agent, devices=devices)
-    # Checkpoints, which cut episodes, must leave whole sequences.
-    least = _SEQUENCES_BETWEEN_CUTS * config.sequence_length * config.num_envs
-    require(
-        config.checkpoint_period >= least,
-        f"checkpoint_every >= {least} for {config.environment}, whose episodes are cut at "
-        f"checkpoints ({_SEQUENCES_BETWEEN_CUTS} sequences of {config.sequence_length} rows of "
-        f"{config.num_envs} environments)",
-        config.checkpoint_period,
-    )
-    seen = describe(config.environment)
-    agent = make_agent(
-        config,
-        seen.observation_shape,
-        seen.num_actions,
-        observation_dtype=seen.observation_dtype,
-        **own,
-    )
     _require_room(agent, config.num_seeds)
     limit = config.max_episode_steps
     make = partial(make_host_environments, config.environment, max_episode_steps=limit)
@@ -82,16 +77,11 @@ def _require_room(agent: DQN, seeds: int) -> None:
     """
     seen = agent.observation
     row = math.prod(seen.shape) * np.dtype(seen.dtype).itemsize + 9  # Action, reward and end.
-    kept = (agent.replay.capacity + agent.num_envs) * seeds
-    require_memory(f"replay of {kept:,} rows of all agents", kept * row)
     batch, auxiliary = agent.options.batch_size, agent.auxiliary
     drawn = batch * (agent.options.n_step + 1)
     if auxiliary is not None:
         drawn = max(drawn, auxiliary.sequences * auxiliary.length)
-    require_memory(f"an update's {drawn * seeds:,} rows of all agents", drawn * seeds * row)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    state = jax.eval_shape(agent.init, key)
-    require_memory(f"the state of {seeds:,} agents", _bytes_of(state) * seeds)
+    state = jax.eval_shape(agent.init, jax.eval_shape(lambda: jax.random.key(0)))
 
     def activations(params: Any, observations: Array) -> Any:
         network = agent.network
@@ -99,7 +89,12 @@ def _require_room(agent: DQN, seeds: int) -> None:
 
     rows = jax.ShapeDtypeStruct((batch, *seen.shape), seen.dtype)
     found = jax.eval_shape(activations, state.learner.params, rows)
-    require_memory(f"activations of {batch * seeds:,} rows", _bytes_of(found) * seeds)
+    for what, size in (
+        (f"an update's {drawn * seeds:,} rows of all agents", drawn * row),
+        (f"the state of {seeds:,} agents, replay included", _bytes_of(state)),
+        (f"activations of {batch * seeds:,} rows", _bytes_of(found)),
+    ):
+        require_memory(what, size * seeds)
 
 
 def _bytes_of(tree: Any) -> int:

@@ -44,8 +44,7 @@ from rlreps.losses.spectral import CovarianceJacobian, Spin
 from rlreps.numerics import largest_even_share
 from rlreps.operators import Diagonal
 from rlreps.operators.hydrogen import hamiltonian
-from rlreps.plotting import save_figure
-from rlreps.plotting.style import plain_log_ticks, series_style, styled
+from rlreps.plotting import Line, Panel, plot_panels, save_figure
 from rlreps.sources.box import BoxSource
 from rlreps.sources.datasets import Observations, load_observations
 from rlreps.sources.matrix import matrix_source
@@ -188,12 +187,7 @@ def training(repeats: int, states: int = 10_000, length: int = 100) -> None:
             print(f"{tasks:3d} tasks, {name:13s} {each / found['bare']:5.2f} times the bare pass")
 
 
-METHODS = {
-    "danskin_lissa": "batch",
-    "danskin_empirical": "pseudo",
-    "naive": "pseudo",
-    "oracle": "",
-}
+METHODS = {"danskin_lissa": "batch", "danskin_empirical": "pseudo", "naive": "pseudo", "oracle": ""}
 """Method → its normaliser of κ, or which inverse it takes."""
 SYNTHETIC = dataclasses.replace(synthetic.PRESETS["laptop"], num_states=50, step_size=1e-6)
 """Every run stays finite at this step size; of the naive method's, all 30 diverge at 1e-5."""
@@ -315,17 +309,17 @@ def agent_speed(config: AgentConfig, steps: int, repeats: int) -> dict[str, floa
             return found
         agent, updates = trainer.agent, steps // config.dqn.steps_per_update
         count = jnp.asarray(step // config.num_envs, jnp.int32)
-        memory = jax.tree.map(lambda leaf: leaf[0], state.memory)
+        alone = jax.tree.map(lambda leaf: leaf[0], state)
 
         @jax.jit
-        def learn(memory: Any) -> Any:
-            def body(index: jax.Array, memory: Any) -> Any:
-                return agent.learn(memory, count, jax.random.fold_in(jax.random.key(0), index))[0]
+        def learn(state: Any) -> Any:
+            def body(index: jax.Array, state: Any) -> Any:
+                return agent.learn(state, count, jax.random.fold_in(jax.random.key(0), index))[0]
 
-            return jax.lax.fori_loop(0, updates, body, memory)
+            return jax.lax.fori_loop(0, updates, body, state)
 
-        alone = median_seconds({"": functools.partial(learn, memory)}, repeats)[""]
-        return {**found, "updates alone": steps / alone}
+        taken = median_seconds({"": functools.partial(learn, alone)}, repeats)[""]
+        return {**found, "updates alone": steps / taken}
 
 
 def agents(repeats: int, counts: Sequence[int] = (1, 10)) -> None:
@@ -460,28 +454,27 @@ def accuracy_against_time(
     return points
 
 
-@styled
 def plot_accuracy(points: Sequence[Point], title: str) -> Figure:
     """Plot seconds of a pass and percent excess loss against the rows of an update."""
-    figure = Figure(figsize=(8.4, 4.2))
-    left, right = figure.subplots(1, 2)
-    for index, method in enumerate(dict.fromkeys(point.method for point in points)):
-        own = [point for point in points if point.method == method]
-        rows, style = [point.rows_per_update for point in own], series_style(index)
-        left.plot(rows, [point.seconds for point in own], label=method, **style)
-        right.plot(rows, [point.percent_excess for point in own], label=method, **style)
-    for axes, label in ((left, "seconds of one pass"), (right, "excess loss (%)")):
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        plain_log_ticks(axes.xaxis)
-        plain_log_ticks(axes.yaxis)
-        axes.grid(visible=True)
-        axes.set_xlabel("rows of an update")
-        axes.set_ylabel(label)
-    figure.suptitle(title)
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    return figure
+    by_method: dict[str, list[Point]] = {}
+    for point in points:
+        by_method.setdefault(point.method, []).append(point)
+    panels = [
+        Panel(
+            title=label,
+            lines=[
+                Line(label=method, x=[p.rows_per_update for p in own], mean=[of(p) for p in own])
+                for method, own in by_method.items()
+            ],
+        )
+        for label, of in (
+            ("seconds of one pass", lambda point: point.seconds),
+            ("excess loss (%)", lambda point: point.percent_excess),
+        )
+    ]
+    return plot_panels(
+        panels, x_label="rows of an update", y_label="value", log_x=True, share_y=False, note=title
+    )
 
 
 def streaming(repeats: int, data: Path | None = None, figure: Path | None = None) -> None:

@@ -206,11 +206,8 @@ def _origin(folder: RunFolder, command: str | None, summary: dict[str, Any]) -> 
     took = ", ".join(parts)
     took = f" {took}." if took else ""
     lines = f"{made['created'][:10]}, {made['device']}, {versions}, revision {revision}.{took}"
-    return (
-        f"## Latest run\n\n```bash\n{command}\n```\n\n{lines}"
-        if command
-        else f"## Latest run\n\n{lines}"
-    )
+    shown = f"```bash\n{command}\n```\n\n" if command else ""
+    return f"## Latest run\n\n{shown}{lines}"
 
 
 def _claims(claims: list[dict[str, Any]]) -> str | None:
@@ -223,15 +220,8 @@ def _claims(claims: list[dict[str, Any]]) -> str | None:
 
 def _trainings(summary: dict[str, Any]) -> str:
     """Tabulate what a quickstart trained."""
-    names = (
-        "method",
-        "recipe",
-        "d",
-        "steps",
-        "seconds",
-        "subspace_distance",
-        "relative_excess_loss",
-    )
+    names = ("method", "recipe", "d", "steps", "seconds")
+    names += ("subspace_distance", "relative_excess_loss")
     runs = [run for method in summary["methods"].values() for run in method["runs"]]
     rows = [[_number(str(run[name])) for name in names] for run in runs]
     return _markdown([*names], rows)

@@ -25,27 +25,27 @@ from rlreps.runs.machine import (
 )
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "quickstart": ("quickstart:Quickstart", "Run the whole pipeline: ground truth to report."),
-    "successor generate": ("successor:Generate", "Compute a successor measure, or go on with it."),
-    "successor info": ("successor:Info", "Describe a store and how far it is from the truth."),
-    "successor verify": ("successor:Verify", "Read a store back and check every block."),
-    "successor compare": ("successor:Compare", "Compare the leading components of two stores."),
-    "svd": ("successor:Svd", "Compute the principal subspace of a store."),
-    "train": ("training:Train", "Train an encoder on a store."),
-    "train-live": ("training:TrainLive", "Train an encoder on fresh rollouts, without a matrix."),
-    "sweep": ("training:Sweep", "Train at every point of a grid and gather one table."),
-    "fit": ("training:Fit", "Fit successor features to transitions of your own."),
-    "evaluate": ("training:Evaluate", "Measure a trained encoder against a ground truth."),
-    "agent train": ("agent:TrainAgents", "Train agents, with an auxiliary task or without."),
-    "agent evaluate": ("agent:EvaluateAgents", "Play greedy episodes and measure the torsos."),
-    "agent render": ("agent:RenderAgents", "Draw an episode, policy, components and curves."),
-    "plot env": ("plot:PlotEnv", "Draw an arena."),
-    "plot components": ("plot:PlotComponents", "Draw principal components, true and learned."),
-    "plot spectrum": ("plot:PlotSpectrum", "Draw the singular values of a store."),
-    "plot curves": ("plot:PlotCurves", "Draw the learning curves of training runs."),
-    "explore": ("explore:Explore", "Write an interactive page of a successor measure."),
+    "quickstart": ("quickstart:quickstart", "Run the whole pipeline: ground truth to report."),
+    "successor generate": ("successor:generate", "Compute a successor measure, or go on with it."),
+    "successor info": ("successor:info", "Describe a store and how far it is from the truth."),
+    "successor verify": ("successor:verify", "Read a store back and check every block."),
+    "successor compare": ("successor:compare", "Compare the leading components of two stores."),
+    "svd": ("successor:svd", "Compute the principal subspace of a store."),
+    "train": ("training:train", "Train an encoder on a store."),
+    "train-live": ("training:train_live", "Train an encoder on fresh rollouts, without a matrix."),
+    "sweep": ("training:sweep", "Train at every point of a grid and gather one table."),
+    "fit": ("fit:fit", "Fit successor features to transitions of your own."),
+    "evaluate": ("training:evaluate", "Measure a trained encoder against a ground truth."),
+    "agent train": ("agent:train_agents", "Train agents, with an auxiliary task or without."),
+    "agent evaluate": ("agent:evaluate_agents", "Play greedy episodes and measure the torsos."),
+    "agent render": ("agent:render_agents", "Draw an episode, policy, components and curves."),
+    "plot env": ("plot:plot_env", "Draw an arena."),
+    "plot components": ("plot:plot_components", "Draw principal components, true and learned."),
+    "plot spectrum": ("plot:plot_spectrum", "Draw the singular values of a store."),
+    "plot curves": ("plot:plot_curves", "Draw the learning curves of training runs."),
+    "explore": ("plot:explore", "Write an interactive page of a successor measure."),
 }
-"""Command → (module of this package:class, summary). Classes load when they are called."""
+"""Command → (module of this package:function, summary). Modules load when they are called."""
 
 _LOOP_IS_CLOSED = "Event loop is closed"
 _NO_CACHE = "--no-cache"
@@ -129,25 +129,25 @@ def parse_command(words: list[str]) -> Any:
 
 
 def _parse(name: str, place: str, arguments: list[str]) -> Any:
-    """Import the class of a command and build it from its arguments."""
+    """Import a command's module and read its arguments."""
     from rlreps.experiments import EXPERIMENTS
 
     group, _, leaf = name.partition(" ")
     if group == "agent" or (group == "experiment" and EXPERIMENTS[leaf].one_lapack_thread):
         # Their programs factorise small matrices all the time. JAX is not loaded yet.
         keep_lapack_to_one_thread()
-    from rlreps.cli.options import parse
+    from rlreps.cli.options import command_class, parse
 
     home, _, leaf = place.partition(":")
     module = importlib.import_module(f"rlreps.cli.{home}")
-    cls = module.command_of(leaf) if home == "experiment" else getattr(module, leaf)
+    own = module.command_of(leaf) if home == "experiment" else command_class(getattr(module, leaf))
     return parse(
-        cls,
+        own,
         arguments,
         prog=f"rlreps {name}",
-        choices=getattr(cls, "choices", {}),
-        names=getattr(cls, "names", {}),
-        needs=getattr(cls, "needs", {}),
+        choices=getattr(module, "CHOICES", {}),
+        names=getattr(module, "NAMES", {}),
+        needs=getattr(module, "NEEDS", {}),
     )
 
 

@@ -7,6 +7,7 @@ the options of the named class and no others.
 import contextlib
 import dataclasses
 import difflib
+import inspect
 import io
 import itertools
 import json
@@ -265,6 +266,28 @@ class _Parser:
                 except ValueError:
                     found = math.nan
         return found
+
+
+def command_class(function: Callable[..., None]) -> type:
+    """Make the dataclass of a function's parameters, whose ``run`` calls the function."""
+    hints = get_type_hints(function, include_extras=True)
+    fields = [
+        (name, hints[name], dataclasses.field(default=each.default))
+        if each.default is not each.empty
+        else (name, hints[name])
+        for name, each in inspect.signature(function).parameters.items()
+    ]
+
+    def run(self: Any) -> None:
+        function(**{name: getattr(self, name) for name, *_ in fields})
+
+    return dataclasses.make_dataclass(
+        function.__name__,
+        fields,
+        namespace={"__doc__": function.__doc__, "run": run},
+        frozen=True,
+        kw_only=True,
+    )
 
 
 def _helps(cls: type) -> dict[str, str]:

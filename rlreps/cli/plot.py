@@ -1,45 +1,56 @@
-"""The commands below ``rlreps plot``."""
+"""The commands that draw: those below ``rlreps plot``, and the page to explore."""
 
-import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from tyro.conf import Positional
 
-from rlreps.cli.observations import OBSERVED, OBSERVED_NAMES
 from rlreps.cli.options import Choice, Switch
-from rlreps.envs.observations import Observation
+from rlreps.envs.observations import OBSERVATIONS, Observation
+from rlreps.errors import require
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD
 
+OBSERVED: dict[Any, Choice] = {Observation | None: Choice("observation", OBSERVATIONS)}
+OBSERVED_NAMES = {
+    **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},
+    "Image.size": "image_size",
+}
+"""Options that name what an agent sees of a PuddleWorld."""
 
-@dataclasses.dataclass(frozen=True)
-class PlotEnv:
+CHOICES: dict[Any, Choice] = {**OBSERVED, Decomposition: Choice("method", DECOMPOSITIONS)}
+NAMES = OBSERVED_NAMES
+RANDOMIZED = RandomizedSVD()
+
+
+def plot_env(
+    out: Path,
+    arena: str = "sutton",
+    bins: int | None = None,
+    goal: tuple[float, float, float] | None = None,
+) -> None:
     """Draw an arena.
 
-    Attributes:
+    Args:
         out: Figure file (.png, .svg or .pdf).
         arena: Name of an arena, or path of a TOML file.
         bins: Also draw the cells of a bins x bins grid; none by default.
         goal: Also draw a goal, a disc (x, y, radius); none by default.
     """
+    from rlreps.workflows import figures
 
-    out: Path
-    arena: str = "sutton"
-    bins: int | None = None
-    goal: tuple[float, float, float] | None = None
-
-    def run(self) -> None:
-        from rlreps.workflows import figures
-
-        written = figures.draw_environment(self.arena, self.out, bins=self.bins, goal=self.goal)
-        _say_written(written)
+    print(f"wrote {figures.draw_environment(arena, out, bins=bins, goal=goal)}")
 
 
-@dataclasses.dataclass(frozen=True)
-class PlotComponents:
+def plot_components(
+    store: Positional[Path],
+    out: Path,
+    runs: tuple[Path, ...] = (),
+    d: int = 10,
+    observation: Observation | None = None,
+) -> None:
     """Draw the leading principal components of a store, and those that runs have learned.
 
-    Attributes:
+    Args:
         store: Folder of the store.
         out: Figure file (.png, .svg or .pdf).
         runs: Training runs to draw beside the ground truth, aligned to it.
@@ -47,66 +58,57 @@ class PlotComponents:
         observation: What the data of fits among the runs show of a PuddleWorld; by default what
             each names, or the position.
     """
+    from rlreps.workflows import figures
 
-    store: Positional[Path]
-    out: Path
-    runs: tuple[Path, ...] = ()
-    d: int = 10
-    observation: Observation | None = None
-
-    choices: ClassVar[dict[Any, Choice]] = OBSERVED
-    names: ClassVar[dict[str, str]] = OBSERVED_NAMES
-
-    def run(self) -> None:
-        from rlreps.workflows import figures
-
-        written = figures.draw_components(
-            self.store, self.runs, self.out, d=self.d, observation=self.observation
-        )
-        _say_written(written)
+    print(f"wrote {figures.draw_components(store, runs, out, d=d, observation=observation)}")
 
 
-@dataclasses.dataclass(frozen=True)
-class PlotSpectrum:
+def plot_spectrum(store: Positional[Path], out: Path, config: Decomposition = RANDOMIZED) -> None:
     """Draw the singular values of a store and the energy they capture.
 
-    Attributes:
+    Args:
         store: Folder of the store.
         out: Figure file (.png, .svg or .pdf).
         config: How the principal subspace is computed.
     """
+    from rlreps.workflows import figures
 
-    store: Positional[Path]
-    out: Path
-    config: Decomposition = dataclasses.field(default_factory=RandomizedSVD)
-
-    choices: ClassVar[dict[Any, Choice]] = {Decomposition: Choice("method", DECOMPOSITIONS)}
-
-    def run(self) -> None:
-        from rlreps.workflows import figures
-
-        _say_written(figures.draw_spectrum(self.store, self.config, self.out))
+    print(f"wrote {figures.draw_spectrum(store, config, out)}")
 
 
-@dataclasses.dataclass(frozen=True)
-class PlotCurves:
+def plot_curves(runs: Positional[tuple[Path, ...]], out: Path, quiet: Switch = False) -> None:
     """Draw the learning curves of training runs.
 
-    Attributes:
+    Args:
         runs: Folders of training runs.
         out: Figure file (.png, .svg or .pdf).
         quiet: Show no progress bar.
     """
+    from rlreps.workflows import figures
 
-    runs: Positional[tuple[Path, ...]]
-    out: Path
-    quiet: Switch = False
-
-    def run(self) -> None:
-        from rlreps.workflows import figures
-
-        _say_written(figures.draw_curves(self.runs, self.out, progress=not self.quiet))
+    print(f"wrote {figures.draw_curves(runs, out, progress=not quiet)}")
 
 
-def _say_written(path: Path) -> None:
-    print(f"wrote {path}")
+def explore(
+    paths: Positional[tuple[Path, ...]],
+    out: Path,
+    components: int = 50,
+    observation: Observation | None = None,
+    quiet: Switch = False,
+) -> None:
+    """Write one self-contained, interactive page of a successor measure.
+
+    Args:
+        paths: A store or a released ground truth (sutton-100), training runs on it, or the folder
+            of a quickstart, which holds both. Without a store, that of the first run.
+        out: The page (.html); it needs no server and no network.
+        components: Principal components on the page.
+        observation: What the data of fits among the runs show of a PuddleWorld; by default what
+            each names, or the position.
+        quiet: Show no progress bars.
+    """
+    require(out.suffix == ".html", "a page's file ending in .html", str(out))
+    from rlreps.workflows import explore
+
+    options: dict[str, Any] = {"components": components, "observation": observation}
+    print(f"wrote {explore.explore(paths, out, **options, progress=not quiet)}")

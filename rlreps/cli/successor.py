@@ -1,9 +1,8 @@
 """The commands on ground truth: generate, inspect, verify, compare and decompose stores."""
 
-import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from tyro.conf import Positional
 
@@ -14,15 +13,25 @@ from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD
 from rlreps.successor.measure import METHODS, MonteCarlo, SuccessorMeasure
 
 DATA = Path("data")
+RANDOMIZED, MONTE_CARLO = RandomizedSVD(), MonteCarlo()
 
-DECOMPOSITION_CHOICE: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}
+CHOICES: dict[Any, Choice] = {
+    Decomposition: Choice("method", DECOMPOSITIONS),
+    SuccessorMeasure: Choice("method", METHODS),
+}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Generate:
+def generate(
+    processes: ProcessesConfig,
+    measure: SuccessorMeasure = MONTE_CARLO,
+    out: Path | None = None,
+    repair: Switch = False,
+    plan: Switch = False,
+    quiet: Switch = False,
+) -> None:
     """Compute a successor measure; run again to resume.
 
-    Attributes:
+    Args:
         measure: What to compute.
         processes: The processes that compute it together, each started with the same command.
         out: Folder of the store; by default one under data/ named after the configuration.
@@ -30,168 +39,127 @@ class Generate:
         plan: Say what it would take in sizes, memory and roughly time, and do nothing.
         quiet: Show no progress bar.
     """
+    from rlreps.workflows.generate import generate
 
-    measure: SuccessorMeasure = dataclasses.field(default_factory=MonteCarlo)
-    processes: ProcessesConfig = dataclasses.field(default_factory=ProcessesConfig)
-    out: Path | None = None
-    repair: Switch = False
-    plan: Switch = False
-    quiet: Switch = False
+    if plan:
+        from rlreps.workflows.plan import plan_generation
 
-    choices: ClassVar[dict[Any, Choice]] = {SuccessorMeasure: Choice("method", METHODS)}
-
-    def run(self) -> None:
-        from rlreps.workflows.generate import generate
-
-        out = self.out if self.out is not None else DATA / self.measure.store_name
-        if self.plan:
-            from rlreps.workflows.plan import plan_generation
-
-            print_json(plan_generation(self.measure, out, self.processes.num_processes or 1))
-            return
-        figures = generate(
-            self.measure,
-            out,
-            repair=self.repair,
-            progress=not self.quiet,
-        )
-        print_json(figures)
+        print_json(plan_generation(measure, processes.num_processes or 1))
+        return
+    path = out if out is not None else DATA / measure.store_name
+    print_json(generate(measure, path, repair=repair, progress=not quiet))
 
 
-@dataclasses.dataclass(frozen=True)
-class Info:
+def info(
+    store: Positional[Path],
+    figure: Path | None = None,
+    json: Switch = False,
+    quiet: Switch = False,
+) -> None:
     """Say what a store holds, how it was made and how far it is from the truth.
 
-    Attributes:
+    Args:
         store: Folder of the store.
         figure: Where to draw the error (.png, .svg or .pdf); by default beside the matrix.
         json: Print everything as one JSON object and draw nothing.
         quiet: Show no progress bar.
     """
+    from rlreps.plotting import plot_subspace_error, save_figure
+    from rlreps.workflows.describe import describe_store, print_error_table
 
-    store: Positional[Path]
-    figure: Path | None = None
-    json: Switch = False
-    quiet: Switch = False
-
-    def run(self) -> None:
-        from rlreps.workflows.describe import describe_store, draw_errors, print_error_table
-
-        description = describe_store(self.store, progress=not self.quiet)
-        if self.json:
-            print_json(description)
-            return
-        error = description.pop("error")
+    description = describe_store(store, progress=not quiet)
+    if json:
         print_json(description)
-        if error is not None:
-            print_error_table(error)
-            out = self.figure if self.figure is not None else self.store / "error.png"
-            try:
-                drawn = draw_errors({error["title"]: error["subspace_distance"]}, out)
-            except OSError as problem:
-                if self.figure is not None:
-                    raise
-                # Nobody named this place, and a store may lie where it can only be read.
-                print(f"no figure: {problem}; choose another place for it with --figure")
-            else:
-                print(f"wrote {drawn}")
+        return
+    error = description.pop("error")
+    print_json(description)
+    if error is not None:
+        print_error_table(error)
+        out = figure if figure is not None else store / "error.png"
+        try:
+            drawn = plot_subspace_error({error["title"]: error["subspace_distance"]})
+            written = save_figure(drawn, out)
+        except OSError as problem:
+            if figure is not None:
+                raise
+            # Nobody named this place, and a store may lie where it can only be read.
+            print(f"no figure: {problem}; choose another place for it with --figure")
+        else:
+            print(f"wrote {written}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Verify:
+def verify(store: Positional[Path]) -> None:
     """Read a whole store back: checksums, missing blocks, finite entries and row sums.
 
-    Attributes:
+    Args:
         store: Folder of the store.
     """
+    from rlreps.successor.store.estimates import open_estimates
 
-    store: Positional[Path]
-
-    def run(self) -> None:
-        from rlreps.successor.store.estimates import open_estimates
-
-        store = open_estimates(self.store)
-        row_sum = store.matrix.settings.get("row_sum")
-        reports = store.verify(row_sum)
-        if problems := store.problems(reports):
-            raise InputError("; ".join(problems))
-        checked = "" if row_sum is None else f", rows sum to {row_sum:.6g}"
-        blocks, key = store.matrix.num_blocks, store.matrix.content_key()
-        print(f"{store.matrix.path}: {blocks} blocks are whole{checked}; checksum {key}")
+    found = open_estimates(store)
+    row_sum = found.matrix.settings.get("row_sum")
+    if problems := found.problems(found.verify(row_sum)):
+        raise InputError("; ".join(problems))
+    checked = "" if row_sum is None else f", rows sum to {row_sum:.6g}"
+    blocks, key = found.matrix.num_blocks, found.matrix.content_key()
+    print(f"{found.matrix.path}: {blocks} blocks are whole{checked}; checksum {key}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Compare:
+def compare(
+    store: Positional[Path],
+    other: Positional[Path],
+    figure: Path | None = None,
+    quiet: Switch = False,
+) -> None:
     """Say how far the leading components of two stores are from each other.
 
-    Attributes:
+    Args:
         store: Folder of a store.
         other: Folder of another over the same states.
         figure: Where to draw the distances beside both noise floors (.png, .svg or .pdf); nowhere
             by default.
         quiet: Show no progress bar.
     """
+    from rlreps.plotting import plot_subspace_error, save_figure
+    from rlreps.workflows import describe
 
-    store: Positional[Path]
-    other: Positional[Path]
-    figure: Path | None = None
-    quiet: Switch = False
-
-    def run(self) -> None:
-        from rlreps.workflows.describe import (
-            compare_stores,
-            draw_errors,
-            print_by_dimension,
-            shared_randomness,
-        )
-
-        distances = compare_stores(self.store, self.other, progress=not self.quiet)
-        if shared := shared_randomness(self.store, self.other):
-            print(f"note: {shared}")
-        for name, values in distances.items():
-            print(name)
-            print_by_dimension(values)
-        if self.figure is not None:
-            print(f"wrote {draw_errors(distances, self.figure, y_label='subspace distance')}")
+    distances = describe.compare_stores(store, other, progress=not quiet)
+    if shared := describe.shared_randomness(store, other):
+        print(f"note: {shared}")
+    for name, values in distances.items():
+        print(name)
+        describe.print_by_dimension(values)
+    if figure is not None:
+        drawn = plot_subspace_error(distances, y_label="subspace distance")
+        print(f"wrote {save_figure(drawn, figure)}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Svd:
+def svd(
+    store: Positional[Path],
+    processes: ProcessesConfig,
+    config: Decomposition = RANDOMIZED,
+    quiet: Switch = False,
+) -> None:
     """Compute the principal subspace of a store's centred matrix and keep it beside the matrix.
 
-    Attributes:
+    Args:
         store: Folder of the store.
         config: How to compute it.
         processes: The processes that compute it together if the matrix is larger than memory, each
             started with the same command.
         quiet: Show no progress bar.
     """
+    from rlreps.runs import processes as share
+    from rlreps.runs.machine import peak_memory_mib
+    from rlreps.runs.progress import progress_bar
+    from rlreps.successor.store import open_store
+    from rlreps.successor.stored_subspace import principal_subspace
 
-    store: Positional[Path]
-    config: Decomposition = dataclasses.field(default_factory=RandomizedSVD)
-    processes: ProcessesConfig = dataclasses.field(default_factory=ProcessesConfig)
-    quiet: Switch = False
-
-    choices: ClassVar[dict[Any, Choice]] = DECOMPOSITION_CHOICE
-
-    def run(self) -> None:
-        from rlreps.runs import processes
-        from rlreps.runs.machine import peak_memory_mib
-        from rlreps.runs.progress import progress_bar
-        from rlreps.successor.store import open_store
-        from rlreps.successor.stored_subspace import principal_subspace
-
-        principal = principal_subspace(
-            open_store(self.store),
-            self.config,
-            progress=functools.partial(progress_bar, show=not self.quiet),
-            share=processes,
-        )
-        energy = principal.energy_captured()
-        print(f"total energy {principal.total_energy:.6g}")
-        print("component  singular value  energy captured")
-        for index, (value, share) in enumerate(
-            zip(principal.singular_values, energy, strict=True), start=1
-        ):
-            print(f"{index:9d}  {value:14.6g}  {100 * share:14.2f} %")
-        print(f"peak memory {peak_memory_mib()} MiB")
+    show = functools.partial(progress_bar, show=not quiet)
+    principal = principal_subspace(open_store(store), config, progress=show, share=share)
+    print(f"total energy {principal.total_energy:.6g}")
+    print("component  singular value  energy captured")
+    pairs = zip(principal.singular_values, principal.energy_captured(), strict=True)
+    for index, (value, part) in enumerate(pairs, start=1):
+        print(f"{index:9d}  {value:14.6g}  {100 * part:14.2f} %")
+    print(f"peak memory {peak_memory_mib()} MiB")

@@ -2,7 +2,6 @@
 
 from rlreps.plotting.charts import (
     plot_curves,
-    plot_distance_by_dimension,
     plot_fit,
     plot_improvements,
     plot_learning,
@@ -16,7 +15,6 @@ from rlreps.plotting.maps import (
     plot_components,
     plot_environment,
     plot_policy_and_value,
-    plot_torso_components,
 )
 from rlreps.plotting.style import figure_bytes, save_figure, signed_colormap
 
@@ -27,7 +25,6 @@ __all__ = [
     "figure_bytes",
     "plot_components",
     "plot_curves",
-    "plot_distance_by_dimension",
     "plot_environment",
     "plot_fit",
     "plot_improvements",
@@ -39,7 +36,6 @@ __all__ = [
     "plot_spectrum",
     "plot_subspace_error",
     "plot_sweep",
-    "plot_torso_components",
     "save_figure",
     "signed_colormap",
 ]

@@ -1,7 +1,6 @@
 """The charts of this toolkit: their lines from arrays and rows, drawn by ``plot_panels``."""
 
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -12,9 +11,7 @@ from matplotlib.ticker import (
     PercentFormatter,
 )
 
-from rlreps.errors import require
 from rlreps.plotting.lines import (
-    DISTANCE,
     REFERENCE,
     Line,
     Panel,
@@ -52,14 +49,9 @@ def plot_curves(
         y_label: Text of the vertical axis, with its unit.
         noise_floor: Error of the ground truth itself, drawn as a dashed line: below it no method
             can be told from a perfect one.
-
-    Raises:
-        InputError: No curve, or a noise floor that is not positive.
     """
     lines, floor = list(curves), None
-    require(len(lines) >= 1, "at least one curve", "none")
     if noise_floor is not None:
-        require(noise_floor > 0, "a noise floor above 0 on a logarithmic axis", noise_floor)
         ends = joined(line.x for line in lines)
         floor = ([ends.min(), ends.max()], [noise_floor, noise_floor])
     return plot_panels(
@@ -70,59 +62,6 @@ def plot_curves(
     )
 
 
-def plot_distance_by_dimension(
-    rows: Iterable[Mapping[str, object]], *, noise_floor: npt.ArrayLike | None = None
-) -> Figure:
-    """Draw subspace distances against the number of features, a line for each method.
-
-    Args:
-        rows: One mapping a result with the keys `method` (str), `d` (int) and `subspace_distance`
-            (a number, or one number a seed); rows of the same method and d are pooled as seeds.
-            Values that are not finite are left out.
-        noise_floor: Error of the ground truth itself for d = 1 … k, [k], drawn as a dashed line.
-
-    Raises:
-        InputError: No row, a row without one of the keys, or a d below 1.
-    """
-    tables: dict[str, dict[int, list[float]]] = {}
-    for row in rows:
-        known = {"method", "d", "subspace_distance"} <= set(row)
-        require(known, "rows with method, d, subspace_distance", sorted(row))
-        d = int(np.asarray(row["d"]).item())
-        require(d >= 1, "d of at least 1", d)
-        found = np.ravel(np.asarray(row["subspace_distance"], np.float64)).tolist()
-        tables.setdefault(str(row["method"]), {}).setdefault(d, []).extend(found)
-    require(len(tables) >= 1, "at least one row", "none")
-    lines = []
-    for method, distances in tables.items():
-        values = np.full((max(map(len, distances.values())), len(distances)), np.nan)
-        for column, d in enumerate(sorted(distances)):
-            values[: len(distances[d]), column] = distances[d]
-        line = Line.of_runs(method, sorted(distances), values, counted=True, within=(0.0, 1.0))
-        lines.append(line)
-    dimensions = sorted({d for distances in tables.values() for d in distances})
-    heights = joined(found for distances in tables.values() for found in distances.values())
-    return plot_panels(
-        [Panel(title="", lines=lines, noise_floor=floor_of(noise_floor, dimensions))],
-        x_label="number of features d",
-        y_label=DISTANCE,
-        log_x=True,
-        log_y=not bool((heights <= 0).any()),
-        x_ticks=dimensions,
-        note=_MEAN if have_intervals(lines) else None,
-    )
-
-
-def floor_of(
-    noise_floor: npt.ArrayLike | None, dimensions: Sequence[int]
-) -> tuple[FloatArray, FloatArray] | None:
-    """Cut a noise floor for d = 1 … k, [k], to the range of some d, for ``Panel.noise_floor``."""
-    if noise_floor is None:
-        return None
-    known = np.asarray(noise_floor, np.float64)[min(dimensions) - 1 : max(dimensions)]
-    return min(dimensions) + np.arange(len(known), dtype=np.float64), known
-
-
 def plot_subspace_error(
     errors: Mapping[str, npt.ArrayLike], *, y_label: str = DISTANCE_FROM_TRUTH
 ) -> Figure:
@@ -131,20 +70,11 @@ def plot_subspace_error(
     Args:
         errors: Label → distances [k] for d = 1 … k. Zeros are not drawn.
         y_label: Text of the vertical axis.
-
-    Raises:
-        InputError: Nothing to draw, or distances that are not finite, not in [0, 1] or not [k].
     """
-    lines = []
-    for label, values in errors.items():
-        distances = np.asarray(values, np.float64)
-        inside = bool(((distances >= 0) & (distances <= 1)).all())
-        require(
-            distances.ndim == 1 and distances.size >= 1 and inside,
-            f"distances [k] in [0, 1] for {label!r}",
-            f"shape {distances.shape}" if inside else "others",
-        )
-        lines.append(Line(label=label, x=np.arange(1, distances.size + 1), mean=distances))
+    lines = [
+        Line(label=label, x=np.arange(1, np.size(distances) + 1), mean=distances)
+        for label, distances in errors.items()
+    ]
     longest = max((np.size(line.x) for line in lines), default=0)
     return plot_panels(
         [Panel(title="", lines=lines)],
@@ -174,11 +104,7 @@ def plot_sweep(
         names: What stands below places 0, 1, …, where they are names and no numbers.
         x_label: Text of the horizontal axis.
         y_label: Text of the vertical axis.
-
-    Raises:
-        InputError: No line.
     """
-    require(len(lines) >= 1, "at least one line", "none")
     places, means = (joined(line.x for line in lines), joined(line.mean for line in lines))
 
     def spans(values: FloatArray, ratio: float) -> bool:
@@ -209,9 +135,6 @@ def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -
     Args:
         steps: Environment steps of an agent at each evaluation, [p], increasing.
         measures: By the text above their panel, [seeds, p] each; NaN where there is no value.
-
-    Raises:
-        InputError: Without a measure, or for shapes that do not fit together.
     """
     panels = []
     for title, values in measures.items():
@@ -244,21 +167,13 @@ def plot_improvements(
     Args:
         estimates: (probability, low, high) by method, the first at the top; NaN ends for none.
         baseline: What the methods are compared with.
-
-    Raises:
-        InputError: Without a method, or numbers that are not (probability, low, high) in [0, 1].
     """
-    require(len(estimates) >= 1, "at least one method", len(estimates))
     figure = Figure(figsize=(5.6, 1.2 + 0.34 * len(estimates)))
     axes = figure.add_subplot()
     axes.axvline(0.5, linestyle=":", **REFERENCE)
     colour = OKABE_ITO[0]
-    for row, (label, estimate) in enumerate(estimates.items()):
-        numbers = np.asarray(estimate, np.float64)
-        outside = (numbers < 0.0) | (numbers > 1.0)
-        expected = f"(probability, low, high) in [0, 1] of {label!r}"
-        require(numbers.shape == (3,) and not outside.any(), expected, estimate)
-        value, low, high = numbers.tolist()
+    for row, estimate in enumerate(estimates.values()):
+        value, low, high = estimate
         face = colour if low > 0.5 or high < 0.5 else "white"
         axes.plot([low, high], [row, row], color=colour, linewidth=2.4, solid_capstyle="butt")
         axes.plot(value, row, "o", color=colour, mfc=face, markersize=6.5, markeredgewidth=1.5)
@@ -288,14 +203,9 @@ def plot_fit(
         realised: The realised ones, [n].
         effective_rows: Effective number of rows of each component, [d]; zeros are not drawn.
         fewest: Number of rows below which a component rests on too few.
-
-    Raises:
-        InputError: For shapes that do not fit together.
     """
     points = np.asarray([predicted, realised], np.float64)
     rows = np.asarray(effective_rows, np.float64)
-    require(points.ndim == 2, "as many predicted sums as realised ones", points.shape)
-    require(rows.ndim == 1 and rows.size >= 1, "effective rows [d], d >= 1", rows.shape)
     figure = Figure(figsize=(7.2, 3.2))
     left, right = figure.subplots(1, 2)
     reach = 1.05 * max(1.0, float(np.abs(points).max(initial=0.0)))
@@ -334,19 +244,9 @@ def plot_spectrum(
         total_energy: Squared Frobenius norm of the whole matrix: the sum of all squared singular
             values, also of those not given.
         marks: Numbers of components whose energy the legend states; those beyond r are left out.
-
-    Raises:
-        InputError: Singular values that are not finite, of at least 0 and largest first, or that
-            hold more than `total_energy`.
     """
     values = np.asarray(singular_values, np.float64)
-    require(values.ndim == 1 and values.size >= 1, "singular values [r], r >= 1", values.shape)
-    falling = bool(np.isfinite(values).all() and (np.diff(values, append=0.0) <= 0).all())
-    require(falling, "finite singular values of at least 0, largest first", "others")
-    held = float((values**2).sum())
-    # Single precision sums of 10^8 entries leave this much room.
-    whole = math.isfinite(total_energy) and 0 < held <= total_energy * (1 + 1e-3)
-    require(whole, f"total energy of at least {held:.6g}", total_energy)
+    # Single precision sums of 10^8 entries may be a little beyond the whole.
     captured = np.minimum(100.0 * np.cumsum(values**2) / float(total_energy), 100.0)
     figure = Figure(figsize=(7.2, 3.2))
     left, right = figure.subplots(1, 2)

@@ -8,13 +8,11 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rlreps.errors import require
 from rlreps.plotting.maps import (
     MOST_MAPS,
     add_signed_bar,
     draw_signed,
     magnitudes,
-    require_known,
 )
 from rlreps.plotting.style import (
     FloatArray,
@@ -37,12 +35,9 @@ def plot_reconstructions(
     Args:
         rows: Images [count, height, width] by name, the top row of pixels first.
         notes: Second line of a row's label, such as its mean error.
-
-    Raises:
-        InputError: No row, images of different shapes, or notes of a row that is not there.
     """
-    tables, remarks = _image_tables(rows), notes or {}
-    require_known(remarks, tables, "notes")
+    tables = {name: np.asarray(images, np.float64) for name, images in rows.items()}
+    remarks = notes or {}
     figure, grid = _image_grid(tables, len(next(iter(tables.values()))), 1, text_height=0.0)
     for (name, images), line in zip(tables.items(), grid, strict=True):
         for image, axes in zip(images, line, strict=True):
@@ -70,9 +65,9 @@ def plot_signed_images(
         cosines: For names given here, |cosine| [count] written below each image.
 
     Raises:
-        InputError: No row, images of different shapes, titles or cosines that do not match them.
+        InputError: Titles or cosines that do not match the images.
     """
-    tables = _image_tables(rows)
+    tables = {name: np.asarray(images, np.float64) for name, images in rows.items()}
     matches = magnitudes(cosines, tables, titles)
     blocks = math.ceil(len(titles) / MOST_MAPS)
     columns = math.ceil(len(titles) / blocks)
@@ -86,20 +81,6 @@ def plot_signed_images(
             axes.set_xlabel(f"{matches[name][index]:.3f}", fontsize=7.5, labelpad=2)
     add_signed_bar(figure, "value relative to\nits column's largest", aspect=18)
     return figure
-
-
-def _image_tables(rows: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
-    """Return every row as images [count, height, width]."""
-    require(len(rows) >= 1, "at least one row of images", "none")
-    tables = {name: np.asarray(images, np.float64) for name, images in rows.items()}
-    shape = next(iter(tables.values())).shape
-    for name, images in tables.items():
-        require(
-            images.ndim == 3 and images.shape == shape and images.size > 0,
-            f"images [count, height, width] of one shape in {name!r}",
-            images.shape,
-        )
-    return tables
 
 
 def _image_grid(

@@ -32,10 +32,10 @@ from rlreps.plotting.style import (
 from rlreps.successor.grids import BoxGrid, Grid
 
 ACTIONS = ("up", "right", "down", "left")
-_ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
+ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
 # Okabe & Ito (2008), lightened: arrows and outlines have to stand out on them.
 _ACTION_COLOURS = ("#8fc1e3", "#f2d98a", "#d9d9d9", "#e9a584")
-_MOST_ARROWS = 13
+_MOSTARROWS = 13
 """Along each axis; more would be too small to read."""
 
 _WATER = OKABE_ITO[0]
@@ -277,16 +277,10 @@ def magnitudes(
     count = len(next(iter(tables.values())))
     require(len(titles) == count, f"{count} column titles", len(titles))
     matches = {name: np.abs(np.asarray(row, np.float64)) for name, row in (cosines or {}).items()}
-    require_known(matches, tables, "cosines")
     for name, row in matches.items():
+        require(name in tables, f"cosines of {', '.join(map(repr, tables))}", name)
         require(row.shape == (count,), f"{count} cosines of {name!r}", row.shape)
     return matches
-
-
-def require_known(given: Mapping[str, object], rows: Mapping[str, object], what: str) -> None:
-    """Raise an ``InputError`` for a name that no row has."""
-    for name in given:
-        require(name in rows, f"{what} of {', '.join(map(repr, rows))}", name)
 
 
 def draw_signed(
@@ -379,7 +373,7 @@ def plot_policy_and_value(
         norm=BoundaryNorm(np.arange(len(ACTIONS) + 1) - 0.5, len(ACTIONS)),
     )
     policy_axes.set_title("greedy action")
-    stride = math.ceil(bins / _MOST_ARROWS)
+    stride = math.ceil(bins / _MOSTARROWS)
     chosen = np.arange(stride // 2, bins, stride)
     rows, columns = (part.ravel() for part in np.meshgrid(chosen, chosen, indexing="ij"))
     shown = greedy[rows, columns] >= 0
@@ -387,7 +381,7 @@ def plot_policy_and_value(
     policy_axes.quiver(
         (columns + 0.5) / bins,
         (rows + 0.5) / bins,
-        *_ARROWS[greedy[rows, columns]].T,
+        *ARROWS[greedy[rows, columns]].T,
         pivot="middle",
         angles="xy",
         scale_units="xy",
@@ -416,52 +410,3 @@ def plot_policy_and_value(
         handles += goal
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
-
-
-def plot_torso_components(
-    environment: PuddleWorld,
-    learned: npt.ArrayLike,
-    truth: npt.ArrayLike,
-    *,
-    bins: int | None = None,
-) -> Figure:
-    """Draw a torso's principal components below the successor measure's, with the same limits.
-
-    Columns are scaled to unit length, and learned ones turned to the sign of the true ones of the
-    same number; |cosine| of the two is written below. Components are not otherwise matched: those
-    of the torso are in the order of their own variance.
-
-    Args:
-        environment: Draws the outlines of its puddles.
-        learned: Left singular vectors of the torso's centred features over the states of a grid,
-            [n, k], as ``plot_components`` takes them.
-        truth: Those of the centred successor measure, [n, at least k].
-        bins: Cells a side; None where every cell is a state.
-
-    Raises:
-        InputError: For shapes that do not fit together.
-    """
-    shapes = np.shape(learned), np.shape(truth)
-    require(
-        all(len(shape) == 2 for shape in shapes)
-        and shapes[0][0] == shapes[1][0]
-        and 1 <= shapes[0][1] <= shapes[1][1],
-        "learned [states, k] and true components [states, at least k]",
-        shapes,
-    )
-    cells, count = shapes[0]
-
-    def unit_columns(table: npt.ArrayLike) -> FloatArray:
-        columns = np.asarray(table, np.float64)[:, :count]
-        lengths = np.linalg.norm(columns, axis=0)
-        scaled: FloatArray = columns / np.where(lengths > 0.0, lengths, 1.0)
-        return scaled
-
-    torso, measure = unit_columns(learned), unit_columns(truth)
-    cosines = np.sum(torso * measure, axis=0)
-    return plot_components(
-        {"successor measure": measure, "torso": torso * np.where(cosines < 0.0, -1.0, 1.0)},
-        bins=math.isqrt(cells) if bins is None else bins,
-        environment=environment,
-        cosines={"torso": cosines},
-    )

@@ -1,6 +1,6 @@
 """Reports: one table and one self-contained HTML page."""
 
-from rlreps.report.page import Report, Section, write_report
+from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, format_number
 
-__all__ = ["Report", "Section", "Table", "format_number", "write_report"]
+__all__ = ["Section", "Table", "format_number", "write_report"]

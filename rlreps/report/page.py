@@ -16,7 +16,7 @@ import platform
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
@@ -52,11 +52,20 @@ class Section:
     tables: Sequence[Table] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Report:
-    """A page before it is written.
+def write_report(
+    path: str | os.PathLike[str],
+    *,
+    title: str,
+    summary: str,
+    sections: Sequence[Section],
+    config: object,
+    git_revision: str | None = None,
+    explorable: bool = False,
+) -> Path:
+    """Write one self-contained HTML page and return its path.
 
-    Attributes:
+    Args:
+        path: The page's file; a page that is there is replaced only by a complete one.
         title: Title of the page.
         summary: Paragraphs below the title, separated by blank lines.
         sections: The parts, in order.
@@ -64,50 +73,24 @@ class Report:
         git_revision: Revision of the code that made the run, where it is known.
         explorable: Whether the report's folder holds a store of states by states, which a page of
             ``rlreps explore`` beside the report would show: it is linked, with its command.
-    """
-
-    title: str
-    summary: str
-    sections: Sequence[Section]
-    config: object
-    git_revision: str | None = None
-    explorable: bool = False
-
-    def to_html(self) -> str:
-        """Return the page as HTML.
-
-        Raises:
-            InputError: A figure's path that is not a readable PNG file.
-        """
-        counts = {"Figure": 0, "Table": 0}
-        sections = [
-            _section_html(number, section, counts)
-            for number, section in enumerate(self.sections, start=1)
-        ]
-        config = json.dumps(self.config, indent=2, ensure_ascii=False, default=_to_json)
-        page = importlib.resources.files(__package__).joinpath("page.html")
-        return string.Template(page.read_text(encoding="utf-8")).substitute(
-            title=html.escape(self.title),
-            summary=_paragraphs(self.summary) + (_EXPLORE if self.explorable else ""),
-            contents=_contents(self.sections),
-            sections="\n".join(sections),
-            config=html.escape(config),
-            versions=_versions(self.git_revision).to_html(),
-        )
-
-
-def write_report(path: str | os.PathLike[str], **parts: Any) -> Path:
-    """Write one self-contained HTML page and return its path.
-
-    Args:
-        path: The page's file; a page that is there is replaced only by a complete one.
-        **parts: The fields of `Report`.
 
     Raises:
         InputError: A figure's path that is not a readable PNG file.
     """
+    counts = {"Figure": 0, "Table": 0}
+    parts = [_section_html(number, part, counts) for number, part in enumerate(sections, start=1)]
+    page = importlib.resources.files(__package__).joinpath("page.html")
+    described = json.dumps(config, indent=2, ensure_ascii=False, default=_to_json)
+    text = string.Template(page.read_text(encoding="utf-8")).substitute(
+        title=html.escape(title),
+        summary=_paragraphs(summary) + (_EXPLORE if explorable else ""),
+        contents=_contents(sections),
+        sections="\n".join(parts),
+        config=html.escape(described),
+        versions=_versions(git_revision).to_html(),
+    )
     # A path in the configuration may hold bytes that are no text; the page is written all the same.
-    return write_atomically(path, Report(**parts).to_html().encode(errors="xmlcharrefreplace"))
+    return write_atomically(path, text.encode(errors="xmlcharrefreplace"))
 
 
 def _to_json(value: object) -> object:

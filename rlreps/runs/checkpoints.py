@@ -91,7 +91,9 @@ class Checkpoints:
                     shutil.rmtree(left)
             saving.mkdir(parents=True)
             with _orbax() as checkpointer:
-                arrays = {name: _writable(leaf) for name, leaf in _leaves(state).items()}
+                arrays = _leaves(state)
+                if process_count() > 1:  # Of several, Orbax takes no array of one device.
+                    arrays = {name: np.asarray(leaf) for name, leaf in arrays.items()}
                 checkpointer.save(saving / _ARRAYS, args=ocp.args.StandardSave(arrays))
             record = {
                 "files": {name: size_and_checksum(saving / name) for name in _files(saving)},
@@ -240,11 +242,6 @@ def _files(folder: Path) -> list[str]:
 def _leaves(tree: object) -> dict[str, Any]:
     """Name the leaves by their order: typed keys and named tuples are the template's to restore."""
     return {f"{index:06d}": leaf for index, leaf in enumerate(jax.tree.leaves(tree))}
-
-
-def _writable(leaf: Any) -> Any:
-    """Return a leaf as Orbax writes it: of several processes, it takes no array of one device."""
-    return leaf if process_count() == 1 else np.asarray(leaf)
 
 
 def _described(leaf: Any) -> Any:

@@ -288,7 +288,8 @@ class Contrast:
     def above(self) -> Verdict:
         """Judge that the mean difference is above the effect."""
         _, low, high = self.interval
-        return self._judged(True if low > self.effect else False if high < self.effect else None)
+        holds = True if low > self.effect else False if high < self.effect else None
+        return Verdict(None if len(self.differences) < self.fewest else holds, self.words)
 
     @property
     def below(self) -> Verdict:
@@ -304,18 +305,10 @@ class Contrast:
     def words(self) -> str:
         """Say what was found: both means, and the difference with its interval."""
         if self.constant:
-            return said(self._of_ours)
+            # Mean of ours with the interval of the difference from the constant.
+            return said(Interval(*(part + self.theirs[0] for part in self.interval)))
         means = [format_number(float(np.mean(each))) for each in (self.ours, self.theirs)]
         return f"{means[0]} against {means[1]}, {said(self.interval, signed=True)}"
-
-    @property
-    def _of_ours(self) -> Interval:
-        """Mean of ours with the interval of the difference from a constant."""
-        return Interval(*(part + self.theirs[0] for part in self.interval))
-
-    def _judged(self, holds: bool | None) -> Verdict:
-        few = len(self.differences) < self.fewest
-        return Verdict(None if few else holds, self.words)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

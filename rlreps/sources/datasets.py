@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import InputError, require
-from rlreps.files import DAMAGED, read_arrays, write_atomically
+from rlreps.files import DAMAGED, read_arrays
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -249,24 +249,6 @@ def _parse_idx(stream: IO[bytes], path: Path, axes: int) -> npt.NDArray[Any]:
         )
     entries: npt.NDArray[Any] = np.frombuffer(content, dtype, offset=header)
     return entries.reshape(shape)
-
-
-def write_idx_images(path: Path, images: npt.NDArray[Any]) -> Path:
-    """Write images [count, height, width] as an IDX file; return the path.
-
-    Values are uint8, float32 or float64 in 0 to 255. A name that ends in ``.gz`` gives a gzip file.
-
-    Raises:
-        InputError: For other shapes or types.
-    """
-    require(images.ndim == _AXES, "images of shape [count, height, width]", images.shape)
-    require(images.dtype.name in _TYPES, f"images of {', '.join(_TYPES)}", images.dtype.name)
-    header = bytes([0, 0, _TYPES[images.dtype.name], _AXES])
-    lengths = np.asarray(images.shape, ">u4").tobytes()
-    content = header + lengths + images.astype(images.dtype.newbyteorder(">")).tobytes()
-    if path.suffix == ".gz":
-        content = gzip.compress(content, mtime=0)
-    return write_atomically(path, content)
 
 
 def _read_array(file: Path) -> npt.NDArray[Any]:

@@ -47,9 +47,6 @@ class WithMissingEntries(WrappedRule):
     _: dataclasses.KW_ONLY
     ridge: float = interval("(0, inf)", RIDGE)
 
-    def init(self, key: Array) -> Any:
-        return self.rule.init(key)
-
     def update(self, state: Any, batch: Array) -> Any:
         require_batch(batch, self.num_inputs)
         completed = lax.cond(
@@ -66,12 +63,6 @@ class WithMissingEntries(WrappedRule):
             lambda: scan_rows(self, state, rows),
             lambda: self.rule.update_each(state, rows),
         )
-
-    def components(self, state: Any) -> Array:
-        return self.rule.components(state)
-
-    def combine(self, states: Any, weights: Array) -> Any:
-        return self.rule.combine(states, weights)
 
 
 def require_imputing(name: str) -> None:

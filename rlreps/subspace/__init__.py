@@ -7,7 +7,6 @@ from rlreps.subspace.inverse_covariance import (
     empirical_inverse_covariance as empirical_inverse_covariance,
 )
 from rlreps.subspace.inverse_covariance import lissa as lissa
-from rlreps.subspace.inverse_covariance import lissa_inverse_covariance as lissa_inverse_covariance
 from rlreps.subspace.inverse_covariance import lissa_kappa as lissa_kappa
 from rlreps.subspace.inverse_covariance import neumann_series as neumann_series
 from rlreps.subspace.linalg import largest_eigenvalue_bound as largest_eigenvalue_bound

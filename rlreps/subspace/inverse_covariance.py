@@ -107,11 +107,6 @@ def chunked_lissa(
     return weights
 
 
-def lissa_inverse_covariance(features: jax.Array, kappa: jax.Array | float) -> jax.Array:
-    """Compute the matrix Delta_J of `lissa`, [d, d], not symmetric in general."""
-    return lissa(features, jnp.eye(features.shape[1], dtype=features.dtype), kappa)
-
-
 @jit
 def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
     """Compute the pseudo-inverse of the empirical covariance, (Phi^T Phi / J)^+.

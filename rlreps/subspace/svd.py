@@ -1,7 +1,7 @@
 """Principal subspaces of centred matrices: what one is, and two ways to compute it.
 
 ``ExactSVD`` and ``RandomizedSVD`` are the two methods with their options; ``exact_svd`` and
-``randomized_svd`` the algorithms behind them.
+``randomized_svd`` are their shorthands.
 """
 
 import dataclasses
@@ -190,57 +190,19 @@ def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> 
     return np.asarray(np.minimum(np.square(sines), all_sines))
 
 
-def randomized_svd(
-    matrix: Matrix,
-    rank: int,
-    *,
-    oversampling: int = 40,
-    power_iterations: int = 10,
-    seed: int = 0,
-    at_most: bool = False,
-) -> PrincipalSubspace:
-    """Compute top left singular vectors by randomised subspace iteration.
-
-    Halko, Martinsson & Tropp (2011), Algorithms 4.4 (range finder, QR after every product) and 5.1
-    (decomposition of the projected matrix). The matrix is only multiplied by panels of
-    rank + oversampling columns, never copied: on the host by NumPy's BLAS (a JAX array on a CPU is
-    read in place), on an accelerator where it lies, with only the panels travelling, and from row
-    blocks group by group. Row blocks are read `num_reads` times: each power iteration takes both
-    products from one read (see `StreamedProducts.sharpen`), two reads decompose, and six bound the
-    error.
+def randomized_svd(matrix: Matrix, rank: int, **options: int) -> PrincipalSubspace:
+    """Compute top left singular vectors by randomised subspace iteration; see `RandomizedSVD`.
 
     Args:
       matrix: [n, t] float32 or float64 matrix, already centred.
       rank: number of components kept.
-      oversampling: extra columns of the panel; capped where the panel would exceed min(n, t).
-      power_iterations: passes with the matrix and its transpose that sharpen the spectrum.
-      seed: seed of the Gaussian test panel, and of the error bound's own.
-      at_most: as for `exact_svd`.
-
-    Returns:
-      The subspace, in the matrix's dtype, as host arrays, with a bound on its distance from the
-      exact one for each d (`distance_bounds`).
+      **options: those of `RandomizedSVD`.
 
     Raises:
       InputError: as `exact_svd`, if an option is negative, or row blocks do not make up a matrix.
     """
     _require_matrix_and_rank(matrix, rank)
-    options = RandomizedSVD(
-        rank=rank, oversampling=oversampling, power_iterations=power_iterations, seed=seed
-    )
-    products = products_of(matrix)
-    panel_width = min(rank + oversampling, *products.shape)
-    panel = np.random.default_rng(seed).standard_normal((products.shape[1], panel_width))
-    triplets = _ritz_triplets(products, panel.astype(products.dtype), power_iterations)
-    kept = components_kept(triplets.values, products.shape, rank, at_most=at_most)
-    return PrincipalSubspace(
-        basis=fix_signs(triplets.left[:, :kept]),
-        singular_values=triplets.values[:kept].copy(),
-        total_energy=products.total_energy,
-        method="randomized",
-        settings=dataclasses.asdict(options),
-        distance_bound=distance_bounds(products, triplets, kept, seed=seed),
-    )
+    return RandomizedSVD(rank=rank, **options).decompose(matrix)
 
 
 def _ritz_triplets(products: Products, panel: np.ndarray, power_iterations: int) -> RitzTriplets:
@@ -289,13 +251,22 @@ class ExactSVD:
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomizedSVD:
-    """Randomised subspace iteration of a matrix of any size, `randomized_svd`.
+    """Randomised subspace iteration of a matrix of any size.
+
+    Halko, Martinsson & Tropp (2011), Algorithms 4.4 (range finder, QR after every product) and 5.1
+    (decomposition of the projected matrix). The matrix is only multiplied by panels of
+    rank + oversampling columns, never copied: on the host by NumPy's BLAS (a JAX array on a CPU is
+    read in place), on an accelerator where it lies, with only the panels travelling, and from row
+    blocks group by group. Row blocks are read `num_reads` times: each power iteration takes both
+    products from one read (see `StreamedProducts.sharpen`), two reads decompose, and six bound the
+    error.
 
     Attributes:
       rank: leading singular vectors kept; None is 100, or all that the matrix has if fewer.
-      oversampling: extra columns of the range finder.
-      power_iterations: subspace iterations of the range finder.
-      seed: seed of the range finder.
+      oversampling: extra columns of the Gaussian test panel; capped where the panel would exceed
+        min(n, t).
+      power_iterations: passes with the matrix and its transpose that sharpen the spectrum.
+      seed: seed of the test panel, and of the error bound's own.
     """
 
     rank: int | None = positive(None)
@@ -309,9 +280,26 @@ class RandomizedSVD:
         return self.power_iterations + 8
 
     def decompose(self, matrix: Matrix) -> PrincipalSubspace:
-        """Return the principal subspace of a centred matrix [n, t]."""
-        options = {**dataclasses.asdict(self), "rank": _rank(self.rank, matrix)}
-        return randomized_svd(matrix, **options, at_most=self.rank is None)
+        """Return the principal subspace of a centred matrix [n, t], in its dtype, as host arrays.
+
+        With a bound on its distance from the exact one for each d (`distance_bounds`).
+        """
+        rank = _rank(self.rank, matrix)
+        _require_matrix_and_rank(matrix, rank)
+        products = products_of(matrix)
+        panel_width = min(rank + self.oversampling, *products.shape)
+        panel = np.random.default_rng(self.seed).standard_normal((products.shape[1], panel_width))
+        triplets = _ritz_triplets(products, panel.astype(products.dtype), self.power_iterations)
+        values, at_most = triplets.values, self.rank is None
+        kept = components_kept(values, products.shape, rank, at_most=at_most)
+        return PrincipalSubspace(
+            basis=fix_signs(triplets.left[:, :kept]),
+            singular_values=values[:kept].copy(),
+            total_energy=products.total_energy,
+            method="randomized",
+            settings={**dataclasses.asdict(self), "rank": rank},
+            distance_bound=distance_bounds(products, triplets, kept, seed=self.seed),
+        )
 
     def settings(self) -> dict[str, Any]:
         """Return what determines the result, as JSON values."""

@@ -3,13 +3,12 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import Array
 from PIL import Image
 
@@ -22,7 +21,7 @@ from rlreps.agents.measures import COMPONENTS, default_ground_truth
 from rlreps.envs import PuddleWorld, render_frame
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
-from rlreps.plotting import plot_policy_and_value, plot_torso_components, save_figure
+from rlreps.plotting import plot_components, plot_policy_and_value, save_figure
 from rlreps.plotting.animation import write_gif
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import centre_columns, exact_svd
@@ -134,21 +133,6 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
     return shown
 
 
-def torso_components(agent: TrainedAgent, truth: GroundTruth) -> npt.NDArray[Any]:
-    """Compute left singular vectors [n, at most 10] of an agent's centred features at all states.
-
-    Raises:
-        InputError: If all states have the same features.
-    """
-    seen = jnp.asarray(truth.coordinates)
-    world = puddle_world_of(agent.config)
-    if world is not None:
-        seen = jax.vmap(world.observe_position)(seen)
-    features = agent.agent.network.features(agent.params["torso"], seen)
-    rank = min(COMPONENTS, *features.shape, truth.principal.basis.shape[1])
-    return exact_svd(centre_columns(features), rank, at_most=True).basis
-
-
 def _draw_components(
     agent: TrainedAgent,
     world: PuddleWorld,
@@ -156,18 +140,31 @@ def _draw_components(
     out: Path,
     pictures: Pictures,
 ) -> None:
+    """Draw the torso's components, those of most variance first, below the successor measure's.
+
+    Each has the sign of the true one of its number; components are not matched otherwise.
+    """
     try:
         if truth is None:
             raise InputError(
                 f"no ground truth comes with {agent.config.environment}; name a store of its "
                 "arena (--store)"
             )
-        learned = torso_components(agent, truth)
+        seen = jax.vmap(world.observe_position)(jnp.asarray(truth.coordinates))
+        features = centre_columns(agent.agent.network.features(agent.params["torso"], seen))
+        rank = min(COMPONENTS, *features.shape, truth.principal.basis.shape[1])
+        learned = exact_svd(features, rank, at_most=True).basis
     except InputError as problem:
         pictures.notes.append(f"no {out.name}: {problem}")
         return
-    basis, bins = truth.principal.basis, int(truth.settings["bins"])
-    figure = plot_torso_components(world, learned, basis, bins=bins)
+    basis = truth.principal.basis[:, : learned.shape[1]]
+    cosines = np.sum(learned * basis, axis=0)
+    figure = plot_components(
+        {"successor measure": basis, "torso": learned * np.where(cosines < 0.0, -1.0, 1.0)},
+        bins=int(truth.settings["bins"]),
+        environment=world,
+        cosines={"torso": cosines},
+    )
     pictures.written.append(save_figure(figure, out))
 
 

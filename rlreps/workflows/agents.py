@@ -223,8 +223,13 @@ class _Program(Program[Learning]):
         returns = np.asarray(self._trainer.evaluate(state.trainer, step), np.float64).mean(axis=1)
         found = Best(params, returns.astype(np.float32), np.full(len(returns), step, np.int32))
         measures = self._measure(params["torso"])
-        better = state._replace(best=_better(state.best, found))
-        return better, {"returns": returns, **measures}
+        improved = found.returns > state.best.returns
+
+        def chosen(new: Any, old: Any) -> Any:
+            return np.where(improved.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
+
+        best = jax.tree.map(chosen, found, state.best)
+        return state._replace(best=best), {"returns": returns, **measures}
 
     def note(self, record: Mapping[str, Any]) -> str:
         return f"return {np.mean(record['returns']):.1f}"
@@ -244,18 +249,6 @@ def _unevaluated(agents: AgentState) -> Learning:
     seeds = len(jax.tree.leaves(params)[0])
     worst = np.full(seeds, -np.inf, np.float32)
     return Learning(agents, Best(params, worst, np.zeros(seeds, np.int32)))
-
-
-def _better(best: Best, found: Best) -> Best:
-    """Replace those agents that do better than at their best."""
-    improved = found.returns > best.returns
-
-    def chosen(new: Any, old: Any) -> npt.NDArray[Any]:
-        kept: npt.NDArray[Any] = np.where(improved.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
-        return kept
-
-    better: Best = jax.tree.map(chosen, found, best)
-    return better
 
 
 def mean_returns(config: AgentConfig, steps: FloatArray, returns: FloatArray) -> FloatArray:

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlreps import plotting
 from rlreps.config import from_json
 from rlreps.errors import require
-from rlreps.plotting.charts import DISTANCE_FROM_TRUTH
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
 from rlreps.subspace.svd import DEFAULT_RANK
@@ -92,13 +90,6 @@ def shared_randomness(path: Path, other: Path) -> str | None:
             "smaller than that of independent ones"
         )
     return None
-
-
-def draw_errors(
-    errors: Mapping[str, Sequence[float]], out: Path, *, y_label: str = DISTANCE_FROM_TRUTH
-) -> Path:
-    """Draw errors or distances by name, for d = 1 … k; return the figure's path."""
-    return plotting.save_figure(plotting.plot_subspace_error(errors, y_label=y_label), out)
 
 
 def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:

@@ -25,6 +25,7 @@ from rlreps.training import evaluation
 from rlreps.workflows.train import (
     KIND,
     MATRIX,
+    METHODS,
     TrainingConfig,
     ground_truth_for,
     learner_for,
@@ -65,7 +66,7 @@ def load_config(folder: RunFolder) -> TrainingConfig:
     """
     folder.require_kind(KIND)
     stored = {name: value for name, value in folder.config.items() if name != MATRIX}
-    return TrainingConfig.from_json(stored)
+    return from_json(TrainingConfig, stored, METHODS)
 
 
 def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None) -> TrainedEncoder:
@@ -177,34 +178,23 @@ def _seen_by(
     return truth
 
 
-def stored_quality(folder: RunFolder) -> Quality | None:
-    """Read the quality of a finished fit; None where there were too few rows to hold any out.
-
-    Raises:
-        InputError: If the fit is unfinished or the summary holds something else.
-    """
-    summary = folder.read_summary()
-    require(summary is not None, f"a finished fit in {folder.path}", "an unfinished one")
-    stored = (summary or {}).get("quality")
-    require(stored is None or isinstance(stored, dict), f"a quality in {folder.path}", stored)
-    return None if stored is None else from_json(Quality, stored)
-
-
-def shown_quality(quality: Quality) -> dict[str, Any]:
-    """Return the figures of a quality without the sums that are kept for a figure."""
-    figures = dataclasses.asdict(quality)
-    return {name: figures[name] for name in figures if name not in ("predicted", "realised")}
-
-
 def _evaluate_successor(
     folder: RunFolder, store_path: Path | None, observation: Observation | None
 ) -> dict[str, Any]:
     if store_path is None:
         require(observation is None, "a ground truth (--store) with an observation", "none")
-        quality = stored_quality(folder)
+        summary = folder.read_summary()
+        require(summary is not None, f"a finished fit in {folder.path}", "an unfinished one")
+        stored = (summary or {}).get("quality")
+        require(stored is None or isinstance(stored, dict), f"a quality in {folder.path}", stored)
+        # None: there were too few rows to hold any out.
+        quality = None if stored is None else from_json(Quality, stored)
+        figures = {} if quality is None else dataclasses.asdict(quality)
+        # Sums that are kept for a figure.
+        shown = {name: figures[name] for name in figures if name not in ("predicted", "realised")}
         return {
             "method": folder.config.get("method"),
-            "quality": None if quality is None else shown_quality(quality),
+            "quality": shown or None,
             "warnings": [] if quality is None else quality.warnings(),
         }
     rep = SuccessorRepresentation.load(folder.path)

@@ -1,7 +1,6 @@
 """The page of ``rlreps explore``, from a store and from training runs."""
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +11,14 @@ import numpy as np
 import scipy.sparse
 from matplotlib.transforms import Affine2D
 
-from rlreps import subspace
 from rlreps.config import from_json
 from rlreps.encoders import Tabular
 from rlreps.envs.observations import Observation
 from rlreps.errors import InputError, require, require_positive
-from rlreps.plotting.maps import ACTIONS
+from rlreps.files import write_atomically
+from rlreps.plotting.maps import ACTIONS, ARROWS
 from rlreps.plotting.outlines import outline
-from rlreps.report.explore import Cells, Exact, Exploration, Learned, Moves, write_exploration
+from rlreps.report.explore import Arrays, Cells, Learned, exploration_page, short_numbers
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
@@ -43,6 +42,7 @@ from rlreps.workflows.evaluate import (
     trained_store,
 )
 from rlreps.workflows.features import recorded_features
+from rlreps.workflows.figures import labelled, require_observed, rotated
 from rlreps.workflows.ground_truths import STORE
 from rlreps.workflows.train import KIND as TRAIN
 from rlreps.workflows.train import MATRIX, describe_matrix
@@ -56,18 +56,6 @@ _POINTS = 1024
 
 
 _ROWS_MEASURED = 100
-
-
-class Shown(NamedTuple):
-    """What is shown beside a measure.
-
-    Attributes:
-        runs: Label → folder of a run.
-        observation: What successor representations among them see of the states.
-    """
-
-    runs: Mapping[str, Path]
-    observation: Observation | None = None
 
 
 def explore(
@@ -102,80 +90,89 @@ def explore(
     """
     require_positive("components", components)
     path, runs = _sources(paths)
-    kinds = [RunFolder(run).kind for run in runs.values()]
-    fitting = observation is None or SUCCESSOR in kinds
-    require(fitting, "a run of rlreps fit with an observation", ", ".join(kinds) or "none")
-    shown = Shown(runs, observation)
+    require_observed(observation, runs.values())
     if _is_released(path):
-        return write_exploration(out, _released_page(path.name, components, shown))
-    store = open_store(path)
-    cells = store_cells(store)
+        page, matrix = _released_page(path.name, components), None
+    else:
+        store = open_store(path)
+        page, matrix = _stored_page(store, components, progress), describe_matrix(store)
+    learned = [
+        _learned(label, RunFolder(run), page.truth, page.kept, matrix, observation)
+        for label, run in runs.items()
+    ]
+    text = exploration_page(page.title, page.facts, page.cells, page.arrays, learned)
+    # Names of runs may hold bytes that are no text.
+    return write_atomically(out, text.encode(errors="xmlcharrefreplace"))
+
+
+class _Page(NamedTuple):
+    """What is on the page but for runs; ``exploration_page`` says what facts and arrays are."""
+
+    title: str
+    truth: GroundTruth
+    kept: PrincipalSubspace
+    cells: Cells
+    facts: Mapping[str, Any]
+    arrays: Arrays
+
+
+def _stored_page(store: MatrixStore, components: int, progress: bool) -> _Page:
+    """Gather what is on the page of a store, and measure how far what is exact is from it."""
+    cells, settings, n = store_cells(store), store.settings, store.shape[0]
     show = functools.partial(progress_bar, show=progress)
     components = min(components, max(1, min(store.shape) - 1))  # Centred, it has no more.
-    rank = components if components > DEFAULT_RANK else None
-    principal = principal_subspace(store, RandomizedSVD(rank=rank), progress=show)
-    error = sampling_error(open_estimates(path), progress=show)
+    decomposition = RandomizedSVD(rank=components if components > DEFAULT_RANK else None)
+    principal = principal_subspace(store, decomposition, progress=show)
+    error = sampling_error(open_estimates(store.path), progress=show)
     grid, states = state_cells(store)
     truth = GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[states]),
         matrix=None,
         principal=principal,
-        settings=store.settings,
+        settings=settings,
+        error=None if error is None else error.noise_floor,
     )
-    page = exploration(
-        store,
-        truth,
-        cells,
-        components=components,
-        noise_floor=None if error is None else error.noise_floor,
-        standard_error=None if error is None else error.standard_error,
-        shown=shown,
-    )
-    return write_exploration(out, page)
-
-
-def exploration(
-    store: MatrixStore,
-    truth: GroundTruth,
-    cells: Cells,
-    *,
-    components: int,
-    noise_floor: np.ndarray | None,
-    standard_error: float | None,
-    shown: Shown,
-) -> Exploration:
-    """Gather what is on the page: the store's factors, moves and exact rows, and its runs."""
-    settings = store.settings
-    kept = truth.principal.truncated(min(components, truth.principal.basis.shape[1]))
-    blocks = StoreBlocks(store)
+    kept = principal.truncated(min(components, principal.basis.shape[1]))
+    moves, blocks = _moves(settings, cells), StoreBlocks(store)
     task_means, state_means = centring_means(blocks, centring_of(settings))
-    rows_mean = np.zeros(store.shape[0]) if state_means is None else state_means
-    right = np.zeros(kept.basis.shape)
-    energies = np.zeros(store.shape[0])
+    rows_mean = np.zeros(n) if state_means is None else state_means
+    measured, right, energies = _measured_rows(n), np.zeros(kept.basis.shape), np.zeros(n)
+    chosen = []
     for start, rows in blocks.blocks():
         here = slice(start, start + len(rows))
         centred = rows.astype(np.float64) - task_means - rows_mean[here, None]
         right += centred.T @ kept.basis[here].astype(np.float64)
         energies[here] = np.einsum("ij,ij->i", centred, centred)
-    moves = _moves(settings, cells)
+        chosen.append(rows[measured[(measured >= start) & (measured < here.stop)] - start])
     low_rank = LowRank(kept.basis.astype(np.float64), right, task_means, rows_mean)
-    exact = _exact(store, cells, moves, low_rank, kept, standard_error)
-    return _page(
-        *(_name(store.path.resolve()), truth, cells, kept, low_rank, exact, moves, shown),
-        matrix=describe_matrix(store),
-        row_energies=energies,
-        noise_floor=noise_floor,
-    )
+    whole = n <= _MOST_ROWS_KEPT
+    exact: dict[str, Any]
+    if whole:
+        matrix = np.concatenate([rows for _, rows in blocks.blocks()])
+        largest = np.abs(matrix).max(axis=1, keepdims=True) / (2**15 - 1)
+        rounding = np.rint(matrix / np.where(largest > 0.0, largest, 1.0)) * largest - matrix
+        exact = {"kind": "rows", "difference": _root_mean_square(rounding)}
+    elif moves is None:
+        energy = np.sum(np.square(kept.singular_values.astype(np.float64)))
+        left_out = max(kept.total_energy - energy, 0.0)
+        exact = {"kind": "rank", "difference": float(np.sqrt(left_out) / n)}
+    else:
+        exact = _solved(cells, moves, low_rank, settings, measured, np.concatenate(chosen))
+    exact["samplingError"] = None if error is None else error.standard_error
+    page = _page(_name(store.path.resolve()), truth, kept, cells, low_rank, exact, moves)
+    page.arrays.numbers("row_energies", energies)
+    if whole:
+        page.arrays.maps("rows", matrix.T, later=True)
+    return page
 
 
-def _released_page(name: str, components: int, shown: Shown) -> Exploration:
+def _released_page(name: str, components: int) -> _Page:
     """Gather the page of a released truth, whose rows the transition method has all but stored."""
     # Deferred: the transition method imports what takes longer than all the rest.
     from rlreps.successor.kernels.estimator import TransitionEstimator
 
     truth = load(name)
-    settings = truth.settings
-    environment = environment_of(settings)
+    settings, environment = truth.settings, environment_of(truth.settings)
     assert environment is not None
     assert truth.grid is not None
     assert truth.cells is not None
@@ -190,97 +187,53 @@ def _released_page(name: str, components: int, shown: Shown) -> Exploration:
     found = estimator.transposed(np.column_stack([left, np.full(n, 1.0 / n), starts]))
     right, means, rows = np.split(found, [left.shape[1], left.shape[1] + 1], axis=1)
     right -= means * left.sum(axis=0)
-    low_rank = LowRank(left, right, means[:, 0], np.zeros(n))
-    moves = _moves(settings, cells)
+    low_rank, moves = LowRank(left, right, means[:, 0], np.zeros(n)), _moves(settings, cells)
     assert moves is not None
     exact = _solved(cells, moves, low_rank, settings, chosen, rows.T)
-    said = "the transition method at refinement 1, which forgets places in cells as this page does,"
-    exact = dataclasses.replace(exact, reference=said)
-    page = _page(name, truth, cells, kept, low_rank, exact, moves, shown, noise_floor=truth.error)
+    exact["reference"] = (
+        "the transition method at refinement 1, which forgets places in cells as this page does,"
+    )
+    page = _page(name, truth, kept, cells, low_rank, exact, moves)
     apart = np.abs(np.linalg.norm(right, axis=0) / kept.singular_values - 1.0).max()
-    factors = (
+    page.facts["about"]["factors"] = (
         "ΨᵀU with Ψ of the transition method at refinement 1; their norms are within "
         f"{100 * apart:.1f} % of the singular values"
     )
-    return dataclasses.replace(page, about={**page.about, "factors": factors})
+    return page
 
 
 def _page(
     name: str,
     truth: GroundTruth,
-    cells: Cells,
     kept: PrincipalSubspace,
-    low_rank: LowRank,
-    exact: Exact,
-    moves: Moves | None,
-    shown: Shown,
-    *,
-    matrix: Mapping[str, Any] | None = None,
-    row_energies: np.ndarray | None = None,
-    noise_floor: np.ndarray | None,
-) -> Exploration:
-    settings = truth.settings
-    return Exploration(
-        title=f"Successor measure of {name}",
-        about=_about(settings),
-        cells=cells,
-        discount=settings.get("discount"),
-        horizon=settings.get("horizon"),
-        count_start=bool(settings.get("count_start", True)),
-        left=kept.basis,
-        right=low_rank.factors,
-        task_means=low_rank.task_means,
-        state_means=low_rank.state_means,
-        row_energies=row_energies,
-        singular_values=truth.principal.singular_values,
-        total_energy=truth.principal.total_energy,
-        noise_floor=noise_floor,
-        exact=exact,
-        moves=moves,
-        runs=[
-            _learned(label, RunFolder(run), truth, kept, matrix, shown.observation)
-            for label, run in shown.runs.items()
-        ],
-    )
-
-
-def _exact(
-    store: MatrixStore,
     cells: Cells,
-    moves: Moves | None,
     low_rank: LowRank,
-    principal: PrincipalSubspace,
-    standard_error: float | None,
-) -> Exact:
-    """Decide what exact is on the page, and measure how far it is from the store."""
-    n = store.shape[0]
-    if n <= _MOST_ROWS_KEPT:
-        rows = np.concatenate([rows for _, rows in StoreBlocks(store).blocks()])
-        largest = np.abs(rows).max(axis=1, keepdims=True) / (2**15 - 1)
-        rounding = np.rint(rows / np.where(largest > 0.0, largest, 1.0)) * largest - rows
-        return Exact(
-            kind="rows",
-            difference=float(np.sqrt(np.mean(np.square(rounding, dtype=np.float64)))),
-            sampling_error=standard_error,
-            rows=rows,
-        )
-    if moves is None:
-        energy = np.sum(np.square(principal.singular_values.astype(np.float64)))
-        left_out = max(principal.total_energy - energy, 0.0)
-        return Exact(
-            kind="rank",
-            difference=float(np.sqrt(left_out) / n),
-            sampling_error=standard_error,
-        )
-    chosen = _measured_rows(n)
-    stored = np.concatenate(
-        [
-            rows[chosen[(chosen >= start) & (chosen < start + len(rows))] - start]
-            for start, rows in StoreBlocks(store).blocks()
-        ]
-    )
-    exact = _solved(cells, moves, low_rank, store.settings, chosen, stored)
-    return dataclasses.replace(exact, sampling_error=standard_error)
+    exact: Mapping[str, Any],
+    moves: Sequence[Any] | None,
+) -> _Page:
+    """Make the page of a matrix; ``exact`` says what is exact on it, and how nearly."""
+    settings, arrays = truth.settings, Arrays(cells)
+    arrays.maps("left", kept.basis)
+    arrays.maps("right", low_rank.factors)
+    arrays.numbers("task_means", low_rank.task_means)
+    arrays.numbers("state_means", low_rank.state_means)
+    if moves is not None:
+        arrays.moves(moves)
+    facts = {
+        "about": _about(settings),
+        "discount": settings.get("discount"),
+        "horizon": settings.get("horizon"),
+        "countStart": bool(settings.get("count_start", True)),
+        "components": kept.basis.shape[1],
+        "singularValues": short_numbers(truth.principal.singular_values),
+        "totalEnergy": truth.principal.total_energy,
+        "noiseFloor": None if truth.error is None else short_numbers(truth.error),
+        "exact": {"samplingError": None, "steps": 0, "reference": "the store", **exact},
+        "moves": None
+        if moves is None
+        else {"names": ACTIONS, "arrows": ARROWS.tolist(), "points": _POINTS},
+    }
+    return _Page(f"Successor measure of {name}", truth, kept, cells, facts, arrays)
 
 
 def _measured_rows(n: int) -> np.ndarray:
@@ -290,17 +243,21 @@ def _measured_rows(n: int) -> np.ndarray:
 
 def _solved(
     cells: Cells,
-    moves: Moves,
+    moves: Sequence[Any],
     low_rank: LowRank,
     settings: Mapping[str, Any],
     chosen: np.ndarray,
     rows: np.ndarray,
-) -> Exact:
+) -> dict[str, Any]:
     """Solve for chosen rows as the page does, and measure how far they are from those given."""
-    chain: Any = scipy.sparse.csr_array(sum(moves.counts)) / (len(moves.counts) * moves.points)
+    chain: Any = scipy.sparse.csr_array(sum(moves)) / (len(moves) * _POINTS)
     between = scipy.sparse.csr_array(chain[cells.states][:, cells.states])
     off = solved_rows(between, low_rank, chosen, settings) - rows
-    return Exact(kind="chain", difference=float(np.sqrt(np.mean(off**2))), steps=STEPS)
+    return {"kind": "chain", "difference": _root_mean_square(off), "steps": STEPS}
+
+
+def _root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
 
 def store_cells(store: MatrixStore) -> Cells:
@@ -335,7 +292,7 @@ def _plane(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cel
     )
 
 
-def _moves(settings: Mapping[str, Any], cells: Cells) -> Moves | None:
+def _moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
     """Count where PuddleWorld's actions lead; None where that is unknown or walls divide cells."""
     environment = environment_of(settings)
     names = {"discount", "horizon", "count_start"}
@@ -348,12 +305,7 @@ def _moves(settings: Mapping[str, Any], cells: Cells) -> Moves | None:
     # Deferred: what it needs of SciPy takes longer to import than all the rest.
     from rlreps.successor.kernels.matrix import action_steps
 
-    return Moves(
-        names=ACTIONS,
-        arrows=((0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)),
-        counts=action_steps(environment, grid, points=_POINTS, seed=0),
-        points=_POINTS,
-    )
+    return action_steps(environment, grid, points=_POINTS, seed=0)
 
 
 def _about(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -409,11 +361,7 @@ def _sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
         assert place is not None
         stores = [place]
     require(len(stores) == 1, "one store", ", ".join(map(str, stores)))
-    names = [run.resolve().name for run in runs]
-    unique = len(set(names)) == len(names)
-    return stores[0], {
-        name if unique else str(run): run for name, run in zip(names, runs, strict=True)
-    }
+    return stores[0], dict(labelled(runs))
 
 
 def _is_released(path: Path) -> bool:
@@ -459,9 +407,7 @@ def _learned(
         )
         num_features = features.shape[1]
         basis = principal.basis[:, :num_features]
-        aligned = np.asarray(subspace.align(jnp.asarray(features), jnp.asarray(basis)))
-        components[step] = aligned
-        cosines[step] = np.abs(np.sum(aligned * basis, axis=0))
+        components[step], cosines[step] = rotated(features, basis)
     return Learned(
         label=label,
         num_features=num_features,

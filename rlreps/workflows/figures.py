@@ -1,10 +1,11 @@
 """Single figures from stores and runs: what ``rlreps plot`` draws."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from jax import Array
 
 from rlreps import plotting, subspace
 from rlreps.envs import load_arena
@@ -71,13 +72,11 @@ def draw_components(
         InputError: If d exceeds the components of the store, or a run has fewer than d features.
     """
     require_positive("d", d)
-    kinds = [RunFolder(run).kind for run in runs]
-    fitting = observation is None or SUCCESSOR in kinds
-    require(fitting, "a run of rlreps fit with an observation", ", ".join(kinds) or "none")
+    require_observed(observation, runs)
     truth = ground_truth_for(store_path, d)
     components = {"ground truth": truth.principal.truncated(d).basis}
     cosines = {}
-    for label, run in _labelled(runs):
+    for label, run in labelled(runs):
         found = aligned_components(RunFolder(run), truth, d, observation)
         components[label], cosines[label] = found
     figure = plotting.plot_components(
@@ -104,13 +103,17 @@ def aligned_components(
     Raises:
         InputError: If the run has fewer than d features.
     """
-    fitted = None
     if folder.kind == SUCCESSOR:
-        fitted = successor_components(folder, truth, observation)
-    available = load_config(folder).num_features if fitted is None else fitted.shape[1]
+        features = successor_components(folder, truth, observation)
+    else:
+        features = load_encoder(folder, truth).features()[0]
+    available = features.shape[1]
     require(d <= available, f"d <= {available}, the features of {folder.path}", d)
-    basis = truth.principal.truncated(d).basis
-    features = load_encoder(folder, truth).features()[0] if fitted is None else fitted
+    return rotated(features, truth.principal.truncated(d).basis)
+
+
+def rotated(features: Array | np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rotate features [n, d] within their span onto a basis [n, k]; return |cosines| [k] too."""
     aligned = np.asarray(subspace.align(features, basis))
     return aligned, np.abs(np.sum(aligned * basis, axis=0))
 
@@ -119,7 +122,7 @@ def draw_curves(runs: Sequence[Path], out: Path, *, progress: bool = False) -> P
     """Draw the learning curves of training runs; return the figure's path."""
     require(len(runs) >= 1, "at least one training run", list(runs))
     curves = []
-    for label, run in _labelled(runs):
+    for label, run in labelled(runs):
         steps, distances = distance_history(RunFolder(run))
         curves.append(
             plotting.Line.of_runs(label, steps, distances, counted=True, within=(0.0, 1.0))
@@ -147,7 +150,15 @@ def _common_noise_floor(folders: Sequence[RunFolder], progress: bool) -> float |
     return None if error is None else error.floor(d) or None
 
 
-def _labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:
+def require_observed(observation: Observation | None, runs: Iterable[Path]) -> None:
+    """Raise an ``InputError`` for an observation without a successor representation among runs."""
+    if observation is not None:
+        kinds = [RunFolder(run).kind for run in runs]
+        expected = "a run of rlreps fit with an observation"
+        require(SUCCESSOR in kinds, expected, ", ".join(kinds) or "none")
+
+
+def labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:
     """Label each run by its folder's name, or by its path where two folders share a name."""
     names = [run.resolve().name for run in runs]
     unique = len(set(names)) == len(names)

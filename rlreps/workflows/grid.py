@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from rlreps.config import as_json, options
@@ -18,9 +18,7 @@ from rlreps.encoders import ENCODERS
 from rlreps.errors import InputError, require
 from rlreps.losses import OBJECTIVES
 from rlreps.training import Optimizer
-from rlreps.workflows.train import (
-    TrainingConfig,
-)
+from rlreps.workflows.train import TrainingConfig
 
 MOST_POINTS = 10_000
 
@@ -66,8 +64,8 @@ class SweepConfig:
         grid: The swept fields, at least one.
 
     Raises:
-        InputError: For a field that does not exist or comes twice, for values that are none, come
-            twice or do not fit, or do not fit together at a point.
+        InputError: For a field that does not exist or comes twice, for values that are missing,
+            repeated or out of range, or do not fit together at a point.
     """
 
     base: TrainingConfig
@@ -118,7 +116,7 @@ def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
     ``true`` and ``false`` for themselves.
 
     Raises:
-        InputError: For a text that is none, a field that does not exist (saying which do), or a
+        InputError: For a text without values, a field that does not exist (saying which do), or a
             value that is not of the field's type.
     """
     short = {_short(dotted): dotted for dotted in sweepable_fields()}
@@ -134,9 +132,10 @@ def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
             )
             hint = f"; did you mean {close[0]}?" if close else ""
             raise InputError(f"expected {_a_field()}, got {name.strip()!r}{hint}")
-        parse = _parser(sweepable_fields()[field])
+        hint = sweepable_fields()[field]
         try:
-            axes.append(GridAxis(field, tuple(parse(value.strip()) for value in values.split(","))))
+            found = tuple(_read(hint, value.strip()) for value in values.split(","))
+            axes.append(GridAxis(field, found))
         except InputError as error:
             raise InputError(f"{error} for {_dashed(field)}") from None
     return tuple(axes)
@@ -214,42 +213,33 @@ def _a_field() -> str:
     return f"a field to sweep of {', '.join(map(_dashed, sweepable_fields()))}"
 
 
-def _parser(hint: Any) -> Callable[[str], FieldValue]:
-    """Return what reads a value of a type from its text, or raises an ``InputError``."""
+def _read(hint: Any, text: str) -> FieldValue:
+    """Read a value of a type, or of the first of several types that the text fits."""
     if get_origin(hint) in (types.UnionType, Union):
-        return functools.partial(_first_fitting, get_args(hint))
+        kinds = get_args(hint)
+        if type(None) in kinds and text.lower() == "none":
+            return None
+        expected = []
+        for kind in kinds:
+            if kind is not type(None):
+                try:
+                    return _read(kind, text)
+                except InputError as error:
+                    expected.append(str(error).removeprefix("expected ").rpartition(", got ")[0])
+        raise InputError(f"expected {' or '.join(expected)}, got {text!r}")
     if get_origin(hint) is tuple:
-        return lambda text: tuple(_number(int, part) for part in text.split() or [text])
+        return tuple(_number(int, part) for part in text.split() or [text])
     if get_origin(hint) is Literal:
-        return lambda text: _choice({name: name for name in get_args(hint)}, text)
+        name = text.replace("-", "_")
+        require(name in get_args(hint), f"one of {', '.join(get_args(hint))}", text)
+        return name
     if hint is bool:
-        return lambda text: _choice({"true": True, "false": False}, text.lower())
-    if hint is str:
-        return str
-    return functools.partial(_number, hint)
+        require(text.lower() in ("true", "false"), "one of true, false", text)
+        return text.lower() == "true"
+    return text if hint is str else _number(hint, text)
 
 
-def _first_fitting(kinds: Sequence[Any], text: str) -> FieldValue:
-    """Read a text as the first of several types that it fits, or raise what each expected."""
-    if type(None) in kinds and text.lower() == "none":
-        return None
-    expected = []
-    for kind in kinds:
-        if kind is not type(None):
-            try:
-                return _parser(kind)(text)
-            except InputError as error:
-                expected.append(str(error).removeprefix("expected ").rpartition(", got ")[0])
-    raise InputError(f"expected {' or '.join(expected)}, got {text!r}")
-
-
-def _choice(choices: Mapping[str, FieldValue], text: str) -> FieldValue:
-    name = text.replace("-", "_")
-    require(name in choices, f"one of {', '.join(choices)}", text)
-    return choices[name]
-
-
-def _number(kind: Callable[[str], Any], text: str) -> Any:
+def _number(kind: Any, text: str) -> Any:
     try:
         return kind(text)
     except ValueError:

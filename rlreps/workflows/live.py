@@ -127,12 +127,17 @@ def run_live_training(
         count_start=config.count_start,
         centring_starts=config.centring_starts,
     )
-    store = None if store_path is None else open_store(store_path)
-    if store is not None:
-        _require_same_process(config, store)
+    store, environment = None, arena_settings(load_arena(config.arena))
+    if store_path is not None:
+        store = open_store(store_path)
+        asked: dict[str, Any] = {"environment": json.loads(json.dumps(environment))}
+        asked |= {name: getattr(config, name) for name in ("horizon", "discount", "count_start")}
+        found = differences(asked, {name: store.settings.get(name) for name in asked})
+        if found:
+            raise InputError(f"{store.path} is of another process: {'; '.join(found)}")
     described = {
         **as_json(config),
-        "environment": arena_settings(load_arena(config.arena)),
+        "environment": environment,
         "target": None if store is None else {"checksum": store.content_key()},
     }
     finished = finished_summary(out, KIND, described)
@@ -178,18 +183,3 @@ def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
         principal=RandomizedSVD(rank=d).decompose(matrix),
         settings=store.settings,
     )
-
-
-def _require_same_process(config: LiveConfig, store: MatrixStore) -> None:
-    """Raise an ``InputError`` unless a store is of the process that a run rolls out."""
-    asked = {
-        "environment": arena_settings(load_arena(config.arena)),
-        "horizon": config.horizon,
-        "discount": config.discount,
-        "count_start": config.count_start,
-    }
-    found = differences(
-        json.loads(json.dumps(asked)), {name: store.settings.get(name) for name in asked}
-    )
-    if found:
-        raise InputError(f"{store.path} is of another process: {'; '.join(found)}")

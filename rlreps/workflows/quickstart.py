@@ -8,17 +8,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from rlreps import plotting
 from rlreps.config import as_json
 from rlreps.envs import load_arena
 from rlreps.losses import Objective
-from rlreps.plotting import Line
-from rlreps.plotting.lines import over_runs
+from rlreps.plotting import Line, Panel
+from rlreps.plotting.lines import DISTANCE, have_intervals, over_runs
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run
@@ -27,17 +26,26 @@ from rlreps.subspace import RandomizedSVD
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.evaluate import distance_history
 from rlreps.workflows.figures import aligned_components
-from rlreps.workflows.ground_truths import (
-    STORE,
-    OwnGroundTruth,
-    generation_figures,
-    own_ground_truth,
-)
+from rlreps.workflows.ground_truths import STORE, generation_figures, own_ground_truth
 from rlreps.workflows.quickstart_config import RECIPES, QuickstartConfig
 from rlreps.workflows.train import TrainingConfig, run_training
 
 KIND = "quickstart"
 _RUNS_AT_ONCE = 2
+
+
+class Trained(NamedTuple):
+    """One training run, with the figures of its summary."""
+
+    folder: RunFolder
+    recipe: str
+    config: TrainingConfig
+    figures: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Name of the method, with what it must say of its options."""
+        return self.config.objective.label
 
 
 def run_quickstart(config: QuickstartConfig, out: Path, *, progress: bool = True) -> dict[str, Any]:
@@ -63,187 +71,153 @@ def run_quickstart(config: QuickstartConfig, out: Path, *, progress: bool = True
         out,
         kind=KIND,
         config=as_json(config),
-        compute=lambda folder: _Pipeline(config, folder, progress).run(),
+        compute=lambda folder: _run(config, folder, progress),
     )
 
 
-class _Pipeline:
-    """One run of the pipeline: where it stands, and the figures so far."""
+def _run(config: QuickstartConfig, folder: RunFolder, progress: bool) -> dict[str, Any]:
+    """Run every part and return the summary."""
+    began = time.perf_counter()
+    successor, d = config.successor, config.headline_dimension
+    arena, runs = load_arena(successor.arena), config.runs()
 
-    def __init__(self, config: QuickstartConfig, folder: RunFolder, progress: bool) -> None:
-        self.config, self.folder, self.progress = config, folder, progress
-        self.runs = folder.path / "runs"
-        self.environment = load_arena(config.successor.arena)
-        self.figures: dict[str, Path] = {}
-        self.began = time.perf_counter()
+    def say(text: str) -> None:
+        if progress:
+            print(f"[{time.perf_counter() - began:4.0f} s] {text}", flush=True)
 
-    def say(self, text: str) -> None:
-        """Print a line on what is done or to come, with the time so far."""
-        if self.progress:
-            print(f"[{time.perf_counter() - self.began:4.0f} s] {text}", flush=True)
+    def draw(name: str, figure: Any) -> None:
+        plotting.save_figure(figure, _figure(folder, name))
 
-    def draw(self, name: str, figure: Figure) -> None:
-        """Write a figure."""
-        path = self.folder.figures / f"{name}.png"
-        self.figures[name] = plotting.save_figure(figure, path)
-
-    def run(self) -> dict[str, Any]:
-        """Run every part and return the summary."""
-        config, d = self.config, self.config.headline_dimension
-        runs = config.runs()
-        self.say(
-            f"ground truth of {config.successor.num_states:,} states from "
-            f"{config.successor.transitions:,} transitions, then {len(runs)} training runs; about "
-            f"{config.estimated_seconds} s in all on two cores"
+    def draw_components(name: str, shown: Sequence[Trained] = ()) -> None:
+        """Draw the true components above learned ones."""
+        found = {each.label: aligned_components(each.folder, truth, d) for each in shown}
+        maps = {label: components for label, (components, _) in found.items()}
+        figure = plotting.plot_components(
+            {"ground truth": truth.principal.truncated(d).basis, **maps},
+            bins=successor.bins,
+            environment=arena,
+            cosines={label: cosines for label, (_, cosines) in found.items()},
         )
-        self.draw("environment", plotting.plot_environment(self.environment))
-        most = max(config.dimensions)
-        ground = own_ground_truth(
-            config.successor,
-            self.folder,
-            most,
-            # These options give the floor at d = 10 to 5e-5 of itself.
-            halves=RandomizedSVD(rank=most, oversampling=20, power_iterations=3),
-            progress=self.progress,
-        )
-        truth, floor = ground.truth, np.asarray(ground.noise_floor)
-        principal = truth.principal
-        self.draw(
-            "spectrum",
-            plotting.plot_spectrum(principal.singular_values, principal.total_energy),
-        )
-        self.draw("noise_floor", plotting.plot_subspace_error({"noise floor": floor}))
-        self.draw_components("components", {}, {}, truth)
-        self.say(f"wrote the {d} leading components to {self.figures['components']}")
-        summaries: list[dict[str, Any]] = []
-        learned: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
-        curves: dict[str, list[Line]] = {}
-        for (name, (recipe, training)), found in zip(
-            runs.items(), self.train(runs, truth), strict=True
-        ):
-            out = self.runs / name
-            summaries.append({"recipe": recipe, **found})
-            label, distance = training.objective.label, found["subspace_distance"]
-            self.say(f"{RECIPES[recipe]}, {label}, d = {found['d']}: distance {distance:.4f}")
-            if found["d"] == d:
-                steps, distances = distance_history(RunFolder(out))
-                curves.setdefault(recipe, []).append(
-                    Line.of_runs(label, steps, distances, within=(0.0, 1.0))
-                )
-                maps, cosines = learned.setdefault(recipe, ({}, {}))
-                maps[label], cosines[label] = aligned_components(RunFolder(out), truth, d)
-                # Runs to come train on while the figures of a recipe are drawn.
-                if len(maps) == len(config.objectives):
-                    self.draw_recipe(recipe, curves[recipe], *learned[recipe], ground)
-        if len(config.dimensions) > 1:
-            rows = [
-                {
-                    "method": _title(config, "recommended", run["method"]),
-                    "d": run["d"],
-                    "subspace_distance": [seed["subspace_distance"] for seed in run["per_seed"]],
-                }
-                for run in summaries
-                if run["recipe"] == "recommended"
+        draw(name, figure)
+
+    say(
+        f"ground truth of {successor.num_states:,} states from {successor.transitions:,} "
+        f"transitions, then {len(runs)} training runs; about {config.estimated_seconds} s in all "
+        "on two cores"
+    )
+    draw("environment", plotting.plot_environment(arena))
+    most = max(config.dimensions)
+    # These options give the floor at d = 10 to 5e-5 of itself.
+    halves = RandomizedSVD(rank=most, oversampling=20, power_iterations=3)
+    ground = own_ground_truth(successor, folder, most, halves=halves, progress=progress)
+    truth, floor = ground.truth, np.asarray(ground.noise_floor)
+    principal = truth.principal
+    draw("spectrum", plotting.plot_spectrum(principal.singular_values, principal.total_energy))
+    draw("noise_floor", plotting.plot_subspace_error({"noise floor": floor}))
+    draw_components("components")
+    say(f"wrote the {d} leading components to {_figure(folder, 'components')}")
+    trained: list[Trained] = []
+    for each in _trained(config, folder, truth, progress):
+        trained.append(each)
+        distance = each.figures["subspace_distance"]
+        say(f"{RECIPES[each.recipe]}, {each.label}, d = {each.figures['d']}: {distance:.4f}")
+        shown = [run for run in trained if (run.recipe, run.figures["d"]) == (each.recipe, d)]
+        # Runs to come train on while the figures of a recipe are drawn.
+        if shown[-1:] == [each] and len(shown) == len(config.objectives):
+            draw_components(f"components_{each.recipe}", shown)
+            curves = [
+                Line.of_runs(run.label, *distance_history(run.folder), within=(0.0, 1.0))
+                for run in shown
             ]
-            self.draw(
-                "distance_by_dimension",
-                plotting.plot_distance_by_dimension(rows, noise_floor=floor),
+            label = f"subspace distance (d = {d})"
+            figure = plotting.plot_curves(
+                curves, x_label="update", y_label=label, noise_floor=ground.floor(d)
             )
-        described = {
-            **generation_figures(self.folder, config.successor),
+            draw(f"curves_{each.recipe}", figure)
+    if len(config.dimensions) > 1:
+        draw("distance_by_dimension", _distance_by_dimension(config.dimensions, trained, floor))
+    summary = {
+        "ground_truth": {
+            **generation_figures(folder, successor),
             "store": str(ground.path),
-            "bins": config.successor.bins,
+            "bins": successor.bins,
             "singular_values": [float(value) for value in principal.singular_values],
             "energy_captured": [float(value) for value in principal.energy_captured()],
             "standard_error": ground.standard_error,
             "noise_floor": floor.tolist(),
-        }
-        summary = {
-            "ground_truth": described,
-            "methods": _by_method(config, summaries),
-            "report": str(self.folder.path / "report.html"),
-        }
-        _write_report(config, self.folder, self.figures, summaries, summary)
-        return summary
-
-    def train(
-        self, runs: Mapping[str, tuple[str, TrainingConfig]], truth: GroundTruth
-    ) -> Iterator[dict[str, Any]]:
-        """Make all training runs, several at once, and yield their summaries in order.
-
-        An error in one is raised once those beside it have ended.
-        """
-
-        def one(name: str) -> dict[str, Any]:
-            training = runs[name][1]
-            store = self.folder.path / STORE
-            return run_training(training, store, self.runs / name, truth=truth, progress=False)
-
-        # One run alone leaves cores idle while it compiles and gathers entries of the matrix.
-        with (
-            ThreadPoolExecutor(max_workers=_RUNS_AT_ONCE) as pool,
-            progress_bar("training", total=len(runs), unit="runs", show=self.progress) as advance,
-        ):
-            for found in pool.map(one, runs):
-                advance(1)
-                yield found
-
-    def draw_recipe(
-        self,
-        recipe: str,
-        curves: Sequence[Line],
-        maps: Mapping[str, Any],
-        cosines: Mapping[str, Any],
-        ground: OwnGroundTruth,
-    ) -> None:
-        """Draw what the methods learned under a recipe, and how the distance fell."""
-        d = self.config.headline_dimension
-        self.draw_components(f"components_{recipe}", maps, cosines, ground.truth)
-        figure = plotting.plot_curves(
-            curves,
-            x_label="update",
-            y_label=f"subspace distance (d = {d})",
-            noise_floor=ground.floor(d),
-        )
-        self.draw(f"curves_{recipe}", figure)
-
-    def draw_components(
-        self, name: str, maps: Mapping[str, Any], cosines: Mapping[str, Any], truth: Any
-    ) -> None:
-        """Draw the true components above learned ones."""
-        basis = truth.principal.truncated(self.config.headline_dimension).basis
-        self.draw(
-            name,
-            plotting.plot_components(
-                {"ground truth": basis, **maps},
-                bins=self.config.successor.bins,
-                environment=self.environment,
-                cosines=dict(cosines),
-            ),
-        )
+        },
+        "methods": _by_method(config, trained),
+        "report": str(folder.path / "report.html"),
+    }
+    _write_report(config, folder, trained, summary)
+    return summary
 
 
-def _title(config: QuickstartConfig, recipe: str, method: str) -> str:
-    """Return a method's name for tables, with what it must say of its options in a recipe."""
-    objectives = (run.objective for name, run in config.runs().values() if name == recipe)
-    return next(each.label for each in objectives if each.name == method)
+def _figure(folder: RunFolder, name: str) -> Path:
+    return folder.figures / f"{name}.png"
 
 
-def _by_method(
-    config: QuickstartConfig, summaries: Sequence[Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
+def _trained(
+    config: QuickstartConfig, folder: RunFolder, truth: GroundTruth, progress: bool
+) -> Iterator[Trained]:
+    """Make all training runs, several at once, and yield them in order.
+
+    An error in one is raised once those beside it have ended.
+    """
+    runs = config.runs()
+
+    def one(name: str) -> Trained:
+        (recipe, training), out = runs[name], folder.path / "runs" / name
+        found = run_training(training, folder.path / STORE, out, truth=truth, progress=False)
+        return Trained(RunFolder(out), recipe, training, found)
+
+    # One run alone leaves cores idle while it compiles and gathers entries of the matrix.
+    with (
+        ThreadPoolExecutor(max_workers=_RUNS_AT_ONCE) as pool,
+        progress_bar("training", total=len(runs), unit="runs", show=progress) as advance,
+    ):
+        for found in pool.map(one, runs):
+            advance(1)
+            yield found
+
+
+def _distance_by_dimension(
+    dimensions: Sequence[int], trained: Sequence[Trained], floor: np.ndarray
+) -> Any:
+    """Draw distances under the recommended recipe against d, a line for each method."""
+    found: dict[str, list[list[float]]] = {}
+    for each in trained:
+        if each.recipe == "recommended":
+            seeds = [seed["subspace_distance"] for seed in each.figures["per_seed"]]
+            found.setdefault(each.label, []).append(seeds)
+    lines = [
+        Line.of_runs(label, dimensions, np.transpose(runs), counted=True, within=(0.0, 1.0))
+        for label, runs in found.items()
+    ]
+    known = np.arange(min(dimensions), min(max(dimensions), len(floor)) + 1)
+    return plotting.plot_panels(
+        [Panel(title="", lines=lines, noise_floor=(known, floor[known - 1]))],
+        x_label="number of features d",
+        y_label=DISTANCE,
+        log_x=True,
+        x_ticks=dimensions,
+        note="mean over seeds, 95 % interval" if have_intervals(lines) else None,
+    )
+
+
+def _by_method(config: QuickstartConfig, trained: Sequence[Trained]) -> dict[str, dict[str, Any]]:
     """Collect each method's headline figures with every run beside them."""
     names = ("recipe", "subspace_distance", "relative_excess_loss", "d", "steps", "seconds")
-    methods = {}
-    for objective in config.objectives:
-        runs = [run for run in summaries if run["method"] == objective.name]
-        headline = next(
-            run
-            for run in runs
-            if (run["recipe"], run["d"]) == ("recommended", config.headline_dimension)
-        )
-        methods[objective.name] = {**{name: headline[name] for name in names}, "runs": runs}
-    return methods
+    headline = ("recommended", config.headline_dimension)
+    runs = [{"recipe": each.recipe, **each.figures} for each in trained]
+    return {
+        run["method"]: {
+            **{name: run[name] for name in names},
+            "runs": [other for other in runs if other["method"] == run["method"]],
+        }
+        for run in runs
+        if (run["recipe"], run["d"]) == headline
+    }
 
 
 def print_quickstart(summary: Mapping[str, Any]) -> None:
@@ -269,14 +243,13 @@ def print_quickstart(summary: Mapping[str, Any]) -> None:
 def _write_report(
     config: QuickstartConfig,
     folder: RunFolder,
-    figures: Mapping[str, Path],
-    summaries: Sequence[Mapping[str, Any]],
+    trained: Sequence[Trained],
     summary: Mapping[str, Any],
 ) -> None:
     d, truth = config.headline_dimension, summary["ground_truth"]
-    sections = [_truth_section(config, truth, figures)]
-    sections += [_recipe_section(config, recipe, summaries, figures) for recipe in RECIPES]
-    if "distance_by_dimension" in figures:
+    sections = [_truth_section(config, folder, truth)]
+    sections += [_recipe_section(config, folder, recipe, trained) for recipe in RECIPES]
+    if len(config.dimensions) > 1:
         sections.append(
             Section(
                 title="Distance against the number of features",
@@ -284,24 +257,24 @@ def _write_report(
                 "gradients, so they are learned last.",
                 figures=[
                     (
-                        figures["distance_by_dimension"],
+                        _figure(folder, "distance_by_dimension"),
                         "Subspace distance after training against the number of features d, mean "
                         "over seeds; 0 is the true subspace, 1 is orthogonal to it.",
                     )
                 ],
             )
         )
-    method, best = min(
-        summary["methods"].items(), key=lambda item: float(item[1]["subspace_distance"])
+    best = min(
+        (each for each in trained if (each.recipe, each.figures["d"]) == ("recommended", d)),
+        key=lambda each: float(each.figures["subspace_distance"]),
     )
     energy = 100.0 * truth["energy_captured"][d - 1]
     write_report(
         folder.path / "report.html",
         title="rlreps quickstart: learned principal components of PuddleWorld",
         summary=f"The {d} leading components hold {energy:.1f} % of the energy of the centred "
-        f"successor measure. Under the recommended recipe "
-        f"{_title(config, 'recommended', method)} comes closest "
-        f"to them: subspace distance {best['subspace_distance']:.4f} after {best['steps']} "
+        f"successor measure. Under the recommended recipe {best.label} comes closest to them: "
+        f"subspace distance {best.figures['subspace_distance']:.4f} after {best.config.steps} "
         "updates.",
         sections=sections,
         config=folder.config,
@@ -311,7 +284,7 @@ def _write_report(
 
 
 def _truth_section(
-    config: QuickstartConfig, truth: Mapping[str, Any], figures: Mapping[str, Path]
+    config: QuickstartConfig, folder: RunFolder, truth: Mapping[str, Any]
 ) -> Section:
     successor, d = config.successor, config.headline_dimension
     floors = [
@@ -352,7 +325,7 @@ def _truth_section(
         "that start uniformly inside each cell. Its columns are centred over states; the principal "
         "components are the left singular vectors of what is left.",
         tables=[Table(("quantity", "value"), rows, "How the ground truth was made")],
-        figures=[(figures[name], caption) for name, caption in captions.items()],
+        figures=[(_figure(folder, name), caption) for name, caption in captions.items()],
     )
 
 
@@ -360,24 +333,18 @@ _STATES = {"centres": "at cells' centres", "uniform": "anywhere in the square"}
 
 
 def _recipe_section(
-    config: QuickstartConfig,
-    recipe: str,
-    summaries: Sequence[Mapping[str, Any]],
-    figures: Mapping[str, Path],
+    config: QuickstartConfig, folder: RunFolder, recipe: str, trained: Sequence[Trained]
 ) -> Section:
     base: TrainingConfig = getattr(config, recipe)
     d, seeds = config.headline_dimension, base.num_seeds
-    names = ("d", "steps", "seconds", "subspace_distance", "relative_excess_loss")
-    rows = [
-        (
-            _title(config, recipe, run["method"]),
-            *(run[name] for name in names),
-            run["longest_eigenvector_streak"],
-        )
-        for run in summaries
-        if run["recipe"] == recipe
-    ]
     header = ("method", "d", "updates", "training s", "subspace distance", "excess loss", "streak")
+    names = ("d", "steps", "seconds", "subspace_distance", "relative_excess_loss")
+    columns = (*names, "longest_eigenvector_streak")
+    rows = [
+        (each.label, *(each.figures[name] for name in columns))
+        for each in trained
+        if each.recipe == recipe
+    ]
     over = "of one seed" if seeds == 1 else f"means over {seeds} seeds trained together"
     table = Table(
         header,
@@ -416,13 +383,13 @@ def _recipe_section(
         tables=[table],
         figures=[
             (
-                figures[f"components_{recipe}"],
+                _figure(folder, f"components_{recipe}"),
                 f"The {d} leading principal components (top row) and the learned ones of the first "
                 "seed, rotated within their span onto the true ones (orthogonal Procrustes). |cos| "
                 "is the cosine with the true component; colour limits are shared down each column.",
             ),
             (
-                figures[f"curves_{recipe}"],
+                _figure(folder, f"curves_{recipe}"),
                 f"Subspace distance at d = {d} against updates, {curves}; dashed: the noise floor.",
             ),
         ],

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.config import as_json
@@ -19,7 +18,7 @@ from rlreps.plotting import Line, plot_sweep, save_figure
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, finite_or_none, format_number, with_interval
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.runs.intervals import FEWEST_BANDED, aggregate
+from rlreps.runs.intervals import aggregate
 from rlreps.successor.store import open_store
 from rlreps.training import Learner, stack
 from rlreps.training.devices import make_placement
@@ -185,6 +184,8 @@ def run_sweep(
 _STATISTICS = tuple(
     f"{name}{end}" for name in ("mean", "interquartile_mean") for end in ("", "_low", "_high")
 )
+_DISTANCES = "subspace_distances"
+"""Column of the distances of all runs at a point."""
 
 
 def gather(
@@ -195,51 +196,39 @@ def gather(
     Returns:
         Rows of the swept fields' values (several numbers as text); ``runs`` and how many of them
         ``diverged``; mean and interquartile mean of the final ``subspace_distance`` and
-        ``excess_loss`` with their 95 % intervals (see ``intervals.aggregate``; None where there
-        is one run, and for an excess that means nothing), and below five runs what ``_of_runs``
-        there is, in one text; the ``group`` that trained them, from 1, how many
-        ``runs_together``, and the ``seconds`` which those took together.
+        ``excess_loss`` with their 95 % intervals (see ``intervals.aggregate``; None where there is
+        one run, and for an excess that means nothing); ``subspace_distances`` and ``excess_losses``
+        of all runs; the ``group`` that trained them, from 1, how many ``runs_together``, and the
+        ``seconds`` which those took together.
     """
-    runs: dict[int, list[Mapping[str, Any]]] = {}
-    trained: dict[int, dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = [
+        {field: _cell(value) for field, value in point.values.items()} for point in config.points
+    ]
     for number, (group, result) in enumerate(zip(groups, results, strict=True), start=1):
+        runs: dict[int, list[Mapping[str, Any]]] = {}
         for member, figures in zip(group.members, result["members"], strict=True):
             runs.setdefault(member.point, []).append(figures)
-            trained[member.point] = {
+        for point, found in runs.items():
+            distances = [run["subspace_distance"] for run in found]
+            losses = [run["relative_excess_loss"] for run in found]
+            rows[point] |= {
+                "runs": len(found),
+                "diverged": sum(run["diverged"] for run in found),
+                **_aggregated("subspace_distance", distances, within=(0.0, 1.0)),
+                **_aggregated("excess_loss", losses),
+                _DISTANCES: distances,
+                "excess_losses": losses,
                 "group": number,
                 "runs_together": len(group.members),
                 "seconds": result["seconds"],
             }
-    return [
-        {
-            **{field: _cell(value) for field, value in point.values.items()},
-            "runs": len(runs[index]),
-            "diverged": sum(run["diverged"] for run in runs[index]),
-            **_aggregated(
-                "subspace_distance",
-                [run["subspace_distance"] for run in runs[index]],
-                within=(0.0, 1.0),
-            ),
-            **_aggregated("excess_loss", [run["relative_excess_loss"] for run in runs[index]]),
-            **trained[index],
-        }
-        for index, point in enumerate(config.points)
-    ]
+    return rows
 
 
 def _aggregated(prefix: str, values: Sequence[Any], **options: Any) -> dict[str, object]:
     """Aggregate over runs; None where a run has no value, and for ends that one run has not."""
     found = dict.fromkeys(_STATISTICS) if None in values else aggregate(values, **options)
-    known = found["mean"] is not None and len(values) < FEWEST_BANDED
-    return {
-        **{f"{prefix}_{name}": finite_or_none(found[name]) for name in _STATISTICS},
-        f"{prefix}_of_runs": " ".join(f"{value:.6g}" for value in values) if known else None,
-    }
-
-
-def _of_runs(row: Mapping[str, Any], prefix: str) -> list[float]:
-    """Read what each of fewer than five runs has; empty for more, and for no value."""
-    return [float(text) for text in (row[f"{prefix}_of_runs"] or "").split()]
+    return {f"{prefix}_{name}": finite_or_none(found[name]) for name in _STATISTICS}
 
 
 def _cell(value: FieldValue) -> Any:
@@ -247,11 +236,11 @@ def _cell(value: FieldValue) -> Any:
 
 
 _MEANS = {
-    "distance": ("subspace_distance_mean", "subspace_distance"),
+    "distance": ("subspace_distance_mean", _DISTANCES),
     "interquartile mean": ("subspace_distance_interquartile_mean", None),
-    "excess loss": ("excess_loss_mean", "excess_loss"),
+    "excess loss": ("excess_loss_mean", "excess_losses"),
 }
-"""Title → figure of the table's columns with intervals, and whose runs stand beside it."""
+"""Title → figure of the table's columns with intervals, and the runs that stand beside few."""
 
 
 def sweep_table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -261,8 +250,8 @@ def sweep_table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Tab
             *(as_text(row[field]) for field in fields),
             *(row["runs"], row["diverged"]),
             *(
-                with_interval(row, name, _of_runs(row, prefix) if prefix else ())
-                for name, prefix in _MEANS.values()
+                with_interval(row, name, row[runs] if runs else ())
+                for name, runs in _MEANS.values()
             ),
             *(row["group"], row["seconds"]),
         )
@@ -320,24 +309,6 @@ _EXPLANATION = (
 )
 
 
-def _ends(points: Sequence[Mapping[str, Any]], end: str) -> npt.NDArray[np.float64]:
-    """Return ends of intervals of distances, [p], within [0, 1]; NaN for fewer than five runs."""
-    ends = [
-        point[f"subspace_distance_mean_{end}"] if point["runs"] >= FEWEST_BANDED else np.nan
-        for point in points
-    ]
-    return np.clip(np.asarray(ends, np.float64), 0.0, 1.0)
-
-
-def _few_runs(points: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float64] | None:
-    """Return distances of runs, [runs, p], at points that have two to four; None without any."""
-    few = [_of_runs(point, "subspace_distance") for point in points]
-    most = max(map(len, few))
-    if most < 2:
-        return None
-    return np.transpose([values + [np.nan] * (most - len(values)) for values in few])
-
-
 def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw distance against the first field with several numbers, a line for the others' values.
 
@@ -358,14 +329,14 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
         if numeric:
             points.sort(key=lambda row: float(row[axis.field]))
         places = [point[axis.field] for point in points]
+        # Points may differ in their numbers of runs.
+        runs = [*itertools.zip_longest(*(point[_DISTANCES] for point in points), fillvalue=np.nan)]
         lines.append(
-            Line(
-                label=", ".join(f"{flag_of(name)} = {as_text(key[name])}" for name in key),
-                x=places if numeric else [order.index(place) for place in places],
-                mean=[point["subspace_distance_mean"] for point in points],
-                low=_ends(points, "low"),
-                high=_ends(points, "high"),
-                runs=_few_runs(points),
+            Line.of_runs(
+                ", ".join(f"{flag_of(name)} = {as_text(key[name])}" for name in key),
+                places if numeric else [order.index(place) for place in places],
+                runs,
+                within=(0.0, 1.0),
                 crossed=[point["diverged"] > 0 for point in points],
             )
         )

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.config import as_json, checked, from_json, interval, positive, with_sizes
+from rlreps.config import as_json, checked, interval, positive, with_sizes
 from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
 from rlreps.errors import (
     InputError,
@@ -36,7 +36,7 @@ from rlreps.successor.stored_subspace import centring_of
 from rlreps.training import Learner, Optimizer, TrainingResult, evaluation, train_population
 from rlreps.training.devices import make_placement
 from rlreps.training.masked import masked_evaluation, masked_learners, masks
-from rlreps.workflows.features import FeatureRecord
+from rlreps.workflows.features import feature_record
 
 KIND = "train"
 MATRIX = "matrix"
@@ -113,11 +113,6 @@ class TrainingConfig:
     def seeds(self) -> range:
         """The seeds of all runs."""
         return range(self.seed, self.seed + self.num_seeds)
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> "TrainingConfig":
-        """Rebuild a configuration from what ``as_json`` made of it."""
-        return from_json(cls, stored, METHODS)
 
 
 def make_learner(
@@ -399,7 +394,7 @@ def train_in_folder(
     def compute(folder: RunFolder) -> dict[str, Any]:
         record = None
         if problem.target is not None:
-            record = FeatureRecord.of_run(
+            record = feature_record(
                 *(folder, learner.encoder, problem.target[1]),
                 num_features=config.num_features,
                 steps=config.steps,

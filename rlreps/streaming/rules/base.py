@@ -57,7 +57,10 @@ class StreamingRule(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class WrappedRule:
-    """A rule around another one, of the same sizes; ``StreamingRule`` says what its methods do."""
+    """A rule around another one, of the same sizes, which does what the other does.
+
+    ``StreamingRule`` says what its methods do.
+    """
 
     rule: StreamingRule = leaf()
 
@@ -70,6 +73,21 @@ class WrappedRule:
     def num_components(self) -> int:
         """K."""
         return self.rule.num_components
+
+    def init(self, key: Array) -> Any:
+        return self.rule.init(key)
+
+    def update(self, state: Any, batch: Array) -> Any:
+        return self.rule.update(state, batch)
+
+    def update_each(self, state: Any, rows: Array) -> Any:
+        return self.rule.update_each(state, rows)
+
+    def components(self, state: Any) -> Array:
+        return self.rule.components(state)
+
+    def combine(self, states: Any, weights: Array) -> Any:
+        return self.rule.combine(states, weights)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 
 from rlreps import plotting
-from rlreps.errors import InputError
 from rlreps.plotting import Line, Look, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
 from rlreps.runs.intervals import aggregate
@@ -221,37 +220,6 @@ class TestCurves:
         assert note(plotting.plot_curves([single], x_label="", y_label="")) == ""
 
 
-class TestDistanceByDimension:
-    ROWS = (
-        {"method": "a", "d": 10, "subspace_distance": 0.01},
-        {"method": "a", "d": 10, "subspace_distance": 0.03},
-        {"method": "a", "d": 50, "subspace_distance": [0.1, 0.2, 0.3]},
-        {"method": "b", "d": 50, "subspace_distance": 0.5},
-    )
-
-    def test_seeds_are_pooled_ticks_are_the_dimensions_and_the_floor_is_of_their_range(self):
-        floor = np.linspace(1e-4, 2e-3, 60)
-        given = floor.copy()
-        figure = plotting.plot_distance_by_dimension(self.ROWS, noise_floor=given)
-        axes = figure.axes[0]
-        figure.draw_without_rendering()
-        np.testing.assert_array_equal(given, floor)
-        (means,) = [each for each in axes.lines if str(each.get_label()).startswith("a (")]
-        np.testing.assert_allclose(means.get_ydata(), [0.02, 0.2])
-        assert [label.get_text() for label in axes.get_xticklabels()] == ["10", "50"]
-        assert axes.get_yscale() == axes.get_xscale() == "log"
-        (dashed,) = [each for each in axes.lines if "noise floor" in str(each.get_label())]
-        np.testing.assert_array_equal(dashed.get_xdata(), np.arange(10, 51))
-        np.testing.assert_array_equal(dashed.get_ydata(), floor[9:50])
-        assert legend(figure)[:2] == ["a (2 to 3 seeds)", "b (1 seed)"]
-
-    def test_a_distance_of_zero_is_shown_on_a_linear_axis_and_a_missing_one_is_left_out(self):
-        zero = [{"method": "oracle", "d": 10, "subspace_distance": 0.0}, *self.ROWS]
-        assert plotting.plot_distance_by_dimension(zero).axes[0].get_yscale() == "linear"
-        lost = [{"method": "diverged", "d": 10, "subspace_distance": NAN}, *self.ROWS]
-        assert plotting.plot_distance_by_dimension(lost).axes[0].get_yscale() == "log"
-
-
 class TestSubspaceError:
     def test_every_error_is_a_line_over_all_dimensions_without_its_zeros(self):
         errors = {"first": [0.0, 0.001, 0.002], "second": [0.005, 0.02]}
@@ -365,5 +333,3 @@ def test_a_fit_draws_its_sums_and_the_rows_behind_its_components():
     np.testing.assert_array_equal(rows.get_ydata(), [100.0, 5.0, np.nan])
     empty = plotting.plot_fit([], [], [0.0], fewest=10.0)
     assert empty.axes[0].texts[0].get_text() == "no sum is complete"
-    with pytest.raises(InputError, match=r"effective rows \[d\]"):
-        plotting.plot_fit([], [], [], fewest=10.0)

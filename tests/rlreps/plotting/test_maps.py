@@ -25,7 +25,6 @@ from rlreps.plotting import (
     plot_policy_and_value,
     plot_reconstructions,
     plot_signed_images,
-    plot_torso_components,
     signed_colormap,
 )
 from rlreps.plotting.maps import ACTIONS
@@ -269,21 +268,6 @@ class TestPolicyAndValue:
             assert ("goal, x + y ≥ 1.9" in texts(figure)) == bool(goals)
 
 
-def test_a_torsos_components_take_the_sign_of_the_true_ones_and_their_limits():
-    truth = np.linalg.qr(np.random.default_rng(0).standard_normal((16, 4)))[0]
-    learned = np.stack([-3.0 * truth[:, 0], truth[:, 1] + truth[:, 2]], axis=1)
-    figure = plot_torso_components(SUTTON, learned, truth)
-    maps = maps_of(figure)
-    assert len(maps) == 4
-    shown = [np.asarray(axes.images[0].get_array()).ravel() for axes in maps]
-    np.testing.assert_allclose(shown[0], truth[:, 0])
-    np.testing.assert_allclose(shown[2], truth[:, 0], atol=1e-12)
-    np.testing.assert_allclose(shown[3], (truth[:, 1] + truth[:, 2]) / np.sqrt(2))
-    for above, below in ((0, 2), (1, 3)):
-        assert maps[above].images[0].get_clim() == maps[below].images[0].get_clim()
-    assert {"|cos| 1.000", "|cos| 0.707"} <= set(texts(figure).split("\n"))
-
-
 IMAGES = np.random.default_rng(0).uniform(size=(3, 4, 5))
 
 
@@ -326,14 +310,11 @@ def test_cells_inside_walls_are_grey_and_the_others_have_their_states_values():
     # The walls of two_room hold four of the five cells of the middle column.
     world, inside = load_arena("two_room"), [2, 7, 17, 22]
     truth = np.linalg.qr(np.random.default_rng(0).standard_normal((21, 3)))[0]
-    for figure in (
-        plot_components({"truth": truth}, bins=5, environment=world),
-        plot_torso_components(world, truth, truth, bins=5),
-    ):
-        for column, axes in enumerate(maps_of(figure)[:3]):
-            shown = np.ma.masked_invalid(axes.images[0].get_array()).ravel()
-            np.testing.assert_array_equal(np.flatnonzero(np.ma.getmaskarray(shown)), inside)
-            np.testing.assert_allclose(shown.compressed(), truth[:, column], atol=1e-12)
-            assert np.allclose(colour_at(figure, axes, 0.5, 0.9), to_rgb(MISSING), atol=HALF)
+    figure = plot_components({"truth": truth}, bins=5, environment=world)
+    for column, axes in enumerate(maps_of(figure)[:3]):
+        shown = np.ma.masked_invalid(axes.images[0].get_array()).ravel()
+        np.testing.assert_array_equal(np.flatnonzero(np.ma.getmaskarray(shown)), inside)
+        np.testing.assert_allclose(shown.compressed(), truth[:, column], atol=1e-12)
+        assert np.allclose(colour_at(figure, axes, 0.5, 0.9), to_rgb(MISSING), atol=HALF)
     with pytest.raises(InputError, match=r"'truth' to be \[25, k\].*got \(21, 3\)"):
         plot_components({"truth": truth}, bins=5, environment=SUTTON)

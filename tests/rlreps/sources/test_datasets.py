@@ -1,5 +1,6 @@
 """Images and observations: IDX files, NumPy files, a download, and what is refused."""
 
+import gzip
 import re
 import types
 
@@ -15,7 +16,6 @@ from rlreps.sources.datasets import (
     load_images,
     load_observations,
     read_idx,
-    write_idx_images,
 )
 
 RNG = np.random.default_rng(0)
@@ -23,6 +23,15 @@ FLOATS = RNG.normal(size=(5, 7)).astype(np.float32)
 
 
 DIGITS = (load_digits().images * (255 / 16)).astype(np.uint8)
+
+
+def write_idx_images(path, images):
+    kinds = {"uint8": 0x08, "float32": 0x0D, "float64": 0x0E}
+    header = bytes([0, 0, kinds[images.dtype.name], 3])
+    lengths = np.asarray(images.shape, ">u4").tobytes()
+    content = header + lengths + images.astype(images.dtype.newbyteorder(">")).tobytes()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
 
 
 def saved(tmp_path, array, name="table.npy"):

@@ -10,7 +10,7 @@ import pytest
 from rlreps.subspace import (
     chunked_lissa,
     empirical_inverse_covariance,
-    lissa_inverse_covariance,
+    lissa,
     lissa_kappa,
     neumann_series,
 )
@@ -41,7 +41,7 @@ def test_the_expectation_over_all_sequences_is_the_truncated_neumann_series():
     assert len(sequences) == 81
     weights = np.prod(PROBABILITIES[sequences], axis=1)
     features = jnp.asarray(SUPPORT[sequences], jnp.float32)
-    estimates = jax.vmap(lambda rows: lissa_inverse_covariance(rows, KAPPA))(features)
+    estimates = jax.vmap(lambda rows: lissa(rows, jnp.eye(rows.shape[1]), KAPPA))(features)
     expectation = np.einsum("s,sij->ij", weights, np.asarray(estimates, np.float64))
     np.testing.assert_allclose(expectation, _summed_series(COVARIANCE, KAPPA, num_terms), atol=1e-5)
 
@@ -49,7 +49,7 @@ def test_the_expectation_over_all_sequences_is_the_truncated_neumann_series():
 def test_the_estimate_follows_the_recursion_in_the_order_of_the_rows():
     rows = np.random.default_rng(1).standard_normal((6, 4))
     kappa = 1.9 / np.max(np.sum(rows**2, axis=1))
-    estimate = lissa_inverse_covariance(jnp.asarray(rows, jnp.float32), kappa)
+    estimate = lissa(jnp.asarray(rows, jnp.float32), jnp.eye(rows.shape[1]), kappa)
     np.testing.assert_allclose(estimate, _recursion(rows, kappa), atol=2e-6)
     assert np.max(np.abs(_recursion(rows[::-1], kappa) - _recursion(rows, kappa))) > 1e-2
 
@@ -66,7 +66,7 @@ def test_zero_features_give_finite_numbers_everywhere():
     features = jnp.zeros((5, 3))
     assert float(lissa_kappa(features, 1.5)) == 1.5
     assert float(lissa_kappa(features, 1.5, squared_norm=0.0)) == 1.5
-    np.testing.assert_allclose(lissa_inverse_covariance(features, 1.5), 9.0 * np.eye(3))
+    np.testing.assert_allclose(lissa(features, jnp.eye(features.shape[1]), 1.5), 9.0 * np.eye(3))
     np.testing.assert_array_equal(empirical_inverse_covariance(features), np.zeros((3, 3)))
 
 

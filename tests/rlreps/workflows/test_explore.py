@@ -21,7 +21,7 @@ from rlreps import subspace
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.report.explore import Cells, Exact, Exploration, Learned, Moves
+from rlreps.report.explore import Arrays, Cells, Learned, exploration_page
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.ground_truth import load_ground_truth, save_matrix
@@ -221,66 +221,40 @@ def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
 
 
 def test_steps_are_left_out_of_a_page_that_would_be_too_large():
-    exploration = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3)
-    exploration = dataclasses.replace(exploration, title="@@blocks@@ of @@described@@")
-    whole = exploration.to_html()
+    whole = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3)
     # Names like those of the template's places stay names.
     assert "<title>@@blocks@@ of @@described@@</title>" in whole
-    fewer = exploration.to_html(most_bytes=len(whole.encode()) - 2000)
+    most = len(whole.encode()) - 2000
+    fewer = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3, most_bytes=most)
     assert [len(run["steps"]) for run in Contents(whole).described["runs"]] == [9, 9]
     steps = [run["steps"] for run in Contents(fewer).described["runs"]]
     assert steps in ([[0, 2, 4, 6, 8], list(range(9))], [[0, 2, 4, 6, 8]] * 2)
     with pytest.raises(InputError, match="fewer components"):
-        exploration.to_html(most_bytes=1000)
+        drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3, most_bytes=1000)
 
 
-def drawn_at_random(*, bins, components, runs, steps, d, arena="sutton", points=16):
-    """A page of made-up numbers with an arena's moves: as large and as rough as a real one."""
+def drawn_at_random(*, bins, components, runs, steps, d, **options):
+    """A page of made-up numbers with moves."""
     generator = np.random.default_rng(0)
     n = bins**2
-    axis = (np.arange(bins) + 0.5) / bins
-    waves = np.stack([np.cos(np.pi * k * axis) for k in range(bins)])
-    order = sorted(((i, j) for i in range(bins) for j in range(bins)), key=sum)
-    maps = [np.outer(waves[i], waves[j]).ravel() for i, j in order[1 : components + 1]]
-    left = np.linalg.qr(np.stack(maps, axis=1))[0]
-    values = 80.0 / np.arange(1, components + 1)
-
-    def noisy(basis):
-        return basis + generator.normal(0.0, 0.02 / bins, basis.shape)
-
-    return Exploration(
-        title="Made up <of> nothing",
-        about={"method": "none"},
-        cells=Cells(columns=bins, rows=bins, states=np.arange(n)),
-        discount=0.99,
-        horizon=700,
-        count_start=True,
-        left=noisy(left),
-        right=noisy(left) * values,
-        task_means=np.full(n, 100.0 / n),
-        state_means=np.zeros(n),
-        row_energies=np.full(n, 1.0),
-        singular_values=values,
-        total_energy=float(2.0 * np.sum(values**2)),
-        noise_floor=np.linspace(0.001, 0.01, components),
-        exact=Exact(kind="chain", difference=0.0, steps=20),
-        moves=Moves(
-            names=("up", "right", "down", "left"),
-            arrows=((0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)),
-            counts=action_steps(load_arena(arena), Grid(bins), points=points, seed=0),
-            points=points,
-        ),
-        runs=[
-            Learned(
-                label=f"run {number}",
-                num_features=d,
-                components={step: noisy(left[:, :d]) for step in range(steps)},
-                cosines={step: np.ones(d) for step in range(steps)},
-                curve=(range(steps), np.geomspace(1.0, 0.01, steps)),
-            )
-            for number in range(runs)
-        ],
-    )
+    left = np.linalg.qr(generator.normal(size=(n, components)))[0]
+    cells = Cells(columns=bins, rows=bins, states=np.arange(n))
+    arrays = Arrays(cells)
+    arrays.maps("left", left)
+    arrays.maps("right", left * (80.0 / np.arange(1, components + 1)))
+    arrays.moves(action_steps(load_arena("sutton"), Grid(bins), points=16, seed=0))
+    learned = [
+        Learned(
+            label=f"run {number}",
+            num_features=d,
+            components=dict.fromkeys(range(steps), left[:, :d]),
+            cosines={step: np.ones(d) for step in range(steps)},
+            curve=(range(steps), np.geomspace(1.0, 0.01, steps)),
+        )
+        for number in range(runs)
+    ]
+    title = "@@blocks@@ of @@described@@"
+    return exploration_page(title, {"components": components}, cells, arrays, learned, **options)
 
 
 @pytest.mark.integration

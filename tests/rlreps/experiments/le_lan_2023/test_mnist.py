@@ -14,13 +14,7 @@ from rlreps.experiments.harness import Frame, Results, Run
 from rlreps.experiments.le_lan_2023 import mnist
 from rlreps.experiments.le_lan_2023.mnist import EXPERIMENT, PRESETS, Config, DanskinConfig
 from rlreps.runs.folder import RunFolder
-from rlreps.sources.datasets import (
-    TEST_IMAGES,
-    TEST_LABELS,
-    TRAIN_IMAGES,
-    Images,
-    write_idx_images,
-)
+from rlreps.sources.datasets import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, Images
 from rlreps.subspace.reconstruction import orthonormal_double, reconstruction_errors
 from rlreps.training import Optimizer
 
@@ -215,8 +209,9 @@ def test_more_components_than_images_have_are_refused(d, message):
 def test_the_smoke_preset_learns_and_says_so_and_resumes_as_it_was(tmp_path):
     data, out = tmp_path / "digits", tmp_path / "run"
     data.mkdir()
-    write_idx_images(data / f"{TRAIN_IMAGES}.gz", DIGITS[:1500])
-    write_idx_images(data / TEST_IMAGES, DIGITS[1500:])
+    for name, images in ((TRAIN_IMAGES, DIGITS[:1500]), (TEST_IMAGES, DIGITS[1500:])):
+        header = bytes([0, 0, 8, 3]) + np.asarray(images.shape, ">u4").tobytes()
+        (data / name).write_bytes(header + images.tobytes())
     header = bytes([0, 0, 8, 1]) + len(LABELS).to_bytes(4, "big")
     (data / TEST_LABELS).write_bytes(header + LABELS.tobytes())
     summary = EXPERIMENT.run(SMOKE, out, data=data, progress=False)

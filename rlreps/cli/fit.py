@@ -1,0 +1,45 @@
+"""The command that fits successor features to a user's transitions."""
+
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from rlreps.cli.options import Choice, Switch
+from rlreps.cli.plot import OBSERVED
+from rlreps.cli.training import NAMES as NAMES
+from rlreps.cumulants import CUMULANTS, Cumulants
+from rlreps.encoders import Encoder
+from rlreps.losses import OBJECTIVES, Objective
+from rlreps.successor.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
+from rlreps.workflows.fit import Collection, print_fit, run_fit
+
+CHOICES: dict[Any, Choice] = {
+    **OBSERVED,
+    Encoder | None: Choice("encoder", FIT_ENCODERS),
+    FitMethod | None: Choice("method", FIT_METHODS),
+    Objective: Choice("objective", OBJECTIVES),
+    Cumulants | None: Choice("cumulants", CUMULANTS),
+}
+
+
+def fit(
+    data: Positional[str],
+    out: Path,
+    config: FitConfig,
+    collection: Collection,
+    quiet: Switch = False,
+) -> None:
+    """Fit successor features to transitions; the same command resumes an interrupted fit.
+
+    Args:
+        data: An .npz file with arrays as Minari, D4RL or OGBench name them (observations, actions,
+            terminals, timeouts, ...), or with --collect the id of a Gymnasium environment,
+            dm_env:MODULE:FUNCTION for what a function makes, or puddle-world[:ARENA], in which
+            uniformly random actions are taken.
+        out: Folder of the run.
+        config: The fit.
+        collection: Where transitions come from.
+        quiet: Show no progress bar.
+    """
+    print_fit(run_fit(config, data, out, collection, progress=not quiet), out)
