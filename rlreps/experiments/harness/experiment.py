@@ -5,7 +5,8 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 1. A frozen configuration dataclass and ``PRESETS`` (smoke, laptop, paper). Its fields decide the
    result, so they are the identity of the run's folder. Nothing checks presets: they are code.
 2. ``cells(run)`` names what is to be measured: a mapping from a name (also a file's name) to
-   whatever ``measure`` needs. Training that one program can do together is one cell.
+   whatever ``measure`` needs; ``crossed`` makes one of every combination of values. Training that
+   one program can do together is one cell.
 3. ``measure(run, name, cell)`` measures one cell and returns JSON values. The harness keeps them in
    ``parts/<name>.json``: a resumed run measures only what is missing. A cell that trains does so in
    ``run.training_folder(name, ...)``, from whose checkpoints it resumes; it shares
@@ -13,7 +14,8 @@ How to write an experiment. One file holds its science and ends with one ``Exper
    (arrays, pictures) and is made again on resumption: for cells whose cost is that of training.
    Other things of this kind, such as trials that choose a setting, go through ``run.measured``.
 4. ``frame(run, cell, found)`` puts a measurement into long form: a row each method, d, seed, step.
-   Figures, tables, files and claims are made of these rows.
+   Figures, tables, files and claims are made of these rows. Without it a measurement has ``values``
+   and ``axes``, as of ``Frame.grid``, to which a cell's own values are added.
 5. ``sections`` of the report: figures (``Curve``, or ``Drawn`` by a function) and tables
    (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows).
 6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs that
@@ -29,8 +31,9 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 
 import contextlib
 import dataclasses
+import itertools
 import re
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -43,7 +46,7 @@ from rlreps.experiments.harness.claims import Claims, Found, differences, follow
 from rlreps.experiments.harness.figures import Shown
 from rlreps.experiments.harness.frame import Frame
 from rlreps.experiments.harness.results import Measure, Results, Text, text_of
-from rlreps.numerics import usable_cores
+from rlreps.numerics import largest_even_share, usable_cores
 from rlreps.report import page
 from rlreps.report.table import Table
 from rlreps.runs.contrasts import VERDICTS
@@ -55,6 +58,18 @@ from rlreps.training.devices import devices_for_small_runs
 from rlreps.workflows.ground_truths import STORE
 
 Config = TypeVar("Config")
+
+
+def crossed(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, Any]]:
+    """Make a cell of every combination of values, named by a template such as "{arena}-{seed}"."""
+    cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    return {in_path(template.format(**cell)): cell for cell in cells}
+
+
+def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
+    """Make a frame of ``values`` along ``axes``, with what the cell says if it is a mapping."""
+    about = cell if isinstance(cell, Mapping) else {}
+    return Frame.grid(found["values"], **about, **found.get("axes", {}))
 
 
 class Shows(Protocol):
@@ -178,24 +193,35 @@ class Run(Generic[Config]):
         )
 
     def training(
-        self, name: str, steps: int, evaluations: int, *, every: int = 1, **described: Any
+        self,
+        name: str,
+        steps: int,
+        evaluations: int,
+        *,
+        every: int = 1,
+        title: str | None = None,
+        members: int | None = None,
+        **described: Any,
     ) -> dict[str, Any]:
         """Return what every training of this run shares, as arguments of ``train``.
 
         Args:
-            name: Name of its folder and of its progress bar.
+            name: Name of its folder.
             steps: Updates.
             evaluations: Measurements after the one before the first update.
             every: Evaluations from one checkpoint to the next.
+            title: Of its progress bar; by default the name.
+            members: Runs that devices share, each whole; by default devices share the rows.
             **described: What else ``training_folder`` takes.
         """
+        devices = self.devices
         return {
             "steps": steps,
             "evaluate_every": steps // evaluations,
             "checkpoint_every": every * (steps // evaluations),
             "folder": self.training_folder(name, **described),
-            "devices": self.devices,
-            "description": name.replace("-", " "),
+            "devices": devices and largest_even_share(devices, members) if members else devices,
+            "description": title or name.replace("-", " "),
             "progress": self.progress,
         }
 
@@ -211,12 +237,12 @@ class Experiment(Generic[Config]):
         presets: Name → configuration.
         cells: Run → name → what is to be measured.
         measure: (run, name, cell) → measurement.
-        frame: (run, cell, measurement) → measurements in long form.
         value: What the experiment measures.
         unit: Column of the frame that names what samples are paired by.
         fewest: Units below which no comparison decides anything.
         abstract: What the report says first; by default, how many claims hold.
         sections: Of the report, at least one; the claims head the first.
+        frame: (run, cell, measurement) → measurements in long form.
         claims: What is stated and how it is judged.
         summary: Results → JSON values of ``summary.json``, beside ``claims``, ``report`` and the
             rows of tables that have names.
@@ -240,9 +266,9 @@ class Experiment(Generic[Config]):
     presets: Mapping[str, Config]
     cells: Callable[[Run[Config]], Mapping[str, Any]]
     measure: Callable[[Run[Config], str, Any], Any]
-    frame: Callable[[Run[Config], Any, Any], Frame]
     value: Measure
     sections: Sequence[Section]
+    frame: Callable[[Run[Config], Any, Any], Frame] = as_measured
     unit: str = "seed"
     fewest: int = 2
     abstract: Text = ""

@@ -41,15 +41,14 @@ from rlreps.experiments.harness import (
     Claim,
     Drawn,
     Experiment,
-    Frame,
     Measure,
     Results,
     Rows,
     Run,
     Section,
     Tabulated,
+    crossed,
     design_of,
-    in_path,
 )
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
@@ -132,6 +131,11 @@ class Config:
     seed: int = 700
     num_seeds: int = 5
 
+    @property
+    def seeds(self) -> range:
+        """The seeds of data and agents."""
+        return range(self.seed, self.seed + self.num_seeds)
+
 
 _FEW_STEPS: Any = {"steps": 3_000, "evaluate_every": 1_000, "evaluation_episodes": 1}
 PRESETS = {
@@ -143,14 +147,6 @@ PRESETS = {
     "laptop": Config(),
     "paper": Config(num_seeds=20),
 }
-
-
-class Cell(NamedTuple):
-    """One measurement."""
-
-    task: str
-    way: str
-    seed: int
 
 
 Made = tuple[str, Choose | None, dict[str, float]]
@@ -204,9 +200,9 @@ def trained(config: Config, task: str, seed: int, home: Path) -> Made:
     return environment, greedy, {"train_seconds": float(summary["seconds"])}
 
 
-def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
-    """Make a policy, and measure its returns [episodes] and the seconds that it took to make."""
-    config, (task, way, seed) = run.config, cell
+def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]:
+    """Make a policy; measure its mean return, its worst episode and the seconds that it took."""
+    config, task, way, seed = run.config, *cell.values()
     made: Made = (task, None, {})
     if way == FIT:
         made = fitted(config, task, seed)
@@ -216,16 +212,8 @@ def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
     # Evaluations during training are of steps up to the last one.
     use = partial(environment_seed, seed, Use.EVALUATE, config.agents.steps + 1)
     returns = play(environment, choose, [use(episode) for episode in range(config.episodes)])
-    return {**cell._asdict(), **seconds, "returns": returns.tolist()}
-
-
-def frame(run: Run[Config], cell: Cell, found: dict[str, Any]) -> Frame:
-    """Put the mean return and the worst episode of a seed into a row."""
-    del run, cell
-    returns = found["returns"]
-    row = {**found, "return": float(np.mean(returns)), "worst": min(returns)}
-    del row["returns"]
-    return Frame.of([row])
+    found = {"return": float(returns.mean()), "worst": float(returns.min())}
+    return {"values": {**seconds, **found}}
 
 
 def returns_of(results: Results[Config]) -> dict[str, dict[str, list[float]]]:
@@ -288,14 +276,10 @@ EXPERIMENT = Experiment(
     title="Classic control from random steps",
     paper="Our own experiment.",
     presets=PRESETS,
-    cells=lambda run: {
-        in_path(f"{task}-{way}-{seed}"): Cell(task, way, seed)
-        for task in run.config.tasks
-        for seed in range(run.config.seed, run.config.seed + run.config.num_seeds)
-        for way in WAYS
-    },
+    cells=lambda run: crossed(
+        "{task}-{way}-{seed}", task=run.config.tasks, way=WAYS, seed=run.config.seeds
+    ),
     measure=measure,
-    frame=frame,
     value=Measure(value="return", label="return"),
     fewest=FEWEST,
     claims=claims,

@@ -219,9 +219,8 @@ def measure(run: Run[Config], name: str, cell: tuple[Recipe, TrainingConfig]) ->
     """Train one seed of one recipe at one d.
 
     Returns:
-        ``recipe``, ``d``, ``seed``; ``steps``, ``seconds`` of training until then and ``distances``
-        (1 from where it diverged) at each measurement; whether it ``diverged``; and
-        ``released_distance``, the final distance to the released ground truth of the same process.
+        Distances, 1 from where it diverged, and seconds of training at each measurement; the final
+        distance to the released ground truth of the same process.
     """
     (recipe, training), (ground, released) = cell, run.shared
     d, store = training.num_features, open_store(ground.path)
@@ -247,24 +246,21 @@ def measure(run: Run[Config], name: str, cell: tuple[Recipe, TrainingConfig]) ->
     if released is not None:
         features = jax.jit(encoder.apply)(result.params(), jnp.asarray(inputs))
         to_released = float(released.distance(features))
+    history = result.history
     return {
-        "recipe": recipe.name,
-        "d": d,
-        "seed": training.seed,
-        "steps": [record["step"] for record in result.history],
-        "seconds": [record["seconds"] for record in result.history],
-        "distances": [record["subspace_distance"][0] for record in result.history],
-        "diverged": bool(result.history[-1]["diverged"][0]),
-        "released_distance": to_released,
+        "values": {
+            "subspace_distance": [record["subspace_distance"][0] for record in history],
+            "seconds": [record["seconds"] for record in history],
+        },
+        "axes": {
+            "step": [record["step"] for record in history],
+            "recipe": recipe.name,
+            "d": d,
+            "seed": training.seed,
+            "diverged": bool(history[-1]["diverged"][0]),
+            "released_distance": to_released,
+        },
     }
-
-
-def frame(run: Run[Config], cell: Any, found: dict[str, Any]) -> Frame:
-    """List the measurements of a run."""
-    del run, cell
-    names = ("recipe", "d", "seed", "diverged", "released_distance")
-    measured = {"subspace_distance": found["distances"], "seconds": found["seconds"]}
-    return Frame.grid(measured, step=found["steps"], **{name: found[name] for name in names})
 
 
 def ends(results: Results[Config], place: int, d: int) -> tuple[Sample, Sample]:
@@ -328,7 +324,6 @@ EXPERIMENT = Experiment(
     prepare=prepare,
     cells=cells,
     measure=measure,
-    frame=frame,
     value=SUBSPACE_DISTANCE,
     claims=claims,
     sections=[
