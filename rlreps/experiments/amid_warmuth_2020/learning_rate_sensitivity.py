@@ -146,10 +146,12 @@ def printed_of(
 
 def spread(results: Results[Config], contender: pca.Contender, k: int) -> tuple[Sample, str]:
     """Return the largest less the smallest mean loss over scales, and its text."""
-    table = np.stack([each["loss"] for each in ends_of(results, contender, k).values()])
-    means = [Repeated.of(each).mean for each in ends_of(results, contender, k).values()]
-    values = pseudo_values(lambda means: np.asarray(np.ptp(means, axis=0)), table)
-    return Sample(values, results.config.seeds), f"{np.ptp(means):.3f}"
+    ends = ends_of(results, contender, k).values()
+    values = pseudo_values(
+        lambda means: np.asarray(np.ptp(means, axis=0)), np.stack([each["loss"] for each in ends])
+    )
+    found = f"{np.ptp([Repeated.of(each).mean for each in ends]):.3f}"
+    return Sample(values, results.config.seeds), found
 
 
 def deteriorates(results: Results[Config], contender: pca.Contender, k: int) -> Verdict:

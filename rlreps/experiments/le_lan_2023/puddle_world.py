@@ -18,8 +18,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jax import Array
-
 from rlreps.encoders import MLP
 from rlreps.experiments.harness import (
     STEP,
@@ -88,10 +86,6 @@ class Config:
                 label = f"{objective.label}, {count} columns an update"
                 found[label] = dataclasses.replace(training, tasks=count)
         return found
-
-    def label_of(self, name: str) -> str | None:
-        """Return the label of the first method of an objective, if there is one."""
-        return next((each.label for each in self.objectives if each.name == name), None)
 
 
 PAPER = Config(
@@ -172,19 +166,10 @@ class Member(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Runs of one method that one program makes.
-
-    Attributes:
-        label: Of the method.
-        members: The runs.
-    """
+    """Runs of one method that one program makes."""
 
     label: str
     members: tuple[Member, ...]
-
-    def described(self) -> dict[str, Any]:
-        """Return what is trained, as JSON values."""
-        return {"method": self.label, "members": [each._asdict() for each in self.members]}
 
 
 def prepare(run: Run[Config]) -> OwnGroundTruth:
@@ -221,7 +206,9 @@ def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
         ground.path,
         ground.truth,
         cell.members,
-        folder=run.training_folder(name, **cell.described()),
+        folder=run.training_folder(
+            name, method=cell.label, members=[each._asdict() for each in cell.members]
+        ),
         devices=run.devices,
         description=f"{name}, {len(cell.members)} runs",
         progress=run.progress,
@@ -243,8 +230,9 @@ def frame(run: Run[Config], cell: Cell, found: Mapping[str, Any]) -> Frame:
 
 
 def end(results: Results[Config], name: str, d: int) -> Sample:
-    """Return the final distances of the first method of an objective."""
-    return results.end(method=results.config.label_of(name), d=d)
+    """Return the final distances of the first method of an objective, if there is one."""
+    labels = [each.label for each in results.config.objectives if each.name == name]
+    return results.end(method=labels[:1], d=d)
 
 
 def rise(results: Results[Config], name: str) -> Sample:
@@ -285,15 +273,10 @@ CLAIMS = [
 def seconds(results: Results[Config]) -> dict[str, float]:
     """Add up the time that each method's updates took."""
     found: dict[str, float] = {}
-    for cell, part in zip(cells(results.run).values(), results.found.values(), strict=True):
-        found[cell.label] = found.get(cell.label, 0.0) + part["seconds"]
+    for name, part in results.found.items():
+        label = str(results.cells[name]["method"][0])
+        found[label] = found.get(label, 0.0) + part["seconds"]
     return found
-
-
-def features(results: Results[Config]) -> dict[str, Array]:
-    """Return the features that are drawn, by method."""
-    parts = zip(cells(results.run).values(), results.found.values(), strict=True)
-    return {cell.label: part["features"] for cell, part in parts if part["features"] is not None}
 
 
 def abstract(results: Results[Config]) -> str:
@@ -366,7 +349,11 @@ EXPERIMENT = Experiment(
                         "and those learned by the first seed of each method, rotated within their "
                         "span onto the true ones. |cos| is the cosine with the true component."
                     ),
-                    features=features,
+                    features=lambda r: {
+                        str(r.cells[name]["method"][0]): part["features"]
+                        for name, part in r.found.items()
+                        if part["features"] is not None
+                    },
                 ),
             ],
         ),

@@ -233,6 +233,7 @@ class Config:
             "danskin_lissa", self.dimension, self.rows, "batch", 1, "linear", self.kappa0
         )
         both: dict[str, Any] = {"spectrum": self.spectra, "option": self.feature_norms}
+        by_method = lissa.every(**both, rows=[total // 5 for total in self.totals])
         others: list[tuple[Method, str, Sequence[int]]] = [
             ("danskin_empirical", "plain", self.totals),
             ("danskin_empirical", "pseudo", self.pseudo_totals),
@@ -240,7 +241,6 @@ class Config:
             ("naive", "pseudo", self.pseudo_totals),
             ("oracle", "", self.totals),
         ]
-        by_method = lissa.every(**both, rows=[total // 5 for total in self.totals])
         for method, option, totals in others:
             other = lissa._replace(method=method, option=option)
             rows = [total // ROLES[method] for total in totals]
@@ -447,29 +447,24 @@ class View(NamedTuple):
             if each.spectrum == self.spectrum and each.is_under(self.normaliser)
         ]
 
-    def start(self, setting: Setting) -> Sample:
-        """Return a setting's first distances."""
-        return self.results.start(**setting._asdict())
-
     def end(self, setting: Setting, **changed: Any) -> Sample:
         """Return a setting's final distances, or those of settings that differ in a field."""
         return self.results.end(**{**setting._asdict(), **changed})
-
-    def course(self, setting: Setting) -> Sample:
-        """Return the means of each run over its training."""
-        return self.results.sample(**setting._asdict())
 
     def infinite(self, *settings: Setting) -> bool:
         """Return whether all runs of all settings diverged."""
         shares = [self.results.end("diverged", **each._asdict()).mean for each in settings]
         return min(shares) == 1.0
 
+    def halves(self, setting: Setting) -> Verdict:
+        """Judge that a setting ends below half of where it started."""
+        return halved(self.results.start(**setting._asdict()), self.end(setting))
+
     def learns(self, setting: Setting) -> Verdict:
         """Judge that a setting learns; not whether it does not where it still falls."""
-        end, verdict = self.end(setting), halved(self.start(setting), self.end(setting))
-        steps = np.unique(self.results.frame["step"])
+        verdict, steps = self.halves(setting), np.unique(self.results.frame["step"])
         before = self.results.sample(**setting._asdict(), step=steps[3 * (len(steps) - 1) // 4])
-        still = verdict.holds is False and (end < before).holds
+        still = verdict.holds is False and (self.end(setting) < before).holds
         return verdict.open() if still else verdict
 
     def order(self, figure: str) -> Verdict:
@@ -487,10 +482,10 @@ class View(NamedTuple):
             verdicts[about] = self.end(near) < self.end(far)
         return all_of(verdicts)
 
-    def more_rows(self, measure: Callable[["View", Setting], Sample]) -> Verdict:
+    def more_rows(self, measure: Callable[..., Sample]) -> Verdict:
         """Judge that more rows are nearer, by neighbours."""
         settings = self.settings("distance_by_total")
-        return falling({f"{each.total} rows": measure(self, each) for each in settings})
+        return falling({f"{each.total} rows": measure(**each._asdict()) for each in settings})
 
     def nearer(self, pairs: Iterable[tuple[str, str]], totals: Sequence[int]) -> Verdict:
         """Compare pairs of lines of Fig. 2, the nearer first, at every L that both have.
@@ -508,29 +503,23 @@ class View(NamedTuple):
 
     def naive_diverges(self) -> Verdict:
         """Judge by inverses that are not singular; runs that diverge in part tell nothing."""
-        config = self.results.config
-        return all_of(
-            {
-                each.label: Verdict(
-                    {1.0: True, 0.0: False}.get(share), f"{share:.0%} of runs infinite"
-                )
-                for each in self.settings(METHODS)
-                if each.method == "naive" and each.total == config.totals[0]
-                if not each.is_singular(config)
-                for share in [self.results.end("diverged", **each._asdict()).mean]
-            }
-        )
+        verdicts, config = {}, self.results.config
+        for each in self.settings(METHODS):
+            fewest = each.method == "naive" and each.total == config.totals[0]
+            if fewest and not each.is_singular(config):
+                share = self.results.end("diverged", **each._asdict()).mean
+                words = f"{share:.0%} of runs infinite"
+                verdicts[each.label] = Verdict({1.0: True, 0.0: False}.get(share), words)
+        return all_of(verdicts)
 
     def published_kappa(self) -> Verdict:
         """Judge that the distance falls, and that no κ0 below 2 ends closer by the margin."""
         verdicts = {}
         for each in self.settings("final_distance_by_kappa"):
-            about, ours = (
-                f"d = {each.num_features}",
-                each._replace(kappa0=self.results.config.kappa0),
-            )
+            about = f"d = {each.num_features}"
+            ours = each._replace(kappa0=self.results.config.kappa0)
             if each == ours:
-                verdicts[about] = self.end(ours) < self.start(ours)
+                verdicts[about] = self.end(ours) < self.results.start(**ours._asdict())
             elif each.kappa0 < 2.0:
                 closer = self.end(ours).against(self.end(each), effect=MARGIN).below
                 verdicts[f"{about}, κ0 = {each.kappa0:g}"] = closer
@@ -538,14 +527,12 @@ class View(NamedTuple):
 
     def kappa_beyond(self) -> Verdict:
         """Judge that κ0 beyond 2 ends farther, in the mean over them."""
-        return all_of(
-            {
-                f"d = {each.num_features}": self.end(each)
-                < self.end(each, kappa0=lambda k: k > 2.0)
-                for each in self.settings("final_distance_by_kappa")
-                if each.kappa0 == self.results.config.kappa0
-            }
-        )
+        verdicts = {}
+        for each in self.settings("final_distance_by_kappa"):
+            if each.kappa0 == self.results.config.kappa0:
+                beyond = self.end(each, kappa0=lambda k: k > 2.0)
+                verdicts[f"d = {each.num_features}"] = self.end(each) < beyond
+        return all_of(verdicts)
 
     def permuted(self) -> Verdict:
         """Judge that the distance falls from some number of rows, and rises from none."""
@@ -559,7 +546,7 @@ class View(NamedTuple):
 
 
 def _claim(
-    normaliser: Normaliser, where: str, about: str, stated: str, judge: Callable[[View], Verdict]
+    normaliser: Normaliser, about: str, stated: str, judge: Callable[[View], Verdict]
 ) -> Claim:
     """State something under a normaliser; it holds if it does on every spectrum."""
 
@@ -567,7 +554,8 @@ def _claim(
         spectra = results.config.spectra
         return all_of({str(each): judge(View(results, each, normaliser)) for each in spectra})
 
-    return Claim(f"{where}, {NORMALISERS[normaliser]}: {about}", stated, on_every_spectrum)
+    where, _, what = about.partition(": ")
+    return Claim(f"{where}, {NORMALISERS[normaliser]}: {what}", stated, on_every_spectrum)
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
@@ -581,8 +569,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     for normaliser in config.feature_norms:
         claim = partial(_claim, normaliser)
         yield claim(
-            "Fig. 1 left",
-            "learning at every d",
+            "Fig. 1 left: learning at every d",
             "Danskin-LISSA recovers the principal subspace for every d, given enough updates "
             f"({HALVED}; cannot be told where it still falls)",
             lambda v: all_of(
@@ -590,44 +577,37 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             ),
         )
         yield claim(
-            "Fig. 1 left",
-            "which d is easier",
+            "Fig. 1 left: which d is easier",
             f"exponential spectrum: the smaller; linear: d = {ends[1]} easier than {ends[0]}",
             lambda v: v.order("distance_by_dimension"),
         )
         yield claim(
-            "Fig. 1 right",
-            f"J = M = N = {config.rows_by_total[0]}",
+            f"Fig. 1 right: J = M = N = {config.rows_by_total[0]}",
             f"a reasonable approximation from very few rows ({HALVED})",
-            lambda v: halved(*(at(v.settings("distance_by_total")[0]) for at in (v.start, v.end))),
+            lambda v: v.halves(v.settings("distance_by_total")[0]),
         )
         yield claim(
-            "Fig. 1 right",
-            "more rows an update, speed",
+            "Fig. 1 right: more rows an update, speed",
             "speed learning up (judged: the mean distance over training)",
-            lambda v: v.more_rows(View.course),
+            lambda v: v.more_rows(results.sample),
         )
         yield claim(
-            "Sec. 3.3 and Fig. 1 right",
-            "more rows an update, end",
+            "Sec. 3.3 and Fig. 1 right: more rows an update, end",
             "reduce bias and variance (judged: the final distance)",
-            lambda v: v.more_rows(View.end),
+            lambda v: v.more_rows(results.end),
         )
         yield claim(
-            "Fig. 2",
-            f"few rows (J ≤ d = {d}), LISSA against the empirical inverse",
+            f"Fig. 2: few rows (J ≤ d = {d}), LISSA against the empirical inverse",
             closer,
             lambda v: v.nearer(ours, few),
         )
         yield claim(
-            "Fig. 2",
-            f"more rows (J > d = {d}), LISSA against the empirical inverse",
+            f"Fig. 2: more rows (J > d = {d}), LISSA against the empirical inverse",
             closer,
             lambda v: v.nearer(ours, many),
         )
         yield claim(
-            "Fig. 2",
-            "naive against both",
+            "Fig. 2: naive against both",
             "naive, whose bias is high, ends farther than both at equal rows",
             lambda v: v.nearer(
                 [*((LISSA, each) for each in NAIVE), *zip(EMPIRICAL, NAIVE, strict=True)],
@@ -635,34 +615,29 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             ),
         )
         yield claim(
-            "Fig. 2 (caption)",
-            f"divergence at L = {config.totals[0]}",
+            f"Fig. 2 (caption): divergence at L = {config.totals[0]}",
             "naive diverges for very small L",
             View.naive_diverges,
         )
         yield claim(
-            "Fig. 5 (App. C.1)",
-            "which d is easier",
+            "Fig. 5 (App. C.1): which d is easier",
             f"linear spectrum: the larger; exponential: the smaller up to d = {TURN}, the larger "
             "beyond",
             lambda v: v.order("distance_by_dimension_at_more_rows"),
         )
         yield claim(
-            "Fig. 6 (App. C.1)",
-            f"κ0 = {config.kappa0:g}",
+            f"Fig. 6 (App. C.1): κ0 = {config.kappa0:g}",
             "performs well across dimensions and spectra (judged: the mean distance falls, and no "
             f"κ0 below 2 ends closer by {MARGIN:g} or more)",
             View.published_kappa,
         )
         yield claim(
-            "Fig. 6 (Sec. 5.1)",
-            "κ0 > 2",
+            "Fig. 6 (Sec. 5.1): κ0 > 2",
             f"fares poorly (judged: ends farther than {config.kappa0:g} in the mean over them)",
             View.kappa_beyond,
         )
         yield claim(
-            "Sec. 6",
-            "the same rows in several roles, averaged",
+            "Sec. 6: the same rows in several roles, averaged",
             "one can improve on rows of a single role by permuting them (judged: the distance "
             "falls from some number of rows and rises from none)",
             View.permuted,
@@ -791,24 +766,15 @@ SECTIONS = [
 
 def summary(results: Results[Config]) -> dict[str, Any]:
     """Collect the ends of all settings, and what they cost."""
-    config, found = results.config, results.found.values()
-    ends = summarised(
-        results.ends,
-        (*SETTINGS, "step"),
-        "subspace_distance",
-        "seed",
-        within=(0.0, 1.0),
-        beside=("diverged",),
-    )
-    seconds = sum(part["seconds"] for part in found)
-    runs = len(ends) * config.num_seeds
+    beside, within = ("diverged",), SUBSPACE_DISTANCE.within
+    keys = (*SETTINGS, "step")
+    ends = summarised(results.ends, keys, "subspace_distance", "seed", within=within, beside=beside)
+    seconds = sum(part["seconds"] for part in results.found.values())
+    updates = results.config.num_seeds * results.config.steps * len(ends)
     return {
         "settings": ends,
-        "diverged": sum(row["diverged"] for row in ends),
-        "runs": runs,
-        "member_updates": runs * config.steps,
         "seconds": round(seconds, 3),
-        "member_updates_per_second": round(runs * config.steps / max(seconds, 1e-9)),
+        "member_updates_per_second": round(updates / max(seconds, 1e-9)),
     }
 
 

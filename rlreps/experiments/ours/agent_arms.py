@@ -30,11 +30,10 @@ from rlreps.experiments.harness import (
 )
 from rlreps.plotting import plot_improvements
 from rlreps.report.table import format_number
-from rlreps.runs.contrasts import as_columns
+from rlreps.runs.contrasts import as_columns, contrast_rows
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import (
     Interval,
-    holm,
     interquartile_mean_interval,
     probability_of_improvement,
     samples_to_reach,
@@ -189,10 +188,10 @@ def frame_of(found: ArmRuns, environment: str, threshold: float) -> Frame:
         "samples": np.minimum(samples, config.steps),
         "reached": np.isfinite(samples),
     }
-    of_steps = {"return": found.returns, **found.measures}
     return Frame.grid(
         {
-            **of_steps,
+            "return": found.returns,
+            **found.measures,
             **{name: each[:, None] for name, each in of_agents.items()},
             "learning": found.steps > config.dqn.warmup,
         },
@@ -218,59 +217,61 @@ def found_in(results: Results[Any]) -> dict[str, dict[str, Frame]]:
 def agents(results: Results[Any]) -> Rows:
     """List every agent at its end; samples are infinite where it never reaches the threshold."""
     ends = results.ends
-    columns = {
-        "environment": ends["environment"],
-        "arm": ends["arm"],
-        "seed": ends["seed"],
-        "final_return": ends["return"],
-        "best_return": ends["best_return"],
-        "mean_return": ends["mean_return"],
-        "samples": np.where(ends["reached"], ends["samples"], np.inf),
-        **{name: ends[name] for name in MEASURES if name in ends.columns},
+    samples = np.where(ends["reached"], ends["samples"], np.inf)
+    returns = ("final_return", "best_return", "mean_return")
+    return ends.adding(final_return=ends["return"], samples=samples).rows(
+        "environment", "arm", "seed", *returns, "samples", *measured(results)
+    )
+
+
+def _middle(found: Frame, **columns: str) -> dict[str, float]:
+    """Return interquartile means over agents with their intervals, name → column."""
+    return {
+        end: value
+        for name, column in columns.items()
+        for end, value in as_columns(
+            name, interquartile_mean_interval(found[column].astype(float))
+        ).items()
     }
-    values = zip(*(each.tolist() for each in columns.values()), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in values]
 
 
 def comparisons(results: Results[Any]) -> Rows:
     """Tabulate returns and samples of every arm: interquartile means."""
-    rows = []
-    for environment, arms in found_in(results).items():
-        for arm, found in arms.items():
-            reached = found["reached"]
-            row: dict[str, Any] = {"environment": environment, "arm": arm, "agents": len(found)}
-            for name, column in (("mean_return", "mean_return"), ("final_return", "return")):
-                row |= as_columns(name, interquartile_mean_interval(found[column].astype(float)))
-            row |= {"threshold": found["threshold"][0], "reached": int(reached.sum())}
-            row |= as_columns("steps", interquartile_mean_interval(found["samples"].astype(float)))
-            rows.append({**row, "seconds": found["seconds"][0]})
-    return rows
+    return [
+        {
+            "environment": environment,
+            "arm": arm,
+            "agents": len(found),
+            **_middle(found, mean_return="mean_return", final_return="return"),
+            "threshold": found["threshold"][0],
+            "reached": int(found["reached"].sum()),
+            **_middle(found, steps="samples"),
+            "seconds": found["seconds"][0],
+        }
+        for (environment, arm), found in results.ends.groups("environment", "arm").items()
+    ]
 
 
 def differences(results: Results[Any]) -> Rows:
     """Compare every arm with the first, with p-values adjusted within its environment."""
-    rows = []
-    for environment, found in found_in(results).items():
-        baseline, *others = found
-        of_arms = {
-            (arm, name): results.end(name, environment=environment, arm=arm)
-            for arm, name in itertools.product(found, ("mean_return", "samples"))
-        }
-        contrasts = {
-            (arm, name): ours.against(of_arms[baseline, name])
-            for (arm, name), ours in of_arms.items()
-            if arm != baseline
-        }
-        p_values = holm([each.p_value for each in contrasts.values()]).tolist()
-        adjusted = dict(zip(contrasts, p_values, strict=True))
+    rows, names = [], ("mean_return", "samples")
+    for environment, (baseline, *others) in found_in(results).items():
+        end = partial(results.end, environment=environment)
+        pairs: list[Any] = [
+            ((arm, name), end(name, arm=arm).against(end(name, arm=baseline)))
+            for arm, name in itertools.product(others, names)
+        ]
+        made = contrast_rows([({}, contrast) for _, contrast in pairs])
+        found = dict(zip(dict(pairs), made, strict=True))
         for arm in others:
-            row: dict[str, Any] = {"environment": environment, "arm": arm, "against": baseline}
-            pair = (of_arms[each, "mean_return"].values for each in (arm, baseline))
-            better = probability_of_improvement(*pair, resamples=_RESAMPLES)
+            returns = (end("mean_return", arm=each).values for each in (arm, baseline))
+            better = probability_of_improvement(*returns, resamples=_RESAMPLES)
+            row = {"environment": environment, "arm": arm, "against": baseline}
             row |= as_columns("probability", better)
-            for name in ("mean_return", "samples"):
-                row |= as_columns(name, contrasts[arm, name].interval)
-                row[f"{name}_p"] = adjusted[arm, name]
+            for name in names:
+                own = found[arm, name]
+                row |= {f"{name}{each}": own[f"difference{each}"] for each in ("", "_low", "_high")}
+                row[f"{name}_p"] = own["p_value"]
             rows.append(row)
     return rows
 
@@ -303,14 +304,10 @@ def improvements(results: Results[Any]) -> dict[str, Interval]:
 def torsos(results: Results[Any]) -> Rows:
     """Tabulate the measures of torsos after training: interquartile means."""
     rows = []
-    for environment, arms in found_in(results).items():
-        for arm, found in arms.items():
-            row: dict[str, Any] = {"environment": environment, "arm": arm}
-            for name in measured(results):
-                values = np.asarray(found[name], np.float64)
-                if np.isfinite(values).all():
-                    row |= as_columns(name, interquartile_mean_interval(values))
-            rows.append(row)
+    for (environment, arm), found in results.ends.groups("environment", "arm").items():
+        known = [name for name in measured(results) if np.isfinite(found[name].astype(float)).all()]
+        means = _middle(found, **dict(zip(known, known, strict=True)))
+        rows.append({"environment": environment, "arm": arm, **means})
     return rows
 
 

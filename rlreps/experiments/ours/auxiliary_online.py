@@ -38,6 +38,7 @@ the adjusted p-value is below 0.05; the mean alone had to before.
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +52,6 @@ from rlreps.experiments.harness import (
     DETECTABLE,
     Claim,
     Experiment,
-    Frame,
     Measure,
     Results,
     Rows,
@@ -66,7 +66,6 @@ from rlreps.experiments.ours.agent_arms import (
     SECTIONS,
     SIGNIFICANCE,
     Arm,
-    ArmRuns,
     frame_of,
     train_arm,
 )
@@ -398,12 +397,7 @@ PRESETS = {
 
 
 class Tuned(NamedTuple):
-    """What tuning found.
-
-    Attributes:
-        weights: Task → the best weight.
-        rows: Of every task and weight.
-    """
+    """Task → the best weight, and rows of every task and weight."""
 
     weights: dict[str, float]
     rows: list[dict[str, Any]]
@@ -434,7 +428,7 @@ def tune(run: Run[Config]) -> Tuned:
         for weight in config.weights
     }
     found = run.measured(train_arm, trials, keep=False, title="weights", show=False)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "arm": arm.label,
             "weight": arm.config.auxiliary.weight,
@@ -446,10 +440,9 @@ def tune(run: Run[Config]) -> Tuned:
     weights = {}
     for label in labels:
         tried = [row for row in rows if row["arm"] == label]
-        best = max(tried, key=lambda row: row["mean_return"])
-        weights[label] = best["weight"]
-        for row in tried:
-            row["chosen"] = row is best
+        weights[label] = max(tried, key=lambda row: row["mean_return"])["weight"]
+    for row in rows:
+        row["chosen"] = row["weight"] == weights[row["arm"]]
     shared = {label: weights[other] for label, other in _AS.items() if other in weights}
     return Tuned({**weights, **shared}, rows)
 
@@ -463,18 +456,7 @@ def cells(run: Run[Config]) -> dict[str, tuple[Setting, Arm]]:
     }
 
 
-def measure(run: Run[Config], name: str, cell: tuple[Setting, Arm]) -> ArmRuns:
-    """Train an arm."""
-    return train_arm(run, name, cell[1])
-
-
 # --- What is reported -----------------------------------------------------------------------------
-
-
-def frame(run: Run[Config], cell: tuple[Setting, Arm], found: ArmRuns) -> Frame:
-    """Put an arm into long form."""
-    setting, _ = cell
-    return frame_of(found, setting.name, setting.threshold())
 
 
 def gap(results: Results[Config], setting: Setting) -> float:
@@ -493,13 +475,12 @@ def effects(results: Results[Config]) -> dict[Pair, Contrast]:
     """
     found = {}
     for setting in results.config.settings:
-        name, missing = setting.name, gap(results, setting)
+        end, missing = partial(results.end, environment=setting.name), gap(results, setting)
         effect = SHARE * missing if missing > 0.0 else float("nan")
-        arms = {arm: results.end(environment=name, arm=arm) for arm in _arms(results, name)}
-        for arm, ours in arms.items():
+        for arm in _arms(results, setting.name):
             others = (NO_TASK, CONTROL) if arm in OBJECTIVES else (NO_TASK,)
             for other in others if arm != NO_TASK else ():
-                found[name, arm, other] = ours.against(arms[other], effect)
+                found[setting.name, arm, other] = end(arm=arm).against(end(arm=other), effect)
     return found
 
 
@@ -539,18 +520,14 @@ def meets_goal(results: Results[Config], mazes: list[str]) -> Verdict:
 def is_seen(results: Results[Config], mazes: list[str]) -> Verdict:
     """Judge that an effect that counts would be significant in every comparison in mazes."""
     found = [row for row in results.once(rows) if row["setting"] in mazes]
-    shares = [_share(row) for row in found if row["arm"] in OBJECTIVES]
-    blind = sum(not share <= SHARE for share in shares)
-    pairs: list[Any] = [row["pairs"] for row in found]
-    enough = min(pairs, default=0) >= FEWEST_AGENTS
-    least, most = (f"{share:.0%}".replace("inf", "∞ ") for share in (min(shares), max(shares)))
+    given: list[Any] = [row["detectable_share"] for row in found if row["arm"] in OBJECTIVES]
+    # No effect is large enough where too few pairs have a p-value.
+    shares = np.nan_to_num(np.asarray(given, np.float64), nan=np.inf)
+    blind = int(np.sum(shares > SHARE))
+    enough = min((int(str(row["pairs"])) for row in found), default=0) >= FEWEST_AGENTS
+    least, most = (f"{share:.0%}".replace("inf", "∞ ") for share in (shares.min(), shares.max()))
     words = f"detectable: {least} to {most} of the gap; {blind} of {len(shares)} fall short"
     return Verdict(not blind if enough else None, words)
-
-
-def _share(row: Mapping[str, Any]) -> float:
-    share = row["detectable_share"]
-    return float("inf") if share is None or np.isnan(share) else float(share)
 
 
 def is_null(results: Results[Config]) -> Verdict:
@@ -620,8 +597,8 @@ EXPERIMENT = Experiment(
     check=check,
     prepare=tune,
     cells=cells,
-    measure=measure,
-    frame=frame,
+    measure=lambda run, name, cell: train_arm(run, name, cell[1]),
+    frame=lambda _, cell, found: frame_of(found, cell[0].name, cell[0].threshold()),
     value=Measure(value="mean_return", label="mean return over training"),
     fewest=FEWEST_AGENTS,
     claims=claims,

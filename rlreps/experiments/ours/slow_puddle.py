@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from rlreps.config import as_json, with_sizes
+from rlreps.config import with_sizes
 from rlreps.encoders import AtStates, Encoder, FourierMLP, WithConstant
 from rlreps.envs import load_arena
 from rlreps.experiments.harness import (
@@ -229,24 +229,24 @@ def measure(run: Run[Config], name: str, contender: Contender) -> dict[str, Any]
         rows = contender.rows
         operator, source = problem.graph.operator(), state_source(problem.graph.measure)
         of_batch = AtStates(encoder, centres)
-    every = contender.steps // config.evaluations
     rate = contender.averaging_rate
     result = train(
         of_batch,
         Spin(1 + d, operator=operator, averaging_rate=rate, encoder=encoder),
         source,
         optimizer=contender.optimizer,
-        steps=contender.steps,
         rows=rows,
         seeds=range(config.num_seeds),
         evaluate=problem.followed(encoder, config.dimensions),
-        evaluate_every=every,
-        folder=run.training_folder(name, contender=as_json(contender)),
-        checkpoint_every=every * max(1, config.evaluations // _CHECKPOINTS),
-        devices=run.devices,
         resets_diverged=True,
-        description=contender.name,
-        progress=run.progress,
+        **run.training(
+            name,
+            contender.steps,
+            config.evaluations,
+            every=max(1, config.evaluations // _CHECKPOINTS),
+            title=contender.name,
+            contender=contender,
+        ),
     )
     apply = jit(encoder.apply)
     learned = [
@@ -264,41 +264,39 @@ def measure(run: Run[Config], name: str, contender: Contender) -> dict[str, Any]
 def frame(run: Run[Config], contender: Contender, found: dict[str, Any]) -> Frame:
     """List distances and cosines in training, and what is measured after it."""
     config, (problem, _, floor) = run.config, run.shared
-    history, learned, successor = found["history"], found["learned"], found["successor_distances"]
-    numbers = range(1, config.num_features + 1)
+    history, learned = found["history"], found["learned"]
+    seeds, numbers = range(config.num_seeds), range(1, config.num_features + 1)
+    seconds = [record["seconds"] for record in history]
+    followed = Frame.of_history(history, seeds, contender=contender.name).adding(
+        seconds=np.tile(seconds, len(seeds))
+    )
+    distances = followed.long("distance", "d")
     truth = problem.eigenvalues[: len(numbers)]
-    about: dict[str, Any] = {"contender": contender.name, "seed": range(config.num_seeds)}
-    steps, seconds = ([record[name] for record in history] for name in ("step", "seconds"))
-    courses = [(DISTANCES, "subspace_distance", "distance", "d", config.dimensions)]
-    courses.append((COSINES, "cosine", "cosine", "eigenfunction", tuple(numbers)))
-    parts = [
-        Frame.grid(
-            {column: np.transpose([record[f"{recorded}_{number}"] for record in history])},
-            **about,
-            step=steps,
-            part=part,
-            **{key: number},
-        ).adding(seconds=np.tile(seconds, config.num_seeds))
-        for part, column, recorded, key, of in courses
-        for number in of
-    ]
+    errors = learned.eigenvalues / truth - 1.0
     after = {
         "d": numbers,
         "distance": learned.distances,
-        "successor_distance": successor,
-        "excess": successor - floor,
+        "successor_distance": found["successor_distances"],
+        "excess": found["successor_distances"] - floor,
         "true": truth,
         "learned": learned.eigenvalues,
-        "relative_error": learned.eigenvalues / truth - 1.0,
-        "error": np.abs(learned.eigenvalues / truth - 1.0),
+        "relative_error": errors,
+        "error": np.abs(errors),
         "matched_cosine": learned.cosines,
         "smallest_cosine": learned.cosines.min(),
         "diverged": np.asarray(history[-1]["diverged"])[:, None],
         "seconds": seconds[-1],
     }
-    how = {name: getattr(contender, name) for name in HOW}
-    where = {"eigenfunction": numbers, "part": AFTER, "step": contender.steps}
-    return Frame.concat([*parts, Frame.grid(after, **about, **where, **how)])
+    how = {name: getattr(contender, name) for name in ("name", *HOW)}
+    how["contender"] = how.pop("name")
+    where = {"seed": seeds, "eigenfunction": numbers, "part": AFTER, "step": contender.steps}
+    return Frame.concat(
+        [
+            distances.adding(part=DISTANCES, subspace_distance=distances["distance"]),
+            followed.long("cosine", "eigenfunction").adding(part=COSINES),
+            Frame.grid(after, **where, **how),
+        ]
+    )
 
 
 _WORST = {
@@ -355,7 +353,7 @@ def draw_maps(results: Results[Config]) -> tuple[Rows, Figure]:
     Signs are the true ones'; nothing is rotated.
     """
     config, (problem, *_), shown = results.config, results.run.shared, results.config.shown
-    truth = problem.eigenfunctions[:, :shown]
+    truth, values = problem.eigenfunctions[:, :shown], problem.eigenvalues[:shown]
     learned = {
         contender.name: found["learned"].functions[0, :, :shown]
         for contender, found in zip(config.contenders, results.found.values(), strict=True)
@@ -364,19 +362,19 @@ def draw_maps(results: Results[Config]) -> tuple[Rows, Figure]:
         name: np.abs(np.sum(problem.graph.measure[:, None] * table * truth, axis=0))
         for name, table in learned.items()
     }
-    rows = [
-        {"contender": name, "eigenfunction": k, "true_eigenvalue": value, "cosine": cosine}
-        for name, row in cosines.items()
-        for k, (value, cosine) in enumerate(zip(problem.eigenvalues, row, strict=False), start=1)
-    ]
     figure = plot_components(
         {"true": truth, **learned},
         bins=config.successor.bins,
-        labels=[f"{k}: λ = {x:.4f}" for k, x in enumerate(problem.eigenvalues[:shown], start=1)],
+        labels=[f"{k}: λ = {x:.4f}" for k, x in enumerate(values, start=1)],
         environment=load_arena(config.successor.arena),
         cosines=cosines,
     )
-    return rows, figure
+    rows = Frame.grid(
+        {"true_eigenvalue": values, "cosine": [*cosines.values()]},
+        contender=[*cosines],
+        eigenfunction=range(1, 1 + len(values)),
+    )
+    return rows.rows("contender", "eigenfunction", "true_eigenvalue", "cosine"), figure
 
 
 def history(name: str, caption: str, part: str, x: Axis, **options: Any) -> Curve:

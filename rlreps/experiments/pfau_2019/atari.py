@@ -350,7 +350,7 @@ def frame(run: Run[Config], method: str, found: Measured) -> Frame:
     """List what was measured while training, and features: a row each."""
     if found.training is None:
         return found.features
-    wide = Frame.of_history(found.training.history, [{"seed": run.config.seed}], method=method)
+    wide = Frame.of_history(found.training.history, [run.config.seed], method=method)
     curves = [
         wide.adding(curve=name.replace("_", " "), held_out=column)
         for name, column in sorted(wide.columns.items())

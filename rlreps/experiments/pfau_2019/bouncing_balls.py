@@ -317,7 +317,7 @@ def frame(run: Run[Config], seed: int | None, found: Any) -> Frame:
     if seed is None:
         return Frame.concat(final(found[name], name) for name in (PIXELS, POSITIONS))
     about = {"analysis": DEEP, "draw": HELD_OUT}
-    curves = Frame.of_history(found.trained.history, [{"seed": seed}], **about)
+    curves = Frame.of_history(found.trained.history, [seed], **about)
     shares = found.responses.shares(config.degree)
     return Frame.concat(
         [curves.long("eigenvalue", "feature"), final(found.spectra, DEEP, **shares)]
@@ -397,17 +397,11 @@ def first_network(results: Results[Config]) -> tuple[Network, list[str]]:
 def draw_maps(results: Results[Config]) -> tuple[Rows, Figure]:
     """Draw the first network's features against the place of one ball."""
     bins, (network, notes) = results.config.map_bins, first_network(results)
-    maps = network.responses.maps
-    rows = [
-        {
-            "x": (cell % bins + 0.5) / bins,
-            "y": (cell // bins + 0.5) / bins,
-            **{f"feature_{k}": value for k, value in enumerate(row, start=1)},
-        }
-        for cell, row in enumerate(maps)
-    ]
+    maps, centres = network.responses.maps, (np.arange(results.config.map_bins) + 0.5) / bins
+    named = {f"feature_{k}": each.reshape(bins, bins) for k, each in enumerate(maps.T, start=1)}
     labels = [f"{k}: {note}" for k, note in enumerate(notes, start=1)]
-    return rows, plot_components({"mean feature": maps}, bins=bins, labels=labels)
+    figure = plot_components({"mean feature": maps}, bins=bins, labels=labels)
+    return Frame.grid(named, y=centres, x=centres).rows("x", "y", *named), figure
 
 
 def draw_exciting_frames(results: Results[Config]) -> tuple[None, Figure]:
