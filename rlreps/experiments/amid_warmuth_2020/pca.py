@@ -159,7 +159,6 @@ class PcaProblem(NamedTuple):
     """Rows with their exact principal components.
 
     Attributes:
-        name: Name of the data set.
         exact: Rows less their mean, and their components.
         image_shape: (height, width, ...) of rows that are images, or None.
         is_mnist: Whether the rows are MNIST's images, image for image.

@@ -85,7 +85,6 @@ class Section:
     """A part of the report.
 
     Attributes:
-        title: Heading.
         text: Paragraphs, separated by blank lines.
         show: Figures and tables, or what makes them of the results; tables stand above figures.
     """
@@ -111,8 +110,6 @@ class Run(Generic[Config]):
     """One run of an experiment.
 
     Attributes:
-        config: The configuration.
-        folder: Its folder.
         data: What ``check`` returned, else what ``load`` returned, else None.
         devices: Devices to share training out to; None is JAX's default device.
         progress: Whether to show progress bars.
@@ -234,10 +231,8 @@ class Experiment(Generic[Config]):
         name: What kind of run it is, as the command line spells it.
         title: Of the report, or a function of the configuration.
         paper: Where it comes from, such as a paper's section; said below the title.
-        presets: Name → configuration.
         cells: Run → name → what is to be measured.
         measure: (run, name, cell) → measurement.
-        value: What the experiment measures.
         unit: Column of the frame that names what samples are paired by.
         fewest: Units below which no comparison decides anything.
         abstract: What the report says first; by default, how many claims hold.

@@ -76,7 +76,6 @@ class Results(Generic[Config]):
     """What a finished run found.
 
     Attributes:
-        run: The run.
         found: Cell → measurement.
         cells: Cell → frame of its measurement.
         measure: What samples are of unless they say otherwise.

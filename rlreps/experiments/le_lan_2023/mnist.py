@@ -94,7 +94,6 @@ class DanskinConfig:
             many pixels again stand behind each of the four estimates (N + 2M + 2J with M = J = N).
         objective: Its options beside the roles.
         schedule: ``constant`` (the paper), or ``cosine`` or ``linear`` decay to zero over the run.
-        steps: Updates of each run.
         images: t, images an update draws; the paper draws one.
     """
 
@@ -110,7 +109,6 @@ class EigenGameConfig:
     """EigenGame on whole images.
 
     Attributes:
-        steps: Updates.
         images: Images in a mini-batch, all of their pixels.
         learning_rate: α, against the mini-batch's mean.
         schedule: ``constant``, or ``cosine`` or ``linear`` decay to zero over the run.
@@ -130,9 +128,6 @@ class Config:
 
     Attributes:
         num_components: d.
-        danskin: The runs of Danskin-LISSA.
-        eigengame: The run of EigenGame.
-        seed: Seed of the first run.
         num_seeds: Independent runs of each method, seeds ``seed`` … ``seed + num_seeds - 1``.
         headline_pixels: The N whose test error the paper states.
         subsets: Random subsets of the test images that errors are also taken on.
@@ -194,9 +189,7 @@ class Problem(NamedTuple):
 
     Attributes:
         exact: Training images less their mean, and all of their components.
-        source: The training images as a source.
         test: Test images less the *training* mean, [test images, pixels].
-        shape: (height, width) of an image.
         basis: Exact leading principal components, [pixels, d].
         test_error: Mean of ‖x − Px‖² over test images under exact components.
         subsets: Indices of test images, as many of each label, [subsets, images]; None without

@@ -56,12 +56,9 @@ class Config:
     """Every method at every d with every seed, under the paper's protocol.
 
     Attributes:
-        successor: The ground truth.
-        objectives: The methods.
         training: The protocol; objective and number of features are replaced run by run.
         columns: Tasks an update with which every explicit objective is trained as well, beside
             ``training.tasks``: fewer updates pass before a column's weights move again (Sec. 5.3).
-        dimensions: d.
         headline_dimension: The d of the pictures of components.
         members: Most runs of one method in one program; beyond, it takes several programs.
     """

@@ -94,12 +94,10 @@ class Setting(NamedTuple):
     All but the last two decide which program trains it.
 
     Attributes:
-        method: The objective.
         num_features: d.
         rows: Rows of each role, J = M = N.
         option: Of LISSA ``feature_norm``, of Danskin-empirical and naive ``inverse``, else empty.
         permutations: Assignments of rows to roles that an update averages.
-        spectrum: The matrix's singular values.
         kappa0: κ0 of LISSA; of no effect on other methods.
     """
 
@@ -198,7 +196,6 @@ class Config:
         kappa_dimensions: d of Fig. 6, increasing.
         permutations: Assignments of rows to roles that an update averages (Sec. 6), beside 1.
         permuted_rows: J = M = N of that comparison, increasing.
-        steps: Updates.
         num_seeds: Runs of each setting, each with a matrix of its own.
         evaluate_every: Updates between measurements.
         checkpoint_every: Updates between checkpoints; a multiple of ``evaluate_every``.
@@ -427,13 +424,7 @@ TURN = 25
 
 
 class View(NamedTuple):
-    """What is found of one spectrum under one normaliser.
-
-    Attributes:
-        results: All results.
-        spectrum: The spectrum.
-        normaliser: The normaliser of LISSA.
-    """
+    """What is found of one spectrum under one normaliser."""
 
     results: Results[Config]
     spectrum: Spectrum

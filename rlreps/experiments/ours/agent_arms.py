@@ -38,7 +38,6 @@ from rlreps.runs.intervals import (
     probability_of_improvement,
     samples_to_reach,
 )
-from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.agent_report import history
 from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns, run_agents
 
@@ -97,16 +96,13 @@ class Arm:
 
     Attributes:
         label: Their name in figures and tables.
-        config: The agents.
         start: Torsos to start from in place of fresh ones.
-        truth: What torsos in PuddleWorld are measured against; see ``make_measurement``.
         own: Parts in place of those that the configuration names.
     """
 
     label: str
     config: AgentConfig
     start: StartingTorsos | None = None
-    truth: GroundTruth | None = None
     own: OwnParts | None = None
 
 
@@ -115,7 +111,6 @@ class ArmRuns(Arm):
     """Agents that have been trained.
 
     Attributes:
-        folder: Their folder.
         steps: Environment steps of each agent at each evaluation, [p], from 0.
         returns: Mean return of each evaluation's episodes, [seeds, p].
         measures: Name → measure of the torsos at each evaluation, [seeds, p].
@@ -154,7 +149,6 @@ def train_arm(run: Run[Any], name: str, arm: Arm) -> ArmRuns:
     summary = run_agents(
         arm.config,
         home,
-        truth=arm.truth,
         start=arm.start,
         own=arm.own,
         devices=run.devices,

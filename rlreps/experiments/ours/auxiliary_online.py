@@ -211,7 +211,6 @@ class Config:
 
     Attributes:
         settings: The settings; weights are chosen in the first.
-        weights: The grid of weights.
         tuning_seed: Seed of the first of the agents that choose.
         tuning_agents: How many there are for each task and weight.
         tuning_steps: Their environment steps.

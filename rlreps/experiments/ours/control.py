@@ -116,11 +116,9 @@ class Config:
     """Ways to act in classic control after as many steps.
 
     Attributes:
-        tasks: Names of the tasks.
         num_features: Of the fit.
         agents: DQN; environment and seed are set here. Steps and discount are everyone's.
         episodes: Greedy episodes of each seed.
-        seed: Of the first data and agent.
         num_seeds: Sets of data, and agents.
     """
 

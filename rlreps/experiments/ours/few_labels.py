@@ -102,7 +102,6 @@ class Config:
     """Values from few labels in some arenas.
 
     Attributes:
-        arenas: Their names.
         steps: Transitions of the random policy, without rewards.
         num_features: Of learned and exact components.
         labels: Numbers of labelled cells, increasing.
@@ -111,8 +110,6 @@ class Config:
         num_policies: Of a replicate.
         num_rewards: That each policy is valued for.
         length_scale: Over which logits and rewards vary, in sides of the square.
-        discount: γ.
-        seed: Of the first replicate.
     """
 
     arenas: tuple[str, ...] = (*MAZES, NULL)

@@ -108,7 +108,6 @@ class CellModel(TabularModel):
     An agent that enters a cell is taken to be anywhere in it.
 
     Attributes:
-        arena: Its name.
         cells: Place of each cell in the grid, [n].
         centres: Of the cells, [n, 2].
         observations: What an agent sees at the centres, [n, ...].
@@ -168,9 +167,7 @@ class AtCells:
     At a cell whose code the data do not hold features are 0 and the policy is uniform.
 
     Attributes:
-        representation: It.
         data: The transitions, as it took them.
-        model: The cells.
         inputs: What the representation takes at the cells, [n, ...].
         known: Whether the data hold a cell's observation, [n].
     """

@@ -49,12 +49,7 @@ RELEASED = "sutton-100"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A way to train, for every d.
-
-    Attributes:
-        name: Its name in figures and tables.
-        trainings: One run for each d.
-    """
+    """A way to train, with a run for every d."""
 
     name: str
     trainings: tuple[TrainingConfig, ...]
@@ -62,12 +57,9 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Goal:
-    """A distance to reach in a time.
+    """A mean distance over seeds, and seconds of training in which d features are to reach it.
 
-    Attributes:
-        d: Number of features.
-        distance: Subspace distance to reach, as a mean over seeds.
-        seconds: Seconds of training, without compilation and evaluation.
+    Time is without compilation and evaluation.
     """
 
     d: int
@@ -80,10 +72,7 @@ class Config:
     """Every recipe at every d, one seed at a time.
 
     Attributes:
-        successor: The ground truth.
         recipes: The winner first, then Danskin-LISSA's best, then what they are compared with.
-        num_seeds: Seeds 0 … num_seeds - 1 of each.
-        goals: What the winner is to reach.
         factor: How many times the winner's distance Danskin-LISSA's may be at equal time.
     """
 

@@ -124,11 +124,9 @@ class Config:
         agents: Agents of each goal and arm.
         fits: Representations of an arena; pairs take them in turn.
         goals: Discs (x, y, radius).
-        arenas: Their names.
         free_steps: Reward-free steps of each representation.
         spread: Standard deviation of every potential over the cells, in units of reward.
         slack: The threshold is this many times the optimal expected number of steps.
-        seed: Of the first pair.
     """
 
     base: AgentConfig

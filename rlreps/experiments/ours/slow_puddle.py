@@ -83,8 +83,6 @@ class Contender:
             ``exact`` by the graph Laplacian's rows, which evaluates all states for every update.
         averaging_rate: β of the moving averages; 1 averages nothing.
         rows: b, states of a batch, two for each sampled pair.
-        steps: Updates.
-        optimizer: The optimizer.
     """
 
     name: str

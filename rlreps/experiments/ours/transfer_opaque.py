@@ -141,7 +141,6 @@ class Config:
     Attributes:
         base: The agents; environment, observation and goal are those of each arm.
         wide: Hidden layers of the wider network.
-        arenas: Names of arenas.
         labels: Arms, that from scratch first.
         goals: How many of ``mazes.GOALS``.
         free_steps: Steps without rewards of each fit.

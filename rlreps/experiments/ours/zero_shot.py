@@ -120,7 +120,6 @@ class Config:
     """Policies for rewards named afterwards, in some arenas.
 
     Attributes:
-        arenas: Their names.
         improvements: Steps of policy improvement.
         steps: Numbers of free steps.
         main: (improvements, steps) that the goals are judged at; improvements vary at these steps,
@@ -128,7 +127,6 @@ class Config:
         replicates: Sets of transitions and fits.
         num_rewards: Of each kind.
         length_scale: Over which smooth rewards vary, in sides of the square.
-        radius: Of discs.
         dqn_rewards: Of each kind, that agents learn.
         dqn_steps: Environment steps of agents at their snapshots, increasing.
         codes: Agents that see codes; their discount is everyone's γ.
@@ -299,15 +297,7 @@ def dqn_gains(run: Run[Config], problem: TabularProblem) -> FloatArray:
 
 
 class Cell(NamedTuple):
-    """One measurement.
-
-    Attributes:
-        arm: Its label.
-        arena: Its name.
-        improvements: Of learned policies.
-        steps: Free steps, where there are any.
-        seed: Of a replicate.
-    """
+    """One measurement."""
 
     arm: str
     arena: str

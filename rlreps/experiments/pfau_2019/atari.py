@@ -81,7 +81,6 @@ class Config:
         held_out_frames: Frames that test, of other episodes.
         size: Height and width of a frame in pixels, after area-averaging.
         stack: Consecutive frames that a network sees together.
-        channels: Of the convolutions of every network.
         num_features: Slow features after the constant, and principal components.
         hidden: Width of the slow features' hidden layer.
         clips: Clips of an update of the slow features.
@@ -91,10 +90,7 @@ class Config:
         steps: Their updates.
         code_size: Numbers in the next-frame predictor's code, and successor features.
         code_hidden: Width of the hidden layers of predictor and successor network.
-        discount: γ of the successor features, in [0, 1).
         transitions: Of an update of predictor and successor network.
-        successor_optimizer: Of both.
-        successor_steps: Their updates.
         target_every: Updates between copies of the network that temporal differences aim at.
         extremes: Test frames that are averaged at each end of a feature.
         evaluations: Points of each learning curve after its start.

@@ -88,14 +88,11 @@ class Config:
     Attributes:
         num_features: Eigenfunctions after the constant.
         frames: Consecutive frames that the network sees at once.
-        encoder: The network.
         objective: Spectral inference; operator and encoder are filled in.
-        optimizer: The optimizer.
         clips: Clips of a batch, of training and of measuring.
         clip_frames: Consecutive frames of a clip, in ``clip_frames - frames + 1`` inputs.
         num_frames: Frames of the video that clips are cut from; None plays new ones for every
             batch.
-        steps: Updates of a seed.
         evaluations: Points of each learning curve after its start.
         evaluation_batches: Held-out batches behind each of these points.
         seed: Seed of the first run; also of all draws that are not training's.

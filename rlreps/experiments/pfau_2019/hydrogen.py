@@ -86,8 +86,6 @@ class Contender:
         laplacian: How ∇² is computed.
         objective: Spectral inference; operator, encoder and weights are filled in.
         rows: b, points of a batch.
-        optimizer: The optimizer.
-        steps: Updates.
     """
 
     name: str
