@@ -11,13 +11,13 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.agents import AgentConfig
 from rlreps.experiments.harness import (
     Axis,
     Curve,
+    DoubleArray,
     Drawn,
     Frame,
     Measure,
@@ -40,8 +40,6 @@ from rlreps.runs.intervals import (
 )
 from rlreps.workflows.agent_report import history
 from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns, run_agents
-
-FloatArray = npt.NDArray[np.float64]
 
 NO_TASK = "no auxiliary task"
 """Label of the arm that arms with auxiliary tasks are compared with."""
@@ -118,9 +116,9 @@ class ArmRuns(Arm):
     """
 
     folder: RunFolder
-    steps: FloatArray
-    returns: FloatArray
-    measures: Mapping[str, FloatArray]
+    steps: DoubleArray
+    returns: DoubleArray
+    measures: Mapping[str, DoubleArray]
     seconds: float
 
     @property
@@ -129,11 +127,11 @@ class ArmRuns(Arm):
         return range(self.config.seed, self.config.seed + len(self.returns))
 
     @cached_property
-    def mean_returns(self) -> FloatArray:
+    def mean_returns(self) -> DoubleArray:
         """Mean return of each agent over the evaluations after its first update, [seeds]."""
         return mean_returns(self.config, self.steps, self.returns)
 
-    def samples(self, threshold: float) -> FloatArray:
+    def samples(self, threshold: float) -> DoubleArray:
         """Count environment steps to a return, [seeds]; infinite for agents that never reach it."""
         return samples_to_reach(self.steps, self.returns, threshold)
 

@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig
 from rlreps.agents.config import arena_of
 from rlreps.agents.environments import describe
 from rlreps.cumulants import RandomFourier
@@ -60,6 +60,7 @@ from rlreps.experiments.harness import (
     Tabulated,
     design_of,
     in_path,
+    varied,
 )
 from rlreps.experiments.ours.agent_arms import (
     NO_TASK,
@@ -188,16 +189,12 @@ class Setting:
         """Return label → arm, the baseline first, for task → weight."""
         found = {NO_TASK: Arm(label=NO_TASK, config=self.base)}
         for label in self.tasks:
-            agents = self.with_task(label, weights[label])
-            found[label] = Arm(label=label, config=agents)
+            found[label] = Arm(label=label, config=self.with_task(label, weights[label]))
         encoder = self.base.encoder
         if self.wider and isinstance(encoder, (MLP, FourierMLP)):
             hidden = tuple(2 * units for units in encoder.hidden)
-            wider = dataclasses.replace(
-                self.base,
-                encoder=dataclasses.replace(encoder, hidden=hidden),
-                num_features=2 * self.base.num_features,
-            )
+            features = 2 * self.base.num_features
+            wider = varied(self.base, hidden=hidden, num_features=features)
             found[WIDER] = Arm(label=WIDER, config=wider)
         if self.name == NULL:
             config, start = cosines(self.base)
@@ -232,12 +229,7 @@ def cosines(base: AgentConfig) -> tuple[AgentConfig, StartingTorsos]:
     highest, chosen = lowest_frequencies(size)
     weights = np.zeros((base.num_seeds, (1 + highest) ** 2, size), np.float32)
     weights[:, chosen, np.arange(size)] = 1.0
-    config = dataclasses.replace(
-        base,
-        encoder=Cosine(frequencies=highest),
-        dqn=dataclasses.replace(base.dqn, freeze_torso=True),
-        auxiliary=dataclasses.replace(base.auxiliary, weight=0.0),
-    )
+    config = varied(base, encoder=Cosine(frequencies=highest), freeze_torso=True, weight=0.0)
     return config, StartingTorsos(weights, f"the {size} cosines of the lowest frequencies")
 
 
@@ -275,72 +267,32 @@ _HOST_TASKS = (FOLLOWING, CONTROL)
 """Tasks in ``sutton``, and where environments run on the host, in a preset of minutes."""
 
 
-def _mazes(base: AgentConfig) -> tuple[Setting, ...]:
-    return tuple(
-        Setting(
-            base=dataclasses.replace(base, environment=f"puddle-world:{name}"),
-            length_scale=_CODE_SCALE,
-        )
-        for name in MAZES
-    )
-
-
-def _null(base: AgentConfig, tasks: tuple[str, ...]) -> Setting:
-    """Make agents of Sutton's PuddleWorld, whose own goal and penalties are on."""
-    positions = dataclasses.replace(
-        base,
-        environment="puddle-world",
-        observation=observation_of(NULL),
-        goal=None,
-        encoder=FourierMLP(hidden=(64, 64), frequencies=4),
-    )
-    return Setting(base=positions, length_scale=0.2, solved=-40.0, tasks=tasks)
-
-
-_SOLVED = {"Acrobot-v1": -100.0, "MountainCar-v0": -110.0}
-"""Environment on the host → return at which Gymnasium's registry calls it solved."""
-
-_HOST_DQN = DQNConfig(
-    learning_rate=1e-3,
-    schedule="constant",
-    adam_epsilon=1e-3,
-    reward_scale=0.02,
-    n_step=5,
-    target_every=100,
-    steps_per_update=8,
-)
-
-_ACROBOT = AgentConfig(
-    environment="Acrobot-v1",
-    # All of its coordinates are bounded, so that cosines of them make sense.
-    encoder=FourierMLP(hidden=(64, 64), frequencies=2),
-    num_features=64,
-    dqn=_HOST_DQN,
-    num_envs=8,
-)
-
-_MOUNTAIN_CAR = dataclasses.replace(
-    _ACROBOT,
-    environment="MountainCar-v0",
-    encoder=FourierMLP(hidden=(64, 64), frequencies=4),
-    dqn=dataclasses.replace(_HOST_DQN, epsilon_end=0.1),
-)
-
-
-def _on_host(base: AgentConfig, agents: AgentConfig, tasks: tuple[str, ...]) -> Setting:
-    """Train agents on the host as long and as many as others are."""
-    copied = ("steps", "evaluate_every", "num_seeds", "seed", "normalise_features")
-    warmup = base.dqn.warmup
-    agents = dataclasses.replace(
-        agents,
-        dqn=dataclasses.replace(agents.dqn, warmup=warmup, epsilon_steps=base.dqn.epsilon_steps),
-        evaluation_episodes=4,
+def _on_host(base: AgentConfig, environment: str, frequencies: int, **dqn: Any) -> AgentConfig:
+    """Make agents on the host, which train as long and are as many as others."""
+    return AgentConfig(
+        environment=environment,
+        encoder=FourierMLP(hidden=(64, 64), frequencies=frequencies),
+        num_features=64,
+        normalise_features=base.normalise_features,
+        dqn=DQNConfig(
+            learning_rate=1e-3,
+            schedule="constant",
+            adam_epsilon=1e-3,
+            reward_scale=0.02,
+            n_step=5,
+            target_every=100,
+            steps_per_update=8,
+            warmup=base.dqn.warmup,
+            epsilon_steps=base.dqn.epsilon_steps,
+            **dqn,
+        ),
         replay=base.replay,
-        **{name: getattr(base, name) for name in copied},
+        num_envs=8,
+        steps=base.steps,
+        evaluate_every=base.evaluate_every,
+        evaluation_episodes=4,
+        num_seeds=base.num_seeds,
     )
-    solved = _SOLVED[agents.environment]
-    wider = len(tasks) == len(TASKS)
-    return Setting(base=agents, length_scale=0.5, solved=solved, tasks=tasks, wider=wider)
 
 
 def _preset(
@@ -349,16 +301,39 @@ def _preset(
     on_host: tuple[str, ...] = tuple(TASKS),
     **tuning: Any,
 ) -> Config:
-    hosted = [_on_host(base, agents, on_host) for agents in (_ACROBOT, _MOUNTAIN_CAR)]
-    return Config(settings=(*_mazes(base), _null(base, beside), *hosted), **tuning)
+    """Make settings in mazes, in ``sutton`` with its own goal and penalties, and on the host."""
+    mazes = [varied(base, environment=f"puddle-world:{name}") for name in MAZES]
+    positions = varied(
+        base,
+        environment="puddle-world",
+        observation=observation_of(NULL),
+        goal=None,
+        encoder=FourierMLP(hidden=(64, 64), frequencies=4),
+    )
+    # Gymnasium's registry calls these returns solved. All coordinates of Acrobot are bounded, so
+    # that cosines of them make sense.
+    solved = {-100.0: _on_host(base, "Acrobot-v1", 2)}
+    solved[-110.0] = _on_host(base, "MountainCar-v0", 4, epsilon_end=0.1)
+    wider = len(on_host) == len(TASKS)
+    return Config(
+        settings=(
+            *(Setting(base=agents, length_scale=_CODE_SCALE) for agents in mazes),
+            Setting(base=positions, length_scale=0.2, solved=-40.0, tasks=beside),
+            *(
+                Setting(base=agents, length_scale=0.5, solved=least, tasks=on_host, wider=wider)
+                for least, agents in solved.items()
+            ),
+        ),
+        **tuning,
+    )
 
 
-_SMOKE = dataclasses.replace(
+_SMOKE = varied(
     _LAPTOP,
     encoder=MLP(hidden=(8,)),
     num_features=4,
-    dqn=dataclasses.replace(_LAPTOP.dqn, warmup=640, batch_size=8, epsilon_steps=320),
-    replay=ReplayConfig(capacity=2_000),
+    dqn=varied(_LAPTOP.dqn, warmup=640, batch_size=8, epsilon_steps=320),
+    capacity=2_000,
     max_episode_steps=20,
     steps=768,
     evaluate_every=384,
@@ -366,11 +341,11 @@ _SMOKE = dataclasses.replace(
     num_seeds=2,
 )
 
-_PAPER = dataclasses.replace(
+_PAPER = varied(
     _LAPTOP,
     encoder=MLP(hidden=(128, 128)),
     num_features=32,
-    replay=ReplayConfig(capacity=200_000),
+    capacity=200_000,
     steps=200_000,
     evaluate_every=8_000,
     num_seeds=50,
@@ -413,15 +388,14 @@ def tune(run: Run[Config]) -> Tuned:
     """Choose every task's weight, by agents in the first setting that are not compared."""
     config, first = run.config, run.config.settings[0]
     labels = [label for label in first.tasks if label not in _AS]
+    chosen = {
+        "seed": config.tuning_seed,
+        "num_seeds": config.tuning_agents,
+        "steps": config.tuning_steps,
+    }
     trials = {
         f"tuning/{in_path(label)}/{in_path(f'{weight:g}')}": Arm(
-            label=label,
-            config=dataclasses.replace(
-                first.with_task(label, weight),
-                seed=config.tuning_seed,
-                num_seeds=config.tuning_agents,
-                steps=config.tuning_steps,
-            ),
+            label=label, config=dataclasses.replace(first.with_task(label, weight), **chosen)
         )
         for label in labels
         for weight in config.weights

@@ -51,6 +51,7 @@ from rlreps.experiments.harness import (
     Axis,
     Claim,
     Curve,
+    DoubleArray,
     Experiment,
     Measure,
     Results,
@@ -69,8 +70,6 @@ from rlreps.plotting.lines import over_runs
 from rlreps.report.table import format_number
 from rlreps.runs.contrasts import Sample, Verdict, contrast_rows
 from rlreps.successor.forward_backward import unexplained_share
-
-FloatArray = npt.NDArray[np.float64]
 
 LEARNED = "learned, scaled by singular values"
 WHITE = "learned, whitened"
@@ -149,7 +148,7 @@ PRESETS = {
 # --- What is measured -----------------------------------------------------------------------------
 
 
-def value_functions(model: CellModel, config: Config, seed: int) -> FloatArray:
+def value_functions(model: CellModel, config: Config, seed: int) -> DoubleArray:
     """Solve for values of random policies and rewards, [n, policies · rewards], policy by policy.
 
     Logits are random waves, rewards random networks, as of ``agents.probes.puddle_world_probe``.
@@ -167,7 +166,7 @@ def value_functions(model: CellModel, config: Config, seed: int) -> FloatArray:
     return np.concatenate(columns, axis=1)
 
 
-def bases(model: CellModel, seed: int) -> dict[str, list[FloatArray]]:
+def bases(model: CellModel, seed: int) -> dict[str, list[DoubleArray]]:
     """List the candidates of each basis without data, tables [n, features] at the cells."""
     places, seen = model.centres, model.observations
     size = seen.shape[1]
@@ -191,7 +190,7 @@ def bases(model: CellModel, seed: int) -> dict[str, list[FloatArray]]:
 
 def _drawn(
     family: Cumulants, number: int, seed: int, part: int, places: npt.ArrayLike
-) -> FloatArray:
+) -> DoubleArray:
     return np.asarray(_functions(family, number, seed_key(seed, part), places), np.float64)
 
 

@@ -178,7 +178,6 @@ PRESETS: dict[str, Config] = {
     "laptop": Config(recipes=_RECIPES, num_seeds=2),
     "paper": Config(recipes=_RECIPES, num_seeds=10),
 }
-"""Preset name → configuration."""
 
 
 def prepare(run: Run[Config]) -> tuple[OwnGroundTruth, GroundTruth | None]:

@@ -64,6 +64,7 @@ from rlreps.experiments.harness import (
     Axis,
     Claim,
     Curve,
+    DoubleArray,
     Drawn,
     Experiment,
     Frame,
@@ -86,8 +87,6 @@ from rlreps.runs.intervals import Interval, samples_to_reach
 from rlreps.successor.fitting import fit
 from rlreps.successor.grids import Grid
 from rlreps.successor.methods import FitConfig
-
-FloatArray = npt.NDArray[np.float64]
 
 NONE = "none"
 EUCLIDEAN = "Euclidean"
@@ -201,18 +200,18 @@ PRESETS = {
 # --- What is measured -----------------------------------------------------------------------------
 
 
-def scaled(distances: npt.ArrayLike, at: int, spread: float) -> FloatArray:
+def scaled(distances: npt.ArrayLike, at: int, spread: float) -> DoubleArray:
     """Turn distances [n] into a potential, 0 at one cell, of a given standard deviation over cells.
 
     Distances that are the same everywhere stay without spread.
     """
     given = np.asarray(distances, np.float64)
-    potential: FloatArray = given[at] - given
+    potential: DoubleArray = given[at] - given
     deviation = float(potential.std())
     return potential * (spread / deviation) if deviation > 0.0 else potential
 
 
-def distances_of(config: Config, arena: str, seed: int) -> dict[str, FloatArray]:
+def distances_of(config: Config, arena: str, seed: int) -> dict[str, DoubleArray]:
     """Compute what each arm but the first takes for distances to the m goals, [n, m] by arm.
 
     The seed is that of the reward-free data, the fit and the untrained network.
@@ -244,7 +243,7 @@ def distances_of(config: Config, arena: str, seed: int) -> dict[str, FloatArray]
     return {**found, ORACLE: model.least_steps(model.discs(config.goals))}
 
 
-def rank_correlation(distances: FloatArray, exact: FloatArray) -> float:
+def rank_correlation(distances: DoubleArray, exact: DoubleArray) -> float:
     """Compute Spearman's correlation of distances [n] with exact ones; 0 if all are the same."""
     from scipy.stats import spearmanr
 
@@ -259,7 +258,7 @@ def train(
     potentials: npt.ArrayLike,
     *,
     devices: Sequence[jax.Device] | None = None,
-) -> tuple[list[int], FloatArray]:
+) -> tuple[list[int], DoubleArray]:
     """Train agents with potentials in one program.
 
     Args:
@@ -386,18 +385,6 @@ def against(results: Results[Config], arena: str, other: str, effect: float = 0.
     return results.end(arena=arena, arm=LEARNED).against(theirs, effect)
 
 
-def beats_both(results: Results[Config]) -> Verdict:
-    """Judge the goal."""
-    verdict = mazes.beats(results, partial(against, results), TESTED)
-    return verdict if results.config.num_pairs >= FEWEST_PAIRS else verdict.open()
-
-
-def orders(results: Results[Config], maze: str) -> Verdict:
-    """Judge that σ-scaled features order cells better than whitened ones."""
-    ours, theirs = (results.end("order", arena=maze, arm=arm) for arm in (LEARNED, WHITENED))
-    return ours > theirs
-
-
 def no_gain(results: Results[Config]) -> Verdict:
     """Judge that there is no gain in ``sutton``; one above 0 refutes it, however small."""
     small = against(results, NULL, EUCLIDEAN, MARGIN).below
@@ -407,18 +394,25 @@ def no_gain(results: Results[Config]) -> Verdict:
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the goal, and what stands beside it."""
+    beaten = mazes.beats(results, partial(against, results), TESTED)
+    enough = results.config.num_pairs >= FEWEST_PAIRS
+
+    def orders(maze: str) -> Verdict:
+        order = partial(results.end, "order", arena=maze)
+        return order(arm=LEARNED) > order(arm=WHITENED)
+
     yield Claim(
         "Shaping by distance in σ-scaled learned features beats none and Euclidean shaping in mean "
         "return over training",
         "in at least two of three mazes, intervals of paired differences above 0 and p < 0.05, "
         f"adjusted for {len(mazes.mazes_of(results)) * len(TESTED)} comparisons (Holm)",
-        beats_both,
+        beaten if enough else beaten.open(),
     )
     yield Claim(
         "σ-scaled features order cells by distance better than whitened ones",
         "not of the design, and the fit was chosen by the former's correlation: paired differences "
         "of rank correlations above 0 in all three mazes",
-        lambda r: mazes.in_mazes(r, partial(orders, r), len(MAZES)),
+        mazes.in_mazes(results, orders, len(MAZES)),
     )
     if NULL in results.config.arenas:
         yield Claim(

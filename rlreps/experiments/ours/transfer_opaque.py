@@ -78,6 +78,7 @@ from rlreps.experiments.harness import (
     Axis,
     Claim,
     Curve,
+    DoubleArray,
     Experiment,
     Frame,
     Measure,
@@ -101,8 +102,6 @@ from rlreps.successor.grids import Grid
 from rlreps.successor.kernels.actions import cell_moves
 from rlreps.successor.methods import FitConfig
 from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns
-
-FloatArray = npt.NDArray[np.float64]
 
 SCRATCH = "from scratch"
 EMBEDDING = "trainable embedding"
@@ -246,7 +245,7 @@ def torso_of(config: Config, arena: str, label: str) -> Encoder | None:
     return TableFeatures(config.torso, places, _CELLS, width, frozen=label != EMBEDDING)
 
 
-def scaled(features: FloatArray) -> npt.NDArray[np.float32]:
+def scaled(features: DoubleArray) -> npt.NDArray[np.float32]:
     """Multiply features [n, d] by one factor, with which their mean square is 1."""
     return np.asarray(features / np.sqrt(np.mean(np.square(features))), np.float32)
 
@@ -361,7 +360,7 @@ def measure(run: Run[Config], name: str, cell: Cell) -> ArmRuns:
 # --- What is reported -----------------------------------------------------------------------------
 
 
-def over_budget(run: ArmRuns, free_steps: int) -> FloatArray:
+def over_budget(run: ArmRuns, free_steps: int) -> DoubleArray:
     """Average returns over the evaluations after the first update, free steps included, [seeds].
 
     In place of evaluations during free steps stands the return of an agent that never arrives.

@@ -65,6 +65,7 @@ from rlreps.experiments.harness import (
     Axis,
     Claim,
     Curve,
+    DoubleArray,
     Experiment,
     Frame,
     Measure,
@@ -85,8 +86,6 @@ from rlreps.runs.contrasts import Sample, Verdict, contrast_rows, said
 from rlreps.successor.data import Transitions
 from rlreps.successor.grids import Grid
 from rlreps.successor.tabular import TabularProblem, counted, greedy
-
-FloatArray = npt.NDArray[np.float64]
 
 SMOOTH, DISCS = "smooth rewards", "discs"
 KINDS = (SMOOTH, DISCS)
@@ -204,7 +203,7 @@ def learned_policies(
     reached: npt.NDArray[np.int64],
     problem: TabularProblem,
     improvements: int | None,
-) -> list[FloatArray]:
+) -> list[DoubleArray]:
     """Return the policies [n, A] of a representation for each reward, from cells reached [N]."""
     seen, task = learned.data.next_observation, learned.representation.task
     tasks = [task(seen, rewards) for rewards in problem.rewards[reached].T]
@@ -213,7 +212,7 @@ def learned_policies(
 
 def tabular_policies(
     model: CellModel, data: Transitions, problem: TabularProblem
-) -> list[FloatArray]:
+) -> list[DoubleArray]:
     """Return the optimal policies of the counted model, uniform where no action was tried."""
     before, after = (model.cells_of(each) for each in (data.observation, data.next_observation))
     estimate = counted(before, data.action, after, model.to.shape[:2])
@@ -260,7 +259,7 @@ class Rewarded:
         return taken._replace(reward=self.rewards[cell])
 
 
-def dqn_gains(run: Run[Config], problem: TabularProblem) -> FloatArray:
+def dqn_gains(run: Run[Config], problem: TabularProblem) -> DoubleArray:
     """Train agents for the first rewards of each kind; return gains [snapshots, rewards, seeds]."""
     config, model = run.config, problem.model
     agents = config.positions if model.arena == NULL else config.codes
@@ -404,11 +403,6 @@ def ahead(results: Results[Config], arena: str) -> Verdict:
     return (found > 0.0).saying(f"{said(found.interval)}{later if last > at else ''}")
 
 
-def gains_enough(results: Results[Config], kind: str) -> Verdict:
-    """Judge the goal for rewards of a kind."""
-    return mazes.in_mazes(results, lambda maze: ours(results, maze, kind) > GOALS[kind], len(MAZES))
-
-
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the goals, and what agents that learn each reward gain for as long or less."""
     config, budget = results.config, snapshot_of(results.config)
@@ -421,7 +415,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             f"mazes: {improvements} improvements from {steps:,} free steps gain at least {goal:g} "
             f"of the optimum for {kind}",
             "in all three mazes, by 95 % intervals over rewards",
-            partial(gains_enough, kind=kind),
+            mazes.in_mazes(results, lambda maze, k=kind: ours(results, maze, k) > GOALS[k], 3),
         )
     yield Claim(
         f"mazes: DQN, not tuned, that learns a smooth reward by itself gains less after {spent}",

@@ -43,7 +43,6 @@ from rlreps.experiments.harness import (
     Frame,
     Measure,
     Results,
-    Rows,
     Run,
     Section,
     Tabulated,
@@ -222,13 +221,9 @@ def pairs(run: Run[Config]) -> Batch:
 
 
 class Measured(NamedTuple):
-    """A method on the test frames.
+    """Averages of the test frames with the smallest and the largest values of each of d features.
 
-    Attributes:
-        pictures: Averages of the frames with the smallest and the largest values of each feature,
-            [2, d, height, width].
-        features: A row each feature.
-        training: Training of its network, if it has one.
+    ``pictures`` are [2, d, height, width]; ``features`` has a row each feature.
     """
 
     pictures: DoubleArray
@@ -374,12 +369,6 @@ def tells_ends_apart(results: Results[Config]) -> Verdict:
     )
 
 
-def feature_rows(results: Results[Config]) -> Rows:
-    """List the features of every method."""
-    names = ("method", "feature", "apart", "most_by_chance", "told", "constant")
-    return Frame.concat(each.features for each in results.found.values()).rows(*names)
-
-
 def pictures(results: Results[Config]) -> Iterator[tuple[str, DoubleArray, DoubleArray]]:
     """List methods with their averages of the largest and of the smallest values."""
     for method, found in zip(METHODS, results.found.values(), strict=True):
@@ -389,7 +378,7 @@ def pictures(results: Results[Config]) -> Iterator[tuple[str, DoubleArray, Doubl
 
 def draw_frames(results: Results[Config]) -> tuple[None, Figure]:
     """Draw the averages at both ends."""
-    frames: dict[str, npt.NDArray[np.float64]] = {}
+    frames: dict[str, DoubleArray] = {}
     for method, largest, smallest in pictures(results):
         frames |= {f"{method}\nlargest": largest / 255.0, f"{method}\nsmallest": smallest / 255.0}
     return None, plot_reconstructions(frames)
@@ -404,17 +393,12 @@ def draw_differences(results: Results[Config]) -> tuple[None, Figure]:
 
 def summary(results: Results[Config]) -> dict[str, Any]:
     """Keep numbers of episodes and the seconds of training."""
-    frames = results.run.shared
+    frames, found = results.run.shared, results.found.items()
+    sets = {"training": frames.training, "held_out": frames.held_out}
+    trained = {name: each.training for name, each in found if each.training is not None}
     return {
-        "episodes": {
-            "training": int(frames.training.episodes[-1]) + 1,
-            "held_out": int(frames.held_out.episodes[-1]) + 1,
-        },
-        "seconds": {
-            name: round(each.training.seconds, 1)
-            for name, each in results.found.items()
-            if each.training is not None
-        },
+        "episodes": {name: int(each.episodes[-1]) + 1 for name, each in sets.items()},
+        "seconds": {name: round(each.seconds, 1) for name, each in trained.items()},
     }
 
 
@@ -459,7 +443,9 @@ EXPERIMENT = Experiment(
             [
                 Tabulated(
                     name="extremes",
-                    rows=feature_rows,
+                    rows=lambda r: Frame.concat(each.features for each in r.found.values()).rows(
+                        "method", "feature", "apart", "most_by_chance", "told", "constant"
+                    ),
                     caption="Root mean squared difference of a feature's two averages, in grey "
                     "levels, and the largest of those by chance. A feature whose network died is "
                     "constant.",
