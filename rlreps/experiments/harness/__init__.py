@@ -13,7 +13,7 @@ from rlreps.experiments.harness.claims import (
 from rlreps.experiments.harness.experiment import (
     Experiment,
     Run,
-    Section,
+    Shows,
     crossed,
     in_path,
     print_claims,
@@ -67,7 +67,7 @@ __all__ = [
     "Results",
     "Rows",
     "Run",
-    "Section",
+    "Shows",
     "Summary",
     "Tabulated",
     "Text",

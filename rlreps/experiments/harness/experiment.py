@@ -16,8 +16,8 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 4. ``frame(run, cell, found)`` puts a measurement into long form: a row each method, d, seed, step.
    Figures, tables, files and claims are made of these rows. Without it a measurement has ``values``
    and ``axes``, as of ``Frame.grid``, to which a cell's own values are added.
-5. ``sections`` of the report: figures (``Curve``, or ``Drawn`` by a function) and tables
-   (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows).
+5. ``sections`` of the report by their titles: paragraphs, figures (``Curve``, or ``Drawn`` by a
+   function) and tables (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows).
 6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs that
    are paired by their seeds. What no preset can decide is no claim: it belongs in a table or a
    text. Statements of a paper are decided by ``decided_on``, its protocol, alone, whatever the
@@ -36,7 +36,7 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import jax
 
@@ -73,36 +73,34 @@ def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
 
 
 class Shows(Protocol):
-    """A figure or a table of a section."""
+    """A figure or a table of the report."""
 
     def show(self, results: Results[Any]) -> Sequence[Table] | Sequence[Shown]:
         """Write its files; return what the report shows, figures with captions or tables."""
         ...
 
 
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """A part of the report.
+Part: TypeAlias = str | Shows | Callable[[Results[Any]], str | Iterable[Shows]]
+"""Paragraphs, a figure or a table, or what makes them of the results."""
 
-    Attributes:
-        text: Paragraphs, separated by blank lines.
-        show: Figures and tables, or what makes them of the results; tables stand above figures.
-    """
 
-    title: str
-    text: Text = ""
-    show: Sequence[Shows] | Callable[[Results[Any]], Sequence[Shows]] = ()
-
-    def made(self, results: Results[Any]) -> page.Section:
-        """Write the files of figures and tables, and return the part."""
-        shows = self.show(results) if callable(self.show) else self.show
-        shown = [each for part in shows for each in part.show(results)]
-        return page.Section(
-            title=self.title,
-            text=text_of(self.text, results),
-            figures=[each for each in shown if not isinstance(each, Table)],
-            tables=[each for each in shown if isinstance(each, Table)],
-        )
+def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Section:
+    """Make a part of the report, and write its files; texts stand above tables above figures."""
+    texts: list[str] = []
+    shown: list[Table | Shown] = []
+    for part in parts:
+        made = part(results) if callable(part) else part
+        if isinstance(made, str):
+            texts.append(made)
+            continue
+        for each in made if isinstance(made, Iterable) else [made]:
+            shown += each.show(results)
+    return page.Section(
+        title=title,
+        text="\n\n".join(texts),
+        figures=[each for each in shown if not isinstance(each, Table)],
+        tables=[each for each in shown if isinstance(each, Table)],
+    )
 
 
 @dataclasses.dataclass(eq=False)
@@ -236,7 +234,7 @@ class Experiment(Generic[Config]):
         unit: Column of the frame that names what samples are paired by.
         fewest: Units below which no comparison decides anything.
         abstract: What the report says first; by default, how many claims hold.
-        sections: Of the report, at least one; the claims head the first.
+        sections: Title → what a section of the report shows; the claims head the first.
         frame: (run, cell, measurement) → measurements in long form.
         claims: What is stated and how it is judged.
         summary: Results → JSON values of ``summary.json``, beside ``claims``, ``report`` and the
@@ -262,7 +260,7 @@ class Experiment(Generic[Config]):
     cells: Callable[[Run[Config]], Mapping[str, Any]]
     measure: Callable[[Run[Config], str, Any], Any]
     value: Measure
-    sections: Sequence[Section]
+    sections: Mapping[str, Sequence[Part]]
     frame: Callable[[Run[Config], Any, Any], Frame] = as_measured
     unit: str = "seed"
     fewest: int = 2
@@ -359,7 +357,7 @@ class Experiment(Generic[Config]):
     def _report(self, results: Results[Config]) -> dict[str, Any]:
         """Write the report, whose first section starts with the claims; return the summary."""
         run = results.run
-        first, *others = [each.made(results) for each in self.sections]
+        first, *others = [section(*each, results) for each in self.sections.items()]
         claims = self.judged(results)
         path = page.write_report(
             run.folder.path / "report.html",

@@ -42,7 +42,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
     falling,
@@ -564,79 +563,75 @@ EXPERIMENT = Experiment(
     decided_on=PAPER,
     free=("eigengame", "seed", "num_seeds", "subsets", "evaluations", "shown_images"),
     decides=lambda r: r.run.data.is_mnist,
-    sections=[
-        Section("Against the paper", design_of(__doc__)),
-        Section(
-            "Reconstruction of test images",
-            show=[
-                Tabulated(
-                    name="test_errors",
-                    rows=error_rows,
-                    columns={
-                        "components": "method",
-                        "updates": "steps",
-                        "entries read a run": "entries_read",
-                        "training s": "seconds",
-                        "subspace distance": lambda row: row.get("subspace_distance", 0.0),
-                        "test error": lambda row: f"{row['test_error']:.3f}",
-                        "over the exact": lambda row: four_digits(
-                            *(
-                                row.get(f"test_error_ratio{end}", np.nan)
-                                for end in ("", "_low", "_high")
-                            )
-                        ),
-                        "of training images": lambda row: f"{row['train_error_ratio']:.4f}",
-                        "runs": "runs",
-                        "diverged": "diverged",
-                    },
-                    caption="Mean squared error of test images under each method's components, "
-                    "means over runs with a 95 % interval; beside it the ratio of training images. "
-                    "Training time is of all runs of a method together, without compilation and "
-                    "evaluation. A run that diverged counts with the error of no components.",
-                ),
-                Drawn(
-                    name="reconstructions",
-                    caption=lambda r: (
-                        f"The first {r.config.shown_images} test images and their projections on "
-                        f"{r.config.num_components} components (learned ones: first run). Below "
-                        "each name, its mean error over all test images."
+    sections={
+        "Against the paper": [
+            design_of(__doc__),
+        ],
+        "Reconstruction of test images": [
+            Tabulated(
+                name="test_errors",
+                rows=error_rows,
+                columns={
+                    "components": "method",
+                    "updates": "steps",
+                    "entries read a run": "entries_read",
+                    "training s": "seconds",
+                    "subspace distance": lambda row: row.get("subspace_distance", 0.0),
+                    "test error": lambda row: f"{row['test_error']:.3f}",
+                    "over the exact": lambda row: four_digits(
+                        *(
+                            row.get(f"test_error_ratio{end}", np.nan)
+                            for end in ("", "_low", "_high")
+                        )
                     ),
-                    draw=draw_reconstructions,
+                    "of training images": lambda row: f"{row['train_error_ratio']:.4f}",
+                    "runs": "runs",
+                    "diverged": "diverged",
+                },
+                caption="Mean squared error of test images under each method's components, "
+                "means over runs with a 95 % interval; beside it the ratio of training images. "
+                "Training time is of all runs of a method together, without compilation and "
+                "evaluation. A run that diverged counts with the error of no components.",
+            ),
+            Drawn(
+                name="reconstructions",
+                caption=lambda r: (
+                    f"The first {r.config.shown_images} test images and their projections on "
+                    f"{r.config.num_components} components (learned ones: first run). Below "
+                    "each name, its mean error over all test images."
                 ),
-                Drawn(
-                    name="components",
-                    caption=lambda r: (
-                        "Exact components, and those of Danskin-LISSA at N = "
-                        f"{r.config.headline_pixels} and of EigenGame, rotated within their span "
-                        "onto the exact ones (orthogonal Procrustes; first run). Below each image, "
-                        "its |cosine| with the exact component."
-                    ),
-                    draw=draw_components,
+                draw=draw_reconstructions,
+            ),
+            Drawn(
+                name="components",
+                caption=lambda r: (
+                    "Exact components, and those of Danskin-LISSA at N = "
+                    f"{r.config.headline_pixels} and of EigenGame, rotated within their span "
+                    "onto the exact ones (orthogonal Procrustes; first run). Below each image, "
+                    "its |cosine| with the exact component."
                 ),
-            ],
-        ),
-        Section(
-            "Learning curves",
-            show=[
-                Curve(
-                    name="curves",
-                    caption="Subspace distance to the exact components against updates: 0 is the "
-                    "exact subspace, 1 is orthogonal to it.",
-                    x=STEP,
-                    line="label",
-                    rows=curve_rows,
-                ),
-                Curve(
-                    name="curves_by_entries",
-                    caption="The same against the entries of the matrix that a run has read, "
-                    "repeated ones counted again.",
-                    x=Axis("millions", "matrix entries read (millions)"),
-                    line="label",
-                    rows=curve_rows,
-                ),
-            ],
-        ),
-    ],
+                draw=draw_components,
+            ),
+        ],
+        "Learning curves": [
+            Curve(
+                name="curves",
+                caption="Subspace distance to the exact components against updates: 0 is the "
+                "exact subspace, 1 is orthogonal to it.",
+                x=STEP,
+                line="label",
+                rows=curve_rows,
+            ),
+            Curve(
+                name="curves_by_entries",
+                caption="The same against the entries of the matrix that a run has read, "
+                "repeated ones counted again.",
+                x=Axis("millions", "matrix entries read (millions)"),
+                line="label",
+                rows=curve_rows,
+            ),
+        ],
+    },
     summary=lambda r: {
         "exact": {name: getattr(r.run.data, name) for name in ("test_error", "train_error")},
         "subsets": r.once(on_subsets),

@@ -30,7 +30,6 @@ from rlreps.experiments.harness import (
     Frame,
     Results,
     Run,
-    Section,
     Summary,
     follows,
     varied,
@@ -306,53 +305,50 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     decided_on=PAPER,
     free=_FREE,
-    sections=[
-        Section("Against the paper"),
-        Section(
-            "Distances",
-            show=[
-                Summary(
-                    caption=lambda r: (
-                        f"Subspace distance after {r.config.training.steps:,} updates: means over "
-                        "seeds; a run that diverged counts 1. The middle half is the interquartile "
-                        "mean."
-                    ),
-                    keys=("method", "d"),
-                    beside=("noise_floor", "diverged"),
+    sections={
+        "Against the paper": [],
+        "Distances": [
+            Summary(
+                caption=lambda r: (
+                    f"Subspace distance after {r.config.training.steps:,} updates: means over "
+                    "seeds; a run that diverged counts 1. The middle half is the interquartile "
+                    "mean."
                 ),
-                Curve(
-                    name="distance_by_dimension",
-                    caption="Subspace distance against the number of features. The dashed line is "
-                    "the error of the ground truth itself.",
-                    x=D,
-                    at_end=True,
-                    keys=("step",),
-                    beside=("diverged", "noise_floor"),
-                    title=lambda r: f"after {r.config.training.steps:,} updates",
+                keys=("method", "d"),
+                beside=("noise_floor", "diverged"),
+            ),
+            Curve(
+                name="distance_by_dimension",
+                caption="Subspace distance against the number of features. The dashed line is "
+                "the error of the ground truth itself.",
+                x=D,
+                at_end=True,
+                keys=("step",),
+                beside=("diverged", "noise_floor"),
+                title=lambda r: f"after {r.config.training.steps:,} updates",
+            ),
+            Curve(
+                name="curves",
+                caption="Subspace distance during training.",
+                x=STEP,
+                line="d = {d}",
+                panel="method",
+            ),
+            Components(
+                name="components",
+                caption=lambda r: (
+                    f"The {r.config.headline_dimension} leading principal components (top row) "
+                    "and those learned by the first seed of each method, rotated within their "
+                    "span onto the true ones. |cos| is the cosine with the true component."
                 ),
-                Curve(
-                    name="curves",
-                    caption="Subspace distance during training.",
-                    x=STEP,
-                    line="d = {d}",
-                    panel="method",
-                ),
-                Components(
-                    name="components",
-                    caption=lambda r: (
-                        f"The {r.config.headline_dimension} leading principal components (top row) "
-                        "and those learned by the first seed of each method, rotated within their "
-                        "span onto the true ones. |cos| is the cosine with the true component."
-                    ),
-                    features=lambda r: {
-                        str(r.cells[name]["method"][0]): part["features"]
-                        for name, part in r.found.items()
-                        if part["features"] is not None
-                    },
-                ),
-            ],
-        ),
-    ],
+                features=lambda r: {
+                    str(r.cells[name]["method"][0]): part["features"]
+                    for name, part in r.found.items()
+                    if part["features"] is not None
+                },
+            ),
+        ],
+    },
     summary=lambda r: {
         "ground_truth": {
             **generation_figures(r.run.folder, r.config.successor),

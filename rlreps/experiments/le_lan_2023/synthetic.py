@@ -32,7 +32,6 @@ from rlreps.experiments.harness import (
     Frame,
     Results,
     Run,
-    Section,
     Summary,
     Text,
     design_of,
@@ -654,62 +653,56 @@ SETTINGS = (*Setting._fields, "total_rows")
 """Columns of a setting."""
 
 
-def section(
-    name: str, title: str, caption: Text, line: str, x: Axis = STEP, **axes: Any
-) -> Section:
+def shows(
+    name: str, caption: Text, line: str, x: Axis = STEP, **axes: Any
+) -> Sequence[Curve | Summary]:
     """Show a figure with a table of its ends: orderings are judged by those."""
     final = x is not STEP
-    return Section(
-        title,
-        show=[
-            Curve(
-                name=name,
-                caption=caption,
-                x=x,
-                line=line,
-                panel="{spectrum} spectrum, {normaliser}",
-                of=partial(shown, figure=name, panels=True),
-                at_end=final,
-                file=partial(shown, figure=name),
-                keys=(*SETTINGS, *(["step"] if final else [])),
-                beside=("diverged",) if final else (),
-                axes=axes,
-            ),
-            Summary(
-                caption="Mean final distance with its 95 % interval, and the interquartile mean.",
-                keys=SETTINGS,
-                of=partial(shown, figure=name),
-                beside=("diverged",),
-            ),
-        ],
-    )
+    return [
+        Curve(
+            name=name,
+            caption=caption,
+            x=x,
+            line=line,
+            panel="{spectrum} spectrum, {normaliser}",
+            of=partial(shown, figure=name, panels=True),
+            at_end=final,
+            file=partial(shown, figure=name),
+            keys=(*SETTINGS, *(["step"] if final else [])),
+            beside=("diverged",) if final else (),
+            axes=axes,
+        ),
+        Summary(
+            caption="Mean final distance with its 95 % interval, and the interquartile mean.",
+            keys=SETTINGS,
+            of=partial(shown, figure=name),
+            beside=("diverged",),
+        ),
+    ]
 
 
 TOTAL = Axis("total", "rows an update, all roles (L)", log=True, ticks=True)
 
-SECTIONS = [
-    Section("Against the paper", design_of(__doc__)),
-    section(
+SECTIONS: Mapping[str, Sequence[Any]] = {
+    "Against the paper": [design_of(__doc__)],
+    "Fig. 1 left: distance during training, by d": shows(
         "distance_by_dimension",
-        "Fig. 1 left: distance during training, by d",
         lambda r: (
             f"Danskin-LISSA with J = M = N = {r.config.rows}, L = {5 * r.config.rows} rows an "
             "update. A random subspace is at 1 − d / n."
         ),
         "d = {num_features}",
     ),
-    section(
+    "Fig. 1 right: distance during training, by rows an update": shows(
         "distance_by_total",
-        "Fig. 1 right: distance during training, by rows an update",
         lambda r: (
             f"Danskin-LISSA at d = {r.config.dimension}; J = M = N is a fifth of the total. "
             "Gradients are summed over the N rows, so that more rows are longer steps too."
         ),
         "{total} rows an update",
     ),
-    section(
+    "Fig. 2: final distance by method": shows(
         METHODS,
-        "Fig. 2: final distance by method",
         lambda r: (
             f"d = {r.config.dimension}, after {r.config.steps:,} updates, against the rows of an "
             "update over all roles; naive, with three roles, takes the largest multiple of 3. The "
@@ -721,18 +714,16 @@ SECTIONS = [
         "label",
         TOTAL,
     ),
-    section(
+    "Fig. 5: distance during training, by d, from more rows": shows(
         "distance_by_dimension_at_more_rows",
-        "Fig. 5: distance during training, by d, from more rows",
         lambda r: (
             f"Danskin-LISSA with J = M = N = {r.config.more_rows}, L = {5 * r.config.more_rows} "
             "rows an update. A random subspace is at 1 − d / n: the largest d start nearest."
         ),
         "d = {num_features}",
     ),
-    section(
+    "Fig. 6: final distance by κ0": shows(
         "final_distance_by_kappa",
-        "Fig. 6: final distance by κ0",
         lambda r: (
             f"Danskin-LISSA with J = M = N = {r.config.rows} after {r.config.steps:,} updates; "
             "the paper does not say with how many rows."
@@ -741,9 +732,8 @@ SECTIONS = [
         Axis("kappa0", "κ0"),
         reference_x=(2.0, "where the series stops converging"),
     ),
-    section(
+    "Section 6: final distance with data permutation": shows(
         "final_distance_by_permutations",
-        "Section 6: final distance with data permutation",
         lambda r: (
             f"Danskin-LISSA at d = {r.config.dimension}: the same rows of every update in one role "
             f"each, or averaged over {r.config.permutations} random assignments to roles. Runs are "
@@ -752,7 +742,7 @@ SECTIONS = [
         "roles",
         dataclasses.replace(TOTAL, log=False),
     ),
-]
+}
 
 
 def summary(results: Results[Config]) -> dict[str, Any]:

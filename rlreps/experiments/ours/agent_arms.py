@@ -24,7 +24,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     in_path,
 )
@@ -387,32 +386,31 @@ def _torsos(results: Results[Any]) -> Sequence[Tabulated | Curve]:
     return [Tabulated(rows=torsos, caption=caption), *curves]
 
 
-SECTIONS = (
-    Section("Returns", INTERVALS, _returns),
-    Section(
-        f"Against {NO_TASK}",
-        show=[
-            Tabulated(
-                name="differences",
-                rows=differences,
-                caption=f"Against {NO_TASK}: mean differences over seeds of mean returns over "
-                "training, and of environment steps to the threshold (negative: fewer), with 95 % "
-                "intervals. p-values are adjusted for all comparisons in the environment (Holm).",
-            ),
-            Drawn(
-                name="improvement",
-                caption="Probability that an agent of an arm has a greater mean return over "
-                f"training than one of {NO_TASK}. Filled: the interval excludes 1/2. Where all "
-                "agents of one arm are above all of the other, the interval has no width: a limit "
-                "of the bootstrap, not certainty.",
-                draw=_draw_improvements,
-            ),
-        ],
-    ),
-    Section(
-        "Torsos while agents learn",
+SECTIONS = {
+    "Returns": [
+        INTERVALS,
+        _returns,
+    ],
+    f"Against {NO_TASK}": [
+        Tabulated(
+            name="differences",
+            rows=differences,
+            caption=f"Against {NO_TASK}: mean differences over seeds of mean returns over "
+            "training, and of environment steps to the threshold (negative: fewer), with 95 % "
+            "intervals. p-values are adjusted for all comparisons in the environment (Holm).",
+        ),
+        Drawn(
+            name="improvement",
+            caption="Probability that an agent of an arm has a greater mean return over "
+            f"training than one of {NO_TASK}. Filled: the interval excludes 1/2. Where all "
+            "agents of one arm are above all of the other, the interval has no width: a limit "
+            "of the bootstrap, not certainty.",
+            draw=_draw_improvements,
+        ),
+    ],
+    "Torsos while agents learn": [
         lambda r: " ".join(MEASURES[name][1] for name in measured(r)),
         _torsos,
-    ),
-)
+    ],
+}
 """Returns, differences to the first arm, and torsos of all arms."""

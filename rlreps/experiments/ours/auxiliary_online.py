@@ -56,7 +56,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
     in_path,
@@ -576,33 +575,29 @@ EXPERIMENT = Experiment(
     fewest=FEWEST_AGENTS,
     claims=claims,
     summary=lambda r: {"weights": r.run.shared.weights},
-    sections=[
-        Section(
-            "Goals",
+    sections={
+        "Goals": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    name="effects",
-                    rows=rows,
-                    caption="Differences of the mean return over training, and the share of the "
-                    "gap from the baseline to the best return (in mazes exact, elsewhere what "
-                    f"counts as solved). An effect of {SHARE:.0%} would be significant where the "
-                    "detectable share is not more. p-values are of sign flips (Holm). "
-                    f"{DETECTABLE}",
+            Tabulated(
+                name="effects",
+                rows=rows,
+                caption="Differences of the mean return over training, and the share of the gap "
+                "from the baseline to the best return (in mazes exact, elsewhere what counts as "
+                f"solved). An effect of {SHARE:.0%} would be significant where the detectable "
+                f"share is not more. p-values are of sign flips (Holm). {DETECTABLE}",
+            ),
+            Tabulated(
+                name="tuning",
+                rows=lambda r: r.run.shared.rows,
+                columns=("arm", "weight", "mean_return", "chosen"),
+                caption=lambda r: (
+                    f"{r.config.settings[0].name}: {r.config.tuning_agents} agents of seeds "
+                    f"from {r.config.tuning_seed} on, {r.config.tuning_steps:,} steps."
                 ),
-                Tabulated(
-                    name="tuning",
-                    rows=lambda r: r.run.shared.rows,
-                    columns=("arm", "weight", "mean_return", "chosen"),
-                    caption=lambda r: (
-                        f"{r.config.settings[0].name}: {r.config.tuning_agents} agents of seeds "
-                        f"from {r.config.tuning_seed} on, {r.config.tuning_steps:,} steps."
-                    ),
-                ),
-            ],
-        ),
-        *SECTIONS,
-    ],
+            ),
+        ],
+        **SECTIONS,
+    },
     keeps_parts=False,
     stated="our goal",
 )

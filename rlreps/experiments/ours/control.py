@@ -45,7 +45,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     crossed,
     design_of,
@@ -278,27 +277,24 @@ EXPERIMENT = Experiment(
     value=Measure(value="return", label="return"),
     fewest=FEWEST,
     claims=claims,
-    sections=[
-        Section(
-            "Returns",
+    sections={
+        "Returns": [
             design_of(__doc__),
-            [
-                Drawn(
-                    name="returns",
-                    caption=lambda r: (
-                        f"Returns after {r.config.agents.steps:,} environment steps, and the goal "
-                        "of every task."
-                    ),
-                    draw=draw,
+            Drawn(
+                name="returns",
+                caption=lambda r: (
+                    f"Returns after {r.config.agents.steps:,} environment steps, and the goal "
+                    "of every task."
                 ),
-                Tabulated(
-                    caption="Every seed: mean return, worst episode, and the seconds that making a "
-                    "policy took.",
-                    rows=lambda r: r.rows["returns"],
-                ),
-            ],
-        )
-    ],
+                draw=draw,
+            ),
+            Tabulated(
+                caption="Every seed: mean return, worst episode, and the seconds that making a "
+                "policy took.",
+                rows=lambda r: r.rows["returns"],
+            ),
+        ],
+    },
     summary=lambda r: {"returns": returns_of(r)},
     counts_cells=True,
     stated="our goal",

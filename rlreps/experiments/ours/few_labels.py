@@ -57,7 +57,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     Wide,
     crossed,
@@ -301,46 +300,40 @@ EXPERIMENT = Experiment(
     value=Measure(value="share", label="unexplained share of variance", log=True),
     fewest=FEWEST,
     claims=claims,
-    sections=[
-        Section(
-            "Goals",
+    sections={
+        "Goals": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    name="contrasts",
-                    rows=contrasts,
-                    caption="Unexplained shares, means over replicates, with 95 % intervals of "
-                    "paired differences (below 0: learned features explain more). The first "
-                    "p-value and what is detectable are of no difference; the goal is of learned "
-                    "less half the best, to which the last two columns belong. p-values are of "
-                    "sign flips, each kind adjusted for its number (Holm 1979); intervals, by "
-                    f"which the goal is judged, are not. {DETECTABLE}",
+            Tabulated(
+                name="contrasts",
+                rows=contrasts,
+                caption="Unexplained shares, means over replicates, with 95 % intervals of "
+                "paired differences (below 0: learned features explain more). The first "
+                "p-value and what is detectable are of no difference; the goal is of learned "
+                "less half the best, to which the last two columns belong. p-values are of "
+                "sign flips, each kind adjusted for its number (Holm 1979); intervals, by "
+                f"which the goal is judged, are not. {DETECTABLE}",
+            ),
+            Curve(
+                name="unexplained",
+                caption=lambda r: (
+                    "Share of the variance of held-out values that is not explained, against "
+                    f"the number of labelled cells: mean over {r.config.replicates} "
+                    "replicates, 95 % interval."
                 ),
-                Curve(
-                    name="unexplained",
-                    caption=lambda r: (
-                        "Share of the variance of held-out values that is not explained, against "
-                        f"the number of labelled cells: mean over {r.config.replicates} "
-                        "replicates, 95 % interval."
-                    ),
-                    x=Axis("labels", "labelled cells", log=True, ticks=True),
-                    line="arm",
-                    panel="arena",
-                    note=lambda r: over_runs(r.config.replicates, "replicate"),
-                ),
-            ],
-        ),
-        Section(
-            "Every arm",
-            show=[
-                Wide(
-                    caption="Unexplained share of every arm by arena and number of labels.",
-                    row="arm",
-                    column="{arena}, {labels}",
-                )
-            ],
-        ),
-    ],
+                x=Axis("labels", "labelled cells", log=True, ticks=True),
+                line="arm",
+                panel="arena",
+                note=lambda r: over_runs(r.config.replicates, "replicate"),
+            ),
+        ],
+        "Every arm": [
+            Wide(
+                caption="Unexplained share of every arm by arena and number of labels.",
+                row="arm",
+                column="{arena}, {labels}",
+            ),
+        ],
+    },
     counts_cells=True,
     stated="our goal",
 )

@@ -28,7 +28,6 @@ from rlreps.experiments.harness import (
     Frame,
     Results,
     Run,
-    Section,
     Tabulated,
     design_of,
     in_path,
@@ -314,44 +313,40 @@ EXPERIMENT = Experiment(
     measure=measure,
     value=SUBSPACE_DISTANCE,
     claims=claims,
-    sections=[
-        Section("Goals", design_of(__doc__)),
-        Section(
-            "Distance against training time",
-            show=[
-                Curve(
-                    name="distance_by_time",
-                    caption="Subspace distance against time spent in updates, for every d.",
-                    x=Axis("seconds", "training time (s)", log=True),
-                    line="recipe",
-                    panel="d = {d}",
-                    of=at_mean_times,
-                    file={},
-                    keys=("seed",),
-                    beside=("step",),
-                )
-            ],
-        ),
-        Section(
-            "Distance against the number of features",
-            show=[
-                Curve(
-                    name="distance_by_dimension",
-                    caption="Subspace distance at the end of training.",
-                    x=D,
-                    line="recipe",
-                    at_end=True,
-                    keys=("seed", "step"),
-                    beside=("seconds", "released_distance", "diverged"),
-                ),
-                Tabulated(
-                    caption="Every run. The distance is to the subspace of the matrix that was "
-                    f"trained on, the released distance to that of {RELEASED}.",
-                    rows=lambda r: r.rows["distance_by_dimension"],
-                ),
-            ],
-        ),
-    ],
+    sections={
+        "Goals": [
+            design_of(__doc__),
+        ],
+        "Distance against training time": [
+            Curve(
+                name="distance_by_time",
+                caption="Subspace distance against time spent in updates, for every d.",
+                x=Axis("seconds", "training time (s)", log=True),
+                line="recipe",
+                panel="d = {d}",
+                of=at_mean_times,
+                file={},
+                keys=("seed",),
+                beside=("step",),
+            ),
+        ],
+        "Distance against the number of features": [
+            Curve(
+                name="distance_by_dimension",
+                caption="Subspace distance at the end of training.",
+                x=D,
+                line="recipe",
+                at_end=True,
+                keys=("seed", "step"),
+                beside=("seconds", "released_distance", "diverged"),
+            ),
+            Tabulated(
+                caption="Every run. The distance is to the subspace of the matrix that was "
+                f"trained on, the released distance to that of {RELEASED}.",
+                rows=lambda r: r.rows["distance_by_dimension"],
+            ),
+        ],
+    },
     summary=lambda r: {
         "ground_truth": generation_figures(r.run.folder, r.config.successor),
         "runs": r.rows["distance_by_dimension"],

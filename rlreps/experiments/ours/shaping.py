@@ -72,7 +72,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     Wide,
     design_of,
@@ -511,69 +510,58 @@ EXPERIMENT = Experiment(
     unit="fit",
     fewest=FEWEST_FITS,
     claims=claims,
-    sections=[
-        Section(
-            "Returns",
+    sections={
+        "Returns": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    name="arms",
-                    rows=arms,
-                    columns=_RETURNS,
-                    caption="Returns of greedy episodes of the unshaped task: means over training, "
-                    "after the first update, and last ones; the share of agents that reached the "
-                    "threshold; 95 % intervals over representations.",
-                ),
-                Tabulated(
-                    name="tests",
-                    rows=tests,
-                    caption="Mean return over training of the learned, σ-scaled potential less "
-                    "that of others. p-values, of the goal's comparisons, are of "
-                    f"sign flips, adjusted for their number (Holm). {DETECTABLE}",
-                ),
-                Curve(
-                    name="returns",
-                    caption="Returns of greedy episodes while agents learn; intervals are over "
-                    "representations, as in the tables. Random features are of codes, in "
-                    f"{NULL} of positions.",
-                    x=Axis("step", "environment steps of an agent"),
-                    y=Measure(value="return", label="return of the unshaped task"),
-                    line="arm",
-                    panel="arena",
-                ),
-            ],
-        ),
-        Section(
-            "Do the potentials order cells by distance?",
-            show=lambda r: [
-                Wide(
-                    caption="Spearman's correlation of each potential's distances with the exact "
-                    "expected number of steps to the goal, over cells; mean over pairs. Random "
-                    f"features are of codes, in {NULL} of positions.",
-                    row="arena",
-                    column="arm",
-                    of={"arm": ARMS[1:]},
-                    measure=Measure(value="order", label="rank correlation"),
-                ),
-                *maps(r),
-            ],
-        ),
-        Section(
-            "When are the free steps repaid?",
-            show=[
-                Tabulated(
-                    rows=lambda r: [
-                        row for row in r.once(arms) if row["arm"] in (LEARNED, WHITENED)
-                    ],
-                    columns=_REPAID,
-                    caption="Steps to the threshold that are saved per goal, on no shaping and on "
-                    "Euclidean shaping, and goals at which the free steps are repaid; infinite "
-                    "where nothing is saved: never. An agent that never gets there counts with the "
-                    "length of training, so that savings may be larger.",
-                )
-            ],
-        ),
-    ],
+            Tabulated(
+                name="arms",
+                rows=arms,
+                columns=_RETURNS,
+                caption="Returns of greedy episodes of the unshaped task: means over training, "
+                "after the first update, and last ones; the share of agents that reached the "
+                "threshold; 95 % intervals over representations.",
+            ),
+            Tabulated(
+                name="tests",
+                rows=tests,
+                caption="Mean return over training of the learned, σ-scaled potential less "
+                "that of others. p-values, of the goal's comparisons, are of "
+                f"sign flips, adjusted for their number (Holm). {DETECTABLE}",
+            ),
+            Curve(
+                name="returns",
+                caption="Returns of greedy episodes while agents learn; intervals are over "
+                "representations, as in the tables. Random features are of codes, in "
+                f"{NULL} of positions.",
+                x=Axis("step", "environment steps of an agent"),
+                y=Measure(value="return", label="return of the unshaped task"),
+                line="arm",
+                panel="arena",
+            ),
+        ],
+        "Do the potentials order cells by distance?": [
+            Wide(
+                caption="Spearman's correlation of each potential's distances with the exact "
+                "expected number of steps to the goal, over cells; mean over pairs. Random "
+                f"features are of codes, in {NULL} of positions.",
+                row="arena",
+                column="arm",
+                of={"arm": ARMS[1:]},
+                measure=Measure(value="order", label="rank correlation"),
+            ),
+            maps,
+        ],
+        "When are the free steps repaid?": [
+            Tabulated(
+                rows=lambda r: [row for row in r.once(arms) if row["arm"] in (LEARNED, WHITENED)],
+                columns=_REPAID,
+                caption="Steps to the threshold that are saved per goal, on no shaping and on "
+                "Euclidean shaping, and goals at which the free steps are repaid; infinite "
+                "where nothing is saved: never. An agent that never gets there counts with the "
+                "length of training, so that savings may be larger.",
+            ),
+        ],
+    },
     counts_cells=True,
     stated="our goal",
 )

@@ -35,7 +35,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Summary,
     Wide,
     design_of,
@@ -409,130 +408,118 @@ EXPERIMENT = Experiment(
     frame=frame,
     value=SUBSPACE_DISTANCE,
     claims=claims,
-    sections=[
-        Section("Goals", design_of(__doc__)),
-        Section(
-            "Distance to the slowest eigenfunctions",
-            show=[
-                Summary(
-                    name="contenders",
-                    caption="Distance at each d, mean over seeds, and the smallest |cosine| of "
-                    "any. Training time is of all seeds together, without compilation and "
-                    "evaluation. A run that diverged counts 1.",
-                    keys=("contender", *HOW, "step", "d"),
-                    of=lambda r, frame: frame.where(part=AFTER, d=r.config.dimensions),
-                    measure=dataclasses.replace(SUBSPACE_DISTANCE, value="distance"),
-                    beside=("smallest_cosine", "seconds", "diverged"),
-                ),
-                history(
-                    "distance_by_update",
-                    "Subspace distance to the slowest eigenfunctions against updates.",
-                    DISTANCES,
-                    UPDATE,
-                    panel="slowest {d}",
-                    beside=("seconds",),
-                ),
-                history(
-                    "distance_by_time",
-                    "The same against training time.",
-                    DISTANCES,
-                    TIME,
-                    panel="slowest {d}",
-                    beside=("step",),
-                ),
-                history(
-                    "cosines",
-                    "Each learned eigenfunction against the true one of the same place; where two "
-                    "eigenvalues lie close together their eigenfunctions turn into each other "
-                    "easily.",
-                    COSINES,
-                    UPDATE,
-                    y=COSINE,
-                    panel="eigenfunction {eigenfunction}",
-                    beside=("seconds",),
-                ),
-            ],
-        ),
-        Section(
-            "Eigenvalues",
+    sections={
+        "Goals": [
+            design_of(__doc__),
+        ],
+        "Distance to the slowest eigenfunctions": [
+            Summary(
+                name="contenders",
+                caption="Distance at each d, mean over seeds, and the smallest |cosine| of "
+                "any. Training time is of all seeds together, without compilation and "
+                "evaluation. A run that diverged counts 1.",
+                keys=("contender", *HOW, "step", "d"),
+                of=lambda r, frame: frame.where(part=AFTER, d=r.config.dimensions),
+                measure=dataclasses.replace(SUBSPACE_DISTANCE, value="distance"),
+                beside=("smallest_cosine", "seconds", "diverged"),
+            ),
+            history(
+                "distance_by_update",
+                "Subspace distance to the slowest eigenfunctions against updates.",
+                DISTANCES,
+                UPDATE,
+                panel="slowest {d}",
+                beside=("seconds",),
+            ),
+            history(
+                "distance_by_time",
+                "The same against training time.",
+                DISTANCES,
+                TIME,
+                panel="slowest {d}",
+                beside=("step",),
+            ),
+            history(
+                "cosines",
+                "Each learned eigenfunction against the true one of the same place; where two "
+                "eigenvalues lie close together their eigenfunctions turn into each other easily.",
+                COSINES,
+                UPDATE,
+                y=COSINE,
+                panel="eigenfunction {eigenfunction}",
+                beside=("seconds",),
+            ),
+        ],
+        "Eigenvalues": [
             "uᵀLu of the learned eigenfunctions over all states, not estimated from samples. A "
             "feature that collapsed counts 4, the largest eigenvalue that there can be.",
-            [
-                Wide(
-                    caption="Eigenvalues, mean over seeds. The last one is not learned.",
-                    row="eigenfunction",
-                    column="contender",
-                    of=partial(beside_truth, column="learned"),
-                    measure=EIGENVALUE,
+            Wide(
+                caption="Eigenvalues, mean over seeds. The last one is not learned.",
+                row="eigenfunction",
+                column="contender",
+                of=partial(beside_truth, column="learned"),
+                measure=EIGENVALUE,
+            ),
+            Curve(
+                name="eigenvalues",
+                caption="Learned eigenvalues and the true ones.",
+                x=EIGENFUNCTION,
+                y=EIGENVALUE,
+                of=partial(beside_truth, column="learned"),
+                beside=("true", "relative_error", "matched_cosine"),
+                **_EIGENVALUES,
+            ),
+            Curve(
+                name="eigenvalue_errors",
+                caption="Their relative errors.",
+                x=EIGENFUNCTION,
+                y=Measure(value="error", label="|relative error|", log=True),
+                of={"part": AFTER},
+                beside=("true", "learned", "relative_error", "matched_cosine"),
+                **_EIGENVALUES,
+            ),
+        ],
+        "Maps": [
+            Drawn(
+                name="maps",
+                caption=lambda r: (
+                    f"The {r.config.shown} slowest eigenfunctions over the arena and those "
+                    "that the first seed of each contender learned, in the order of learning. "
+                    "Signs are aligned, nothing is rotated; limits are shared down each "
+                    "column. |cos| is the cosine with the true one."
                 ),
-                Curve(
-                    name="eigenvalues",
-                    caption="Learned eigenvalues and the true ones.",
-                    x=EIGENFUNCTION,
-                    y=EIGENVALUE,
-                    of=partial(beside_truth, column="learned"),
-                    beside=("true", "relative_error", "matched_cosine"),
-                    **_EIGENVALUES,
-                ),
-                Curve(
-                    name="eigenvalue_errors",
-                    caption="Their relative errors.",
-                    x=EIGENFUNCTION,
-                    y=Measure(value="error", label="|relative error|", log=True),
-                    of={"part": AFTER},
-                    beside=("true", "learned", "relative_error", "matched_cosine"),
-                    **_EIGENVALUES,
-                ),
-            ],
-        ),
-        Section(
-            "Maps",
-            show=[
-                Drawn(
-                    name="maps",
-                    caption=lambda r: (
-                        f"The {r.config.shown} slowest eigenfunctions over the arena and those "
-                        "that the first seed of each contender learned, in the order of learning. "
-                        "Signs are aligned, nothing is rotated; limits are shared down each "
-                        "column. |cos| is the cosine with the true one."
-                    ),
-                    draw=draw_maps,
-                )
-            ],
-        ),
-        Section(
-            "The successor measure's subspace",
+                draw=draw_maps,
+            ),
+        ],
+        "The successor measure's subspace": [
             "The successor measure sums powers of the chain, so its leading singular vectors are "
             "nearly the slowest eigenfunctions, but not quite: the chain is not symmetric under "
             "uniform states, and its first step starts anywhere in a cell. What the true slow "
             "features are away from it is what to expect of learned ones. Where two eigenvalues "
             "lie close together, as the first two do in sutton, a span that ends between them is "
             "open: distances at d = 1 say little.",
-            [
-                Wide(
-                    caption="Distance to the successor measure's top-d left singular subspace, "
-                    "mean over seeds. Features have their mean over states removed, as the matrix "
-                    "has.",
-                    row="contender",
-                    column="d = {d}",
-                    of=lambda r, frame: beside_truth(r, frame, "successor_distance").where(
-                        d=r.config.dimensions
-                    ),
-                    measure=SUCCESSOR,
+            Wide(
+                caption="Distance to the successor measure's top-d left singular subspace, mean "
+                "over seeds. Features have their mean over states removed, as the matrix has.",
+                row="contender",
+                column="d = {d}",
+                of=lambda r, frame: beside_truth(r, frame, "successor_distance").where(
+                    d=r.config.dimensions
                 ),
-                Curve(
-                    name="successor_distance",
-                    caption="The same for every d.",
-                    x=dataclasses.replace(D, log=False),
-                    y=SUCCESSOR,
-                    line="contender",
-                    of=partial(beside_truth, column="successor_distance"),
-                    keys=("seed",),
-                    title="slow features and the successor measure",
-                ),
-            ],
-        ),
-    ],
+                measure=SUCCESSOR,
+            ),
+            Curve(
+                name="successor_distance",
+                caption="The same for every d.",
+                x=dataclasses.replace(D, log=False),
+                y=SUCCESSOR,
+                line="contender",
+                of=partial(beside_truth, column="successor_distance"),
+                keys=("seed",),
+                title="slow features and the successor measure",
+            ),
+        ],
+    },
     summary=lambda r: {
         "successor_measure": generation_figures(r.run.folder, r.config.successor),
         "eigenvalues": r.run.shared.problem.eigenvalues.tolist(),

@@ -85,7 +85,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
     in_path,
@@ -484,40 +483,35 @@ EXPERIMENT = Experiment(
             for arena in r.config.arenas
         }
     },
-    sections=[
-        Section(
-            "Arms",
+    sections={
+        "Arms": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    name="arms",
-                    rows=arms,
-                    columns=_TABLE,
-                    caption="Share of agents that reach the threshold, and mean return over the "
-                    "budget; gains on the arm from scratch are paired by seed, with 95 % "
-                    "intervals. Detectable: the smallest difference found with 80 % power at "
-                    "5 % / 3, two-sided: of shares (of agents that gain less those that lose) by "
-                    "the exact sign test, with as many losing; of returns by a paired test. "
-                    "p-values are of sign tests of the share, adjusted for the arms of the arena "
-                    f"(Holm). During free steps a return is {format_number(-float(mazes.CAP))}, of "
-                    "an agent that never arrives.",
-                ),
-                Curve(
-                    name="returns",
-                    caption="Mean return of evaluations, first goal. Steps without rewards count: "
-                    "curves of learned and exact components begin behind them. Vertical scales "
-                    "differ.",
-                    x=Axis("step", "environment steps, free ones included"),
-                    y=Measure(value="return", label="return"),
-                    line="arm",
-                    panel="{arena}, threshold {threshold}",
-                    of={"goal": 0},
-                    middle=True,
-                    axes={"share_y": False},
-                ),
-            ],
-        )
-    ],
+            Tabulated(
+                name="arms",
+                rows=arms,
+                columns=_TABLE,
+                caption="Share of agents that reach the threshold, and mean return over the "
+                "budget; gains on the arm from scratch are paired by seed, with 95 % intervals. "
+                "Detectable: the smallest difference found with 80 % power at 5 % / 3, two-sided: "
+                "of shares (of agents that gain less those that lose) by the exact sign test, with "
+                "as many losing; of returns by a paired test. p-values are of sign tests of the "
+                "share, adjusted for the arms of the arena (Holm). During free steps a return is "
+                f"{format_number(-float(mazes.CAP))}, of an agent that never arrives.",
+            ),
+            Curve(
+                name="returns",
+                caption="Mean return of evaluations, first goal. Steps without rewards count: "
+                "curves of learned and exact components begin behind them. Vertical scales differ.",
+                x=Axis("step", "environment steps, free ones included"),
+                y=Measure(value="return", label="return"),
+                line="arm",
+                panel="{arena}, threshold {threshold}",
+                of={"goal": 0},
+                middle=True,
+                axes={"share_y": False},
+            ),
+        ],
+    },
     keeps_parts=False,
     stated="our goal",
 )

@@ -72,7 +72,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Summary,
     Tabulated,
     design_of,
@@ -521,61 +520,54 @@ EXPERIMENT = Experiment(
     unit="reward",
     fewest=FEWEST,
     claims=claims,
-    sections=[
-        Section(
-            "Goals",
+    sections={
+        "Goals": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    name="break_even",
-                    rows=break_evens,
-                    columns={
-                        "arena": "arena",
-                        "rewards": "rewards",
-                        "DQN steps to break even": "steps",
-                        "rewards that repay the free steps": "repaid",
-                    },
-                    caption="The first snapshot from which on DQN's mean gain is at least that of "
-                    "learned policies, and how many rewards it takes until DQN's steps together "
-                    "are as many as the free steps. By means alone; and DQN may have broken even "
-                    "at any step since the snapshot before, so that it takes more rewards.",
-                ),
-                Tabulated(
-                    name="contrasts",
-                    rows=contrasts,
-                    caption="Learned policies less each other arm, reward by reward, with 95 % "
-                    "intervals (above 0: learned policies gain more), and for how many of them "
-                    "learned policies gain more. p-values are of sign flips, adjusted for their "
-                    "number (Holm 1979); DQN's rewards are too few for tests and not of this "
-                    f"number. {DETECTABLE}",
-                ),
-                Curve(
-                    name="gains",
-                    caption="Gain against environment steps: free steps of the random policy for "
-                    "the fit and the tabular model, steps with the reward at hand for DQN. Means "
-                    "over rewards with 95 % intervals; 1 is optimal, 0 the random policy.",
-                    x=Axis("steps", "environment steps", log=True),
-                    line="line",
-                    panel="{arena}, {rewards}",
-                    of=along_steps,
-                    file={},
-                    keys=KEYS,
-                    note="mean over rewards, 95 % interval",
-                    axes=lambda r: {
-                        "x_ticks": {steps: f"{steps / 1_000:g}k" for steps in r.config.steps}
-                    },
-                ),
-            ],
-        ),
-        Section(
-            "Every arm",
-            show=[
-                Summary(
-                    caption="Gains of every arm, means over rewards with 95 % intervals.", keys=KEYS
-                )
-            ],
-        ),
-    ],
+            Tabulated(
+                name="break_even",
+                rows=break_evens,
+                columns={
+                    "arena": "arena",
+                    "rewards": "rewards",
+                    "DQN steps to break even": "steps",
+                    "rewards that repay the free steps": "repaid",
+                },
+                caption="The first snapshot from which on DQN's mean gain is at least that of "
+                "learned policies, and how many rewards it takes until DQN's steps together "
+                "are as many as the free steps. By means alone; and DQN may have broken even "
+                "at any step since the snapshot before, so that it takes more rewards.",
+            ),
+            Tabulated(
+                name="contrasts",
+                rows=contrasts,
+                caption="Learned policies less each other arm, reward by reward, with 95 % "
+                "intervals (above 0: learned policies gain more), and for how many of them learned "
+                "policies gain more. p-values are of sign flips, adjusted for their number (Holm "
+                f"1979); DQN's rewards are too few for tests and not of this number. {DETECTABLE}",
+            ),
+            Curve(
+                name="gains",
+                caption="Gain against environment steps: free steps of the random policy for "
+                "the fit and the tabular model, steps with the reward at hand for DQN. Means "
+                "over rewards with 95 % intervals; 1 is optimal, 0 the random policy.",
+                x=Axis("steps", "environment steps", log=True),
+                line="line",
+                panel="{arena}, {rewards}",
+                of=along_steps,
+                file={},
+                keys=KEYS,
+                note="mean over rewards, 95 % interval",
+                axes=lambda r: {
+                    "x_ticks": {steps: f"{steps / 1_000:g}k" for steps in r.config.steps}
+                },
+            ),
+        ],
+        "Every arm": [
+            Summary(
+                caption="Gains of every arm, means over rewards with 95 % intervals.", keys=KEYS
+            ),
+        ],
+    },
     counts_cells=True,
     stated="our goal",
 )

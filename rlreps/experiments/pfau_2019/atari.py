@@ -44,7 +44,6 @@ from rlreps.experiments.harness import (
     Measure,
     Results,
     Run,
-    Section,
     Tabulated,
     design_of,
     varied,
@@ -436,56 +435,49 @@ EXPERIMENT = Experiment(
     ],
     decided_on=PAPER,
     free=("game", "seed", "evaluations"),
-    sections=[
-        Section(
-            "Extreme frames",
+    sections={
+        "Extreme frames": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    name="extremes",
-                    rows=lambda r: Frame.concat(each.features for each in r.found.values()).rows(
-                        "method", "feature", "apart", "most_by_chance", "told", "constant"
-                    ),
-                    caption="Root mean squared difference of a feature's two averages, in grey "
-                    "levels, and the largest of those by chance. A feature whose network died is "
-                    "constant.",
+            Tabulated(
+                name="extremes",
+                rows=lambda r: Frame.concat(each.features for each in r.found.values()).rows(
+                    "method", "feature", "apart", "most_by_chance", "told", "constant"
                 ),
-                Drawn(
-                    name="frames",
-                    caption=lambda r: (
-                        f"The average of the {r.config.extremes} test frames with the largest "
-                        f"values of each feature and of the {r.config.extremes} with the smallest. "
-                        "A feature is a column, the first on the left. Its sign is arbitrary."
-                    ),
-                    draw=draw_frames,
+                caption="Root mean squared difference of a feature's two averages, in grey levels, "
+                "and the largest of those by chance. A feature whose network died is constant.",
+            ),
+            Drawn(
+                name="frames",
+                caption=lambda r: (
+                    f"The average of the {r.config.extremes} test frames with the largest "
+                    f"values of each feature and of the {r.config.extremes} with the smallest. "
+                    "A feature is a column, the first on the left. Its sign is arbitrary."
                 ),
-                Drawn(
-                    name="differences",
-                    caption="The average of the test frames with the largest values of each "
-                    "feature less that of those with the smallest.",
-                    draw=draw_differences,
-                ),
-            ],
-        ),
-        Section(
-            "Training",
-            show=[
-                Curve(
-                    name="training",
-                    caption=f"On {_MEASURED_PAIRS} held-out pairs: the slow features' eigenvalues "
-                    "(0 still, 2 unrelated from a frame to the next), which SpIN trains on; the "
-                    "squared errors of the next frame and of temporal differences, over the "
-                    "variance of what they aim at.",
-                    x=STEP,
-                    line="curve",
-                    panel="method",
-                    of={"curve": lambda column: [name is not None for name in column]},
-                    keys=("seed",),
-                    axes={"share_y": False},
-                )
-            ],
-        ),
-    ],
+                draw=draw_frames,
+            ),
+            Drawn(
+                name="differences",
+                caption="The average of the test frames with the largest values of each "
+                "feature less that of those with the smallest.",
+                draw=draw_differences,
+            ),
+        ],
+        "Training": [
+            Curve(
+                name="training",
+                caption=f"On {_MEASURED_PAIRS} held-out pairs: the slow features' eigenvalues "
+                "(0 still, 2 unrelated from a frame to the next), which SpIN trains on; the "
+                "squared errors of the next frame and of temporal differences, over the "
+                "variance of what they aim at.",
+                x=STEP,
+                line="curve",
+                panel="method",
+                of={"curve": lambda column: [name is not None for name in column]},
+                keys=("seed",),
+                axes={"share_y": False},
+            ),
+        ],
+    },
     summary=summary,
     # Pictures are no JSON.
     keeps_parts=False,

@@ -52,7 +52,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
 )
@@ -434,81 +433,74 @@ EXPERIMENT = Experiment(
         *("evaluations", "evaluation_batches", "seed", "num_seeds", "pooling", "components"),
         *("linear_batches", "map_bins", "shown"),
     ),
-    sections=[
-        Section("Against the paper", design_of(__doc__)),
-        Section(
-            "Eigenvalues",
-            show=[
-                Tabulated(
-                    name="exciting_frames",
-                    rows=lambda r: r.ends.where(analysis=DEEP, draw=TEST).rows(
-                        "seed", "feature", "eigenvalue", "of_the_span", *SHARES
-                    ),
-                    caption="Every feature of every network, in the order learned. Last four "
-                    "columns: shares of its variance that the balls' mean position, sums of "
-                    "functions of single balls, and products of up to three of these explain, and "
-                    "what functions of velocities add, on frames that were not fitted to.",
+    sections={
+        "Against the paper": [
+            design_of(__doc__),
+        ],
+        "Eigenvalues": [
+            Tabulated(
+                name="exciting_frames",
+                rows=lambda r: r.ends.where(analysis=DEEP, draw=TEST).rows(
+                    "seed", "feature", "eigenvalue", "of_the_span", *SHARES
                 ),
-                Curve(
-                    name="eigenvalues",
-                    caption="Eigenvalue of every feature on fresh frames: of networks, of linear "
-                    "slow feature analysis of pixels, and of functions of the balls' positions, "
-                    "which no video shows.",
-                    x=Axis("feature", "feature, after the constant", ticks=True),
-                    line="analysis",
-                    title="slowness of every feature, on fresh frames",
-                    of={"draw": TEST},
-                    at_end=True,
-                    keys=("seed",),
-                    beside=("of_the_span",),
-                    note=lambda r: over_runs(r.config.num_seeds, "network"),
+                caption="Every feature of every network, in the order learned. Last four "
+                "columns: shares of its variance that the balls' mean position, sums of "
+                "functions of single balls, and products of up to three of these explain, and "
+                "what functions of velocities add, on frames that were not fitted to.",
+            ),
+            Curve(
+                name="eigenvalues",
+                caption="Eigenvalue of every feature on fresh frames: of networks, of linear "
+                "slow feature analysis of pixels, and of functions of the balls' positions, "
+                "which no video shows.",
+                x=Axis("feature", "feature, after the constant", ticks=True),
+                line="analysis",
+                title="slowness of every feature, on fresh frames",
+                of={"draw": TEST},
+                at_end=True,
+                keys=("seed",),
+                beside=("of_the_span",),
+                note=lambda r: over_runs(r.config.num_seeds, "network"),
+            ),
+        ],
+        "What features respond to": [
+            Drawn(
+                name="maps",
+                caption=lambda r: (
+                    "Mean of each eigenfunction where one of the balls is, over all states "
+                    f"with a ball there (network of seed {r.config.seed}). Eigenfunctions have "
+                    "variance 1; the number above each map is its largest magnitude, so a map "
+                    "with small limits says that the feature does not depend on where one ball "
+                    "is alone. Centres of balls do not come to the grey border."
                 ),
-            ],
-        ),
-        Section(
-            "What features respond to",
-            show=[
-                Drawn(
-                    name="maps",
-                    caption=lambda r: (
-                        "Mean of each eigenfunction where one of the balls is, over all states "
-                        f"with a ball there (network of seed {r.config.seed}). Eigenfunctions have "
-                        "variance 1; the number above each map is its largest magnitude, so a map "
-                        "with small limits says that the feature does not depend on where one ball "
-                        "is alone. Centres of balls do not come to the grey border."
-                    ),
-                    draw=draw_maps,
+                draw=draw_maps,
+            ),
+            Drawn(
+                name="exciting_frames",
+                caption=lambda r: (
+                    f"Of {r.config.rows * r.config.response_batches:,} unrelated frames, those "
+                    "that excite each eigenfunction least (left) and most (right), more to the "
+                    "ends."
                 ),
-                Drawn(
-                    name="exciting_frames",
-                    caption=lambda r: (
-                        f"Of {r.config.rows * r.config.response_batches:,} unrelated frames, those "
-                        "that excite each eigenfunction least (left) and most (right), more to the "
-                        "ends."
-                    ),
-                    draw=draw_exciting_frames,
-                ),
-            ],
-        ),
-        Section(
-            "Training",
-            show=[
-                Curve(
-                    name="training",
-                    caption="Eigenvalues on held-out frames over training. Dotted: those of "
-                    "functions of positions on the same frames, which are not those of the table.",
-                    x=STEP,
-                    line="feature {feature}",
-                    of={"draw": HELD_OUT, "analysis": DEEP},
-                    keys=("seed",),
-                    note=lambda r: over_runs(r.config.num_seeds, "network"),
-                    axes=lambda r: {
-                        "reference_y": (r.found["exact"][HELD_OUT].ordered.tolist(), POSITIONS)
-                    },
-                )
-            ],
-        ),
-    ],
+                draw=draw_exciting_frames,
+            ),
+        ],
+        "Training": [
+            Curve(
+                name="training",
+                caption="Eigenvalues on held-out frames over training. Dotted: those of "
+                "functions of positions on the same frames, which are not those of the table.",
+                x=STEP,
+                line="feature {feature}",
+                of={"draw": HELD_OUT, "analysis": DEEP},
+                keys=("seed",),
+                note=lambda r: over_runs(r.config.num_seeds, "network"),
+                axes=lambda r: {
+                    "reference_y": (r.found["exact"][HELD_OUT].ordered.tolist(), POSITIONS)
+                },
+            ),
+        ],
+    },
     summary=lambda r: {
         "seconds": {
             name: round(each.trained.seconds, 1)

@@ -33,7 +33,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
     varied,
@@ -544,83 +543,70 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     decided_on=PAPER,
     free=("contenders.0", "num_seeds", "grid_points", "evaluations"),
-    sections=[
-        Section(
-            "Goal, and what each choice is worth",
+    sections={
+        "Goal, and what each choice is worth": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    rows=error_rows,
-                    caption="Largest relative error of the nine energies, over seeds.",
-                ),
-                Curve(
-                    name="worst_error",
-                    caption="Largest relative error of the nine energies during training.",
-                    x=STEP,
-                    line="contender",
-                    title="nine energies",
-                    of={"step": lambda step: step > 0},
-                    file={},
-                    keys=("seed",),
-                    beside=("subspace_distance",),
-                    axes=lambda r: {
-                        "reference_y": ([r.config.tolerance], f"{r.config.tolerance:.0%}")
-                    },
-                ),
-            ],
-        ),
-        Section(
-            "Wavefunctions",
-            show=[
-                Drawn(
-                    name="wavefunctions",
-                    caption="The nine wavefunctions under their energies, turned inside each "
-                    "degenerate level to the closed form, in the middle of the box, half as wide. "
-                    "The limits of a column are its own.",
-                    draw=draw_wavefunctions,
-                )
-            ],
-        ),
-        Section(
-            "Energies",
+            Tabulated(
+                rows=error_rows,
+                caption="Largest relative error of the nine energies, over seeds.",
+            ),
+            Curve(
+                name="worst_error",
+                caption="Largest relative error of the nine energies during training.",
+                x=STEP,
+                line="contender",
+                title="nine energies",
+                of={"step": lambda step: step > 0},
+                file={},
+                keys=("seed",),
+                beside=("subspace_distance",),
+                axes=lambda r: {"reference_y": ([r.config.tolerance], f"{r.config.tolerance:.0%}")},
+            ),
+        ],
+        "Wavefunctions": [
+            Drawn(
+                name="wavefunctions",
+                caption="The nine wavefunctions under their energies, turned inside each "
+                "degenerate level to the closed form, in the middle of the box, half as wide. "
+                "The limits of a column are its own.",
+                draw=draw_wavefunctions,
+            ),
+        ],
+        "Energies": [
             lambda r: (
                 f"The grid solver, {r.config.grid_points} x {r.config.grid_points} points, is a "
                 "baseline without a network. Its worst energy is off by "
                 f"{np.abs(r.run.shared.energies / ENERGIES - 1.0).max():.1%}: the lowest state is "
                 "narrower than its cells."
             ),
-            [
-                Tabulated(
-                    rows=energy_rows,
-                    caption=lambda r: (
-                        f"Energies of {r.config.contenders[0].name}, in the order learned."
-                    ),
+            Tabulated(
+                rows=energy_rows,
+                caption=lambda r: (
+                    f"Energies of {r.config.contenders[0].name}, in the order learned."
                 ),
-                Tabulated(
-                    rows=worst_rows,
-                    caption="Largest relative error of each energy over seeds, in the order "
-                    "learned; without the mask, in the order of the energies within the features' "
-                    "span.",
-                ),
-                Curve(
-                    name="energies",
-                    caption="Energies during training: one line for each feature, where it is "
-                    "bound.",
-                    x=STEP,
-                    y=Measure(value="binding", label="binding energy −E", log=True),
-                    line="features",
-                    panel="contender",
-                    each=("eigenfunction",),
-                    of=lambda r, frame: by_eigenfunction(r, frame.where(step=lambda s: s > 0)),
-                    rows=final_energies,
-                    axes={
-                        "reference_y": ([1 / 25, 1 / 9, 1.0], "closed form"),
-                        "y_limits": (0.01, 2.0),
-                    },
-                ),
-            ],
-        ),
-    ],
+            ),
+            Tabulated(
+                rows=worst_rows,
+                caption="Largest relative error of each energy over seeds, in the order learned; "
+                "without the mask, in the order of the energies within the features' span.",
+            ),
+            Curve(
+                name="energies",
+                caption="Energies during training: one line for each feature, where it is bound.",
+                x=STEP,
+                y=Measure(value="binding", label="binding energy −E", log=True),
+                line="features",
+                panel="contender",
+                each=("eigenfunction",),
+                of=lambda r, frame: by_eigenfunction(r, frame.where(step=lambda s: s > 0)),
+                rows=final_energies,
+                axes={
+                    "reference_y": ([1 / 25, 1 / 9, 1.0], "closed form"),
+                    "y_limits": (0.01, 2.0),
+                },
+            ),
+        ],
+    },
     summary=summary,
     # A figure needs the networks.
     keeps_parts=False,

@@ -19,7 +19,6 @@ from rlreps.experiments.harness import (
     Experiment,
     Frame,
     Measure,
-    Section,
     Tabulated,
 )
 from rlreps.runs.contrasts import Verdict
@@ -79,16 +78,13 @@ class Toy:
                 Claim(word, "so it is", Verdict(holds, word))
                 for word, holds in (("held", True), ("broken", False), ("open", None))
             ],
-            sections=[
-                Section(
-                    "First",
-                    show=[
-                        Tabulated(name="plain", caption="Own.", rows=lambda r: [{"a": 1.5}]),
-                        Drawn(name="means", caption="Means & more.", draw=self.draw),
-                    ],
-                ),
-                Section("Second"),
-            ],
+            sections={
+                "First": [
+                    Tabulated(name="plain", caption="Own.", rows=lambda r: [{"a": 1.5}]),
+                    Drawn(name="means", caption="Means & more.", draw=self.draw),
+                ],
+                "Second": [],
+            },
             summary=lambda r: {
                 "means": [np.mean(part["values"]) for part in r.found.values()],
                 "worst": math.inf,
@@ -197,7 +193,9 @@ def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keep
     experiment = dataclasses.replace(
         toy,
         measure=measure,
-        sections=[Section("Only")],
+        sections={
+            "Only": [],
+        },
         summary=lambda r: {"found": r.found},
         frame=lambda run, scale, found: Frame.of([]),
     )
