@@ -564,9 +564,7 @@ EXPERIMENT = Experiment(
     free=("eigengame", "seed", "num_seeds", "subsets", "evaluations", "shown_images"),
     decides=lambda r: r.run.data.is_mnist,
     sections={
-        "Against the paper": [
-            design_of(__doc__),
-        ],
+        "Against the paper": [design_of(__doc__)],
         "Reconstruction of test images": [
             Tabulated(
                 name="test_errors",

@@ -83,6 +83,10 @@ class Config:
                 found[label] = dataclasses.replace(training, tasks=count)
         return found
 
+    def label_of(self, name: str) -> str | None:
+        """Return the label of the first method of an objective, if there is one."""
+        return next((each.label for each in self.objectives if each.name == name), None)
+
 
 PAPER = Config(
     training=TrainingConfig(
@@ -225,9 +229,8 @@ def frame(run: Run[Config], cell: Cell, found: Mapping[str, Any]) -> Frame:
 
 
 def end(results: Results[Config], name: str, d: int) -> Sample:
-    """Return the final distances of the first method of an objective, if there is one."""
-    labels = [each.label for each in results.config.objectives if each.name == name]
-    return results.end(method=labels[:1], d=d)
+    """Return the final distances of the first method of an objective."""
+    return results.end(method=results.config.label_of(name), d=d)
 
 
 def rise(results: Results[Config], name: str) -> Sample:

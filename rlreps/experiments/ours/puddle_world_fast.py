@@ -314,9 +314,7 @@ EXPERIMENT = Experiment(
     value=SUBSPACE_DISTANCE,
     claims=claims,
     sections={
-        "Goals": [
-            design_of(__doc__),
-        ],
+        "Goals": [design_of(__doc__)],
         "Distance against training time": [
             Curve(
                 name="distance_by_time",

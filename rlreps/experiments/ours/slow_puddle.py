@@ -409,9 +409,7 @@ EXPERIMENT = Experiment(
     value=SUBSPACE_DISTANCE,
     claims=claims,
     sections={
-        "Goals": [
-            design_of(__doc__),
-        ],
+        "Goals": [design_of(__doc__)],
         "Distance to the slowest eigenfunctions": [
             Summary(
                 name="contenders",

@@ -434,9 +434,7 @@ EXPERIMENT = Experiment(
         *("linear_batches", "map_bins", "shown"),
     ),
     sections={
-        "Against the paper": [
-            design_of(__doc__),
-        ],
+        "Against the paper": [design_of(__doc__)],
         "Eigenvalues": [
             Tabulated(
                 name="exciting_frames",

@@ -356,9 +356,9 @@ def final_energies(results: Results[Config]) -> Rows:
 def of_seeds(results: Results[Config], contender: Contender) -> tuple[Any, str]:
     """Return the worst error of each seed, and the words for them."""
     share, errors = results.config.tolerance, results.end(contender=contender.name).values
+    steps = results.ends.where(contender=contender.name)["step"][0]
     within = f"{np.sum(errors <= share)} of {len(errors)} seeds within {share:.0%}"
-    after = f"after {contender.steps:,} updates; worst {errors.max():.3g}"
-    return errors, f"{contender.name}: {within} {after}"
+    return errors, f"{contender.name}: {within} after {steps:,} updates; worst {errors.max():.3g}"
 
 
 def learned(results: Results[Config], contender: Contender) -> Verdict:
