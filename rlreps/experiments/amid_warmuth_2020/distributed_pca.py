@@ -335,9 +335,7 @@ EXPERIMENT = pca.experiment(
     frame=frame,
     claims=claims,
     sections={
-        "What the paper states": [
-            lambda r: design_of(__doc__) + r.run.data.about_data,
-        ],
+        "What the paper states": [design_of(__doc__), lambda r: r.run.data.about_data],
         "Final losses and learning curves": [
             pca.ABOUT_SANGER,
             Tabulated(

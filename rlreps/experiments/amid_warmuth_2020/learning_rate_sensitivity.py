@@ -245,9 +245,7 @@ EXPERIMENT = pca.experiment(
     frame=frame,
     claims=claims,
     sections={
-        "What the paper states": [
-            lambda r: design_of(__doc__) + r.run.data.about_data,
-        ],
+        "What the paper states": [design_of(__doc__), lambda r: r.run.data.about_data],
         "Final losses": [
             pca.ABOUT_SANGER,
             Tabulated(
@@ -299,10 +297,8 @@ EXPERIMENT = pca.experiment(
                     "η0": "learning_rate",
                     "loss": "loss",
                 },
-                caption=lambda r: (
-                    f"Pair of least loss on {r.config.tuning_fraction:.0%} of the rows after "
-                    "one pass over them; `results/tuning.csv` has all that were tried."
-                ),
+                caption="Pair of least loss on {config.tuning_fraction:.0%} of the rows after "
+                "one pass over them; `results/tuning.csv` has all that were tried.",
             ),
         ],
     },

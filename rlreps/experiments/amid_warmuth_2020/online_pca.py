@@ -307,16 +307,15 @@ EXPERIMENT = pca.experiment(
     claims=claims,
     sections={
         "What the paper states": [
-            lambda r: (
-                "The five rules see one row an update, as in the paper's figure, which has a dot "
-                "every 5,000 rows. Its curves cannot be read to a number: orders are compared. A "
-                "row of each rule is timed apart from the curves, in float32, over the same rows "
-                "and in turns, by which times are compared in pairs. That the explicit rule takes "
-                "the same time is nothing that trials can show: its ratio stands beside the others "
-                "and decides nothing. Oja and Krasulina take O(k · features) a row here by a "
-                "closed form of the QR decomposition, in the paper by updates of it; incremental "
-                f"PCA rotates all components, O(k² · features).{r.run.data.about_data}"
-            ),
+            "The five rules see one row an update, as in the paper's figure, which has a dot "
+            "every 5,000 rows. Its curves cannot be read to a number: orders are compared. A "
+            "row of each rule is timed apart from the curves, in float32, over the same rows "
+            "and in turns, by which times are compared in pairs. That the explicit rule takes "
+            "the same time is nothing that trials can show: its ratio stands beside the others "
+            "and decides nothing. Oja and Krasulina take O(k · features) a row here by a "
+            "closed form of the QR decomposition, in the paper by updates of it; incremental "
+            "PCA rotates all components, O(k² · features).",
+            lambda r: r.run.data.about_data,
             Summary(
                 name="times",
                 caption="Times of a row over implicit Krasulina's in the same trial, and the "
@@ -354,11 +353,9 @@ EXPERIMENT = pca.experiment(
             ),
             Drawn(
                 name="components",
-                caption=lambda r: (
-                    f"The exact {r.config.shown_components} components above learned ones "
-                    "(first run), which are rotated within their span onto them; below each "
-                    "image, its |cosine| with the exact one. Of channels the mean is shown."
-                ),
+                caption="The exact {config.shown_components} components above learned ones "
+                "(first run), which are rotated within their span onto them; below each "
+                "image, its |cosine| with the exact one. Of channels the mean is shown.",
                 draw=draw_components,
             ),
         ],

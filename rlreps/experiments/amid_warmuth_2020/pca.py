@@ -194,7 +194,7 @@ class PcaProblem(NamedTuple):
         if self.is_whole:
             return ""
         other = "These are not the paper's data: none of its statements is decided."
-        return f"\n\n{SUBSET if self.data_set else other}"
+        return SUBSET if self.data_set else other
 
 
 def check(

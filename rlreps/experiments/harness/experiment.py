@@ -17,7 +17,8 @@ How to write an experiment. One file holds its science and ends with one ``Exper
    Figures, tables, files and claims are made of these rows. Without it a measurement has ``values``
    and ``axes``, as of ``Frame.grid``, to which a cell's own values are added.
 5. ``sections`` of the report by their titles: paragraphs, figures (``Curve``, or ``Drawn`` by a
-   function) and tables (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows).
+   function) and tables (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows). Texts may
+   name fields of the configuration, such as "{config.steps:,}".
 6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs that
    are paired by their seeds. What no preset can decide is no claim: it belongs in a table or a
    text. Statements of a paper are decided by ``decided_on``, its protocol, alone, whatever the
@@ -91,13 +92,13 @@ def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Se
     for part in parts:
         made = part(results) if callable(part) else part
         if isinstance(made, str):
-            texts.append(made)
+            texts.append(text_of(made, results))
             continue
         for each in made if isinstance(made, Iterable) else [made]:
             shown += each.show(results)
     return page.Section(
         title=title,
-        text="\n\n".join(texts),
+        text="\n\n".join(filter(None, texts)),
         figures=[each for each in shown if not isinstance(each, Table)],
         tables=[each for each in shown if isinstance(each, Table)],
     )

@@ -593,21 +593,17 @@ EXPERIMENT = Experiment(
             ),
             Drawn(
                 name="reconstructions",
-                caption=lambda r: (
-                    f"The first {r.config.shown_images} test images and their projections on "
-                    f"{r.config.num_components} components (learned ones: first run). Below "
-                    "each name, its mean error over all test images."
-                ),
+                caption="The first {config.shown_images} test images and their projections on "
+                "{config.num_components} components (learned ones: first run). Below "
+                "each name, its mean error over all test images.",
                 draw=draw_reconstructions,
             ),
             Drawn(
                 name="components",
-                caption=lambda r: (
-                    "Exact components, and those of Danskin-LISSA at N = "
-                    f"{r.config.headline_pixels} and of EigenGame, rotated within their span "
-                    "onto the exact ones (orthogonal Procrustes; first run). Below each image, "
-                    "its |cosine| with the exact component."
-                ),
+                caption="Exact components, and those of Danskin-LISSA at N = "
+                "{config.headline_pixels} and of EigenGame, rotated within their span "
+                "onto the exact ones (orthogonal Procrustes; first run). Below each image, "
+                "its |cosine| with the exact component.",
                 draw=draw_components,
             ),
         ],

@@ -312,11 +312,8 @@ EXPERIMENT = Experiment(
         "Against the paper": [],
         "Distances": [
             Summary(
-                caption=lambda r: (
-                    f"Subspace distance after {r.config.training.steps:,} updates: means over "
-                    "seeds; a run that diverged counts 1. The middle half is the interquartile "
-                    "mean."
-                ),
+                caption="Subspace distance after {config.training.steps:,} updates: means over "
+                "seeds; a run that diverged counts 1. The middle half is the interquartile mean.",
                 keys=("method", "d"),
                 beside=("noise_floor", "diverged"),
             ),
@@ -328,7 +325,7 @@ EXPERIMENT = Experiment(
                 at_end=True,
                 keys=("step",),
                 beside=("diverged", "noise_floor"),
-                title=lambda r: f"after {r.config.training.steps:,} updates",
+                title="after {config.training.steps:,} updates",
             ),
             Curve(
                 name="curves",
@@ -339,11 +336,9 @@ EXPERIMENT = Experiment(
             ),
             Components(
                 name="components",
-                caption=lambda r: (
-                    f"The {r.config.headline_dimension} leading principal components (top row) "
-                    "and those learned by the first seed of each method, rotated within their "
-                    "span onto the true ones. |cos| is the cosine with the true component."
-                ),
+                caption="The {config.headline_dimension} leading principal components (top row) "
+                "and those learned by the first seed of each method, rotated within their "
+                "span onto the true ones. |cos| is the cosine with the true component.",
                 features=lambda r: {
                     str(r.cells[name]["method"][0]): part["features"]
                     for name, part in r.found.items()

@@ -695,22 +695,18 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
     ),
     "Fig. 1 right: distance during training, by rows an update": shows(
         "distance_by_total",
-        lambda r: (
-            f"Danskin-LISSA at d = {r.config.dimension}; J = M = N is a fifth of the total. "
-            "Gradients are summed over the N rows, so that more rows are longer steps too."
-        ),
+        "Danskin-LISSA at d = {config.dimension}; J = M = N is a fifth of the total. "
+        "Gradients are summed over the N rows, so that more rows are longer steps too.",
         "{total} rows an update",
     ),
     "Fig. 2: final distance by method": shows(
         METHODS,
-        lambda r: (
-            f"d = {r.config.dimension}, after {r.config.steps:,} updates, against the rows of an "
-            "update over all roles; naive, with three roles, takes the largest multiple of 3. The "
-            "oracle takes its gradient at as many rows as Danskin-LISSA and is given the exact "
-            "weights. Gradients are summed over the N rows: naive takes steps 5/3 as long at equal "
-            "L. The authors' code inverts the empirical covariance, which is singular for J < d; "
-            "the pseudo-inverse, as Eq. 11 writes, is beside it at some L."
-        ),
+        "d = {config.dimension}, after {config.steps:,} updates, against the rows of an "
+        "update over all roles; naive, with three roles, takes the largest multiple of 3. The "
+        "oracle takes its gradient at as many rows as Danskin-LISSA and is given the exact "
+        "weights. Gradients are summed over the N rows: naive takes steps 5/3 as long at equal "
+        "L. The authors' code inverts the empirical covariance, which is singular for J < d; "
+        "the pseudo-inverse, as Eq. 11 writes, is beside it at some L.",
         "label",
         TOTAL,
     ),
@@ -724,21 +720,17 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
     ),
     "Fig. 6: final distance by κ0": shows(
         "final_distance_by_kappa",
-        lambda r: (
-            f"Danskin-LISSA with J = M = N = {r.config.rows} after {r.config.steps:,} updates; "
-            "the paper does not say with how many rows."
-        ),
+        "Danskin-LISSA with J = M = N = {config.rows} after {config.steps:,} updates; "
+        "the paper does not say with how many rows.",
         "d = {num_features}",
         Axis("kappa0", "κ0"),
         reference_x=(2.0, "where the series stops converging"),
     ),
     "Section 6: final distance with data permutation": shows(
         "final_distance_by_permutations",
-        lambda r: (
-            f"Danskin-LISSA at d = {r.config.dimension}: the same rows of every update in one role "
-            f"each, or averaged over {r.config.permutations} random assignments to roles. Runs are "
-            "paired: the same matrices, features at the start and rows drawn."
-        ),
+        "Danskin-LISSA at d = {config.dimension}: the same rows of every update in one role "
+        "each, or averaged over {config.permutations} random assignments to roles. Runs are "
+        "paired: the same matrices, features at the start and rows drawn.",
         "roles",
         dataclasses.replace(TOTAL, log=False),
     ),

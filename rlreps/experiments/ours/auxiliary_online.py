@@ -590,10 +590,8 @@ EXPERIMENT = Experiment(
                 name="tuning",
                 rows=lambda r: r.run.shared.rows,
                 columns=("arm", "weight", "mean_return", "chosen"),
-                caption=lambda r: (
-                    f"{r.config.settings[0].name}: {r.config.tuning_agents} agents of seeds "
-                    f"from {r.config.tuning_seed} on, {r.config.tuning_steps:,} steps."
-                ),
+                caption="{config.settings[0].name}: {config.tuning_agents} agents of seeds "
+                "from {config.tuning_seed} on, {config.tuning_steps:,} steps.",
             ),
         ],
         **SECTIONS,

@@ -282,10 +282,8 @@ EXPERIMENT = Experiment(
             design_of(__doc__),
             Drawn(
                 name="returns",
-                caption=lambda r: (
-                    f"Returns after {r.config.agents.steps:,} environment steps, and the goal "
-                    "of every task."
-                ),
+                caption="Returns after {config.agents.steps:,} environment steps, and the goal "
+                "of every task.",
                 draw=draw,
             ),
             Tabulated(

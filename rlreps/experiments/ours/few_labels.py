@@ -315,11 +315,9 @@ EXPERIMENT = Experiment(
             ),
             Curve(
                 name="unexplained",
-                caption=lambda r: (
-                    "Share of the variance of held-out values that is not explained, against "
-                    f"the number of labelled cells: mean over {r.config.replicates} "
-                    "replicates, 95 % interval."
-                ),
+                caption="Share of the variance of held-out values that is not explained, against "
+                "the number of labelled cells: mean over {config.replicates} "
+                "replicates, 95 % interval.",
                 x=Axis("labels", "labelled cells", log=True, ticks=True),
                 line="arm",
                 panel="arena",

@@ -480,12 +480,10 @@ EXPERIMENT = Experiment(
         "Maps": [
             Drawn(
                 name="maps",
-                caption=lambda r: (
-                    f"The {r.config.shown} slowest eigenfunctions over the arena and those "
-                    "that the first seed of each contender learned, in the order of learning. "
-                    "Signs are aligned, nothing is rotated; limits are shared down each "
-                    "column. |cos| is the cosine with the true one."
-                ),
+                caption="The {config.shown} slowest eigenfunctions over the arena and those "
+                "that the first seed of each contender learned, in the order of learning. "
+                "Signs are aligned, nothing is rotated; limits are shared down each "
+                "column. |cos| is the cosine with the true one.",
                 draw=draw_maps,
             ),
         ],

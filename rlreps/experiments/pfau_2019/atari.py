@@ -424,11 +424,9 @@ EXPERIMENT = Experiment(
     value=Measure(value="held_out", label="eigenvalue, or share of variance", log=True),
     claims=[
         Claim(
-            lambda r: (
-                f"Features whose extreme test frames differ in {r.config.game}, one network of "
-                "each kind (our stand-in for the eye; holds if all but one of SpIN's do and at "
-                "most half of the others)"
-            ),
+            "Features whose extreme test frames differ in {config.game}, one network of "
+            "each kind (our stand-in for the eye; holds if all but one of SpIN's do and at "
+            "most half of the others)",
             "nearly all of SpIN's, for many games few of successor features' (C.3)",
             tells_ends_apart,
         )
@@ -448,11 +446,9 @@ EXPERIMENT = Experiment(
             ),
             Drawn(
                 name="frames",
-                caption=lambda r: (
-                    f"The average of the {r.config.extremes} test frames with the largest "
-                    f"values of each feature and of the {r.config.extremes} with the smallest. "
-                    "A feature is a column, the first on the left. Its sign is arbitrary."
-                ),
+                caption="The average of the {config.extremes} test frames with the largest "
+                "values of each feature and of the {config.extremes} with the smallest. "
+                "A feature is a column, the first on the left. Its sign is arbitrary.",
                 draw=draw_frames,
             ),
             Drawn(

@@ -464,13 +464,11 @@ EXPERIMENT = Experiment(
         "What features respond to": [
             Drawn(
                 name="maps",
-                caption=lambda r: (
-                    "Mean of each eigenfunction where one of the balls is, over all states "
-                    f"with a ball there (network of seed {r.config.seed}). Eigenfunctions have "
-                    "variance 1; the number above each map is its largest magnitude, so a map "
-                    "with small limits says that the feature does not depend on where one ball "
-                    "is alone. Centres of balls do not come to the grey border."
-                ),
+                caption="Mean of each eigenfunction where one of the balls is, over all states "
+                "with a ball there (network of seed {config.seed}). Eigenfunctions have "
+                "variance 1; the number above each map is its largest magnitude, so a map "
+                "with small limits says that the feature does not depend on where one ball "
+                "is alone. Centres of balls do not come to the grey border.",
                 draw=draw_maps,
             ),
             Drawn(

@@ -398,8 +398,8 @@ def needs_slow_decay(results: Results[Config]) -> Verdict:
 
 CLAIMS = [
     Claim(
-        lambda r: f"{r.config.contenders[0].name}: all nine energies of every seed",
-        lambda r: f"goal: within {r.config.tolerance:.0%} of −1, −1/9 (3 times), −1/25 (5 times)",
+        "{config.contenders[0].name}: all nine energies of every seed",
+        "goal: within {config.tolerance:.0%} of −1, −1/9 (3 times), −1/25 (5 times)",
         reaches_goal,
         in_any_preset=True,
     ),
@@ -581,9 +581,7 @@ EXPERIMENT = Experiment(
             ),
             Tabulated(
                 rows=energy_rows,
-                caption=lambda r: (
-                    f"Energies of {r.config.contenders[0].name}, in the order learned."
-                ),
+                caption="Energies of {config.contenders[0].name}, in the order learned.",
             ),
             Tabulated(
                 rows=worst_rows,

@@ -73,7 +73,7 @@ class Toy:
             measure=self.measure,
             frame=lambda run, scale, found: Frame.grid({"value": found["values"]}, seed=[0, 1, 2]),
             value=Measure(value="value", label="value"),
-            abstract="An abstract.",
+            abstract="An abstract of {config.scales[1]:.1f}.",
             claims=[
                 Claim(word, "so it is", Verdict(holds, word))
                 for word, holds in (("held", True), ("broken", False), ("open", None))
@@ -136,7 +136,7 @@ def test_a_run_leaves_parts_results_figures_a_report_in_order_and_a_summary(tmp_
         for text in (
             "<h1>A toy of 2</h1>",
             "<p>Nobody 2000</p>",
-            "<p>An abstract.</p>",
+            "<p>An abstract of 2.0.</p>",
             "<h2>First</h2>",
             "Table 1. What the paper states and what was found.",
             "Table 2. Own.",
