@@ -12,8 +12,8 @@ from rlreps.experiments.harness.claims import (
 )
 from rlreps.experiments.harness.experiment import (
     Experiment,
+    Part,
     Run,
-    Shows,
     crossed,
     in_path,
     print_claims,
@@ -64,10 +64,10 @@ __all__ = [
     "Frame",
     "Measure",
     "NotRunError",
+    "Part",
     "Results",
     "Rows",
     "Run",
-    "Shows",
     "Summary",
     "Tabulated",
     "Text",

@@ -30,6 +30,7 @@ from rlreps.experiments.harness import (
     Curve,
     Experiment,
     Frame,
+    Part,
     Results,
     Run,
     Summary,
@@ -683,7 +684,7 @@ def shows(
 
 TOTAL = Axis("total", "rows an update, all roles (L)", log=True, ticks=True)
 
-SECTIONS: Mapping[str, Sequence[Any]] = {
+SECTIONS: Mapping[str, Sequence[Part]] = {
     "Against the paper": [design_of(__doc__)],
     "Fig. 1 left: distance during training, by d": shows(
         "distance_by_dimension",

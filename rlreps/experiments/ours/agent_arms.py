@@ -21,6 +21,7 @@ from rlreps.experiments.harness import (
     Drawn,
     Frame,
     Measure,
+    Part,
     Results,
     Rows,
     Run,
@@ -257,7 +258,7 @@ def differences(results: Results[Any]) -> Rows:
         for arm in others:
             returns = (end("mean_return", arm=each).values for each in (arm, baseline))
             better = probability_of_improvement(*returns, resamples=_RESAMPLES)
-            row = {"environment": environment, "arm": arm, "against": baseline}
+            row: dict[str, Any] = {"environment": environment, "arm": arm, "against": baseline}
             row |= as_columns("probability", better)
             for name in names:
                 own = found[arm, name]
@@ -386,7 +387,7 @@ def _torsos(results: Results[Any]) -> Sequence[Tabulated | Curve]:
     return [Tabulated(rows=torsos, caption=caption), *curves]
 
 
-SECTIONS = {
+SECTIONS: Mapping[str, Sequence[Part]] = {
     "Returns": [
         INTERVALS,
         _returns,

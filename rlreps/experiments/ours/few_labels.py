@@ -272,7 +272,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 
 def contrasts(results: Results[Config]) -> Rows:
     """Tabulate learned features against the best basis, and against half its share."""
-    whole, half = [], []
+    whole, half = list[Any](), list[Any]()
     for arena, labels in itertools.product(results.config.arenas, results.config.labels):
         ours, theirs = pair(results, arena, labels)
         about = {"arena": arena, "labels": labels, "learned": ours.mean}

@@ -258,11 +258,11 @@ class Rewarded:
         return taken._replace(reward=self.rewards[cell])
 
 
-def dqn_gains(run: Run[Config], problem: TabularProblem) -> DoubleArray:
+def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
     """Train agents for the first rewards of each kind; return gains [snapshots, rewards, seeds]."""
-    config, model = run.config, problem.model
-    agents = config.positions if model.arena == NULL else config.codes
-    world = mazes.world_of(model.arena)
+    config, problem, model = run.config, run.shared[arena], mazes.cell_model(arena)
+    agents = config.positions if arena == NULL else config.codes
+    world = mazes.world_of(arena)
     seen = observation_struct(world)
     agent = make_agent(agents, seen.shape, world.num_actions, observation_dtype=seen.dtype)
     observations = jnp.asarray(model.observations)
@@ -323,8 +323,8 @@ def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
     """Measure gains: [rewards], or of DQN [snapshots][rewards][seeds]."""
     config, problem = run.config, run.shared[cell.arena]
     if cell.arm == DQN:
-        return {"gains": dqn_gains(run, problem).tolist()}
-    model = problem.model
+        return {"gains": dqn_gains(run, cell.arena).tolist()}
+    model, policies = problem.model, list[npt.NDArray[Any]]()
     if cell.arm == REFERENCE:
         policies = greedy(model.backed_up(problem.rewards + problem.discount * problem.random))
     else:
@@ -351,7 +351,7 @@ def frame(run: Run[Config], cell: Cell, found: dict[str, Any]) -> Frame:
     """
     config, (arm, arena, improvements, steps, seed) = run.config, cell
     gains = np.asarray(found["gains"])
-    line, axes = arm, {"steps": steps or 0, "seed": seed}
+    line, axes = arm, dict[str, Any](steps=steps or 0, seed=seed)
     if improvements is not None:
         line = f"{arm}, {improvements} improvement{'s' if improvements > 1 else ''}"
     if arm == DQN:
@@ -408,13 +408,17 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     improvements, steps = config.main
     fewer = f", fewer than the {steps:,} free steps" if budget < steps else ""
     spent = f"{budget:,} steps{fewer}"
+
+    def gains_enough(maze: str, kind: str) -> Verdict:
+        return ours(results, maze, kind) > GOALS[kind]
+
     uncorrected = f"{config.dqn_rewards} rewards, each by itself"
     for kind, goal in GOALS.items():
         yield Claim(
             f"mazes: {improvements} improvements from {steps:,} free steps gain at least {goal:g} "
             f"of the optimum for {kind}",
             "in all three mazes, by 95 % intervals over rewards",
-            mazes.in_mazes(results, lambda maze, k=kind: ours(results, maze, k) > GOALS[k], 3),
+            mazes.in_mazes(results, partial(gains_enough, kind=kind), len(MAZES)),
         )
     yield Claim(
         f"mazes: DQN, not tuned, that learns a smooth reward by itself gains less after {spent}",
