@@ -218,13 +218,10 @@ def agents(results: Results[Any]) -> Rows:
 
 def _middle(found: Frame, **columns: str) -> dict[str, float]:
     """Return interquartile means over agents with their intervals, name → column."""
-    return {
-        end: value
-        for name, column in columns.items()
-        for end, value in as_columns(
-            name, interquartile_mean_interval(found[column].astype(float))
-        ).items()
-    }
+    means: dict[str, float] = {}
+    for name, column in columns.items():
+        means |= as_columns(name, interquartile_mean_interval(found[column].astype(float)))
+    return means
 
 
 def comparisons(results: Results[Any]) -> Rows:
@@ -249,12 +246,11 @@ def differences(results: Results[Any]) -> Rows:
     rows, names = [], ("mean_return", "samples")
     for environment, (baseline, *others) in found_in(results).items():
         end = partial(results.end, environment=environment)
-        pairs: list[Any] = [
-            ((arm, name), end(name, arm=arm).against(end(name, arm=baseline)))
-            for arm, name in itertools.product(others, names)
+        pairs = list(itertools.product(others, names))
+        contrasts = [
+            ({}, end(name, arm=arm).against(end(name, arm=baseline))) for arm, name in pairs
         ]
-        made = contrast_rows([({}, contrast) for _, contrast in pairs])
-        found = dict(zip(dict(pairs), made, strict=True))
+        found = dict(zip(pairs, contrast_rows(contrasts), strict=True))
         for arm in others:
             returns = (end("mean_return", arm=each).values for each in (arm, baseline))
             better = probability_of_improvement(*returns, resamples=_RESAMPLES)

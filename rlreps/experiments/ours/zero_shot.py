@@ -408,11 +408,11 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     improvements, steps = config.main
     fewer = f", fewer than the {steps:,} free steps" if budget < steps else ""
     spent = f"{budget:,} steps{fewer}"
+    uncorrected = f"{config.dqn_rewards} rewards, each by itself"
 
     def gains_enough(maze: str, kind: str) -> Verdict:
         return ours(results, maze, kind) > GOALS[kind]
 
-    uncorrected = f"{config.dqn_rewards} rewards, each by itself"
     for kind, goal in GOALS.items():
         yield Claim(
             f"mazes: {improvements} improvements from {steps:,} free steps gain at least {goal:g} "
