@@ -247,7 +247,7 @@ def differences(results: Results[Any]) -> Rows:
     for environment, (baseline, *others) in found_in(results).items():
         end = partial(results.end, environment=environment)
         pairs = list(itertools.product(others, names))
-        contrasts = [
+        contrasts: list[Any] = [
             ({}, end(name, arm=arm).against(end(name, arm=baseline))) for arm, name in pairs
         ]
         found = dict(zip(pairs, contrast_rows(contrasts), strict=True))
