@@ -8,7 +8,7 @@ compared in pairs, so that what the seed does to both widens no interval.
 
 import dataclasses
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
@@ -354,21 +354,21 @@ def as_columns(name: str, found: Interval) -> dict[str, float]:
 def contrast_rows(
     contrasts: Sequence[tuple[Mapping[str, Any], Contrast]],
     level: float = 0.05,
-    tested: Sequence[bool] | None = None,
+    tested: Callable[[Mapping[str, Any]], bool] = lambda about: True,
 ) -> list[dict[str, Any]]:
     """Tabulate a family of contrasts: differences, p-values and what each could have detected.
 
     Args:
         contrasts: What each is about, and the contrast.
         level: Of the whole family.
-        tested: Which of them are tested; all by default. Others have an interval alone.
+        tested: Whether a contrast is tested, by what it is about; others have an interval alone.
 
     Returns:
         A row for each: what it is about, ``pairs``, ``difference``, ``difference_low``,
         ``difference_high``, ``p_value`` (Holm 1979) and ``detectable`` at ``level`` divided by the
         number of tests.
     """
-    chosen = [True] * len(contrasts) if tested is None else list(tested)
+    chosen = [tested(about) for about, _ in contrasts]
     count = sum(chosen)
     given = [each.p_value for (_, each), is_in in zip(contrasts, chosen, strict=True) if is_in]
     p_values = iter(holm(given).tolist())

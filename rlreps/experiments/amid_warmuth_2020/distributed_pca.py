@@ -35,7 +35,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
 )
@@ -321,9 +320,8 @@ def about_curves(results: Results[Config]) -> str:
     return (
         f"Excess loss against the samples that each of {config.workers} workers has seen, from the "
         f"{'first combination' if first_drawn(results) else 'start'} on; models are combined every "
-        f"{interval:,} samples. A thin line leads from the combined model to a worker's own "
-        "just before the next combination. The one model has seen the rows of all workers at each "
-        "point."
+        f"{interval:,} samples. A thin line leads from the combined model to a worker's own just "
+        "before the next combination. The one model has seen the rows of all workers at each point."
     )
 
 
@@ -336,31 +334,28 @@ EXPERIMENT = pca.experiment(
     measure=measure,
     frame=frame,
     claims=claims,
-    sections=[
-        Section("What the paper states", lambda r: design_of(__doc__) + r.run.data.about_data),
-        Section(
-            "Final losses and learning curves",
+    sections={
+        "What the paper states": [design_of(__doc__), lambda r: r.run.data.about_data],
+        "Final losses and learning curves": [
             pca.ABOUT_SANGER,
-            [
-                Tabulated(
-                    name="table_2",
-                    rows=loss_rows,
-                    columns={
-                        "k": "k",
-                        "": "rule",
-                        "γ": "power",
-                        "η0": "learning_rate",
-                        "exact": "exact",
-                        "one model of all rows": "single",
-                        "combined": "combined",
-                        "mean worker": "workers",
-                    },
-                    caption=about_losses,
-                ),
-                Drawn(name="workers", caption=about_curves, draw=draw_workers),
-            ],
-        ),
-    ],
+            Tabulated(
+                name="table_2",
+                rows=loss_rows,
+                columns={
+                    "k": "k",
+                    "": "rule",
+                    "γ": "power",
+                    "η0": "learning_rate",
+                    "exact": "exact",
+                    "one model of all rows": "single",
+                    "combined": "combined",
+                    "mean worker": "workers",
+                },
+                caption=about_losses,
+            ),
+            Drawn(name="workers", caption=about_curves, draw=draw_workers),
+        ],
+    },
     summary=lambda r: {
         **pca.summary_of(r, "model"),
         "combine_every": r.config.interval(len(r.run.data.rows)),

@@ -33,7 +33,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
 )
@@ -146,10 +145,12 @@ def printed_of(
 
 def spread(results: Results[Config], contender: pca.Contender, k: int) -> tuple[Sample, str]:
     """Return the largest less the smallest mean loss over scales, and its text."""
-    table = np.stack([each["loss"] for each in ends_of(results, contender, k).values()])
-    means = [Repeated.of(each).mean for each in ends_of(results, contender, k).values()]
-    values = pseudo_values(lambda means: np.asarray(np.ptp(means, axis=0)), table)
-    return Sample(values, results.config.seeds), f"{np.ptp(means):.3f}"
+    ends = ends_of(results, contender, k).values()
+    values = pseudo_values(
+        lambda means: np.asarray(np.ptp(means, axis=0)), np.stack([each["loss"] for each in ends])
+    )
+    found = f"{np.ptp([Repeated.of(each).mean for each in ends]):.3f}"
+    return Sample(values, results.config.seeds), found
 
 
 def deteriorates(results: Results[Config], contender: pca.Contender, k: int) -> Verdict:
@@ -243,75 +244,64 @@ EXPERIMENT = pca.experiment(
     measure=measure,
     frame=frame,
     claims=claims,
-    sections=[
-        Section("What the paper states", lambda r: design_of(__doc__) + r.run.data.about_data),
-        Section(
-            "Final losses",
+    sections={
+        "What the paper states": [design_of(__doc__), lambda r: r.run.data.about_data],
+        "Final losses": [
             pca.ABOUT_SANGER,
-            [
-                Tabulated(
-                    name="table_1",
-                    rows=table_rows,
-                    caption=lambda r: (
-                        f"{pca.about_losses(r)} In brackets what is printed. Exact losses: "
-                        + ", ".join(
-                            f"{r.run.data.exact.exact_loss(k):.3f} (k = {k})"
-                            for k in r.config.components
-                        )
-                    ),
-                )
-            ],
-        ),
-        Section(
-            "Learning curves",
-            show=[
-                Curve(
-                    name="curves",
-                    caption=f"Excess loss against samples with {CHOSEN}, dashed with {WORSE}; the "
-                    "start is not shown.",
-                    x=Axis("step", "samples"),
-                    line="label",
-                    panel="k = {k}",
-                    variant="variant",
-                    of=worse_scales,
-                    file={},
-                    keys=("rule", "scale"),
-                    axes={"looks": LOOKS},
-                    note=lambda r: over_runs(r.config.repeats, "run"),
+            Tabulated(
+                name="table_1",
+                rows=table_rows,
+                caption=lambda r: (
+                    f"{pca.about_losses(r)} In brackets what is printed. Exact losses: "
+                    + ", ".join(
+                        f"{r.run.data.exact.exact_loss(k):.3f} (k = {k})"
+                        for k in r.config.components
+                    )
                 ),
-                Curve(
-                    name="scales",
-                    caption="Excess loss at the end against the factor of the chosen η0.",
-                    x=Axis("scale", "factor of the chosen η0", log=True, ticks=True),
-                    line="label",
-                    panel="k = {k}",
-                    at_end=True,
-                    rows=cell_rows,
-                    note=lambda r: over_runs(r.config.repeats, "run"),
-                ),
-            ],
-        ),
-        Section(
-            "The choice of γ and η0",
-            show=[
-                Tabulated(name="tuning", rows=pca.tuning_rows, shown=False),
-                Tabulated(
-                    rows=lambda r: [row for row in r.once(pca.tuning_rows) if row["chosen"]],
-                    columns={
-                        "rule": "rule",
-                        "k": "k",
-                        "γ": "power",
-                        "η0": "learning_rate",
-                        "loss": "loss",
-                    },
-                    caption=lambda r: (
-                        f"Pair of least loss on {r.config.tuning_fraction:.0%} of the rows after "
-                        "one pass over them; `results/tuning.csv` has all that were tried."
-                    ),
-                ),
-            ],
-        ),
-    ],
+            ),
+        ],
+        "Learning curves": [
+            Curve(
+                name="curves",
+                caption=f"Excess loss against samples with {CHOSEN}, dashed with {WORSE}; the "
+                "start is not shown.",
+                x=Axis("step", "samples"),
+                line="label",
+                panel="k = {k}",
+                variant="variant",
+                of=worse_scales,
+                file={},
+                keys=("rule", "scale"),
+                axes={"looks": LOOKS},
+                note=lambda r: over_runs(r.config.repeats, "run"),
+            ),
+            Curve(
+                name="scales",
+                caption="Excess loss at the end against the factor of the chosen η0.",
+                x=Axis("scale", "factor of the chosen η0", log=True, ticks=True),
+                line="label",
+                panel="k = {k}",
+                at_end=True,
+                rows=cell_rows,
+                note=lambda r: over_runs(r.config.repeats, "run"),
+            ),
+        ],
+        "The choice of γ and η0": [
+            Tabulated(name="tuning", rows=pca.tuning_rows, shown=False),
+            Tabulated(
+                rows=lambda r: [row for row in r.once(pca.tuning_rows) if row["chosen"]],
+                columns={
+                    "rule": "rule",
+                    "k": "k",
+                    "γ": "power",
+                    "η0": "learning_rate",
+                    "loss": "loss",
+                },
+                caption="Pair of least loss on {config.tuning_fraction:.0%} of the rows after "
+                "one pass over them; `results/tuning.csv` has all that were tried.",
+            ),
+        ],
+    },
     summary=lambda r: pca.summary_of(r, "scale"),
     deviations=pca.DEVIATIONS,
 )

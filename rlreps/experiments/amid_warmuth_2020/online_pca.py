@@ -29,7 +29,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Summary,
     Wide,
     design_of,
@@ -306,71 +305,61 @@ EXPERIMENT = pca.experiment(
     measure=measure,
     frame=frame,
     claims=claims,
-    sections=[
-        Section(
-            "What the paper states",
-            lambda r: (
-                "The five rules see one row an update, as in the paper's figure, which has a dot "
-                "every 5,000 rows. Its curves cannot be read to a number: orders are compared. A "
-                "row of each rule is timed apart from the curves, in float32, over the same rows "
-                "and in turns, by which times are compared in pairs. That the explicit rule takes "
-                "the same time is nothing that trials can show: its ratio stands beside the others "
-                "and decides nothing. Oja and Krasulina take O(k · features) a row here by a "
-                "closed form of the QR decomposition, in the paper by updates of it; incremental "
-                f"PCA rotates all components, O(k² · features).{r.run.data.about_data}"
+    sections={
+        "What the paper states": [
+            "The five rules see one row an update, as in the paper's figure, which has a dot "
+            "every 5,000 rows. Its curves cannot be read to a number: orders are compared. A "
+            "row of each rule is timed apart from the curves, in float32, over the same rows "
+            "and in turns, by which times are compared in pairs. That the explicit rule takes "
+            "the same time is nothing that trials can show: its ratio stands beside the others "
+            "and decides nothing. Oja and Krasulina take O(k · features) a row here by a "
+            "closed form of the QR decomposition, in the paper by updates of it; incremental "
+            "PCA rotates all components, O(k² · features).",
+            lambda r: r.run.data.about_data,
+            Summary(
+                name="times",
+                caption="Times of a row over implicit Krasulina's in the same trial, and the "
+                "least time of a row.",
+                keys=("k", "label"),
+                of=lambda r, _: time_ratios(r.once(times)),
+                measure=Measure(value="ratio", label="time over implicit Krasulina's"),
+                unit="trial",
+                beside=("microseconds_per_row",),
             ),
-            [
-                Summary(
-                    name="times",
-                    caption="Times of a row over implicit Krasulina's in the same trial, and the "
-                    "least time of a row.",
-                    keys=("k", "label"),
-                    of=lambda r, _: time_ratios(r.once(times)),
-                    measure=Measure(value="ratio", label="time over implicit Krasulina's"),
-                    unit="trial",
-                    beside=("microseconds_per_row",),
-                )
-            ],
-        ),
-        Section(
-            "Excess loss",
+        ],
+        "Excess loss": [
             lambda r: (
                 f"{design_of(__doc__)} η0 of η0 / t^γ was chosen by one pass over a random "
                 f"{r.config.tuning_fraction:.0%} of the rows."
             ),
-            lambda r: [*curves(r)],
-        ),
-        Section(
-            "Where every rule ends",
+            curves,
+        ],
+        "Where every rule ends": [
             pca.ABOUT_SANGER,
-            [
-                Wide(
-                    caption="Percent excess loss at the end of one pass, means over runs.",
-                    row="label",
-                    column="k = {k}",
+            Wide(
+                caption="Percent excess loss at the end of one pass, means over runs.",
+                row="label",
+                column="k = {k}",
+            ),
+            Summary(
+                name="final_excess",
+                caption="The learning rate η0 / t^γ that was chosen, the percent excess loss "
+                "at the end, and the median time a row of the curves.",
+                keys=("rule", "k"),
+                beside=(
+                    *("power", "learning_rate", "exact_loss", "mean_loss", "step", "seconds"),
+                    *("microseconds_per_row", "diverged", "all_rates_diverged"),
                 ),
-                Summary(
-                    name="final_excess",
-                    caption="The learning rate η0 / t^γ that was chosen, the percent excess loss "
-                    "at the end, and the median time a row of the curves.",
-                    keys=("rule", "k"),
-                    beside=(
-                        *("power", "learning_rate", "exact_loss", "mean_loss", "step", "seconds"),
-                        *("microseconds_per_row", "diverged", "all_rates_diverged"),
-                    ),
-                ),
-                Drawn(
-                    name="components",
-                    caption=lambda r: (
-                        f"The exact {r.config.shown_components} components above learned ones "
-                        "(first run), which are rotated within their span onto them; below each "
-                        "image, its |cosine| with the exact one. Of channels the mean is shown."
-                    ),
-                    draw=draw_components,
-                ),
-            ],
-        ),
-    ],
+            ),
+            Drawn(
+                name="components",
+                caption="The exact {config.shown_components} components above learned ones "
+                "(first run), which are rotated within their span onto them; below each "
+                "image, its |cosine| with the exact one. Of channels the mean is shown.",
+                draw=draw_components,
+            ),
+        ],
+    },
     summary=lambda r: {
         **pca.summary_of(r),
         "seconds_per_row": {

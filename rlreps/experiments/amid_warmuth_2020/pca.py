@@ -159,7 +159,6 @@ class PcaProblem(NamedTuple):
     """Rows with their exact principal components.
 
     Attributes:
-        name: Name of the data set.
         exact: Rows less their mean, and their components.
         image_shape: (height, width, ...) of rows that are images, or None.
         is_mnist: Whether the rows are MNIST's images, image for image.
@@ -195,7 +194,7 @@ class PcaProblem(NamedTuple):
         if self.is_whole:
             return ""
         other = "These are not the paper's data: none of its statements is decided."
-        return f"\n\n{SUBSET if self.data_set else other}"
+        return SUBSET if self.data_set else other
 
 
 def check(

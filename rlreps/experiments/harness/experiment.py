@@ -5,7 +5,8 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 1. A frozen configuration dataclass and ``PRESETS`` (smoke, laptop, paper). Its fields decide the
    result, so they are the identity of the run's folder. Nothing checks presets: they are code.
 2. ``cells(run)`` names what is to be measured: a mapping from a name (also a file's name) to
-   whatever ``measure`` needs. Training that one program can do together is one cell.
+   whatever ``measure`` needs; ``crossed`` makes one of every combination of values. Training that
+   one program can do together is one cell.
 3. ``measure(run, name, cell)`` measures one cell and returns JSON values. The harness keeps them in
    ``parts/<name>.json``: a resumed run measures only what is missing. A cell that trains does so in
    ``run.training_folder(name, ...)``, from whose checkpoints it resumes; it shares
@@ -13,9 +14,11 @@ How to write an experiment. One file holds its science and ends with one ``Exper
    (arrays, pictures) and is made again on resumption: for cells whose cost is that of training.
    Other things of this kind, such as trials that choose a setting, go through ``run.measured``.
 4. ``frame(run, cell, found)`` puts a measurement into long form: a row each method, d, seed, step.
-   Figures, tables, files and claims are made of these rows.
-5. ``sections`` of the report: figures (``Curve``, or ``Drawn`` by a function) and tables
-   (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows).
+   Figures, tables, files and claims are made of these rows. Without it a measurement has ``values``
+   and ``axes``, as of ``Frame.grid``, to which a cell's own values are added.
+5. ``sections`` of the report by their titles: paragraphs, figures (``Curve``, or ``Drawn`` by a
+   function) and tables (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows). Texts may
+   name fields of the configuration, such as "{config.steps:,}".
 6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs that
    are paired by their seeds. What no preset can decide is no claim: it belongs in a table or a
    text. Statements of a paper are decided by ``decided_on``, its protocol, alone, whatever the
@@ -29,11 +32,12 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 
 import contextlib
 import dataclasses
+import itertools
 import re
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import jax
 
@@ -43,7 +47,7 @@ from rlreps.experiments.harness.claims import Claims, Found, differences, follow
 from rlreps.experiments.harness.figures import Shown
 from rlreps.experiments.harness.frame import Frame
 from rlreps.experiments.harness.results import Measure, Results, Text, text_of
-from rlreps.numerics import usable_cores
+from rlreps.numerics import largest_even_share, usable_cores
 from rlreps.report import page
 from rlreps.report.table import Table
 from rlreps.runs.contrasts import VERDICTS
@@ -57,38 +61,47 @@ from rlreps.workflows.ground_truths import STORE
 Config = TypeVar("Config")
 
 
+def crossed(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, Any]]:
+    """Make a cell of every combination of values, named by a template such as "{arena}-{seed}"."""
+    cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    return {in_path(template.format(**cell)): cell for cell in cells}
+
+
+def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
+    """Make a frame of ``values`` along ``axes``, with what the cell says if it is a mapping."""
+    about = cell if isinstance(cell, Mapping) else {}
+    return Frame.grid(found["values"], **about, **found.get("axes", {}))
+
+
 class Shows(Protocol):
-    """A figure or a table of a section."""
+    """A figure or a table of the report."""
 
     def show(self, results: Results[Any]) -> Sequence[Table] | Sequence[Shown]:
         """Write its files; return what the report shows, figures with captions or tables."""
         ...
 
 
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """A part of the report.
+Part: TypeAlias = str | Shows | Callable[[Results[Any]], str | Iterable[Shows]]
+"""Paragraphs, a figure or a table, or what makes them of the results."""
 
-    Attributes:
-        title: Heading.
-        text: Paragraphs, separated by blank lines.
-        show: Figures and tables, or what makes them of the results; tables stand above figures.
-    """
 
-    title: str
-    text: Text = ""
-    show: Sequence[Shows] | Callable[[Results[Any]], Sequence[Shows]] = ()
-
-    def made(self, results: Results[Any]) -> page.Section:
-        """Write the files of figures and tables, and return the part."""
-        shows = self.show(results) if callable(self.show) else self.show
-        shown = [each for part in shows for each in part.show(results)]
-        return page.Section(
-            title=self.title,
-            text=text_of(self.text, results),
-            figures=[each for each in shown if not isinstance(each, Table)],
-            tables=[each for each in shown if isinstance(each, Table)],
-        )
+def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Section:
+    """Make a part of the report, and write its files; texts stand above tables above figures."""
+    texts: list[str] = []
+    shown: list[Table | Shown] = []
+    for part in parts:
+        made = part(results) if callable(part) else part
+        if isinstance(made, str):
+            texts.append(text_of(made, results))
+            continue
+        for each in made if isinstance(made, Iterable) else [made]:
+            shown += each.show(results)
+    return page.Section(
+        title=title,
+        text="\n\n".join(filter(None, texts)),
+        figures=[each for each in shown if not isinstance(each, Table)],
+        tables=[each for each in shown if isinstance(each, Table)],
+    )
 
 
 @dataclasses.dataclass(eq=False)
@@ -96,8 +109,6 @@ class Run(Generic[Config]):
     """One run of an experiment.
 
     Attributes:
-        config: The configuration.
-        folder: Its folder.
         data: What ``check`` returned, else what ``load`` returned, else None.
         devices: Devices to share training out to; None is JAX's default device.
         progress: Whether to show progress bars.
@@ -178,24 +189,35 @@ class Run(Generic[Config]):
         )
 
     def training(
-        self, name: str, steps: int, evaluations: int, *, every: int = 1, **described: Any
+        self,
+        name: str,
+        steps: int,
+        evaluations: int,
+        *,
+        every: int = 1,
+        title: str | None = None,
+        members: int | None = None,
+        **described: Any,
     ) -> dict[str, Any]:
         """Return what every training of this run shares, as arguments of ``train``.
 
         Args:
-            name: Name of its folder and of its progress bar.
+            name: Name of its folder.
             steps: Updates.
             evaluations: Measurements after the one before the first update.
             every: Evaluations from one checkpoint to the next.
+            title: Of its progress bar; by default the name.
+            members: Runs that devices share, each whole; by default devices share the rows.
             **described: What else ``training_folder`` takes.
         """
+        devices = self.devices
         return {
             "steps": steps,
             "evaluate_every": steps // evaluations,
             "checkpoint_every": every * (steps // evaluations),
             "folder": self.training_folder(name, **described),
-            "devices": self.devices,
-            "description": name.replace("-", " "),
+            "devices": devices and largest_even_share(devices, members) if members else devices,
+            "description": title or name.replace("-", " "),
             "progress": self.progress,
         }
 
@@ -208,15 +230,13 @@ class Experiment(Generic[Config]):
         name: What kind of run it is, as the command line spells it.
         title: Of the report, or a function of the configuration.
         paper: Where it comes from, such as a paper's section; said below the title.
-        presets: Name → configuration.
         cells: Run → name → what is to be measured.
         measure: (run, name, cell) → measurement.
-        frame: (run, cell, measurement) → measurements in long form.
-        value: What the experiment measures.
         unit: Column of the frame that names what samples are paired by.
         fewest: Units below which no comparison decides anything.
         abstract: What the report says first; by default, how many claims hold.
-        sections: Of the report, at least one; the claims head the first.
+        sections: Title → what a section of the report shows; the claims head the first.
+        frame: (run, cell, measurement) → measurements in long form.
         claims: What is stated and how it is judged.
         summary: Results → JSON values of ``summary.json``, beside ``claims``, ``report`` and the
             rows of tables that have names.
@@ -240,9 +260,9 @@ class Experiment(Generic[Config]):
     presets: Mapping[str, Config]
     cells: Callable[[Run[Config]], Mapping[str, Any]]
     measure: Callable[[Run[Config], str, Any], Any]
-    frame: Callable[[Run[Config], Any, Any], Frame]
     value: Measure
-    sections: Sequence[Section]
+    sections: Mapping[str, Sequence[Part]]
+    frame: Callable[[Run[Config], Any, Any], Frame] = as_measured
     unit: str = "seed"
     fewest: int = 2
     abstract: Text = ""
@@ -338,7 +358,7 @@ class Experiment(Generic[Config]):
     def _report(self, results: Results[Config]) -> dict[str, Any]:
         """Write the report, whose first section starts with the claims; return the summary."""
         run = results.run
-        first, *others = [each.made(results) for each in self.sections]
+        first, *others = [section(*each, results) for each in self.sections.items()]
         claims = self.judged(results)
         path = page.write_report(
             run.folder.path / "report.html",

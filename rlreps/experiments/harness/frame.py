@@ -67,33 +67,26 @@ class Frame:
     def of_history(
         cls,
         history: Sequence[Mapping[str, Any]],
-        members: Sequence[Mapping[str, Any]],
+        members: Iterable[Mapping[str, Any] | int],
         **common: Any,
     ) -> "Frame":
         """Make a frame of what ``train_population`` recorded, a row each member and step.
 
         Args:
             history: Records; those of their values that are lists are of the members.
-            members: Columns of each member, such as d and seed.
+            members: Columns of each member, such as d and seed, or its seed alone.
             **common: Columns that all rows have.
         """
-        first = history[0]
-        measured = {
-            name: np.asarray([record[name] for record in history])
-            for name, value in first.items()
-            if np.shape(value) == (len(members),)
-        }
+        listed = [each if isinstance(each, Mapping) else {"seed": each} for each in members]
+        measured = [name for name, value in history[0].items() if np.shape(value) == (len(listed),)]
         return cls.concat(
             cls.grid(
-                {
-                    name: np.asarray([record[name][index] for record in history])
-                    for name in measured
-                },
+                {name: [record[name][index] for record in history] for name in measured},
                 step=[record["step"] for record in history],
                 **common,
                 **member,
             )
-            for index, member in enumerate(members)
+            for index, member in enumerate(listed)
         )
 
     @classmethod

@@ -76,7 +76,6 @@ class Results(Generic[Config]):
     """What a finished run found.
 
     Attributes:
-        run: The run.
         found: Cell → measurement.
         cells: Cell → frame of its measurement.
         measure: What samples are of unless they say otherwise.
@@ -160,12 +159,14 @@ def design_of(docstring: str | None) -> str:
 
 
 Text: TypeAlias = str | Callable[[Results[Any]], str]
-"""A text, or what makes it of the results."""
+"""A text, which may name fields such as "{config.steps:,}", or what makes it of the results."""
 
 
 def text_of(text: Text, results: Results[Any]) -> str:
-    """Return a text, or make it."""
-    return text if isinstance(text, str) else text(results)
+    """Fill in the fields of a text, or make it."""
+    if callable(text):
+        return text(results)
+    return text.format(config=results.config) if "{config." in text else text
 
 
 Chosen: TypeAlias = Mapping[str, Any] | Callable[[Results[Any], Frame], Frame]

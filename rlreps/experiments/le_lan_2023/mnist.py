@@ -42,7 +42,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
     falling,
@@ -51,7 +50,7 @@ from rlreps.experiments.harness import (
 )
 from rlreps.losses import DanskinLissa
 from rlreps.plotting import plot_reconstructions
-from rlreps.runs.contrasts import Sample, Verdict
+from rlreps.runs.contrasts import Sample, Verdict, as_columns
 from rlreps.runs.intervals import Interval, aggregate
 from rlreps.sources.datasets import MNIST_CHECKSUM, FloatArray, Images, load_images
 from rlreps.sources.images import ImageSource, balanced_subsets, errors_on_subsets
@@ -94,7 +93,6 @@ class DanskinConfig:
             many pixels again stand behind each of the four estimates (N + 2M + 2J with M = J = N).
         objective: Its options beside the roles.
         schedule: ``constant`` (the paper), or ``cosine`` or ``linear`` decay to zero over the run.
-        steps: Updates of each run.
         images: t, images an update draws; the paper draws one.
     """
 
@@ -110,7 +108,6 @@ class EigenGameConfig:
     """EigenGame on whole images.
 
     Attributes:
-        steps: Updates.
         images: Images in a mini-batch, all of their pixels.
         learning_rate: α, against the mini-batch's mean.
         schedule: ``constant``, or ``cosine`` or ``linear`` decay to zero over the run.
@@ -130,9 +127,6 @@ class Config:
 
     Attributes:
         num_components: d.
-        danskin: The runs of Danskin-LISSA.
-        eigengame: The run of EigenGame.
-        seed: Seed of the first run.
         num_seeds: Independent runs of each method, seeds ``seed`` … ``seed + num_seeds - 1``.
         headline_pixels: The N whose test error the paper states.
         subsets: Random subsets of the test images that errors are also taken on.
@@ -186,7 +180,6 @@ PRESETS: dict[str, Config] = {
     ),
     "paper": PAPER,
 }
-"""Preset name → configuration."""
 
 
 class Problem(NamedTuple):
@@ -194,9 +187,7 @@ class Problem(NamedTuple):
 
     Attributes:
         exact: Training images less their mean, and all of their components.
-        source: The training images as a source.
         test: Test images less the *training* mean, [test images, pixels].
-        shape: (height, width) of an image.
         basis: Exact leading principal components, [pixels, d].
         test_error: Mean of ‖x − Px‖² over test images under exact components.
         subsets: Indices of test images, as many of each label, [subsets, images]; None without
@@ -282,24 +273,15 @@ def measure(run: Run[Config], name: str, options: dict[str, Any]) -> dict[str, A
         ``history`` of the training, its ``seconds``, ``entries`` of the matrix that one update of a
         run reads, and an orthonormal basis [pixels, d] of each seed's features (``bases``).
     """
-    config, folder = run.config, run.training_folder(name, method=name, **options)
+    config = run.config
     steps = (config.danskin if options else config.eigengame).steps
-    every = steps // config.evaluations
-    common = {
-        "steps": steps,
-        "seeds": config.seeds,
-        "evaluate_every": every,
-        "folder": folder,
-        "checkpoint_every": every * _EVALUATIONS_A_CHECKPOINT,
-        "progress": run.progress,
-    }
-    features, history, seconds, entries = (
-        _train_danskin(config, run.data, common, **options)
-        if options
-        else _train_eigengame(config, run.data, common)
-    )
+    every = _EVALUATIONS_A_CHECKPOINT
+    common = run.training(name, steps, config.evaluations, every=every, method=name, **options)
+    del common["devices"]
+    common["seeds"] = config.seeds
+    train = _train_danskin if options else _train_eigengame
+    features, history, seconds, entries = train(config, run.data, common, **options)
     bases = [orthonormal_double(each) for each in features]
-    folder.write_summary({"steps": steps, "seconds": round(seconds, 3)})
     return {"history": history, "seconds": seconds, "entries": entries, "bases": bases}
 
 
@@ -344,7 +326,6 @@ def _train_danskin(
         problem.source,
         own_numbers=False,
         evaluate=lambda params, _: evaluate(encoder.apply(params, all_pixels)),
-        description=f"Danskin-LISSA, {pixels} pixels",
         **common,
     )
     features = jax.vmap(encoder.apply, in_axes=(0, None))(result.state.params, all_pixels)
@@ -366,7 +347,6 @@ def _train_eigengame(config: Config, problem: Problem, common: Any) -> Trained:
         problem.source,
         lambda source, key: source.whole_images(key, options.images),
         evaluate=evaluation(problem),
-        description="EigenGame",
         **common,
     )
     return result.components, result.history, result.seconds, options.images * num_pixels
@@ -381,7 +361,7 @@ def frame(run: Run[Config], options: dict[str, Any], found: Mapping[str, Any]) -
     pixels = options.get("pixels")
     made = Frame.of_history(
         history,
-        [{"seed": seed} for seed in seeds],
+        seeds,
         method=f"danskin-lissa-{pixels}" if options else EIGENGAME,
         label=f"Danskin-LISSA, N = {pixels}" if options else "EigenGame, whole images",
         pixels=pixels,
@@ -440,21 +420,16 @@ def is_the_papers_exact_error(results: Results[Config]) -> Verdict:
     return verdict if here == paper and problem.is_mnist else verdict.open()
 
 
+def four_digits(value: float, low: float, high: float) -> str:
+    """Write a ratio of errors with its interval, if it has one."""
+    return f"{value:.4f}" if np.isnan(low) else f"{value:.4f} [{low:.4f}, {high:.4f}]"
+
+
 def is_the_papers_ratio(ratios: Sample, margin: float, found: float) -> Verdict:
     """Judge that learned over exact error is at most the paper's ratio, with a margin."""
     allowed = PAPER_RATIO.high + margin
-    contrast = ratios.against(allowed)
-    value, low, high = ratios.interval
-    ends = "" if np.isnan(low) else f" [{low:.4f}, {high:.4f}]"
-    return contrast.below.saying(f"{value:.4f}{ends} ({found:.2f}); at most {allowed:.4f} agrees")
-
-
-def more_is_faster(results: Results[Config]) -> Verdict:
-    """Judge that the mean distance over the course of training falls with N."""
-    numbers = sorted(pixels for pixels, _ in results.config.danskin.runs)
-    courses = {f"N = {each}": results.sample(pixels=each) for each in numbers}
-    listed = (f"{course.mean:.3f} ({label})" for label, course in courses.items())
-    return falling(courses).saying(f"over the course of training {', '.join(listed)}")
+    words = f"{four_digits(*ratios.interval)} ({found:.2f}); at most {allowed:.4f} agrees"
+    return ratios.against(allowed).below.saying(words)
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
@@ -491,7 +466,15 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         f"it is possible to learn effectively with as few as 32 ({HALVED})",
         lambda r: halved(r.start(pixels=fewest), r.end(pixels=fewest)),
     )
-    yield Claim("More pixels an update (Sec. 5.2)", "learn faster", more_is_faster)
+    courses = {
+        f"N = {pixels}": results.sample(pixels=pixels) for pixels, _ in sorted(config.danskin.runs)
+    }
+    listed = ", ".join(f"{course.mean:.3f} ({label})" for label, course in courses.items())
+    yield Claim(
+        "More pixels an update (Sec. 5.2)",
+        "learn faster",
+        falling(courses).saying(f"over the course of training {listed}"),
+    )
 
 
 # --- Figures and tables ---------------------------------------------------------------------------
@@ -502,17 +485,15 @@ def error_rows(results: Results[Config]) -> Rows:
     exact = {"test_error": results.run.data.test_error, "test_error_ratio": 1.0}
     rows: list[dict[str, Any]] = [{"method": "exact", **exact, "train_error_ratio": 1.0}]
     for (name,), ends in results.ends.groups("method").items():
-        error, ratio = (aggregate(ends[each]) for each in ("test_error", "error_ratio"))
-        means = ("train_error_ratio", "subspace_distance")
+        error = aggregate(ends["test_error"])
         rows.append(
             {
                 "method": name,
-                "test_error": error["mean"],
-                **{f"test_error{end}": error[f"mean{end}"] for end in ("_low", "_high")},
+                **as_columns("test_error", results.end("test_error", method=name).interval),
                 "test_error_interquartile_mean": error["interquartile_mean"],
-                "test_error_ratio": ratio["mean"],
-                **{f"test_error_ratio{end}": ratio[f"mean{end}"] for end in ("_low", "_high")},
-                **{each: float(np.mean(ends[each])) for each in means},
+                **as_columns("test_error_ratio", results.end("error_ratio", method=name).interval),
+                "train_error_ratio": float(np.mean(ends["train_error_ratio"])),
+                "subspace_distance": float(np.mean(ends["subspace_distance"])),
                 "steps": int(ends["step"][0]),
                 "entries_read": int(ends["entries_read"][0]),
                 "seconds": ends["training_seconds"][0],
@@ -523,17 +504,9 @@ def error_rows(results: Results[Config]) -> Rows:
     return rows
 
 
-def over_the_exact(row: Mapping[str, Any]) -> str:
-    """Write a ratio of test errors with its interval."""
-    text, low = f"{row['test_error_ratio']:.4f}", row.get("test_error_ratio_low", np.nan)
-    return text if np.isnan(low) else f"{text} [{low:.4f}, {row['test_error_ratio_high']:.4f}]"
-
-
 def curve_rows(results: Results[Config]) -> Rows:
     """List what was followed during training, run by run."""
-    names = ("method", "seed", "step", "entries_read", "seconds", *_FOLLOWED)
-    columns = [results.frame[name].tolist() for name in names]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return results.frame.rows("method", "seed", "step", "entries_read", "seconds", *_FOLLOWED)
 
 
 def first_bases(results: Results[Config], names: Sequence[str]) -> dict[str, DoubleArray]:
@@ -545,15 +518,10 @@ def draw_reconstructions(results: Results[Config]) -> tuple[Rows, Figure]:
     """Draw the first test images under exact and learned components (of the first seed)."""
     problem: Problem = results.run.data
     centred = problem.test[: results.config.shown_images]
-    bases = {"exact PCA": problem.basis}
-    bases |= first_bases(results, [*results.found])
+    bases = {"exact PCA": problem.basis, **first_bases(results, [*results.found])}
     pictures = {"test image": centred.astype(np.float64)}
     pictures |= {label: (centred @ basis) @ basis.T for label, basis in bases.items()}
-    rows = [
-        {"image": index, "components": label, "squared_error": float(error)}
-        for label in bases
-        for index, error in enumerate(np.sum(np.square(centred - pictures[label]), axis=1))
-    ]
+    errors = [np.sum(np.square(centred - pictures[label]), axis=1) for label in bases]
     figure = plot_reconstructions(
         {
             label: (images + problem.exact.mean).reshape(-1, *problem.shape)
@@ -564,7 +532,8 @@ def draw_reconstructions(results: Results[Config]) -> tuple[Rows, Figure]:
             for label, basis in bases.items()
         },
     )
-    return rows, figure
+    rows = Frame.grid({"squared_error": errors}, components=[*bases], image=range(len(centred)))
+    return rows.rows("image", "components", "squared_error"), figure
 
 
 def draw_components(results: Results[Config]) -> tuple[Rows, Figure]:
@@ -572,22 +541,6 @@ def draw_components(results: Results[Config]) -> tuple[Rows, Figure]:
     problem: Problem = results.run.data
     learned = first_bases(results, [headline_of(results.config), EIGENGAME])
     return image_components(problem.basis, learned, problem.shape)
-
-
-def summary(results: Results[Config]) -> dict[str, Any]:
-    """Collect final figures beside those of the table of errors."""
-    problem, name = results.run.data, headline_of(results.config)
-    ends = results.ends.groups("method").items()
-    error, ratio = (results.end(each, method=name).mean for each in ("test_error", "error_ratio"))
-    return {
-        "data": results.run.folder.config["data"],
-        "d": results.config.num_components,
-        "exact": {"test_error": problem.test_error, "train_error": problem.train_error},
-        "subsets": results.once(on_subsets),
-        "per_seed": {each: group["test_error"].tolist() for (each,), group in ends},
-        "headline": {"method": name, "test_error": error, "test_error_ratio": ratio},
-        "seconds": round(sum(float(group["training_seconds"][0]) for _, group in ends), 3),
-    }
 
 
 EXPERIMENT = Experiment(
@@ -610,75 +563,76 @@ EXPERIMENT = Experiment(
     decided_on=PAPER,
     free=("eigengame", "seed", "num_seeds", "subsets", "evaluations", "shown_images"),
     decides=lambda r: r.run.data.is_mnist,
-    sections=[
-        Section("Against the paper", design_of(__doc__)),
-        Section(
-            "Reconstruction of test images",
-            show=[
-                Tabulated(
-                    name="test_errors",
-                    rows=error_rows,
-                    columns={
-                        "components": "method",
-                        "updates": "steps",
-                        "entries read a run": "entries_read",
-                        "training s": "seconds",
-                        "subspace distance": lambda row: row.get("subspace_distance", 0.0),
-                        "test error": lambda row: f"{row['test_error']:.3f}",
-                        "over the exact": over_the_exact,
-                        "of training images": lambda row: f"{row['train_error_ratio']:.4f}",
-                        "runs": "runs",
-                        "diverged": "diverged",
-                    },
-                    caption="Mean squared error of test images under each method's components, "
-                    "means over runs with a 95 % interval; beside it the ratio of training images. "
-                    "Training time is of all runs of a method together, without compilation and "
-                    "evaluation. A run that diverged counts with the error of no components.",
-                ),
-                Drawn(
-                    name="reconstructions",
-                    caption=lambda r: (
-                        f"The first {r.config.shown_images} test images and their projections on "
-                        f"{r.config.num_components} components (learned ones: first run). Below "
-                        "each name, its mean error over all test images."
+    sections={
+        "Against the paper": [design_of(__doc__)],
+        "Reconstruction of test images": [
+            Tabulated(
+                name="test_errors",
+                rows=error_rows,
+                columns={
+                    "components": "method",
+                    "updates": "steps",
+                    "entries read a run": "entries_read",
+                    "training s": "seconds",
+                    "subspace distance": lambda row: row.get("subspace_distance", 0.0),
+                    "test error": lambda row: f"{row['test_error']:.3f}",
+                    "over the exact": lambda row: four_digits(
+                        *(
+                            row.get(f"test_error_ratio{end}", np.nan)
+                            for end in ("", "_low", "_high")
+                        )
                     ),
-                    draw=draw_reconstructions,
-                ),
-                Drawn(
-                    name="components",
-                    caption=lambda r: (
-                        "Exact components, and those of Danskin-LISSA at N = "
-                        f"{r.config.headline_pixels} and of EigenGame, rotated within their span "
-                        "onto the exact ones (orthogonal Procrustes; first run). Below each image, "
-                        "its |cosine| with the exact component."
-                    ),
-                    draw=draw_components,
-                ),
-            ],
-        ),
-        Section(
-            "Learning curves",
-            show=[
-                Curve(
-                    name="curves",
-                    caption="Subspace distance to the exact components against updates: 0 is the "
-                    "exact subspace, 1 is orthogonal to it.",
-                    x=STEP,
-                    line="label",
-                    rows=curve_rows,
-                ),
-                Curve(
-                    name="curves_by_entries",
-                    caption="The same against the entries of the matrix that a run has read, "
-                    "repeated ones counted again.",
-                    x=Axis("millions", "matrix entries read (millions)"),
-                    line="label",
-                    rows=curve_rows,
-                ),
-            ],
-        ),
-    ],
-    summary=summary,
+                    "of training images": lambda row: f"{row['train_error_ratio']:.4f}",
+                    "runs": "runs",
+                    "diverged": "diverged",
+                },
+                caption="Mean squared error of test images under each method's components, "
+                "means over runs with a 95 % interval; beside it the ratio of training images. "
+                "Training time is of all runs of a method together, without compilation and "
+                "evaluation. A run that diverged counts with the error of no components.",
+            ),
+            Drawn(
+                name="reconstructions",
+                caption="The first {config.shown_images} test images and their projections on "
+                "{config.num_components} components (learned ones: first run). Below "
+                "each name, its mean error over all test images.",
+                draw=draw_reconstructions,
+            ),
+            Drawn(
+                name="components",
+                caption="Exact components, and those of Danskin-LISSA at N = "
+                "{config.headline_pixels} and of EigenGame, rotated within their span "
+                "onto the exact ones (orthogonal Procrustes; first run). Below each image, "
+                "its |cosine| with the exact component.",
+                draw=draw_components,
+            ),
+        ],
+        "Learning curves": [
+            Curve(
+                name="curves",
+                caption="Subspace distance to the exact components against updates: 0 is the "
+                "exact subspace, 1 is orthogonal to it.",
+                x=STEP,
+                line="label",
+                rows=curve_rows,
+            ),
+            Curve(
+                name="curves_by_entries",
+                caption="The same against the entries of the matrix that a run has read, "
+                "repeated ones counted again.",
+                x=Axis("millions", "matrix entries read (millions)"),
+                line="label",
+                rows=curve_rows,
+            ),
+        ],
+    },
+    summary=lambda r: {
+        "exact": {name: getattr(r.run.data, name) for name in ("test_error", "train_error")},
+        "subsets": r.once(on_subsets),
+        "per_seed": {
+            name: ends["test_error"].tolist() for (name,), ends in r.ends.groups("method").items()
+        },
+    },
     # Each method resumes from its checkpoints, and figures need its components.
     keeps_parts=False,
 )

@@ -18,8 +18,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jax import Array
-
 from rlreps.encoders import MLP
 from rlreps.experiments.harness import (
     STEP,
@@ -32,7 +30,6 @@ from rlreps.experiments.harness import (
     Frame,
     Results,
     Run,
-    Section,
     Summary,
     follows,
     varied,
@@ -58,12 +55,9 @@ class Config:
     """Every method at every d with every seed, under the paper's protocol.
 
     Attributes:
-        successor: The ground truth.
-        objectives: The methods.
         training: The protocol; objective and number of features are replaced run by run.
         columns: Tasks an update with which every explicit objective is trained as well, beside
             ``training.tasks``: fewer updates pass before a column's weights move again (Sec. 5.3).
-        dimensions: d.
         headline_dimension: The d of the pictures of components.
         members: Most runs of one method in one program; beyond, it takes several programs.
     """
@@ -137,7 +131,6 @@ PRESETS: dict[str, Config] = {
         dimensions=(2, 10, 50),
     ),
 }
-"""Preset name → configuration."""
 
 _FREE = (
     *("dimensions", "headline_dimension", "members", "columns"),
@@ -172,19 +165,10 @@ class Member(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Runs of one method that one program makes.
-
-    Attributes:
-        label: Of the method.
-        members: The runs.
-    """
+    """Runs of one method that one program makes."""
 
     label: str
     members: tuple[Member, ...]
-
-    def described(self) -> dict[str, Any]:
-        """Return what is trained, as JSON values."""
-        return {"method": self.label, "members": [each._asdict() for each in self.members]}
 
 
 def prepare(run: Run[Config]) -> OwnGroundTruth:
@@ -221,7 +205,9 @@ def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
         ground.path,
         ground.truth,
         cell.members,
-        folder=run.training_folder(name, **cell.described()),
+        folder=run.training_folder(
+            name, method=cell.label, members=[each._asdict() for each in cell.members]
+        ),
         devices=run.devices,
         description=f"{name}, {len(cell.members)} runs",
         progress=run.progress,
@@ -253,12 +239,11 @@ def rise(results: Results[Config], name: str) -> Sample:
     return end(results, name, max(dimensions)) - end(results, name, min(dimensions))
 
 
-def is_large_batch_for_small_d(results: Results[Config]) -> Verdict:
+def falls_behind(results: Results[Config]) -> Verdict:
     """Judge that large batch ends farther with growing d, and farther than LISSA at the largest."""
     most = max(results.config.dimensions)
-    grows = rise(results, LARGE) > 0.0
     behind = end(results, LISSA, most) < end(results, LARGE, most)
-    return all_of({"rise": grows, f"d = {most}": behind})
+    return all_of({"rise": rise(results, LARGE) > 0.0, f"d = {most}": behind})
 
 
 CLAIMS = [
@@ -270,7 +255,7 @@ CLAIMS = [
     Claim(
         "Large Batch with growing d (Sec. 5.3, Fig. 4)",
         "is only practical for small d",
-        is_large_batch_for_small_d,
+        falls_behind,
     ),
     Claim(
         "Explicit weights (Sec. 5.3, Fig. 4)",
@@ -285,15 +270,10 @@ CLAIMS = [
 def seconds(results: Results[Config]) -> dict[str, float]:
     """Add up the time that each method's updates took."""
     found: dict[str, float] = {}
-    for cell, part in zip(cells(results.run).values(), results.found.values(), strict=True):
-        found[cell.label] = found.get(cell.label, 0.0) + part["seconds"]
+    for name, part in results.found.items():
+        label = str(results.cells[name]["method"][0])
+        found[label] = found.get(label, 0.0) + part["seconds"]
     return found
-
-
-def features(results: Results[Config]) -> dict[str, Array]:
-    """Return the features that are drawn, by method."""
-    parts = zip(cells(results.run).values(), results.found.values(), strict=True)
-    return {cell.label: part["features"] for cell, part in parts if part["features"] is not None}
 
 
 def abstract(results: Results[Config]) -> str:
@@ -328,49 +308,45 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     decided_on=PAPER,
     free=_FREE,
-    sections=[
-        Section("Against the paper"),
-        Section(
-            "Distances",
-            show=[
-                Summary(
-                    caption=lambda r: (
-                        f"Subspace distance after {r.config.training.steps:,} updates: means over "
-                        "seeds; a run that diverged counts 1. The middle half is the interquartile "
-                        "mean."
-                    ),
-                    keys=("method", "d"),
-                    beside=("noise_floor", "diverged"),
-                ),
-                Curve(
-                    name="distance_by_dimension",
-                    caption="Subspace distance against the number of features. The dashed line is "
-                    "the error of the ground truth itself.",
-                    x=D,
-                    at_end=True,
-                    keys=("step",),
-                    beside=("diverged", "noise_floor"),
-                    title=lambda r: f"after {r.config.training.steps:,} updates",
-                ),
-                Curve(
-                    name="curves",
-                    caption="Subspace distance during training.",
-                    x=STEP,
-                    line="d = {d}",
-                    panel="method",
-                ),
-                Components(
-                    name="components",
-                    caption=lambda r: (
-                        f"The {r.config.headline_dimension} leading principal components (top row) "
-                        "and those learned by the first seed of each method, rotated within their "
-                        "span onto the true ones. |cos| is the cosine with the true component."
-                    ),
-                    features=features,
-                ),
-            ],
-        ),
-    ],
+    sections={
+        "Against the paper": [],
+        "Distances": [
+            Summary(
+                caption="Subspace distance after {config.training.steps:,} updates: means over "
+                "seeds; a run that diverged counts 1. The middle half is the interquartile mean.",
+                keys=("method", "d"),
+                beside=("noise_floor", "diverged"),
+            ),
+            Curve(
+                name="distance_by_dimension",
+                caption="Subspace distance against the number of features. The dashed line is "
+                "the error of the ground truth itself.",
+                x=D,
+                at_end=True,
+                keys=("step",),
+                beside=("diverged", "noise_floor"),
+                title="after {config.training.steps:,} updates",
+            ),
+            Curve(
+                name="curves",
+                caption="Subspace distance during training.",
+                x=STEP,
+                line="d = {d}",
+                panel="method",
+            ),
+            Components(
+                name="components",
+                caption="The {config.headline_dimension} leading principal components (top row) "
+                "and those learned by the first seed of each method, rotated within their "
+                "span onto the true ones. |cos| is the cosine with the true component.",
+                features=lambda r: {
+                    str(r.cells[name]["method"][0]): part["features"]
+                    for name, part in r.found.items()
+                    if part["features"] is not None
+                },
+            ),
+        ],
+    },
     summary=lambda r: {
         "ground_truth": {
             **generation_figures(r.run.folder, r.config.successor),

@@ -30,9 +30,9 @@ from rlreps.experiments.harness import (
     Curve,
     Experiment,
     Frame,
+    Part,
     Results,
     Run,
-    Section,
     Summary,
     Text,
     design_of,
@@ -94,12 +94,10 @@ class Setting(NamedTuple):
     All but the last two decide which program trains it.
 
     Attributes:
-        method: The objective.
         num_features: d.
         rows: Rows of each role, J = M = N.
         option: Of LISSA ``feature_norm``, of Danskin-empirical and naive ``inverse``, else empty.
         permutations: Assignments of rows to roles that an update averages.
-        spectrum: The matrix's singular values.
         kappa0: κ0 of LISSA; of no effect on other methods.
     """
 
@@ -198,7 +196,6 @@ class Config:
         kappa_dimensions: d of Fig. 6, increasing.
         permutations: Assignments of rows to roles that an update averages (Sec. 6), beside 1.
         permuted_rows: J = M = N of that comparison, increasing.
-        steps: Updates.
         num_seeds: Runs of each setting, each with a matrix of its own.
         evaluate_every: Updates between measurements.
         checkpoint_every: Updates between checkpoints; a multiple of ``evaluate_every``.
@@ -233,6 +230,7 @@ class Config:
             "danskin_lissa", self.dimension, self.rows, "batch", 1, "linear", self.kappa0
         )
         both: dict[str, Any] = {"spectrum": self.spectra, "option": self.feature_norms}
+        by_method = lissa.every(**both, rows=[total // 5 for total in self.totals])
         others: list[tuple[Method, str, Sequence[int]]] = [
             ("danskin_empirical", "plain", self.totals),
             ("danskin_empirical", "pseudo", self.pseudo_totals),
@@ -240,7 +238,6 @@ class Config:
             ("naive", "pseudo", self.pseudo_totals),
             ("oracle", "", self.totals),
         ]
-        by_method = lissa.every(**both, rows=[total // 5 for total in self.totals])
         for method, option, totals in others:
             other = lissa._replace(method=method, option=option)
             rows = [total // ROLES[method] for total in totals]
@@ -427,13 +424,7 @@ TURN = 25
 
 
 class View(NamedTuple):
-    """What is found of one spectrum under one normaliser.
-
-    Attributes:
-        results: All results.
-        spectrum: The spectrum.
-        normaliser: The normaliser of LISSA.
-    """
+    """What is found of one spectrum under one normaliser."""
 
     results: Results[Config]
     spectrum: Spectrum
@@ -447,29 +438,24 @@ class View(NamedTuple):
             if each.spectrum == self.spectrum and each.is_under(self.normaliser)
         ]
 
-    def start(self, setting: Setting) -> Sample:
-        """Return a setting's first distances."""
-        return self.results.start(**setting._asdict())
-
     def end(self, setting: Setting, **changed: Any) -> Sample:
         """Return a setting's final distances, or those of settings that differ in a field."""
         return self.results.end(**{**setting._asdict(), **changed})
-
-    def course(self, setting: Setting) -> Sample:
-        """Return the means of each run over its training."""
-        return self.results.sample(**setting._asdict())
 
     def infinite(self, *settings: Setting) -> bool:
         """Return whether all runs of all settings diverged."""
         shares = [self.results.end("diverged", **each._asdict()).mean for each in settings]
         return min(shares) == 1.0
 
+    def halves(self, setting: Setting) -> Verdict:
+        """Judge that a setting ends below half of where it started."""
+        return halved(self.results.start(**setting._asdict()), self.end(setting))
+
     def learns(self, setting: Setting) -> Verdict:
         """Judge that a setting learns; not whether it does not where it still falls."""
-        end, verdict = self.end(setting), halved(self.start(setting), self.end(setting))
-        steps = np.unique(self.results.frame["step"])
+        verdict, steps = self.halves(setting), np.unique(self.results.frame["step"])
         before = self.results.sample(**setting._asdict(), step=steps[3 * (len(steps) - 1) // 4])
-        still = verdict.holds is False and (end < before).holds
+        still = verdict.holds is False and (self.end(setting) < before).holds
         return verdict.open() if still else verdict
 
     def order(self, figure: str) -> Verdict:
@@ -487,10 +473,10 @@ class View(NamedTuple):
             verdicts[about] = self.end(near) < self.end(far)
         return all_of(verdicts)
 
-    def more_rows(self, measure: Callable[["View", Setting], Sample]) -> Verdict:
+    def more_rows(self, measure: Callable[..., Sample]) -> Verdict:
         """Judge that more rows are nearer, by neighbours."""
         settings = self.settings("distance_by_total")
-        return falling({f"{each.total} rows": measure(self, each) for each in settings})
+        return falling({f"{each.total} rows": measure(**each._asdict()) for each in settings})
 
     def nearer(self, pairs: Iterable[tuple[str, str]], totals: Sequence[int]) -> Verdict:
         """Compare pairs of lines of Fig. 2, the nearer first, at every L that both have.
@@ -508,29 +494,23 @@ class View(NamedTuple):
 
     def naive_diverges(self) -> Verdict:
         """Judge by inverses that are not singular; runs that diverge in part tell nothing."""
-        config = self.results.config
-        return all_of(
-            {
-                each.label: Verdict(
-                    {1.0: True, 0.0: False}.get(share), f"{share:.0%} of runs infinite"
-                )
-                for each in self.settings(METHODS)
-                if each.method == "naive" and each.total == config.totals[0]
-                if not each.is_singular(config)
-                for share in [self.results.end("diverged", **each._asdict()).mean]
-            }
-        )
+        verdicts, config = {}, self.results.config
+        for each in self.settings(METHODS):
+            fewest = each.method == "naive" and each.total == config.totals[0]
+            if fewest and not each.is_singular(config):
+                share = self.results.end("diverged", **each._asdict()).mean
+                words = f"{share:.0%} of runs infinite"
+                verdicts[each.label] = Verdict({1.0: True, 0.0: False}.get(share), words)
+        return all_of(verdicts)
 
     def published_kappa(self) -> Verdict:
         """Judge that the distance falls, and that no κ0 below 2 ends closer by the margin."""
         verdicts = {}
         for each in self.settings("final_distance_by_kappa"):
-            about, ours = (
-                f"d = {each.num_features}",
-                each._replace(kappa0=self.results.config.kappa0),
-            )
+            about = f"d = {each.num_features}"
+            ours = each._replace(kappa0=self.results.config.kappa0)
             if each == ours:
-                verdicts[about] = self.end(ours) < self.start(ours)
+                verdicts[about] = self.end(ours) < self.results.start(**ours._asdict())
             elif each.kappa0 < 2.0:
                 closer = self.end(ours).against(self.end(each), effect=MARGIN).below
                 verdicts[f"{about}, κ0 = {each.kappa0:g}"] = closer
@@ -538,14 +518,12 @@ class View(NamedTuple):
 
     def kappa_beyond(self) -> Verdict:
         """Judge that κ0 beyond 2 ends farther, in the mean over them."""
-        return all_of(
-            {
-                f"d = {each.num_features}": self.end(each)
-                < self.end(each, kappa0=lambda k: k > 2.0)
-                for each in self.settings("final_distance_by_kappa")
-                if each.kappa0 == self.results.config.kappa0
-            }
-        )
+        verdicts = {}
+        for each in self.settings("final_distance_by_kappa"):
+            if each.kappa0 == self.results.config.kappa0:
+                beyond = self.end(each, kappa0=lambda k: k > 2.0)
+                verdicts[f"d = {each.num_features}"] = self.end(each) < beyond
+        return all_of(verdicts)
 
     def permuted(self) -> Verdict:
         """Judge that the distance falls from some number of rows, and rises from none."""
@@ -559,7 +537,7 @@ class View(NamedTuple):
 
 
 def _claim(
-    normaliser: Normaliser, where: str, about: str, stated: str, judge: Callable[[View], Verdict]
+    normaliser: Normaliser, about: str, stated: str, judge: Callable[[View], Verdict]
 ) -> Claim:
     """State something under a normaliser; it holds if it does on every spectrum."""
 
@@ -567,7 +545,8 @@ def _claim(
         spectra = results.config.spectra
         return all_of({str(each): judge(View(results, each, normaliser)) for each in spectra})
 
-    return Claim(f"{where}, {NORMALISERS[normaliser]}: {about}", stated, on_every_spectrum)
+    where, _, what = about.partition(": ")
+    return Claim(f"{where}, {NORMALISERS[normaliser]}: {what}", stated, on_every_spectrum)
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
@@ -581,8 +560,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     for normaliser in config.feature_norms:
         claim = partial(_claim, normaliser)
         yield claim(
-            "Fig. 1 left",
-            "learning at every d",
+            "Fig. 1 left: learning at every d",
             "Danskin-LISSA recovers the principal subspace for every d, given enough updates "
             f"({HALVED}; cannot be told where it still falls)",
             lambda v: all_of(
@@ -590,44 +568,37 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             ),
         )
         yield claim(
-            "Fig. 1 left",
-            "which d is easier",
+            "Fig. 1 left: which d is easier",
             f"exponential spectrum: the smaller; linear: d = {ends[1]} easier than {ends[0]}",
             lambda v: v.order("distance_by_dimension"),
         )
         yield claim(
-            "Fig. 1 right",
-            f"J = M = N = {config.rows_by_total[0]}",
+            f"Fig. 1 right: J = M = N = {config.rows_by_total[0]}",
             f"a reasonable approximation from very few rows ({HALVED})",
-            lambda v: halved(*(at(v.settings("distance_by_total")[0]) for at in (v.start, v.end))),
+            lambda v: v.halves(v.settings("distance_by_total")[0]),
         )
         yield claim(
-            "Fig. 1 right",
-            "more rows an update, speed",
+            "Fig. 1 right: more rows an update, speed",
             "speed learning up (judged: the mean distance over training)",
-            lambda v: v.more_rows(View.course),
+            lambda v: v.more_rows(results.sample),
         )
         yield claim(
-            "Sec. 3.3 and Fig. 1 right",
-            "more rows an update, end",
+            "Sec. 3.3 and Fig. 1 right: more rows an update, end",
             "reduce bias and variance (judged: the final distance)",
-            lambda v: v.more_rows(View.end),
+            lambda v: v.more_rows(results.end),
         )
         yield claim(
-            "Fig. 2",
-            f"few rows (J ≤ d = {d}), LISSA against the empirical inverse",
+            f"Fig. 2: few rows (J ≤ d = {d}), LISSA against the empirical inverse",
             closer,
             lambda v: v.nearer(ours, few),
         )
         yield claim(
-            "Fig. 2",
-            f"more rows (J > d = {d}), LISSA against the empirical inverse",
+            f"Fig. 2: more rows (J > d = {d}), LISSA against the empirical inverse",
             closer,
             lambda v: v.nearer(ours, many),
         )
         yield claim(
-            "Fig. 2",
-            "naive against both",
+            "Fig. 2: naive against both",
             "naive, whose bias is high, ends farther than both at equal rows",
             lambda v: v.nearer(
                 [*((LISSA, each) for each in NAIVE), *zip(EMPIRICAL, NAIVE, strict=True)],
@@ -635,34 +606,29 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             ),
         )
         yield claim(
-            "Fig. 2 (caption)",
-            f"divergence at L = {config.totals[0]}",
+            f"Fig. 2 (caption): divergence at L = {config.totals[0]}",
             "naive diverges for very small L",
             View.naive_diverges,
         )
         yield claim(
-            "Fig. 5 (App. C.1)",
-            "which d is easier",
+            "Fig. 5 (App. C.1): which d is easier",
             f"linear spectrum: the larger; exponential: the smaller up to d = {TURN}, the larger "
             "beyond",
             lambda v: v.order("distance_by_dimension_at_more_rows"),
         )
         yield claim(
-            "Fig. 6 (App. C.1)",
-            f"κ0 = {config.kappa0:g}",
+            f"Fig. 6 (App. C.1): κ0 = {config.kappa0:g}",
             "performs well across dimensions and spectra (judged: the mean distance falls, and no "
             f"κ0 below 2 ends closer by {MARGIN:g} or more)",
             View.published_kappa,
         )
         yield claim(
-            "Fig. 6 (Sec. 5.1)",
-            "κ0 > 2",
+            "Fig. 6 (Sec. 5.1): κ0 > 2",
             f"fares poorly (judged: ends farther than {config.kappa0:g} in the mean over them)",
             View.kappa_beyond,
         )
         yield claim(
-            "Sec. 6",
-            "the same rows in several roles, averaged",
+            "Sec. 6: the same rows in several roles, averaged",
             "one can improve on rows of a single role by permuting them (judged: the distance "
             "falls from some number of rows and rises from none)",
             View.permuted,
@@ -688,127 +654,101 @@ SETTINGS = (*Setting._fields, "total_rows")
 """Columns of a setting."""
 
 
-def section(
-    name: str, title: str, caption: Text, line: str, x: Axis = STEP, **axes: Any
-) -> Section:
+def shows(
+    name: str, caption: Text, line: str, x: Axis = STEP, **axes: Any
+) -> Sequence[Curve | Summary]:
     """Show a figure with a table of its ends: orderings are judged by those."""
     final = x is not STEP
-    return Section(
-        title,
-        show=[
-            Curve(
-                name=name,
-                caption=caption,
-                x=x,
-                line=line,
-                panel="{spectrum} spectrum, {normaliser}",
-                of=partial(shown, figure=name, panels=True),
-                at_end=final,
-                file=partial(shown, figure=name),
-                keys=(*SETTINGS, *(["step"] if final else [])),
-                beside=("diverged",) if final else (),
-                axes=axes,
-            ),
-            Summary(
-                caption="Mean final distance with its 95 % interval, and the interquartile mean.",
-                keys=SETTINGS,
-                of=partial(shown, figure=name),
-                beside=("diverged",),
-            ),
-        ],
-    )
+    return [
+        Curve(
+            name=name,
+            caption=caption,
+            x=x,
+            line=line,
+            panel="{spectrum} spectrum, {normaliser}",
+            of=partial(shown, figure=name, panels=True),
+            at_end=final,
+            file=partial(shown, figure=name),
+            keys=(*SETTINGS, *(["step"] if final else [])),
+            beside=("diverged",) if final else (),
+            axes=axes,
+        ),
+        Summary(
+            caption="Mean final distance with its 95 % interval, and the interquartile mean.",
+            keys=SETTINGS,
+            of=partial(shown, figure=name),
+            beside=("diverged",),
+        ),
+    ]
 
 
 TOTAL = Axis("total", "rows an update, all roles (L)", log=True, ticks=True)
 
-SECTIONS = [
-    Section("Against the paper", design_of(__doc__)),
-    section(
+SECTIONS: Mapping[str, Sequence[Part]] = {
+    "Against the paper": [design_of(__doc__)],
+    "Fig. 1 left: distance during training, by d": shows(
         "distance_by_dimension",
-        "Fig. 1 left: distance during training, by d",
         lambda r: (
             f"Danskin-LISSA with J = M = N = {r.config.rows}, L = {5 * r.config.rows} rows an "
             "update. A random subspace is at 1 − d / n."
         ),
         "d = {num_features}",
     ),
-    section(
+    "Fig. 1 right: distance during training, by rows an update": shows(
         "distance_by_total",
-        "Fig. 1 right: distance during training, by rows an update",
-        lambda r: (
-            f"Danskin-LISSA at d = {r.config.dimension}; J = M = N is a fifth of the total. "
-            "Gradients are summed over the N rows, so that more rows are longer steps too."
-        ),
+        "Danskin-LISSA at d = {config.dimension}; J = M = N is a fifth of the total. "
+        "Gradients are summed over the N rows, so that more rows are longer steps too.",
         "{total} rows an update",
     ),
-    section(
+    "Fig. 2: final distance by method": shows(
         METHODS,
-        "Fig. 2: final distance by method",
-        lambda r: (
-            f"d = {r.config.dimension}, after {r.config.steps:,} updates, against the rows of an "
-            "update over all roles; naive, with three roles, takes the largest multiple of 3. The "
-            "oracle takes its gradient at as many rows as Danskin-LISSA and is given the exact "
-            "weights. Gradients are summed over the N rows: naive takes steps 5/3 as long at equal "
-            "L. The authors' code inverts the empirical covariance, which is singular for J < d; "
-            "the pseudo-inverse, as Eq. 11 writes, is beside it at some L."
-        ),
+        "d = {config.dimension}, after {config.steps:,} updates, against the rows of an "
+        "update over all roles; naive, with three roles, takes the largest multiple of 3. The "
+        "oracle takes its gradient at as many rows as Danskin-LISSA and is given the exact "
+        "weights. Gradients are summed over the N rows: naive takes steps 5/3 as long at equal "
+        "L. The authors' code inverts the empirical covariance, which is singular for J < d; "
+        "the pseudo-inverse, as Eq. 11 writes, is beside it at some L.",
         "label",
         TOTAL,
     ),
-    section(
+    "Fig. 5: distance during training, by d, from more rows": shows(
         "distance_by_dimension_at_more_rows",
-        "Fig. 5: distance during training, by d, from more rows",
         lambda r: (
             f"Danskin-LISSA with J = M = N = {r.config.more_rows}, L = {5 * r.config.more_rows} "
             "rows an update. A random subspace is at 1 − d / n: the largest d start nearest."
         ),
         "d = {num_features}",
     ),
-    section(
+    "Fig. 6: final distance by κ0": shows(
         "final_distance_by_kappa",
-        "Fig. 6: final distance by κ0",
-        lambda r: (
-            f"Danskin-LISSA with J = M = N = {r.config.rows} after {r.config.steps:,} updates; "
-            "the paper does not say with how many rows."
-        ),
+        "Danskin-LISSA with J = M = N = {config.rows} after {config.steps:,} updates; "
+        "the paper does not say with how many rows.",
         "d = {num_features}",
         Axis("kappa0", "κ0"),
         reference_x=(2.0, "where the series stops converging"),
     ),
-    section(
+    "Section 6: final distance with data permutation": shows(
         "final_distance_by_permutations",
-        "Section 6: final distance with data permutation",
-        lambda r: (
-            f"Danskin-LISSA at d = {r.config.dimension}: the same rows of every update in one role "
-            f"each, or averaged over {r.config.permutations} random assignments to roles. Runs are "
-            "paired: the same matrices, features at the start and rows drawn."
-        ),
+        "Danskin-LISSA at d = {config.dimension}: the same rows of every update in one role "
+        "each, or averaged over {config.permutations} random assignments to roles. Runs are "
+        "paired: the same matrices, features at the start and rows drawn.",
         "roles",
         dataclasses.replace(TOTAL, log=False),
     ),
-]
+}
 
 
 def summary(results: Results[Config]) -> dict[str, Any]:
     """Collect the ends of all settings, and what they cost."""
-    config, found = results.config, results.found.values()
-    ends = summarised(
-        results.ends,
-        (*SETTINGS, "step"),
-        "subspace_distance",
-        "seed",
-        within=(0.0, 1.0),
-        beside=("diverged",),
-    )
-    seconds = sum(part["seconds"] for part in found)
-    runs = len(ends) * config.num_seeds
+    beside, within = ("diverged",), SUBSPACE_DISTANCE.within
+    keys = (*SETTINGS, "step")
+    ends = summarised(results.ends, keys, "subspace_distance", "seed", within=within, beside=beside)
+    seconds = sum(part["seconds"] for part in results.found.values())
+    updates = results.config.num_seeds * results.config.steps * len(ends)
     return {
         "settings": ends,
-        "diverged": sum(row["diverged"] for row in ends),
-        "runs": runs,
-        "member_updates": runs * config.steps,
         "seconds": round(seconds, 3),
-        "member_updates_per_second": round(runs * config.steps / max(seconds, 1e-9)),
+        "member_updates_per_second": round(updates / max(seconds, 1e-9)),
     }
 
 

@@ -11,39 +11,35 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.agents import AgentConfig
 from rlreps.experiments.harness import (
     Axis,
     Curve,
+    DoubleArray,
     Drawn,
     Frame,
     Measure,
+    Part,
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     in_path,
 )
 from rlreps.plotting import plot_improvements
 from rlreps.report.table import format_number
-from rlreps.runs.contrasts import as_columns
+from rlreps.runs.contrasts import as_columns, contrast_rows
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import (
     Interval,
-    holm,
     interquartile_mean_interval,
     probability_of_improvement,
     samples_to_reach,
 )
-from rlreps.successor.ground_truth import GroundTruth
 from rlreps.workflows.agent_report import history
 from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns, run_agents
-
-FloatArray = npt.NDArray[np.float64]
 
 NO_TASK = "no auxiliary task"
 """Label of the arm that arms with auxiliary tasks are compared with."""
@@ -98,16 +94,13 @@ class Arm:
 
     Attributes:
         label: Their name in figures and tables.
-        config: The agents.
         start: Torsos to start from in place of fresh ones.
-        truth: What torsos in PuddleWorld are measured against; see ``make_measurement``.
         own: Parts in place of those that the configuration names.
     """
 
     label: str
     config: AgentConfig
     start: StartingTorsos | None = None
-    truth: GroundTruth | None = None
     own: OwnParts | None = None
 
 
@@ -116,7 +109,6 @@ class ArmRuns(Arm):
     """Agents that have been trained.
 
     Attributes:
-        folder: Their folder.
         steps: Environment steps of each agent at each evaluation, [p], from 0.
         returns: Mean return of each evaluation's episodes, [seeds, p].
         measures: Name → measure of the torsos at each evaluation, [seeds, p].
@@ -124,9 +116,9 @@ class ArmRuns(Arm):
     """
 
     folder: RunFolder
-    steps: FloatArray
-    returns: FloatArray
-    measures: Mapping[str, FloatArray]
+    steps: DoubleArray
+    returns: DoubleArray
+    measures: Mapping[str, DoubleArray]
     seconds: float
 
     @property
@@ -135,11 +127,11 @@ class ArmRuns(Arm):
         return range(self.config.seed, self.config.seed + len(self.returns))
 
     @cached_property
-    def mean_returns(self) -> FloatArray:
+    def mean_returns(self) -> DoubleArray:
         """Mean return of each agent over the evaluations after its first update, [seeds]."""
         return mean_returns(self.config, self.steps, self.returns)
 
-    def samples(self, threshold: float) -> FloatArray:
+    def samples(self, threshold: float) -> DoubleArray:
         """Count environment steps to a return, [seeds]; infinite for agents that never reach it."""
         return samples_to_reach(self.steps, self.returns, threshold)
 
@@ -155,7 +147,6 @@ def train_arm(run: Run[Any], name: str, arm: Arm) -> ArmRuns:
     summary = run_agents(
         arm.config,
         home,
-        truth=arm.truth,
         start=arm.start,
         own=arm.own,
         devices=run.devices,
@@ -189,10 +180,10 @@ def frame_of(found: ArmRuns, environment: str, threshold: float) -> Frame:
         "samples": np.minimum(samples, config.steps),
         "reached": np.isfinite(samples),
     }
-    of_steps = {"return": found.returns, **found.measures}
     return Frame.grid(
         {
-            **of_steps,
+            "return": found.returns,
+            **found.measures,
             **{name: each[:, None] for name, each in of_agents.items()},
             "learning": found.steps > config.dqn.warmup,
         },
@@ -218,59 +209,57 @@ def found_in(results: Results[Any]) -> dict[str, dict[str, Frame]]:
 def agents(results: Results[Any]) -> Rows:
     """List every agent at its end; samples are infinite where it never reaches the threshold."""
     ends = results.ends
-    columns = {
-        "environment": ends["environment"],
-        "arm": ends["arm"],
-        "seed": ends["seed"],
-        "final_return": ends["return"],
-        "best_return": ends["best_return"],
-        "mean_return": ends["mean_return"],
-        "samples": np.where(ends["reached"], ends["samples"], np.inf),
-        **{name: ends[name] for name in MEASURES if name in ends.columns},
-    }
-    values = zip(*(each.tolist() for each in columns.values()), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in values]
+    samples = np.where(ends["reached"], ends["samples"], np.inf)
+    returns = ("final_return", "best_return", "mean_return")
+    return ends.adding(final_return=ends["return"], samples=samples).rows(
+        "environment", "arm", "seed", *returns, "samples", *measured(results)
+    )
+
+
+def _middle(found: Frame, **columns: str) -> dict[str, float]:
+    """Return interquartile means over agents with their intervals, name → column."""
+    means: dict[str, float] = {}
+    for name, column in columns.items():
+        means |= as_columns(name, interquartile_mean_interval(found[column].astype(float)))
+    return means
 
 
 def comparisons(results: Results[Any]) -> Rows:
     """Tabulate returns and samples of every arm: interquartile means."""
-    rows = []
-    for environment, arms in found_in(results).items():
-        for arm, found in arms.items():
-            reached = found["reached"]
-            row: dict[str, Any] = {"environment": environment, "arm": arm, "agents": len(found)}
-            for name, column in (("mean_return", "mean_return"), ("final_return", "return")):
-                row |= as_columns(name, interquartile_mean_interval(found[column].astype(float)))
-            row |= {"threshold": found["threshold"][0], "reached": int(reached.sum())}
-            row |= as_columns("steps", interquartile_mean_interval(found["samples"].astype(float)))
-            rows.append({**row, "seconds": found["seconds"][0]})
-    return rows
+    return [
+        {
+            "environment": environment,
+            "arm": arm,
+            "agents": len(found),
+            **_middle(found, mean_return="mean_return", final_return="return"),
+            "threshold": found["threshold"][0],
+            "reached": int(found["reached"].sum()),
+            **_middle(found, steps="samples"),
+            "seconds": found["seconds"][0],
+        }
+        for (environment, arm), found in results.ends.groups("environment", "arm").items()
+    ]
 
 
 def differences(results: Results[Any]) -> Rows:
     """Compare every arm with the first, with p-values adjusted within its environment."""
-    rows = []
-    for environment, found in found_in(results).items():
-        baseline, *others = found
-        of_arms = {
-            (arm, name): results.end(name, environment=environment, arm=arm)
-            for arm, name in itertools.product(found, ("mean_return", "samples"))
-        }
-        contrasts = {
-            (arm, name): ours.against(of_arms[baseline, name])
-            for (arm, name), ours in of_arms.items()
-            if arm != baseline
-        }
-        p_values = holm([each.p_value for each in contrasts.values()]).tolist()
-        adjusted = dict(zip(contrasts, p_values, strict=True))
+    rows, names = [], ("mean_return", "samples")
+    for environment, (baseline, *others) in found_in(results).items():
+        end = partial(results.end, environment=environment)
+        pairs = list(itertools.product(others, names))
+        contrasts: list[Any] = [
+            ({}, end(name, arm=arm).against(end(name, arm=baseline))) for arm, name in pairs
+        ]
+        found = dict(zip(pairs, contrast_rows(contrasts), strict=True))
         for arm in others:
+            returns = (end("mean_return", arm=each).values for each in (arm, baseline))
+            better = probability_of_improvement(*returns, resamples=_RESAMPLES)
             row: dict[str, Any] = {"environment": environment, "arm": arm, "against": baseline}
-            pair = (of_arms[each, "mean_return"].values for each in (arm, baseline))
-            better = probability_of_improvement(*pair, resamples=_RESAMPLES)
             row |= as_columns("probability", better)
-            for name in ("mean_return", "samples"):
-                row |= as_columns(name, contrasts[arm, name].interval)
-                row[f"{name}_p"] = adjusted[arm, name]
+            for name in names:
+                own = found[arm, name]
+                row |= {f"{name}{each}": own[f"difference{each}"] for each in ("", "_low", "_high")}
+                row[f"{name}_p"] = own["p_value"]
             rows.append(row)
     return rows
 
@@ -303,14 +292,10 @@ def improvements(results: Results[Any]) -> dict[str, Interval]:
 def torsos(results: Results[Any]) -> Rows:
     """Tabulate the measures of torsos after training: interquartile means."""
     rows = []
-    for environment, arms in found_in(results).items():
-        for arm, found in arms.items():
-            row: dict[str, Any] = {"environment": environment, "arm": arm}
-            for name in measured(results):
-                values = np.asarray(found[name], np.float64)
-                if np.isfinite(values).all():
-                    row |= as_columns(name, interquartile_mean_interval(values))
-            rows.append(row)
+    for (environment, arm), found in results.ends.groups("environment", "arm").items():
+        known = [name for name in measured(results) if np.isfinite(found[name].astype(float)).all()]
+        means = _middle(found, **dict(zip(known, known, strict=True)))
+        rows.append({"environment": environment, "arm": arm, **means})
     return rows
 
 
@@ -398,32 +383,31 @@ def _torsos(results: Results[Any]) -> Sequence[Tabulated | Curve]:
     return [Tabulated(rows=torsos, caption=caption), *curves]
 
 
-SECTIONS = (
-    Section("Returns", INTERVALS, _returns),
-    Section(
-        f"Against {NO_TASK}",
-        show=[
-            Tabulated(
-                name="differences",
-                rows=differences,
-                caption=f"Against {NO_TASK}: mean differences over seeds of mean returns over "
-                "training, and of environment steps to the threshold (negative: fewer), with 95 % "
-                "intervals. p-values are adjusted for all comparisons in the environment (Holm).",
-            ),
-            Drawn(
-                name="improvement",
-                caption="Probability that an agent of an arm has a greater mean return over "
-                f"training than one of {NO_TASK}. Filled: the interval excludes 1/2. Where all "
-                "agents of one arm are above all of the other, the interval has no width: a limit "
-                "of the bootstrap, not certainty.",
-                draw=_draw_improvements,
-            ),
-        ],
-    ),
-    Section(
-        "Torsos while agents learn",
+SECTIONS: Mapping[str, Sequence[Part]] = {
+    "Returns": [
+        INTERVALS,
+        _returns,
+    ],
+    f"Against {NO_TASK}": [
+        Tabulated(
+            name="differences",
+            rows=differences,
+            caption=f"Against {NO_TASK}: mean differences over seeds of mean returns over "
+            "training, and of environment steps to the threshold (negative: fewer), with 95 % "
+            "intervals. p-values are adjusted for all comparisons in the environment (Holm).",
+        ),
+        Drawn(
+            name="improvement",
+            caption="Probability that an agent of an arm has a greater mean return over "
+            f"training than one of {NO_TASK}. Filled: the interval excludes 1/2. Where all "
+            "agents of one arm are above all of the other, the interval has no width: a limit "
+            "of the bootstrap, not certainty.",
+            draw=_draw_improvements,
+        ),
+    ],
+    "Torsos while agents learn": [
         lambda r: " ".join(MEASURES[name][1] for name in measured(r)),
         _torsos,
-    ),
-)
+    ],
+}
 """Returns, differences to the first arm, and torsos of all arms."""

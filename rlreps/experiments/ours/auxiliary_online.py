@@ -38,11 +38,12 @@ the adjusted p-value is below 0.05; the mean alone had to before.
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig
 from rlreps.agents.config import arena_of
 from rlreps.agents.environments import describe
 from rlreps.cumulants import RandomFourier
@@ -51,22 +52,20 @@ from rlreps.experiments.harness import (
     DETECTABLE,
     Claim,
     Experiment,
-    Frame,
     Measure,
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
     in_path,
+    varied,
 )
 from rlreps.experiments.ours.agent_arms import (
     NO_TASK,
     SECTIONS,
     SIGNIFICANCE,
     Arm,
-    ArmRuns,
     frame_of,
     train_arm,
 )
@@ -189,16 +188,12 @@ class Setting:
         """Return label → arm, the baseline first, for task → weight."""
         found = {NO_TASK: Arm(label=NO_TASK, config=self.base)}
         for label in self.tasks:
-            agents = self.with_task(label, weights[label])
-            found[label] = Arm(label=label, config=agents)
+            found[label] = Arm(label=label, config=self.with_task(label, weights[label]))
         encoder = self.base.encoder
         if self.wider and isinstance(encoder, (MLP, FourierMLP)):
             hidden = tuple(2 * units for units in encoder.hidden)
-            wider = dataclasses.replace(
-                self.base,
-                encoder=dataclasses.replace(encoder, hidden=hidden),
-                num_features=2 * self.base.num_features,
-            )
+            features = 2 * self.base.num_features
+            wider = varied(self.base, hidden=hidden, num_features=features)
             found[WIDER] = Arm(label=WIDER, config=wider)
         if self.name == NULL:
             config, start = cosines(self.base)
@@ -212,7 +207,6 @@ class Config:
 
     Attributes:
         settings: The settings; weights are chosen in the first.
-        weights: The grid of weights.
         tuning_seed: Seed of the first of the agents that choose.
         tuning_agents: How many there are for each task and weight.
         tuning_steps: Their environment steps.
@@ -234,12 +228,7 @@ def cosines(base: AgentConfig) -> tuple[AgentConfig, StartingTorsos]:
     highest, chosen = lowest_frequencies(size)
     weights = np.zeros((base.num_seeds, (1 + highest) ** 2, size), np.float32)
     weights[:, chosen, np.arange(size)] = 1.0
-    config = dataclasses.replace(
-        base,
-        encoder=Cosine(frequencies=highest),
-        dqn=dataclasses.replace(base.dqn, freeze_torso=True),
-        auxiliary=dataclasses.replace(base.auxiliary, weight=0.0),
-    )
+    config = varied(base, encoder=Cosine(frequencies=highest), freeze_torso=True, weight=0.0)
     return config, StartingTorsos(weights, f"the {size} cosines of the lowest frequencies")
 
 
@@ -277,72 +266,32 @@ _HOST_TASKS = (FOLLOWING, CONTROL)
 """Tasks in ``sutton``, and where environments run on the host, in a preset of minutes."""
 
 
-def _mazes(base: AgentConfig) -> tuple[Setting, ...]:
-    return tuple(
-        Setting(
-            base=dataclasses.replace(base, environment=f"puddle-world:{name}"),
-            length_scale=_CODE_SCALE,
-        )
-        for name in MAZES
-    )
-
-
-def _null(base: AgentConfig, tasks: tuple[str, ...]) -> Setting:
-    """Make agents of Sutton's PuddleWorld, whose own goal and penalties are on."""
-    positions = dataclasses.replace(
-        base,
-        environment="puddle-world",
-        observation=observation_of(NULL),
-        goal=None,
-        encoder=FourierMLP(hidden=(64, 64), frequencies=4),
-    )
-    return Setting(base=positions, length_scale=0.2, solved=-40.0, tasks=tasks)
-
-
-_SOLVED = {"Acrobot-v1": -100.0, "MountainCar-v0": -110.0}
-"""Environment on the host → return at which Gymnasium's registry calls it solved."""
-
-_HOST_DQN = DQNConfig(
-    learning_rate=1e-3,
-    schedule="constant",
-    adam_epsilon=1e-3,
-    reward_scale=0.02,
-    n_step=5,
-    target_every=100,
-    steps_per_update=8,
-)
-
-_ACROBOT = AgentConfig(
-    environment="Acrobot-v1",
-    # All of its coordinates are bounded, so that cosines of them make sense.
-    encoder=FourierMLP(hidden=(64, 64), frequencies=2),
-    num_features=64,
-    dqn=_HOST_DQN,
-    num_envs=8,
-)
-
-_MOUNTAIN_CAR = dataclasses.replace(
-    _ACROBOT,
-    environment="MountainCar-v0",
-    encoder=FourierMLP(hidden=(64, 64), frequencies=4),
-    dqn=dataclasses.replace(_HOST_DQN, epsilon_end=0.1),
-)
-
-
-def _on_host(base: AgentConfig, agents: AgentConfig, tasks: tuple[str, ...]) -> Setting:
-    """Train agents on the host as long and as many as others are."""
-    copied = ("steps", "evaluate_every", "num_seeds", "seed", "normalise_features")
-    warmup = base.dqn.warmup
-    agents = dataclasses.replace(
-        agents,
-        dqn=dataclasses.replace(agents.dqn, warmup=warmup, epsilon_steps=base.dqn.epsilon_steps),
-        evaluation_episodes=4,
+def _on_host(base: AgentConfig, environment: str, frequencies: int, **dqn: Any) -> AgentConfig:
+    """Make agents on the host, which train as long and are as many as others."""
+    return AgentConfig(
+        environment=environment,
+        encoder=FourierMLP(hidden=(64, 64), frequencies=frequencies),
+        num_features=64,
+        normalise_features=base.normalise_features,
+        dqn=DQNConfig(
+            learning_rate=1e-3,
+            schedule="constant",
+            adam_epsilon=1e-3,
+            reward_scale=0.02,
+            n_step=5,
+            target_every=100,
+            steps_per_update=8,
+            warmup=base.dqn.warmup,
+            epsilon_steps=base.dqn.epsilon_steps,
+            **dqn,
+        ),
         replay=base.replay,
-        **{name: getattr(base, name) for name in copied},
+        num_envs=8,
+        steps=base.steps,
+        evaluate_every=base.evaluate_every,
+        evaluation_episodes=4,
+        num_seeds=base.num_seeds,
     )
-    solved = _SOLVED[agents.environment]
-    wider = len(tasks) == len(TASKS)
-    return Setting(base=agents, length_scale=0.5, solved=solved, tasks=tasks, wider=wider)
 
 
 def _preset(
@@ -351,16 +300,39 @@ def _preset(
     on_host: tuple[str, ...] = tuple(TASKS),
     **tuning: Any,
 ) -> Config:
-    hosted = [_on_host(base, agents, on_host) for agents in (_ACROBOT, _MOUNTAIN_CAR)]
-    return Config(settings=(*_mazes(base), _null(base, beside), *hosted), **tuning)
+    """Make settings in mazes, in ``sutton`` with its own goal and penalties, and on the host."""
+    mazes = [varied(base, environment=f"puddle-world:{name}") for name in MAZES]
+    positions = varied(
+        base,
+        environment="puddle-world",
+        observation=observation_of(NULL),
+        goal=None,
+        encoder=FourierMLP(hidden=(64, 64), frequencies=4),
+    )
+    # Gymnasium's registry calls these returns solved. All coordinates of Acrobot are bounded, so
+    # that cosines of them make sense.
+    solved = {-100.0: _on_host(base, "Acrobot-v1", 2)}
+    solved[-110.0] = _on_host(base, "MountainCar-v0", 4, epsilon_end=0.1)
+    wider = len(on_host) == len(TASKS)
+    return Config(
+        settings=(
+            *(Setting(base=agents, length_scale=_CODE_SCALE) for agents in mazes),
+            Setting(base=positions, length_scale=0.2, solved=-40.0, tasks=beside),
+            *(
+                Setting(base=agents, length_scale=0.5, solved=least, tasks=on_host, wider=wider)
+                for least, agents in solved.items()
+            ),
+        ),
+        **tuning,
+    )
 
 
-_SMOKE = dataclasses.replace(
+_SMOKE = varied(
     _LAPTOP,
     encoder=MLP(hidden=(8,)),
     num_features=4,
-    dqn=dataclasses.replace(_LAPTOP.dqn, warmup=640, batch_size=8, epsilon_steps=320),
-    replay=ReplayConfig(capacity=2_000),
+    dqn=varied(_LAPTOP.dqn, warmup=640, batch_size=8, epsilon_steps=320),
+    capacity=2_000,
     max_episode_steps=20,
     steps=768,
     evaluate_every=384,
@@ -368,11 +340,11 @@ _SMOKE = dataclasses.replace(
     num_seeds=2,
 )
 
-_PAPER = dataclasses.replace(
+_PAPER = varied(
     _LAPTOP,
     encoder=MLP(hidden=(128, 128)),
     num_features=32,
-    replay=ReplayConfig(capacity=200_000),
+    capacity=200_000,
     steps=200_000,
     evaluate_every=8_000,
     num_seeds=50,
@@ -398,12 +370,7 @@ PRESETS = {
 
 
 class Tuned(NamedTuple):
-    """What tuning found.
-
-    Attributes:
-        weights: Task → the best weight.
-        rows: Of every task and weight.
-    """
+    """Task → the best weight, and rows of every task and weight."""
 
     weights: dict[str, float]
     rows: list[dict[str, Any]]
@@ -420,21 +387,20 @@ def tune(run: Run[Config]) -> Tuned:
     """Choose every task's weight, by agents in the first setting that are not compared."""
     config, first = run.config, run.config.settings[0]
     labels = [label for label in first.tasks if label not in _AS]
+    chosen = {
+        "seed": config.tuning_seed,
+        "num_seeds": config.tuning_agents,
+        "steps": config.tuning_steps,
+    }
     trials = {
         f"tuning/{in_path(label)}/{in_path(f'{weight:g}')}": Arm(
-            label=label,
-            config=dataclasses.replace(
-                first.with_task(label, weight),
-                seed=config.tuning_seed,
-                num_seeds=config.tuning_agents,
-                steps=config.tuning_steps,
-            ),
+            label=label, config=dataclasses.replace(first.with_task(label, weight), **chosen)
         )
         for label in labels
         for weight in config.weights
     }
     found = run.measured(train_arm, trials, keep=False, title="weights", show=False)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "arm": arm.label,
             "weight": arm.config.auxiliary.weight,
@@ -446,10 +412,9 @@ def tune(run: Run[Config]) -> Tuned:
     weights = {}
     for label in labels:
         tried = [row for row in rows if row["arm"] == label]
-        best = max(tried, key=lambda row: row["mean_return"])
-        weights[label] = best["weight"]
-        for row in tried:
-            row["chosen"] = row is best
+        weights[label] = max(tried, key=lambda row: row["mean_return"])["weight"]
+    for row in rows:
+        row["chosen"] = row["weight"] == weights[row["arm"]]
     shared = {label: weights[other] for label, other in _AS.items() if other in weights}
     return Tuned({**weights, **shared}, rows)
 
@@ -463,18 +428,7 @@ def cells(run: Run[Config]) -> dict[str, tuple[Setting, Arm]]:
     }
 
 
-def measure(run: Run[Config], name: str, cell: tuple[Setting, Arm]) -> ArmRuns:
-    """Train an arm."""
-    return train_arm(run, name, cell[1])
-
-
 # --- What is reported -----------------------------------------------------------------------------
-
-
-def frame(run: Run[Config], cell: tuple[Setting, Arm], found: ArmRuns) -> Frame:
-    """Put an arm into long form."""
-    setting, _ = cell
-    return frame_of(found, setting.name, setting.threshold())
 
 
 def gap(results: Results[Config], setting: Setting) -> float:
@@ -493,13 +447,12 @@ def effects(results: Results[Config]) -> dict[Pair, Contrast]:
     """
     found = {}
     for setting in results.config.settings:
-        name, missing = setting.name, gap(results, setting)
+        end, missing = partial(results.end, environment=setting.name), gap(results, setting)
         effect = SHARE * missing if missing > 0.0 else float("nan")
-        arms = {arm: results.end(environment=name, arm=arm) for arm in _arms(results, name)}
-        for arm, ours in arms.items():
+        for arm in _arms(results, setting.name):
             others = (NO_TASK, CONTROL) if arm in OBJECTIVES else (NO_TASK,)
             for other in others if arm != NO_TASK else ():
-                found[name, arm, other] = ours.against(arms[other], effect)
+                found[setting.name, arm, other] = end(arm=arm).against(end(arm=other), effect)
     return found
 
 
@@ -539,18 +492,14 @@ def meets_goal(results: Results[Config], mazes: list[str]) -> Verdict:
 def is_seen(results: Results[Config], mazes: list[str]) -> Verdict:
     """Judge that an effect that counts would be significant in every comparison in mazes."""
     found = [row for row in results.once(rows) if row["setting"] in mazes]
-    shares = [_share(row) for row in found if row["arm"] in OBJECTIVES]
-    blind = sum(not share <= SHARE for share in shares)
-    pairs: list[Any] = [row["pairs"] for row in found]
-    enough = min(pairs, default=0) >= FEWEST_AGENTS
-    least, most = (f"{share:.0%}".replace("inf", "∞ ") for share in (min(shares), max(shares)))
+    given: list[Any] = [row["detectable_share"] for row in found if row["arm"] in OBJECTIVES]
+    # No effect is large enough where too few pairs have a p-value.
+    shares = np.nan_to_num(np.asarray(given, np.float64), nan=np.inf)
+    blind = int(np.sum(shares > SHARE))
+    enough = min((int(str(row["pairs"])) for row in found), default=0) >= FEWEST_AGENTS
+    least, most = (f"{share:.0%}".replace("inf", "∞ ") for share in (shares.min(), shares.max()))
     words = f"detectable: {least} to {most} of the gap; {blind} of {len(shares)} fall short"
     return Verdict(not blind if enough else None, words)
-
-
-def _share(row: Mapping[str, Any]) -> float:
-    share = row["detectable_share"]
-    return float("inf") if share is None or np.isnan(share) else float(share)
 
 
 def is_null(results: Results[Config]) -> Verdict:
@@ -620,39 +569,33 @@ EXPERIMENT = Experiment(
     check=check,
     prepare=tune,
     cells=cells,
-    measure=measure,
-    frame=frame,
+    measure=lambda run, name, cell: train_arm(run, name, cell[1]),
+    frame=lambda _, cell, found: frame_of(found, cell[0].name, cell[0].threshold()),
     value=Measure(value="mean_return", label="mean return over training"),
     fewest=FEWEST_AGENTS,
     claims=claims,
     summary=lambda r: {"weights": r.run.shared.weights},
-    sections=[
-        Section(
-            "Goals",
+    sections={
+        "Goals": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    name="effects",
-                    rows=rows,
-                    caption="Differences of the mean return over training, and the share of the "
-                    "gap from the baseline to the best return (in mazes exact, elsewhere what "
-                    f"counts as solved). An effect of {SHARE:.0%} would be significant where the "
-                    "detectable share is not more. p-values are of sign flips (Holm). "
-                    f"{DETECTABLE}",
-                ),
-                Tabulated(
-                    name="tuning",
-                    rows=lambda r: r.run.shared.rows,
-                    columns=("arm", "weight", "mean_return", "chosen"),
-                    caption=lambda r: (
-                        f"{r.config.settings[0].name}: {r.config.tuning_agents} agents of seeds "
-                        f"from {r.config.tuning_seed} on, {r.config.tuning_steps:,} steps."
-                    ),
-                ),
-            ],
-        ),
-        *SECTIONS,
-    ],
+            Tabulated(
+                name="effects",
+                rows=rows,
+                caption="Differences of the mean return over training, and the share of the gap "
+                "from the baseline to the best return (in mazes exact, elsewhere what counts as "
+                f"solved). An effect of {SHARE:.0%} would be significant where the detectable "
+                f"share is not more. p-values are of sign flips (Holm). {DETECTABLE}",
+            ),
+            Tabulated(
+                name="tuning",
+                rows=lambda r: r.run.shared.rows,
+                columns=("arm", "weight", "mean_return", "chosen"),
+                caption="{config.settings[0].name}: {config.tuning_agents} agents of seeds "
+                "from {config.tuning_seed} on, {config.tuning_steps:,} steps.",
+            ),
+        ],
+        **SECTIONS,
+    },
     keeps_parts=False,
     stated="our goal",
 )

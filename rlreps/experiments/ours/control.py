@@ -41,15 +41,13 @@ from rlreps.experiments.harness import (
     Claim,
     Drawn,
     Experiment,
-    Frame,
     Measure,
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
+    crossed,
     design_of,
-    in_path,
 )
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
@@ -117,11 +115,9 @@ class Config:
     """Ways to act in classic control after as many steps.
 
     Attributes:
-        tasks: Names of the tasks.
         num_features: Of the fit.
         agents: DQN; environment and seed are set here. Steps and discount are everyone's.
         episodes: Greedy episodes of each seed.
-        seed: Of the first data and agent.
         num_seeds: Sets of data, and agents.
     """
 
@@ -131,6 +127,11 @@ class Config:
     episodes: int = 20
     seed: int = 700
     num_seeds: int = 5
+
+    @property
+    def seeds(self) -> range:
+        """The seeds of data and agents."""
+        return range(self.seed, self.seed + self.num_seeds)
 
 
 _FEW_STEPS: Any = {"steps": 3_000, "evaluate_every": 1_000, "evaluation_episodes": 1}
@@ -143,14 +144,6 @@ PRESETS = {
     "laptop": Config(),
     "paper": Config(num_seeds=20),
 }
-
-
-class Cell(NamedTuple):
-    """One measurement."""
-
-    task: str
-    way: str
-    seed: int
 
 
 Made = tuple[str, Choose | None, dict[str, float]]
@@ -204,9 +197,9 @@ def trained(config: Config, task: str, seed: int, home: Path) -> Made:
     return environment, greedy, {"train_seconds": float(summary["seconds"])}
 
 
-def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
-    """Make a policy, and measure its returns [episodes] and the seconds that it took to make."""
-    config, (task, way, seed) = run.config, cell
+def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]:
+    """Make a policy; measure its mean return, its worst episode and the seconds that it took."""
+    config, task, way, seed = run.config, *cell.values()
     made: Made = (task, None, {})
     if way == FIT:
         made = fitted(config, task, seed)
@@ -216,16 +209,8 @@ def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
     # Evaluations during training are of steps up to the last one.
     use = partial(environment_seed, seed, Use.EVALUATE, config.agents.steps + 1)
     returns = play(environment, choose, [use(episode) for episode in range(config.episodes)])
-    return {**cell._asdict(), **seconds, "returns": returns.tolist()}
-
-
-def frame(run: Run[Config], cell: Cell, found: dict[str, Any]) -> Frame:
-    """Put the mean return and the worst episode of a seed into a row."""
-    del run, cell
-    returns = found["returns"]
-    row = {**found, "return": float(np.mean(returns)), "worst": min(returns)}
-    del row["returns"]
-    return Frame.of([row])
+    found = {"return": float(returns.mean()), "worst": float(returns.min())}
+    return {"values": {**seconds, **found}}
 
 
 def returns_of(results: Results[Config]) -> dict[str, dict[str, list[float]]]:
@@ -243,13 +228,6 @@ def reaches(results: Results[Config], task: str) -> Verdict:
     return (found[0] > TASKS[task].goal).saying(f"{fit_}; DQN {dqn}; random {random}")
 
 
-def is_fast(results: Results[Config]) -> Verdict:
-    """Judge that no fit takes long; it cannot be told of longer times, in which others may work."""
-    fits = results.frame.where(way=FIT)
-    longest = float(np.max(fits["fit_seconds"] + fits["policy_seconds"]))
-    return Verdict(True if longest <= 120.0 else None, f"at most {longest:.0f} s")
-
-
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the goal of every task, and the time that a fit may take."""
     for task in results.config.tasks:
@@ -258,7 +236,11 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             f"at least {TASKS[task].goal:g}, by the 95 % interval over seeds",
             partial(reaches, task=task),
         )
-    yield Claim("time of a fit and its policy on two cores", "at most 120 s", is_fast)
+    fits = results.frame.where(way=FIT)
+    longest = float(np.max(fits["fit_seconds"] + fits["policy_seconds"]))
+    # It cannot be told of longer times, in which others may work.
+    fast = Verdict(True if longest <= 120.0 else None, f"at most {longest:.0f} s")
+    yield Claim("time of a fit and its policy on two cores", "at most 120 s", fast)
 
 
 def draw(results: Results[Config]) -> tuple[Rows, Figure]:
@@ -288,38 +270,29 @@ EXPERIMENT = Experiment(
     title="Classic control from random steps",
     paper="Our own experiment.",
     presets=PRESETS,
-    cells=lambda run: {
-        in_path(f"{task}-{way}-{seed}"): Cell(task, way, seed)
-        for task in run.config.tasks
-        for seed in range(run.config.seed, run.config.seed + run.config.num_seeds)
-        for way in WAYS
-    },
+    cells=lambda run: crossed(
+        "{task}-{way}-{seed}", task=run.config.tasks, way=WAYS, seed=run.config.seeds
+    ),
     measure=measure,
-    frame=frame,
     value=Measure(value="return", label="return"),
     fewest=FEWEST,
     claims=claims,
-    sections=[
-        Section(
-            "Returns",
+    sections={
+        "Returns": [
             design_of(__doc__),
-            [
-                Drawn(
-                    name="returns",
-                    caption=lambda r: (
-                        f"Returns after {r.config.agents.steps:,} environment steps, and the goal "
-                        "of every task."
-                    ),
-                    draw=draw,
-                ),
-                Tabulated(
-                    caption="Every seed: mean return, worst episode, and the seconds that making a "
-                    "policy took.",
-                    rows=lambda r: r.rows["returns"],
-                ),
-            ],
-        )
-    ],
+            Drawn(
+                name="returns",
+                caption="Returns after {config.agents.steps:,} environment steps, and the goal "
+                "of every task.",
+                draw=draw,
+            ),
+            Tabulated(
+                caption="Every seed: mean return, worst episode, and the seconds that making a "
+                "policy took.",
+                rows=lambda r: r.rows["returns"],
+            ),
+        ],
+    },
     summary=lambda r: {"returns": returns_of(r)},
     counts_cells=True,
     stated="our goal",

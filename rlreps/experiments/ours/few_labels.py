@@ -51,28 +51,24 @@ from rlreps.experiments.harness import (
     Axis,
     Claim,
     Curve,
+    DoubleArray,
     Experiment,
-    Frame,
     Measure,
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     Wide,
+    crossed,
     design_of,
-    in_path,
 )
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel
 from rlreps.numerics import seed_key
 from rlreps.plotting.lines import over_runs
 from rlreps.report.table import format_number
-from rlreps.runs.contrasts import Sample, Verdict, at_least, contrast_rows
+from rlreps.runs.contrasts import Sample, Verdict, contrast_rows
 from rlreps.successor.forward_backward import unexplained_share
-from rlreps.successor.methods import FitConfig
-
-FloatArray = npt.NDArray[np.float64]
 
 LEARNED = "learned, scaled by singular values"
 WHITE = "learned, whitened"
@@ -104,7 +100,6 @@ class Config:
     """Values from few labels in some arenas.
 
     Attributes:
-        arenas: Their names.
         steps: Transitions of the random policy, without rewards.
         num_features: Of learned and exact components.
         labels: Numbers of labelled cells, increasing.
@@ -113,8 +108,6 @@ class Config:
         num_policies: Of a replicate.
         num_rewards: That each policy is valued for.
         length_scale: Over which logits and rewards vary, in sides of the square.
-        discount: γ.
-        seed: Of the first replicate.
     """
 
     arenas: tuple[str, ...] = (*MAZES, NULL)
@@ -129,11 +122,10 @@ class Config:
     discount: float = 0.95
     seed: int = 0
 
-    def fit(self, seed: int) -> FitConfig:
-        """Return how a replicate's representation is fitted."""
-        return dataclasses.replace(
-            FIT, num_features=self.num_features, discount=self.discount, seed=seed
-        )
+    @property
+    def seeds(self) -> range:
+        """The seeds of the replicates."""
+        return range(self.seed, self.seed + self.replicates)
 
 
 PRESETS = {
@@ -155,7 +147,7 @@ PRESETS = {
 # --- What is measured -----------------------------------------------------------------------------
 
 
-def value_functions(model: CellModel, config: Config, seed: int) -> FloatArray:
+def value_functions(model: CellModel, config: Config, seed: int) -> DoubleArray:
     """Solve for values of random policies and rewards, [n, policies · rewards], policy by policy.
 
     Logits are random waves, rewards random networks, as of ``agents.probes.puddle_world_probe``.
@@ -173,7 +165,7 @@ def value_functions(model: CellModel, config: Config, seed: int) -> FloatArray:
     return np.concatenate(columns, axis=1)
 
 
-def bases(model: CellModel, seed: int) -> dict[str, list[FloatArray]]:
+def bases(model: CellModel, seed: int) -> dict[str, list[DoubleArray]]:
     """List the candidates of each basis without data, tables [n, features] at the cells."""
     places, seen = model.centres, model.observations
     size = seen.shape[1]
@@ -197,7 +189,7 @@ def bases(model: CellModel, seed: int) -> dict[str, list[FloatArray]]:
 
 def _drawn(
     family: Cumulants, number: int, seed: int, part: int, places: npt.ArrayLike
-) -> FloatArray:
+) -> DoubleArray:
     return np.asarray(_functions(family, number, seed_key(seed, part), places), np.float64)
 
 
@@ -206,51 +198,35 @@ def _functions(family: Cumulants, number: int, key: jax.Array, places: jax.Array
     return family.apply(family.init(key, number), places)
 
 
-def cells(run: Run[Config]) -> dict[str, tuple[str, int]]:
-    """List the replicates."""
-    seeds = range(run.config.seed, run.config.seed + run.config.replicates)
-    return {
-        f"{in_path(arena)}-{seed}": (arena, seed) for arena in run.config.arenas for seed in seeds
-    }
-
-
-def measure(run: Run[Config], name: str, cell: tuple[str, int]) -> dict[str, Any]:
-    """Measure a replicate: arm → unexplained shares [labels][draws]."""
-    config, (arena, seed) = run.config, cell
+def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]:
+    """Measure the unexplained shares of a replicate, [arms][labels][draws]."""
+    config, arena, seed = run.config, cell["arena"], cell["seed"]
+    size, discount = config.num_features, config.discount
     data = mazes.free_transitions(arena, config.steps, seed)
-    learned = mazes.fitted(arena, data, config.fit(seed))
+    how = dataclasses.replace(FIT, num_features=size, discount=discount, seed=seed)
+    learned = mazes.fitted(arena, data, how)
     model = learned.model
     values = value_functions(model, config, seed)
     tables = {
         LEARNED: [learned.features("singular").astype(np.float64)],
         WHITE: [learned.features("white").astype(np.float64)],
-        ORACLE: [model.components(config.num_features, config.discount)],
+        ORACLE: [model.components(size, discount)],
         **bases(model, seed),
     }
     rng = np.random.default_rng((seed, 1))
     orders = [rng.permutation(model.num_states) for _ in range(config.draws)]
-    shares = {
-        arm: [
+    shares = [
+        [
             [unexplained_share(candidates, values, order[:count]) for order in orders]
             for count in config.labels
         ]
-        for arm, candidates in tables.items()
-    }
-    return {"arena": arena, "seed": seed, "rows": len(data), "shares": shares}
+        for candidates in tables.values()
+    ]
+    axes = {"arm": [*tables], "labels": config.labels, "draw": [*range(config.draws)]}
+    return {"values": {"share": shares}, "axes": axes}
 
 
 # --- What is reported -----------------------------------------------------------------------------
-
-
-def frame(run: Run[Config], cell: tuple[str, int], found: dict[str, Any]) -> Frame:
-    """List unexplained shares: a row each arm, number of labels and draw of a replicate."""
-    del cell
-    about = {name: found[name] for name in ("arena", "seed")}
-    labels, draws = run.config.labels, range(run.config.draws)
-    return Frame.concat(
-        Frame.grid({"share": shares}, **about, arm=arm, labels=labels, draw=draws)
-        for arm, shares in found["shares"].items()
-    )
 
 
 def best(results: Results[Config], arena: str, labels: int) -> str:
@@ -275,62 +251,42 @@ def halves(results: Results[Config], arena: str, labels: int) -> Verdict:
     return (ours < 0.5 * theirs).saying(f"{format_number(ours.mean / theirs.mean)} of the best's")
 
 
-def in_mazes(results: Results[Config], labels: int) -> Verdict:
-    """Judge the goal at a number of labels."""
-    arenas = (arena for arena in results.config.arenas if arena != NULL)
-    return at_least(2, {arena: halves(results, arena, labels) for arena in arenas}, of=len(MAZES))
-
-
-def in_null(results: Results[Config], labels: int) -> Verdict:
-    """Judge that the goal is not met where nothing is expected."""
-    return ~halves(results, NULL, labels)
-
-
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the goal at each number of labels, and the null in ``sutton``."""
     for labels in results.config.labels:
+        halved = partial(halves, results, labels=labels)
         yield Claim(
             f"{labels} labels, mazes: learned features leave at most half the variance "
             "unexplained that the best basis without data leaves",
             "learned less half the best below 0 in at least two mazes, by 95 % intervals, each by "
             "itself",
-            partial(in_mazes, labels=labels),
+            mazes.in_mazes(results, halved),
         )
         if NULL in results.config.arenas:
             yield Claim(
                 f"{labels} labels, {NULL}: they do not",
                 "learned less half the best above 0, by the 95 % interval",
-                partial(in_null, labels=labels),
+                ~halved(NULL),
             )
 
 
 def contrasts(results: Results[Config]) -> Rows:
     """Tabulate learned features against the best basis, and against half its share."""
-    places = list(itertools.product(results.config.arenas, results.config.labels))
-    pairs = [pair(results, *place) for place in places]
-    whole = [
-        (
-            {
-                "arena": arena,
-                "labels": labels,
-                "learned": ours.mean,
-                "best": best(results, arena, labels),
-                "best_share": theirs.mean,
-            },
-            ours.against(theirs),
-        )
-        for (arena, labels), (ours, theirs) in zip(places, pairs, strict=True)
-    ]
-    half = contrast_rows([({}, ours.against(0.5 * theirs)) for ours, theirs in pairs])
+    whole, half = list[Any](), list[Any]()
+    for arena, labels in itertools.product(results.config.arenas, results.config.labels):
+        ours, theirs = pair(results, arena, labels)
+        about = {"arena": arena, "labels": labels, "learned": ours.mean}
+        about |= {"best": best(results, arena, labels), "best_share": theirs.mean}
+        whole.append((about, ours.against(theirs)))
+        half.append(({}, ours.against(0.5 * theirs)))
+    ends = ("", "_low", "_high")
     return [
         {
             **row,
-            "beyond_half": other["difference"],
-            "beyond_half_low": other["difference_low"],
-            "beyond_half_high": other["difference_high"],
+            **{f"beyond_half{end}": other[f"difference{end}"] for end in ends},
             "half_p_value": other["p_value"],
         }
-        for row, other in zip(contrast_rows(whole), half, strict=True)
+        for row, other in zip(contrast_rows(whole), contrast_rows(half), strict=True)
     ]
 
 
@@ -339,52 +295,43 @@ EXPERIMENT = Experiment(
     title="Values from few labels",
     paper="Our own experiment.",
     presets=PRESETS,
-    cells=cells,
+    cells=lambda run: crossed("{arena}-{seed}", arena=run.config.arenas, seed=run.config.seeds),
     measure=measure,
-    frame=frame,
     value=Measure(value="share", label="unexplained share of variance", log=True),
     fewest=FEWEST,
     claims=claims,
-    sections=[
-        Section(
-            "Goals",
+    sections={
+        "Goals": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    name="contrasts",
-                    rows=contrasts,
-                    caption="Unexplained shares, means over replicates, with 95 % intervals of "
-                    "paired differences (below 0: learned features explain more). The first "
-                    "p-value and what is detectable are of no difference; the goal is of learned "
-                    "less half the best, to which the last two columns belong. p-values are of "
-                    "sign flips, each kind adjusted for its number (Holm 1979); intervals, by "
-                    f"which the goal is judged, are not. {DETECTABLE}",
-                ),
-                Curve(
-                    name="unexplained",
-                    caption=lambda r: (
-                        "Share of the variance of held-out values that is not explained, against "
-                        f"the number of labelled cells: mean over {r.config.replicates} "
-                        "replicates, 95 % interval."
-                    ),
-                    x=Axis("labels", "labelled cells", log=True, ticks=True),
-                    line="arm",
-                    panel="arena",
-                    note=lambda r: over_runs(r.config.replicates, "replicate"),
-                ),
-            ],
-        ),
-        Section(
-            "Every arm",
-            show=[
-                Wide(
-                    caption="Unexplained share of every arm by arena and number of labels.",
-                    row="arm",
-                    column="{arena}, {labels}",
-                )
-            ],
-        ),
-    ],
+            Tabulated(
+                name="contrasts",
+                rows=contrasts,
+                caption="Unexplained shares, means over replicates, with 95 % intervals of "
+                "paired differences (below 0: learned features explain more). The first "
+                "p-value and what is detectable are of no difference; the goal is of learned "
+                "less half the best, to which the last two columns belong. p-values are of "
+                "sign flips, each kind adjusted for its number (Holm 1979); intervals, by "
+                f"which the goal is judged, are not. {DETECTABLE}",
+            ),
+            Curve(
+                name="unexplained",
+                caption="Share of the variance of held-out values that is not explained, against "
+                "the number of labelled cells: mean over {config.replicates} "
+                "replicates, 95 % interval.",
+                x=Axis("labels", "labelled cells", log=True, ticks=True),
+                line="arm",
+                panel="arena",
+                note=lambda r: over_runs(r.config.replicates, "replicate"),
+            ),
+        ],
+        "Every arm": [
+            Wide(
+                caption="Unexplained share of every arm by arena and number of labels.",
+                row="arm",
+                column="{arena}, {labels}",
+            ),
+        ],
+    },
     counts_cells=True,
     stated="our goal",
 )

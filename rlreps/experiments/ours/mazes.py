@@ -7,7 +7,9 @@ in which nothing is expected.
 
 import dataclasses
 import functools
-from typing import Any
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
+from rlreps.experiments.harness import Results
+from rlreps.runs.contrasts import Contrast, Verdict, all_of, at_least, corrected
 from rlreps.successor.data import Transitions
 from rlreps.successor.fitting import fit
 from rlreps.successor.grids import Grid
@@ -42,6 +46,10 @@ GOALS = tuple((x, y, 0.08) for x, y in ((0.9, 0.9), (0.1, 0.9), (0.9, 0.1), (0.1
 
 FIT = FitConfig(behaviour="uniform")
 """How free transitions are fitted: the defaults, with the known policy."""
+
+
+Contrasting: TypeAlias = Callable[[str, str], Contrast]
+"""(maze, other) → what is judged in a maze against another."""
 
 
 def observation_of(arena: str) -> Observation:
@@ -73,6 +81,26 @@ def free_transitions(arena: str, steps: int, seed: int, **changes: Any) -> Trans
     return Transitions.collect(world_of(arena, **changes), steps=steps, seed=seed, copies=copies)
 
 
+def mazes_of(results: Results[Any]) -> list[str]:
+    """List the mazes among a run's arenas."""
+    return [arena for arena in results.config.arenas if arena != NULL]
+
+
+def in_mazes(results: Results[Any], judge: Callable[[str], Verdict], needed: int = 2) -> Verdict:
+    """Judge that a statement holds in so many of the three mazes; one that was not run is open."""
+    return at_least(needed, {maze: judge(maze) for maze in mazes_of(results)}, of=len(MAZES))
+
+
+def beats(results: Results[Any], contrast: Contrasting, others: Sequence[str]) -> Verdict:
+    """Judge that two of three mazes have the effect against all others.
+
+    p-values are adjusted for all mazes and others (Holm).
+    """
+    pairs = itertools.product(mazes_of(results), others)
+    found = corrected({pair: contrast(*pair) for pair in pairs})
+    return in_mazes(results, lambda maze: all_of({each: found[maze, each] for each in others}))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class CellModel(TabularModel):
     """An arena as a Markov decision process of its n cells, rewards counted on arrival.
@@ -80,7 +108,6 @@ class CellModel(TabularModel):
     An agent that enters a cell is taken to be anywhere in it.
 
     Attributes:
-        arena: Its name.
         cells: Place of each cell in the grid, [n].
         centres: Of the cells, [n, 2].
         observations: What an agent sees at the centres, [n, ...].
@@ -140,9 +167,7 @@ class AtCells:
     At a cell whose code the data do not hold features are 0 and the policy is uniform.
 
     Attributes:
-        representation: It.
         data: The transitions, as it took them.
-        model: The cells.
         inputs: What the representation takes at the cells, [n, ...].
         known: Whether the data hold a cell's observation, [n].
     """

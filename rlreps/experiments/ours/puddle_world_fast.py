@@ -28,7 +28,6 @@ from rlreps.experiments.harness import (
     Frame,
     Results,
     Run,
-    Section,
     Tabulated,
     design_of,
     in_path,
@@ -49,12 +48,7 @@ RELEASED = "sutton-100"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A way to train, for every d.
-
-    Attributes:
-        name: Its name in figures and tables.
-        trainings: One run for each d.
-    """
+    """A way to train, with a run for every d."""
 
     name: str
     trainings: tuple[TrainingConfig, ...]
@@ -62,12 +56,9 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Goal:
-    """A distance to reach in a time.
+    """A mean distance over seeds, and seconds of training in which d features are to reach it.
 
-    Attributes:
-        d: Number of features.
-        distance: Subspace distance to reach, as a mean over seeds.
-        seconds: Seconds of training, without compilation and evaluation.
+    Time is without compilation and evaluation.
     """
 
     d: int
@@ -80,10 +71,7 @@ class Config:
     """Every recipe at every d, one seed at a time.
 
     Attributes:
-        successor: The ground truth.
         recipes: The winner first, then Danskin-LISSA's best, then what they are compared with.
-        num_seeds: Seeds 0 … num_seeds - 1 of each.
-        goals: What the winner is to reach.
         factor: How many times the winner's distance Danskin-LISSA's may be at equal time.
     """
 
@@ -189,7 +177,6 @@ PRESETS: dict[str, Config] = {
     "laptop": Config(recipes=_RECIPES, num_seeds=2),
     "paper": Config(recipes=_RECIPES, num_seeds=10),
 }
-"""Preset name → configuration."""
 
 
 def prepare(run: Run[Config]) -> tuple[OwnGroundTruth, GroundTruth | None]:
@@ -219,9 +206,8 @@ def measure(run: Run[Config], name: str, cell: tuple[Recipe, TrainingConfig]) ->
     """Train one seed of one recipe at one d.
 
     Returns:
-        ``recipe``, ``d``, ``seed``; ``steps``, ``seconds`` of training until then and ``distances``
-        (1 from where it diverged) at each measurement; whether it ``diverged``; and
-        ``released_distance``, the final distance to the released ground truth of the same process.
+        Distances, 1 from where it diverged, and seconds of training at each measurement; the final
+        distance to the released ground truth of the same process.
     """
     (recipe, training), (ground, released) = cell, run.shared
     d, store = training.num_features, open_store(ground.path)
@@ -247,24 +233,21 @@ def measure(run: Run[Config], name: str, cell: tuple[Recipe, TrainingConfig]) ->
     if released is not None:
         features = jax.jit(encoder.apply)(result.params(), jnp.asarray(inputs))
         to_released = float(released.distance(features))
+    history = result.history
     return {
-        "recipe": recipe.name,
-        "d": d,
-        "seed": training.seed,
-        "steps": [record["step"] for record in result.history],
-        "seconds": [record["seconds"] for record in result.history],
-        "distances": [record["subspace_distance"][0] for record in result.history],
-        "diverged": bool(result.history[-1]["diverged"][0]),
-        "released_distance": to_released,
+        "values": {
+            "subspace_distance": [record["subspace_distance"][0] for record in history],
+            "seconds": [record["seconds"] for record in history],
+        },
+        "axes": {
+            "step": [record["step"] for record in history],
+            "recipe": recipe.name,
+            "d": d,
+            "seed": training.seed,
+            "diverged": bool(history[-1]["diverged"][0]),
+            "released_distance": to_released,
+        },
     }
-
-
-def frame(run: Run[Config], cell: Any, found: dict[str, Any]) -> Frame:
-    """List the measurements of a run."""
-    del run, cell
-    names = ("recipe", "d", "seed", "diverged", "released_distance")
-    measured = {"subspace_distance": found["distances"], "seconds": found["seconds"]}
-    return Frame.grid(measured, step=found["steps"], **{name: found[name] for name in names})
 
 
 def ends(results: Results[Config], place: int, d: int) -> tuple[Sample, Sample]:
@@ -328,47 +311,40 @@ EXPERIMENT = Experiment(
     prepare=prepare,
     cells=cells,
     measure=measure,
-    frame=frame,
     value=SUBSPACE_DISTANCE,
     claims=claims,
-    sections=[
-        Section("Goals", design_of(__doc__)),
-        Section(
-            "Distance against training time",
-            show=[
-                Curve(
-                    name="distance_by_time",
-                    caption="Subspace distance against time spent in updates, for every d.",
-                    x=Axis("seconds", "training time (s)", log=True),
-                    line="recipe",
-                    panel="d = {d}",
-                    of=at_mean_times,
-                    file={},
-                    keys=("seed",),
-                    beside=("step",),
-                )
-            ],
-        ),
-        Section(
-            "Distance against the number of features",
-            show=[
-                Curve(
-                    name="distance_by_dimension",
-                    caption="Subspace distance at the end of training.",
-                    x=D,
-                    line="recipe",
-                    at_end=True,
-                    keys=("seed", "step"),
-                    beside=("seconds", "released_distance", "diverged"),
-                ),
-                Tabulated(
-                    caption="Every run. The distance is to the subspace of the matrix that was "
-                    f"trained on, the released distance to that of {RELEASED}.",
-                    rows=lambda r: r.rows["distance_by_dimension"],
-                ),
-            ],
-        ),
-    ],
+    sections={
+        "Goals": [design_of(__doc__)],
+        "Distance against training time": [
+            Curve(
+                name="distance_by_time",
+                caption="Subspace distance against time spent in updates, for every d.",
+                x=Axis("seconds", "training time (s)", log=True),
+                line="recipe",
+                panel="d = {d}",
+                of=at_mean_times,
+                file={},
+                keys=("seed",),
+                beside=("step",),
+            ),
+        ],
+        "Distance against the number of features": [
+            Curve(
+                name="distance_by_dimension",
+                caption="Subspace distance at the end of training.",
+                x=D,
+                line="recipe",
+                at_end=True,
+                keys=("seed", "step"),
+                beside=("seconds", "released_distance", "diverged"),
+            ),
+            Tabulated(
+                caption="Every run. The distance is to the subspace of the matrix that was "
+                f"trained on, the released distance to that of {RELEASED}.",
+                rows=lambda r: r.rows["distance_by_dimension"],
+            ),
+        ],
+    },
     summary=lambda r: {
         "ground_truth": generation_figures(r.run.folder, r.config.successor),
         "runs": r.rows["distance_by_dimension"],

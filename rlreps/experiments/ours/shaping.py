@@ -45,7 +45,7 @@ stood in the first version of the design; no other was tried, and no claim rests
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -64,6 +64,7 @@ from rlreps.experiments.harness import (
     Axis,
     Claim,
     Curve,
+    DoubleArray,
     Drawn,
     Experiment,
     Frame,
@@ -71,39 +72,20 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     Wide,
     design_of,
     varied,
 )
-from rlreps.experiments.ours.mazes import (
-    BINS,
-    CAP,
-    GOALS,
-    MAZES,
-    NULL,
-    cell_model,
-    free_transitions,
-    world_of,
-)
+from rlreps.experiments.ours import mazes
+from rlreps.experiments.ours.mazes import BINS, CAP, GOALS, MAZES, NULL, cell_model
 from rlreps.numerics import seed_key
 from rlreps.plotting import plot_components
-from rlreps.runs.contrasts import (
-    Contrast,
-    Verdict,
-    all_of,
-    as_columns,
-    at_least,
-    contrast_rows,
-    corrected,
-)
+from rlreps.runs.contrasts import Contrast, Verdict, as_columns, contrast_rows
 from rlreps.runs.intervals import Interval, samples_to_reach
 from rlreps.successor.fitting import fit
 from rlreps.successor.grids import Grid
 from rlreps.successor.methods import FitConfig
-
-FloatArray = npt.NDArray[np.float64]
 
 NONE = "none"
 EUCLIDEAN = "Euclidean"
@@ -140,11 +122,9 @@ class Config:
         agents: Agents of each goal and arm.
         fits: Representations of an arena; pairs take them in turn.
         goals: Discs (x, y, radius).
-        arenas: Their names.
         free_steps: Reward-free steps of each representation.
         spread: Standard deviation of every potential over the cells, in units of reward.
         slack: The threshold is this many times the optimal expected number of steps.
-        seed: Of the first pair.
     """
 
     base: AgentConfig
@@ -168,9 +148,10 @@ class Config:
         """The seeds of the pairs, [pairs]."""
         return list(range(self.seed, self.seed + self.num_pairs))
 
-    def goal(self, pair: int) -> tuple[float, float, float]:
-        """Return a pair's goal."""
-        return self.goals[pair % len(self.goals)]
+    @property
+    def goals_of_pairs(self) -> list[tuple[float, float, float]]:
+        """The goals of the pairs, which take them in turn, [pairs]."""
+        return [*self.goals] * self.agents
 
 
 # Chosen in five_corridors on seeds from 1000 on: the discount by the rank correlation of exact
@@ -218,31 +199,25 @@ PRESETS = {
 # --- What is measured -----------------------------------------------------------------------------
 
 
-def scaled(distances: npt.ArrayLike, at: int, spread: float) -> FloatArray:
+def scaled(distances: npt.ArrayLike, at: int, spread: float) -> DoubleArray:
     """Turn distances [n] into a potential, 0 at one cell, of a given standard deviation over cells.
 
     Distances that are the same everywhere stay without spread.
     """
     given = np.asarray(distances, np.float64)
-    potential: FloatArray = given[at] - given
+    potential: DoubleArray = given[at] - given
     deviation = float(potential.std())
     return potential * (spread / deviation) if deviation > 0.0 else potential
 
 
-def distances_of(
-    config: Config, arena: str, goals: Sequence[tuple[float, float, float]], seed: int
-) -> dict[str, FloatArray]:
-    """Compute what each arm but the first takes for distances to goals, [n, m] by arm.
+def distances_of(config: Config, arena: str, seed: int) -> dict[str, DoubleArray]:
+    """Compute what each arm but the first takes for distances to the m goals, [n, m] by arm.
 
-    Args:
-        config: The configuration.
-        arena: Its name.
-        goals: Discs, [m].
-        seed: Of the reward-free data, the fit and the untrained network.
+    The seed is that of the reward-free data, the fit and the untrained network.
     """
     model = cell_model(arena)
-    at = model.nearest(np.asarray(goals)[:, :2])
-    data = free_transitions(arena, config.free_steps, seed, observation=Position())
+    at = model.nearest(np.asarray(config.goals)[:, :2])
+    data = mazes.free_transitions(arena, config.free_steps, seed, observation=Position())
     # A cell that the model lacks lies in a wall; nobody is there by more than rounding.
     before, after = (
         np.maximum(model.around(each), 0) for each in (data.observation, data.next_observation)
@@ -264,10 +239,10 @@ def distances_of(
         name: np.linalg.norm(table[:, None] - table[None, at], axis=2).astype(np.float64)
         for name, table in tables.items()
     }
-    return {**found, ORACLE: model.least_steps(model.discs(goals))}
+    return {**found, ORACLE: model.least_steps(model.discs(config.goals))}
 
 
-def rank_correlation(distances: FloatArray, exact: FloatArray) -> float:
+def rank_correlation(distances: DoubleArray, exact: DoubleArray) -> float:
     """Compute Spearman's correlation of distances [n] with exact ones; 0 if all are the same."""
     from scipy.stats import spearmanr
 
@@ -276,19 +251,13 @@ def rank_correlation(distances: FloatArray, exact: FloatArray) -> float:
     return float(spearmanr(distances, exact).statistic)
 
 
-def look_up(table: jax.Array, state: Any) -> jax.Array:
-    """Return the entry of a table over cells [bins²] where an agent in PuddleWorld is."""
-    entry: jax.Array = table[Grid(BINS).cell(state.position)]
-    return entry
-
-
 def train(
     config: Config,
     arena: str,
     potentials: npt.ArrayLike,
     *,
     devices: Sequence[jax.Device] | None = None,
-) -> tuple[list[int], FloatArray]:
+) -> tuple[list[int], DoubleArray]:
     """Train agents with potentials in one program.
 
     Args:
@@ -309,63 +278,61 @@ def train(
     over_cells[:, :, cell_model(arena).cells] = tables
     base = dataclasses.replace(config.base, num_seeds=arms * pairs)
     worlds = [
-        world_of(arena, observation=Position(), goal=config.goal(pair), step_penalty=True)
-        for _ in range(arms)
-        for pair in range(pairs)
+        mazes.world_of(arena, observation=Position(), goal=goal, step_penalty=True)
+        for goal in config.goals_of_pairs * arms
     ]
     world = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *worlds)
-    discounts = jnp.full(len(worlds), base.dqn.discount)
-    potential = jax.tree_util.Partial(look_up, jnp.asarray(over_cells.reshape(len(worlds), -1)))
+    potential = jax.tree_util.Partial(
+        lambda table, state: table[Grid(BINS).cell(state.position)],
+        jnp.asarray(over_cells.reshape(len(worlds), -1)),
+    )
+    discounts: Any = jnp.full(len(worlds), base.dqn.discount)
     trainer = CompiledTrainer(
         base,
-        ShapedEnvironment(world, potential, discounts),  # type: ignore[arg-type]
+        ShapedEnvironment(world, potential, discounts),
         make_agent(base, (2,), worlds[0].num_actions),
         evaluation=world,
         own_environments=True,
         seeds=config.seeds * arms,
         devices=devices,
     )
-    state, steps, returns = trainer.init(), [], []
-    for step in range(0, base.steps + 1, base.evaluate_every):
+    state, returns = trainer.init(), []
+    steps = list(range(0, base.steps + 1, base.evaluate_every))
+    for step in steps:
         if step:
             state, _ = trainer.advance(state, step - base.evaluate_every, base.evaluate_every)
-        for leaf in jax.tree.leaves(state.learner.params):
-            if not bool(jnp.isfinite(leaf).all()):
-                raise TrainingDivergedError(f"parameters became NaN or infinite by step {step}")
-        steps.append(step)
+        if not all(
+            bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.learner.params)
+        ):
+            raise TrainingDivergedError(f"parameters became NaN or infinite by step {step}")
         returns.append(np.asarray(trainer.evaluate(state, step), np.float64).mean(axis=1))
-    trainer.close()
     return steps, np.stack(returns, axis=1).reshape(arms, pairs, -1)
 
 
 def measure(run: Run[Config], name: str, arena: str) -> dict[str, Any]:
     """Fit, train and evaluate all arms in an arena."""
     del name
-    config = run.config
-    pairs = range(config.num_pairs)
-    goals = [config.goal(pair) for pair in pairs]
-    model = cell_model(arena)
+    config, model = run.config, cell_model(arena)
+    pairs, goals = range(config.num_pairs), config.goals_of_pairs
     exact = model.least_steps(model.discs(goals))
-    at = model.nearest(np.asarray(goals)[:, :2])
-    fitted = [
-        distances_of(config, arena, config.goals, seed) for seed in config.seeds[: config.fits]
-    ]
+    at = model.nearest(np.asarray(goals)[:, :2]).tolist()
+    fitted = [distances_of(config, arena, seed) for seed in config.seeds[: config.fits]]
     distances = {
         arm: [fitted[pair % config.fits][arm][:, pair % len(config.goals)] for pair in pairs]
         for arm in ARMS[1:]
     }
-    potentials = {NONE: np.zeros((config.num_pairs, model.num_states))}
-    for arm, found in distances.items():
-        both = zip(found, at.tolist(), strict=True)
-        potentials[arm] = np.stack([scaled(each, cell, config.spread) for each, cell in both])
-    steps, returns = train(
-        config, arena, np.stack([potentials[arm] for arm in ARMS]), devices=run.devices
-    )
-    outside = [float(column[column > 0.0].mean()) for column in exact.T]
+    potentials = {
+        NONE: np.zeros((config.num_pairs, model.num_states)),
+        **{
+            arm: np.stack([scaled(*both, config.spread) for both in zip(found, at, strict=True)])
+            for arm, found in distances.items()
+        },
+    }
+    steps, returns = train(config, arena, [*potentials.values()], devices=run.devices)
     return {
         "steps": steps,
-        "optimal_steps": outside,
-        "returns": {arm: each.tolist() for arm, each in zip(ARMS, returns, strict=True)},
+        "optimal_steps": [float(column[column > 0.0].mean()) for column in exact.T],
+        "returns": dict(zip(ARMS, returns.tolist(), strict=True)),
         "rank_correlation": {
             arm: [rank_correlation(*both) for both in zip(found, exact.T, strict=True)]
             for arm, found in distances.items()
@@ -417,31 +384,6 @@ def against(results: Results[Config], arena: str, other: str, effect: float = 0.
     return results.end(arena=arena, arm=LEARNED).against(theirs, effect)
 
 
-def _mazes(results: Results[Config]) -> list[str]:
-    return [arena for arena in results.config.arenas if arena != NULL]
-
-
-def beats_both(results: Results[Config]) -> Verdict:
-    """Judge the goal."""
-    pairs = list(itertools.product(_mazes(results), TESTED))
-    found = corrected({pair: against(results, *pair) for pair in pairs})
-    mazes = {
-        maze: all_of({other: found[maze, other] for other in TESTED}) for maze in _mazes(results)
-    }
-    verdict = at_least(2, mazes, of=len(MAZES))
-    return verdict if results.config.num_pairs >= FEWEST_PAIRS else verdict.open()
-
-
-def orders(results: Results[Config]) -> Verdict:
-    """Judge that σ-scaled features order cells better in all mazes."""
-    verdicts = {
-        maze: results.end("order", arena=maze, arm=LEARNED)
-        > results.end("order", arena=maze, arm=WHITENED)
-        for maze in _mazes(results)
-    }
-    return all_of(verdicts, of=len(MAZES))
-
-
 def no_gain(results: Results[Config]) -> Verdict:
     """Judge that there is no gain in ``sutton``; one above 0 refutes it, however small."""
     small = against(results, NULL, EUCLIDEAN, MARGIN).below
@@ -451,18 +393,25 @@ def no_gain(results: Results[Config]) -> Verdict:
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the goal, and what stands beside it."""
+    beaten = mazes.beats(results, partial(against, results), TESTED)
+    enough = results.config.num_pairs >= FEWEST_PAIRS
+
+    def orders(maze: str) -> Verdict:
+        order = partial(results.end, "order", arena=maze)
+        return order(arm=LEARNED) > order(arm=WHITENED)
+
     yield Claim(
         "Shaping by distance in σ-scaled learned features beats none and Euclidean shaping in mean "
         "return over training",
         "in at least two of three mazes, intervals of paired differences above 0 and p < 0.05, "
-        f"adjusted for {len(_mazes(results)) * len(TESTED)} comparisons (Holm)",
-        beats_both,
+        f"adjusted for {len(mazes.mazes_of(results)) * len(TESTED)} comparisons (Holm)",
+        beaten if enough else beaten.open(),
     )
     yield Claim(
         "σ-scaled features order cells by distance better than whitened ones",
         "not of the design, and the fit was chosen by the former's correlation: paired differences "
         "of rank correlations above 0 in all three mazes",
-        orders,
+        mazes.in_mazes(results, orders, len(MAZES)),
     )
     if NULL in results.config.arenas:
         yield Claim(
@@ -507,21 +456,16 @@ def arms(results: Results[Config]) -> Rows:
     return rows
 
 
-def repaid(results: Results[Config]) -> Rows:
-    """Select the arms whose potentials took steps."""
-    return [row for row in results.once(arms) if row["arm"] in (LEARNED, WHITENED)]
-
-
 def tests(results: Results[Config]) -> Rows:
     """Compare the learned potential with every other; those of the goal are tested."""
-    pairs, tested = [], []
-    for arena, other in itertools.product(
-        results.config.arenas, (*TESTED, WHITENED, RANDOM, ORACLE)
-    ):
-        about = {"arena": arena, "against": label_of(other, arena)}
-        pairs.append((about, against(results, arena, other)))
-        tested.append(arena != NULL and other in TESTED)
-    return contrast_rows(pairs, tested=tested)
+    others = (*TESTED, WHITENED, RANDOM, ORACLE)
+    return contrast_rows(
+        [
+            ({"arena": arena, "against": label_of(other, arena)}, against(results, arena, other))
+            for arena, other in itertools.product(results.config.arenas, others)
+        ],
+        tested=lambda about: about["arena"] != NULL and about["against"] in TESTED,
+    )
 
 
 def draw_potentials(results: Results[Config], arena: str) -> tuple[Rows, Figure]:
@@ -531,26 +475,22 @@ def draw_potentials(results: Results[Config], arena: str) -> tuple[Rows, Figure]
     table = np.full((BINS**2, values.shape[1]), np.nan)
     table[model.cells] = values - values.mean(axis=0)
     labels = [label_of(arm, arena) for arm in ARMS[1:]]
-    environment = load_arena(arena)
-    figure = plot_components({arena: table}, bins=BINS, labels=labels, environment=environment)
-    pairs = zip(model.cells.tolist(), values.tolist(), strict=True)
-    return [
-        {"cell": cell, **dict(zip(ARMS[1:], each, strict=True))} for cell, each in pairs
-    ], figure
+    figure = plot_components(
+        {arena: table}, bins=BINS, labels=labels, environment=load_arena(arena)
+    )
+    return Frame.grid(found, cell=model.cells).rows("cell", *ARMS[1:]), figure
 
 
-def maps(results: Results[Config]) -> list[Drawn]:
+def maps(results: Results[Config]) -> Iterable[Drawn]:
     """Show the potentials in every arena."""
     x, y, _ = results.config.goals[0]
-    return [
-        Drawn(
+    for arena in results.config.arenas:
+        yield Drawn(
             name=f"potentials_{arena}",
             caption=f"{arena}: potentials of the first pair, with its goal at ({x:g}, {y:g}), less "
             "their means.",
             draw=partial(draw_potentials, arena=arena),
         )
-        for arena in results.config.arenas
-    ]
 
 
 _RETURNS = ("arena", "arm", "mean_return", "last_return", "reached", "against_none")
@@ -570,67 +510,58 @@ EXPERIMENT = Experiment(
     unit="fit",
     fewest=FEWEST_FITS,
     claims=claims,
-    sections=[
-        Section(
-            "Returns",
+    sections={
+        "Returns": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    name="arms",
-                    rows=arms,
-                    columns=_RETURNS,
-                    caption="Returns of greedy episodes of the unshaped task: means over training, "
-                    "after the first update, and last ones; the share of agents that reached the "
-                    "threshold; 95 % intervals over representations.",
-                ),
-                Tabulated(
-                    name="tests",
-                    rows=tests,
-                    caption="Mean return over training of the learned, σ-scaled potential less "
-                    "that of others. p-values, of the goal's comparisons, are of "
-                    f"sign flips, adjusted for their number (Holm). {DETECTABLE}",
-                ),
-                Curve(
-                    name="returns",
-                    caption="Returns of greedy episodes while agents learn; intervals are over "
-                    "representations, as in the tables. Random features are of codes, in "
-                    f"{NULL} of positions.",
-                    x=Axis("step", "environment steps of an agent"),
-                    y=Measure(value="return", label="return of the unshaped task"),
-                    line="arm",
-                    panel="arena",
-                ),
-            ],
-        ),
-        Section(
-            "Do the potentials order cells by distance?",
-            show=lambda r: [
-                Wide(
-                    caption="Spearman's correlation of each potential's distances with the exact "
-                    "expected number of steps to the goal, over cells; mean over pairs. Random "
-                    f"features are of codes, in {NULL} of positions.",
-                    row="arena",
-                    column="arm",
-                    of={"arm": ARMS[1:]},
-                    measure=Measure(value="order", label="rank correlation"),
-                ),
-                *maps(r),
-            ],
-        ),
-        Section(
-            "When are the free steps repaid?",
-            show=[
-                Tabulated(
-                    rows=repaid,
-                    columns=_REPAID,
-                    caption="Steps to the threshold that are saved per goal, on no shaping and on "
-                    "Euclidean shaping, and goals at which the free steps are repaid; infinite "
-                    "where nothing is saved: never. An agent that never gets there counts with the "
-                    "length of training, so that savings may be larger.",
-                )
-            ],
-        ),
-    ],
+            Tabulated(
+                name="arms",
+                rows=arms,
+                columns=_RETURNS,
+                caption="Returns of greedy episodes of the unshaped task: means over training, "
+                "after the first update, and last ones; the share of agents that reached the "
+                "threshold; 95 % intervals over representations.",
+            ),
+            Tabulated(
+                name="tests",
+                rows=tests,
+                caption="Mean return over training of the learned, σ-scaled potential less "
+                "that of others. p-values, of the goal's comparisons, are of "
+                f"sign flips, adjusted for their number (Holm). {DETECTABLE}",
+            ),
+            Curve(
+                name="returns",
+                caption="Returns of greedy episodes while agents learn; intervals are over "
+                "representations, as in the tables. Random features are of codes, in "
+                f"{NULL} of positions.",
+                x=Axis("step", "environment steps of an agent"),
+                y=Measure(value="return", label="return of the unshaped task"),
+                line="arm",
+                panel="arena",
+            ),
+        ],
+        "Do the potentials order cells by distance?": [
+            Wide(
+                caption="Spearman's correlation of each potential's distances with the exact "
+                "expected number of steps to the goal, over cells; mean over pairs. Random "
+                f"features are of codes, in {NULL} of positions.",
+                row="arena",
+                column="arm",
+                of={"arm": ARMS[1:]},
+                measure=Measure(value="order", label="rank correlation"),
+            ),
+            maps,
+        ],
+        "When are the free steps repaid?": [
+            Tabulated(
+                rows=lambda r: [row for row in r.once(arms) if row["arm"] in (LEARNED, WHITENED)],
+                columns=_REPAID,
+                caption="Steps to the threshold that are saved per goal, on no shaping and on "
+                "Euclidean shaping, and goals at which the free steps are repaid; infinite "
+                "where nothing is saved: never. An agent that never gets there counts with the "
+                "length of training, so that savings may be larger.",
+            ),
+        ],
+    },
     counts_cells=True,
     stated="our goal",
 )

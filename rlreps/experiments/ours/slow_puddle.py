@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from rlreps.config import as_json, with_sizes
+from rlreps.config import with_sizes
 from rlreps.encoders import AtStates, Encoder, FourierMLP, WithConstant
 from rlreps.envs import load_arena
 from rlreps.experiments.harness import (
@@ -35,7 +35,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Summary,
     Wide,
     design_of,
@@ -83,8 +82,6 @@ class Contender:
             ``exact`` by the graph Laplacian's rows, which evaluates all states for every update.
         averaging_rate: β of the moving averages; 1 averages nothing.
         rows: b, states of a batch, two for each sampled pair.
-        steps: Updates.
-        optimizer: The optimizer.
     """
 
     name: str
@@ -229,24 +226,24 @@ def measure(run: Run[Config], name: str, contender: Contender) -> dict[str, Any]
         rows = contender.rows
         operator, source = problem.graph.operator(), state_source(problem.graph.measure)
         of_batch = AtStates(encoder, centres)
-    every = contender.steps // config.evaluations
     rate = contender.averaging_rate
     result = train(
         of_batch,
         Spin(1 + d, operator=operator, averaging_rate=rate, encoder=encoder),
         source,
         optimizer=contender.optimizer,
-        steps=contender.steps,
         rows=rows,
         seeds=range(config.num_seeds),
         evaluate=problem.followed(encoder, config.dimensions),
-        evaluate_every=every,
-        folder=run.training_folder(name, contender=as_json(contender)),
-        checkpoint_every=every * max(1, config.evaluations // _CHECKPOINTS),
-        devices=run.devices,
         resets_diverged=True,
-        description=contender.name,
-        progress=run.progress,
+        **run.training(
+            name,
+            contender.steps,
+            config.evaluations,
+            every=max(1, config.evaluations // _CHECKPOINTS),
+            title=contender.name,
+            contender=contender,
+        ),
     )
     apply = jit(encoder.apply)
     learned = [
@@ -264,41 +261,39 @@ def measure(run: Run[Config], name: str, contender: Contender) -> dict[str, Any]
 def frame(run: Run[Config], contender: Contender, found: dict[str, Any]) -> Frame:
     """List distances and cosines in training, and what is measured after it."""
     config, (problem, _, floor) = run.config, run.shared
-    history, learned, successor = found["history"], found["learned"], found["successor_distances"]
-    numbers = range(1, config.num_features + 1)
+    history, learned = found["history"], found["learned"]
+    seeds, numbers = range(config.num_seeds), range(1, config.num_features + 1)
+    seconds = [record["seconds"] for record in history]
+    followed = Frame.of_history(history, seeds, contender=contender.name).adding(
+        seconds=np.tile(seconds, len(seeds))
+    )
+    distances = followed.long("distance", "d")
     truth = problem.eigenvalues[: len(numbers)]
-    about: dict[str, Any] = {"contender": contender.name, "seed": range(config.num_seeds)}
-    steps, seconds = ([record[name] for record in history] for name in ("step", "seconds"))
-    courses = [(DISTANCES, "subspace_distance", "distance", "d", config.dimensions)]
-    courses.append((COSINES, "cosine", "cosine", "eigenfunction", tuple(numbers)))
-    parts = [
-        Frame.grid(
-            {column: np.transpose([record[f"{recorded}_{number}"] for record in history])},
-            **about,
-            step=steps,
-            part=part,
-            **{key: number},
-        ).adding(seconds=np.tile(seconds, config.num_seeds))
-        for part, column, recorded, key, of in courses
-        for number in of
-    ]
+    errors = learned.eigenvalues / truth - 1.0
     after = {
         "d": numbers,
         "distance": learned.distances,
-        "successor_distance": successor,
-        "excess": successor - floor,
+        "successor_distance": found["successor_distances"],
+        "excess": found["successor_distances"] - floor,
         "true": truth,
         "learned": learned.eigenvalues,
-        "relative_error": learned.eigenvalues / truth - 1.0,
-        "error": np.abs(learned.eigenvalues / truth - 1.0),
+        "relative_error": errors,
+        "error": np.abs(errors),
         "matched_cosine": learned.cosines,
         "smallest_cosine": learned.cosines.min(),
         "diverged": np.asarray(history[-1]["diverged"])[:, None],
         "seconds": seconds[-1],
     }
-    how = {name: getattr(contender, name) for name in HOW}
-    where = {"eigenfunction": numbers, "part": AFTER, "step": contender.steps}
-    return Frame.concat([*parts, Frame.grid(after, **about, **where, **how)])
+    how = {name: getattr(contender, name) for name in ("name", *HOW)}
+    how["contender"] = how.pop("name")
+    where = {"seed": seeds, "eigenfunction": numbers, "part": AFTER, "step": contender.steps}
+    return Frame.concat(
+        [
+            distances.adding(part=DISTANCES, subspace_distance=distances["distance"]),
+            followed.long("cosine", "eigenfunction").adding(part=COSINES),
+            Frame.grid(after, **where, **how),
+        ]
+    )
 
 
 _WORST = {
@@ -355,7 +350,7 @@ def draw_maps(results: Results[Config]) -> tuple[Rows, Figure]:
     Signs are the true ones'; nothing is rotated.
     """
     config, (problem, *_), shown = results.config, results.run.shared, results.config.shown
-    truth = problem.eigenfunctions[:, :shown]
+    truth, values = problem.eigenfunctions[:, :shown], problem.eigenvalues[:shown]
     learned = {
         contender.name: found["learned"].functions[0, :, :shown]
         for contender, found in zip(config.contenders, results.found.values(), strict=True)
@@ -364,19 +359,19 @@ def draw_maps(results: Results[Config]) -> tuple[Rows, Figure]:
         name: np.abs(np.sum(problem.graph.measure[:, None] * table * truth, axis=0))
         for name, table in learned.items()
     }
-    rows = [
-        {"contender": name, "eigenfunction": k, "true_eigenvalue": value, "cosine": cosine}
-        for name, row in cosines.items()
-        for k, (value, cosine) in enumerate(zip(problem.eigenvalues, row, strict=False), start=1)
-    ]
     figure = plot_components(
         {"true": truth, **learned},
         bins=config.successor.bins,
-        labels=[f"{k}: λ = {x:.4f}" for k, x in enumerate(problem.eigenvalues[:shown], start=1)],
+        labels=[f"{k}: λ = {x:.4f}" for k, x in enumerate(values, start=1)],
         environment=load_arena(config.successor.arena),
         cosines=cosines,
     )
-    return rows, figure
+    rows = Frame.grid(
+        {"true_eigenvalue": values, "cosine": [*cosines.values()]},
+        contender=[*cosines],
+        eigenfunction=range(1, 1 + len(values)),
+    )
+    return rows.rows("contender", "eigenfunction", "true_eigenvalue", "cosine"), figure
 
 
 def history(name: str, caption: str, part: str, x: Axis, **options: Any) -> Curve:
@@ -413,130 +408,114 @@ EXPERIMENT = Experiment(
     frame=frame,
     value=SUBSPACE_DISTANCE,
     claims=claims,
-    sections=[
-        Section("Goals", design_of(__doc__)),
-        Section(
-            "Distance to the slowest eigenfunctions",
-            show=[
-                Summary(
-                    name="contenders",
-                    caption="Distance at each d, mean over seeds, and the smallest |cosine| of "
-                    "any. Training time is of all seeds together, without compilation and "
-                    "evaluation. A run that diverged counts 1.",
-                    keys=("contender", *HOW, "step", "d"),
-                    of=lambda r, frame: frame.where(part=AFTER, d=r.config.dimensions),
-                    measure=dataclasses.replace(SUBSPACE_DISTANCE, value="distance"),
-                    beside=("smallest_cosine", "seconds", "diverged"),
-                ),
-                history(
-                    "distance_by_update",
-                    "Subspace distance to the slowest eigenfunctions against updates.",
-                    DISTANCES,
-                    UPDATE,
-                    panel="slowest {d}",
-                    beside=("seconds",),
-                ),
-                history(
-                    "distance_by_time",
-                    "The same against training time.",
-                    DISTANCES,
-                    TIME,
-                    panel="slowest {d}",
-                    beside=("step",),
-                ),
-                history(
-                    "cosines",
-                    "Each learned eigenfunction against the true one of the same place; where two "
-                    "eigenvalues lie close together their eigenfunctions turn into each other "
-                    "easily.",
-                    COSINES,
-                    UPDATE,
-                    y=COSINE,
-                    panel="eigenfunction {eigenfunction}",
-                    beside=("seconds",),
-                ),
-            ],
-        ),
-        Section(
-            "Eigenvalues",
+    sections={
+        "Goals": [design_of(__doc__)],
+        "Distance to the slowest eigenfunctions": [
+            Summary(
+                name="contenders",
+                caption="Distance at each d, mean over seeds, and the smallest |cosine| of "
+                "any. Training time is of all seeds together, without compilation and "
+                "evaluation. A run that diverged counts 1.",
+                keys=("contender", *HOW, "step", "d"),
+                of=lambda r, frame: frame.where(part=AFTER, d=r.config.dimensions),
+                measure=dataclasses.replace(SUBSPACE_DISTANCE, value="distance"),
+                beside=("smallest_cosine", "seconds", "diverged"),
+            ),
+            history(
+                "distance_by_update",
+                "Subspace distance to the slowest eigenfunctions against updates.",
+                DISTANCES,
+                UPDATE,
+                panel="slowest {d}",
+                beside=("seconds",),
+            ),
+            history(
+                "distance_by_time",
+                "The same against training time.",
+                DISTANCES,
+                TIME,
+                panel="slowest {d}",
+                beside=("step",),
+            ),
+            history(
+                "cosines",
+                "Each learned eigenfunction against the true one of the same place; where two "
+                "eigenvalues lie close together their eigenfunctions turn into each other easily.",
+                COSINES,
+                UPDATE,
+                y=COSINE,
+                panel="eigenfunction {eigenfunction}",
+                beside=("seconds",),
+            ),
+        ],
+        "Eigenvalues": [
             "uᵀLu of the learned eigenfunctions over all states, not estimated from samples. A "
             "feature that collapsed counts 4, the largest eigenvalue that there can be.",
-            [
-                Wide(
-                    caption="Eigenvalues, mean over seeds. The last one is not learned.",
-                    row="eigenfunction",
-                    column="contender",
-                    of=partial(beside_truth, column="learned"),
-                    measure=EIGENVALUE,
-                ),
-                Curve(
-                    name="eigenvalues",
-                    caption="Learned eigenvalues and the true ones.",
-                    x=EIGENFUNCTION,
-                    y=EIGENVALUE,
-                    of=partial(beside_truth, column="learned"),
-                    beside=("true", "relative_error", "matched_cosine"),
-                    **_EIGENVALUES,
-                ),
-                Curve(
-                    name="eigenvalue_errors",
-                    caption="Their relative errors.",
-                    x=EIGENFUNCTION,
-                    y=Measure(value="error", label="|relative error|", log=True),
-                    of={"part": AFTER},
-                    beside=("true", "learned", "relative_error", "matched_cosine"),
-                    **_EIGENVALUES,
-                ),
-            ],
-        ),
-        Section(
-            "Maps",
-            show=[
-                Drawn(
-                    name="maps",
-                    caption=lambda r: (
-                        f"The {r.config.shown} slowest eigenfunctions over the arena and those "
-                        "that the first seed of each contender learned, in the order of learning. "
-                        "Signs are aligned, nothing is rotated; limits are shared down each "
-                        "column. |cos| is the cosine with the true one."
-                    ),
-                    draw=draw_maps,
-                )
-            ],
-        ),
-        Section(
-            "The successor measure's subspace",
+            Wide(
+                caption="Eigenvalues, mean over seeds. The last one is not learned.",
+                row="eigenfunction",
+                column="contender",
+                of=partial(beside_truth, column="learned"),
+                measure=EIGENVALUE,
+            ),
+            Curve(
+                name="eigenvalues",
+                caption="Learned eigenvalues and the true ones.",
+                x=EIGENFUNCTION,
+                y=EIGENVALUE,
+                of=partial(beside_truth, column="learned"),
+                beside=("true", "relative_error", "matched_cosine"),
+                **_EIGENVALUES,
+            ),
+            Curve(
+                name="eigenvalue_errors",
+                caption="Their relative errors.",
+                x=EIGENFUNCTION,
+                y=Measure(value="error", label="|relative error|", log=True),
+                of={"part": AFTER},
+                beside=("true", "learned", "relative_error", "matched_cosine"),
+                **_EIGENVALUES,
+            ),
+        ],
+        "Maps": [
+            Drawn(
+                name="maps",
+                caption="The {config.shown} slowest eigenfunctions over the arena and those "
+                "that the first seed of each contender learned, in the order of learning. "
+                "Signs are aligned, nothing is rotated; limits are shared down each "
+                "column. |cos| is the cosine with the true one.",
+                draw=draw_maps,
+            ),
+        ],
+        "The successor measure's subspace": [
             "The successor measure sums powers of the chain, so its leading singular vectors are "
             "nearly the slowest eigenfunctions, but not quite: the chain is not symmetric under "
             "uniform states, and its first step starts anywhere in a cell. What the true slow "
             "features are away from it is what to expect of learned ones. Where two eigenvalues "
             "lie close together, as the first two do in sutton, a span that ends between them is "
             "open: distances at d = 1 say little.",
-            [
-                Wide(
-                    caption="Distance to the successor measure's top-d left singular subspace, "
-                    "mean over seeds. Features have their mean over states removed, as the matrix "
-                    "has.",
-                    row="contender",
-                    column="d = {d}",
-                    of=lambda r, frame: beside_truth(r, frame, "successor_distance").where(
-                        d=r.config.dimensions
-                    ),
-                    measure=SUCCESSOR,
+            Wide(
+                caption="Distance to the successor measure's top-d left singular subspace, mean "
+                "over seeds. Features have their mean over states removed, as the matrix has.",
+                row="contender",
+                column="d = {d}",
+                of=lambda r, frame: beside_truth(r, frame, "successor_distance").where(
+                    d=r.config.dimensions
                 ),
-                Curve(
-                    name="successor_distance",
-                    caption="The same for every d.",
-                    x=dataclasses.replace(D, log=False),
-                    y=SUCCESSOR,
-                    line="contender",
-                    of=partial(beside_truth, column="successor_distance"),
-                    keys=("seed",),
-                    title="slow features and the successor measure",
-                ),
-            ],
-        ),
-    ],
+                measure=SUCCESSOR,
+            ),
+            Curve(
+                name="successor_distance",
+                caption="The same for every d.",
+                x=dataclasses.replace(D, log=False),
+                y=SUCCESSOR,
+                line="contender",
+                of=partial(beside_truth, column="successor_distance"),
+                keys=("seed",),
+                title="slow features and the successor measure",
+            ),
+        ],
+    },
     summary=lambda r: {
         "successor_measure": generation_figures(r.run.folder, r.config.successor),
         "eigenvalues": r.run.shared.problem.eigenvalues.tolist(),

@@ -43,9 +43,7 @@ from rlreps.experiments.harness import (
     Frame,
     Measure,
     Results,
-    Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
     varied,
@@ -81,7 +79,6 @@ class Config:
         held_out_frames: Frames that test, of other episodes.
         size: Height and width of a frame in pixels, after area-averaging.
         stack: Consecutive frames that a network sees together.
-        channels: Of the convolutions of every network.
         num_features: Slow features after the constant, and principal components.
         hidden: Width of the slow features' hidden layer.
         clips: Clips of an update of the slow features.
@@ -91,10 +88,7 @@ class Config:
         steps: Their updates.
         code_size: Numbers in the next-frame predictor's code, and successor features.
         code_hidden: Width of the hidden layers of predictor and successor network.
-        discount: γ of the successor features, in [0, 1).
         transitions: Of an update of predictor and successor network.
-        successor_optimizer: Of both.
-        successor_steps: Their updates.
         target_every: Updates between copies of the network that temporal differences aim at.
         extremes: Test frames that are averaged at each end of a feature.
         evaluations: Points of each learning curve after its start.
@@ -226,13 +220,9 @@ def pairs(run: Run[Config]) -> Batch:
 
 
 class Measured(NamedTuple):
-    """A method on the test frames.
+    """Averages of the test frames with the smallest and the largest values of each of d features.
 
-    Attributes:
-        pictures: Averages of the frames with the smallest and the largest values of each feature,
-            [2, d, height, width].
-        features: A row each feature.
-        training: Training of its network, if it has one.
+    ``pictures`` are [2, d, height, width]; ``features`` has a row each feature.
     """
 
     pictures: DoubleArray
@@ -350,7 +340,7 @@ def frame(run: Run[Config], method: str, found: Measured) -> Frame:
     """List what was measured while training, and features: a row each."""
     if found.training is None:
         return found.features
-    wide = Frame.of_history(found.training.history, [{"seed": run.config.seed}], method=method)
+    wide = Frame.of_history(found.training.history, [run.config.seed], method=method)
     curves = [
         wide.adding(curve=name.replace("_", " "), held_out=column)
         for name, column in sorted(wide.columns.items())
@@ -378,12 +368,6 @@ def tells_ends_apart(results: Results[Config]) -> Verdict:
     )
 
 
-def feature_rows(results: Results[Config]) -> Rows:
-    """List the features of every method."""
-    names = ("method", "feature", "apart", "most_by_chance", "told", "constant")
-    return Frame.concat(each.features for each in results.found.values()).rows(*names)
-
-
 def pictures(results: Results[Config]) -> Iterator[tuple[str, DoubleArray, DoubleArray]]:
     """List methods with their averages of the largest and of the smallest values."""
     for method, found in zip(METHODS, results.found.values(), strict=True):
@@ -393,7 +377,7 @@ def pictures(results: Results[Config]) -> Iterator[tuple[str, DoubleArray, Doubl
 
 def draw_frames(results: Results[Config]) -> tuple[None, Figure]:
     """Draw the averages at both ends."""
-    frames: dict[str, npt.NDArray[np.float64]] = {}
+    frames: dict[str, DoubleArray] = {}
     for method, largest, smallest in pictures(results):
         frames |= {f"{method}\nlargest": largest / 255.0, f"{method}\nsmallest": smallest / 255.0}
     return None, plot_reconstructions(frames)
@@ -408,17 +392,12 @@ def draw_differences(results: Results[Config]) -> tuple[None, Figure]:
 
 def summary(results: Results[Config]) -> dict[str, Any]:
     """Keep numbers of episodes and the seconds of training."""
-    frames = results.run.shared
+    frames, found = results.run.shared, results.found.items()
+    sets = {"training": frames.training, "held_out": frames.held_out}
+    trained = {name: each.training for name, each in found if each.training is not None}
     return {
-        "episodes": {
-            "training": int(frames.training.episodes[-1]) + 1,
-            "held_out": int(frames.held_out.episodes[-1]) + 1,
-        },
-        "seconds": {
-            name: round(each.training.seconds, 1)
-            for name, each in results.found.items()
-            if each.training is not None
-        },
+        "episodes": {name: int(each.episodes[-1]) + 1 for name, each in sets.items()},
+        "seconds": {name: round(each.seconds, 1) for name, each in trained.items()},
     }
 
 
@@ -445,65 +424,56 @@ EXPERIMENT = Experiment(
     value=Measure(value="held_out", label="eigenvalue, or share of variance", log=True),
     claims=[
         Claim(
-            lambda r: (
-                f"Features whose extreme test frames differ in {r.config.game}, one network of "
-                "each kind (our stand-in for the eye; holds if all but one of SpIN's do and at "
-                "most half of the others)"
-            ),
+            "Features whose extreme test frames differ in {config.game}, one network of "
+            "each kind (our stand-in for the eye; holds if all but one of SpIN's do and at "
+            "most half of the others)",
             "nearly all of SpIN's, for many games few of successor features' (C.3)",
             tells_ends_apart,
         )
     ],
     decided_on=PAPER,
     free=("game", "seed", "evaluations"),
-    sections=[
-        Section(
-            "Extreme frames",
+    sections={
+        "Extreme frames": [
             design_of(__doc__),
-            [
-                Tabulated(
-                    name="extremes",
-                    rows=feature_rows,
-                    caption="Root mean squared difference of a feature's two averages, in grey "
-                    "levels, and the largest of those by chance. A feature whose network died is "
-                    "constant.",
+            Tabulated(
+                name="extremes",
+                rows=lambda r: Frame.concat(each.features for each in r.found.values()).rows(
+                    "method", "feature", "apart", "most_by_chance", "told", "constant"
                 ),
-                Drawn(
-                    name="frames",
-                    caption=lambda r: (
-                        f"The average of the {r.config.extremes} test frames with the largest "
-                        f"values of each feature and of the {r.config.extremes} with the smallest. "
-                        "A feature is a column, the first on the left. Its sign is arbitrary."
-                    ),
-                    draw=draw_frames,
-                ),
-                Drawn(
-                    name="differences",
-                    caption="The average of the test frames with the largest values of each "
-                    "feature less that of those with the smallest.",
-                    draw=draw_differences,
-                ),
-            ],
-        ),
-        Section(
-            "Training",
-            show=[
-                Curve(
-                    name="training",
-                    caption=f"On {_MEASURED_PAIRS} held-out pairs: the slow features' eigenvalues "
-                    "(0 still, 2 unrelated from a frame to the next), which SpIN trains on; the "
-                    "squared errors of the next frame and of temporal differences, over the "
-                    "variance of what they aim at.",
-                    x=STEP,
-                    line="curve",
-                    panel="method",
-                    of={"curve": lambda column: [name is not None for name in column]},
-                    keys=("seed",),
-                    axes={"share_y": False},
-                )
-            ],
-        ),
-    ],
+                caption="Root mean squared difference of a feature's two averages, in grey levels, "
+                "and the largest of those by chance. A feature whose network died is constant.",
+            ),
+            Drawn(
+                name="frames",
+                caption="The average of the {config.extremes} test frames with the largest "
+                "values of each feature and of the {config.extremes} with the smallest. "
+                "A feature is a column, the first on the left. Its sign is arbitrary.",
+                draw=draw_frames,
+            ),
+            Drawn(
+                name="differences",
+                caption="The average of the test frames with the largest values of each "
+                "feature less that of those with the smallest.",
+                draw=draw_differences,
+            ),
+        ],
+        "Training": [
+            Curve(
+                name="training",
+                caption=f"On {_MEASURED_PAIRS} held-out pairs: the slow features' eigenvalues "
+                "(0 still, 2 unrelated from a frame to the next), which SpIN trains on; the "
+                "squared errors of the next frame and of temporal differences, over the "
+                "variance of what they aim at.",
+                x=STEP,
+                line="curve",
+                panel="method",
+                of={"curve": lambda column: [name is not None for name in column]},
+                keys=("seed",),
+                axes={"share_y": False},
+            ),
+        ],
+    },
     summary=summary,
     # Pictures are no JSON.
     keeps_parts=False,

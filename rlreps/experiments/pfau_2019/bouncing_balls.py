@@ -52,7 +52,6 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Section,
     Tabulated,
     design_of,
 )
@@ -88,14 +87,11 @@ class Config:
     Attributes:
         num_features: Eigenfunctions after the constant.
         frames: Consecutive frames that the network sees at once.
-        encoder: The network.
         objective: Spectral inference; operator and encoder are filled in.
-        optimizer: The optimizer.
         clips: Clips of a batch, of training and of measuring.
         clip_frames: Consecutive frames of a clip, in ``clip_frames - frames + 1`` inputs.
         num_frames: Frames of the video that clips are cut from; None plays new ones for every
             batch.
-        steps: Updates of a seed.
         evaluations: Points of each learning curve after its start.
         evaluation_batches: Held-out batches behind each of these points.
         seed: Seed of the first run; also of all draws that are not training's.
@@ -317,7 +313,7 @@ def frame(run: Run[Config], seed: int | None, found: Any) -> Frame:
     if seed is None:
         return Frame.concat(final(found[name], name) for name in (PIXELS, POSITIONS))
     about = {"analysis": DEEP, "draw": HELD_OUT}
-    curves = Frame.of_history(found.trained.history, [{"seed": seed}], **about)
+    curves = Frame.of_history(found.trained.history, [seed], **about)
     shares = found.responses.shares(config.degree)
     return Frame.concat(
         [curves.long("eigenvalue", "feature"), final(found.spectra, DEEP, **shares)]
@@ -397,17 +393,11 @@ def first_network(results: Results[Config]) -> tuple[Network, list[str]]:
 def draw_maps(results: Results[Config]) -> tuple[Rows, Figure]:
     """Draw the first network's features against the place of one ball."""
     bins, (network, notes) = results.config.map_bins, first_network(results)
-    maps = network.responses.maps
-    rows = [
-        {
-            "x": (cell % bins + 0.5) / bins,
-            "y": (cell // bins + 0.5) / bins,
-            **{f"feature_{k}": value for k, value in enumerate(row, start=1)},
-        }
-        for cell, row in enumerate(maps)
-    ]
+    maps, centres = network.responses.maps, (np.arange(results.config.map_bins) + 0.5) / bins
+    named = {f"feature_{k}": each.reshape(bins, bins) for k, each in enumerate(maps.T, start=1)}
     labels = [f"{k}: {note}" for k, note in enumerate(notes, start=1)]
-    return rows, plot_components({"mean feature": maps}, bins=bins, labels=labels)
+    figure = plot_components({"mean feature": maps}, bins=bins, labels=labels)
+    return Frame.grid(named, y=centres, x=centres).rows("x", "y", *named), figure
 
 
 def draw_exciting_frames(results: Results[Config]) -> tuple[None, Figure]:
@@ -443,81 +433,70 @@ EXPERIMENT = Experiment(
         *("evaluations", "evaluation_batches", "seed", "num_seeds", "pooling", "components"),
         *("linear_batches", "map_bins", "shown"),
     ),
-    sections=[
-        Section("Against the paper", design_of(__doc__)),
-        Section(
-            "Eigenvalues",
-            show=[
-                Tabulated(
-                    name="exciting_frames",
-                    rows=lambda r: r.ends.where(analysis=DEEP, draw=TEST).rows(
-                        "seed", "feature", "eigenvalue", "of_the_span", *SHARES
-                    ),
-                    caption="Every feature of every network, in the order learned. Last four "
-                    "columns: shares of its variance that the balls' mean position, sums of "
-                    "functions of single balls, and products of up to three of these explain, and "
-                    "what functions of velocities add, on frames that were not fitted to.",
+    sections={
+        "Against the paper": [design_of(__doc__)],
+        "Eigenvalues": [
+            Tabulated(
+                name="exciting_frames",
+                rows=lambda r: r.ends.where(analysis=DEEP, draw=TEST).rows(
+                    "seed", "feature", "eigenvalue", "of_the_span", *SHARES
                 ),
-                Curve(
-                    name="eigenvalues",
-                    caption="Eigenvalue of every feature on fresh frames: of networks, of linear "
-                    "slow feature analysis of pixels, and of functions of the balls' positions, "
-                    "which no video shows.",
-                    x=Axis("feature", "feature, after the constant", ticks=True),
-                    line="analysis",
-                    title="slowness of every feature, on fresh frames",
-                    of={"draw": TEST},
-                    at_end=True,
-                    keys=("seed",),
-                    beside=("of_the_span",),
-                    note=lambda r: over_runs(r.config.num_seeds, "network"),
+                caption="Every feature of every network, in the order learned. Last four "
+                "columns: shares of its variance that the balls' mean position, sums of "
+                "functions of single balls, and products of up to three of these explain, and "
+                "what functions of velocities add, on frames that were not fitted to.",
+            ),
+            Curve(
+                name="eigenvalues",
+                caption="Eigenvalue of every feature on fresh frames: of networks, of linear "
+                "slow feature analysis of pixels, and of functions of the balls' positions, "
+                "which no video shows.",
+                x=Axis("feature", "feature, after the constant", ticks=True),
+                line="analysis",
+                title="slowness of every feature, on fresh frames",
+                of={"draw": TEST},
+                at_end=True,
+                keys=("seed",),
+                beside=("of_the_span",),
+                note=lambda r: over_runs(r.config.num_seeds, "network"),
+            ),
+        ],
+        "What features respond to": [
+            Drawn(
+                name="maps",
+                caption="Mean of each eigenfunction where one of the balls is, over all states "
+                "with a ball there (network of seed {config.seed}). Eigenfunctions have "
+                "variance 1; the number above each map is its largest magnitude, so a map "
+                "with small limits says that the feature does not depend on where one ball "
+                "is alone. Centres of balls do not come to the grey border.",
+                draw=draw_maps,
+            ),
+            Drawn(
+                name="exciting_frames",
+                caption=lambda r: (
+                    f"Of {r.config.rows * r.config.response_batches:,} unrelated frames, those "
+                    "that excite each eigenfunction least (left) and most (right), more to the "
+                    "ends."
                 ),
-            ],
-        ),
-        Section(
-            "What features respond to",
-            show=[
-                Drawn(
-                    name="maps",
-                    caption=lambda r: (
-                        "Mean of each eigenfunction where one of the balls is, over all states "
-                        f"with a ball there (network of seed {r.config.seed}). Eigenfunctions have "
-                        "variance 1; the number above each map is its largest magnitude, so a map "
-                        "with small limits says that the feature does not depend on where one ball "
-                        "is alone. Centres of balls do not come to the grey border."
-                    ),
-                    draw=draw_maps,
-                ),
-                Drawn(
-                    name="exciting_frames",
-                    caption=lambda r: (
-                        f"Of {r.config.rows * r.config.response_batches:,} unrelated frames, those "
-                        "that excite each eigenfunction least (left) and most (right), more to the "
-                        "ends."
-                    ),
-                    draw=draw_exciting_frames,
-                ),
-            ],
-        ),
-        Section(
-            "Training",
-            show=[
-                Curve(
-                    name="training",
-                    caption="Eigenvalues on held-out frames over training. Dotted: those of "
-                    "functions of positions on the same frames, which are not those of the table.",
-                    x=STEP,
-                    line="feature {feature}",
-                    of={"draw": HELD_OUT, "analysis": DEEP},
-                    keys=("seed",),
-                    note=lambda r: over_runs(r.config.num_seeds, "network"),
-                    axes=lambda r: {
-                        "reference_y": (r.found["exact"][HELD_OUT].ordered.tolist(), POSITIONS)
-                    },
-                )
-            ],
-        ),
-    ],
+                draw=draw_exciting_frames,
+            ),
+        ],
+        "Training": [
+            Curve(
+                name="training",
+                caption="Eigenvalues on held-out frames over training. Dotted: those of "
+                "functions of positions on the same frames, which are not those of the table.",
+                x=STEP,
+                line="feature {feature}",
+                of={"draw": HELD_OUT, "analysis": DEEP},
+                keys=("seed",),
+                note=lambda r: over_runs(r.config.num_seeds, "network"),
+                axes=lambda r: {
+                    "reference_y": (r.found["exact"][HELD_OUT].ordered.tolist(), POSITIONS)
+                },
+            ),
+        ],
+    },
     summary=lambda r: {
         "seconds": {
             name: round(each.trained.seconds, 1)

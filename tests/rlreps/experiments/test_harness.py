@@ -19,7 +19,6 @@ from rlreps.experiments.harness import (
     Experiment,
     Frame,
     Measure,
-    Section,
     Tabulated,
 )
 from rlreps.runs.contrasts import Verdict
@@ -74,21 +73,18 @@ class Toy:
             measure=self.measure,
             frame=lambda run, scale, found: Frame.grid({"value": found["values"]}, seed=[0, 1, 2]),
             value=Measure(value="value", label="value"),
-            abstract="An abstract.",
+            abstract="An abstract of {config.scales[1]:.1f}.",
             claims=[
                 Claim(word, "so it is", Verdict(holds, word))
                 for word, holds in (("held", True), ("broken", False), ("open", None))
             ],
-            sections=[
-                Section(
-                    "First",
-                    show=[
-                        Tabulated(name="plain", caption="Own.", rows=lambda r: [{"a": 1.5}]),
-                        Drawn(name="means", caption="Means & more.", draw=self.draw),
-                    ],
-                ),
-                Section("Second"),
-            ],
+            sections={
+                "First": [
+                    Tabulated(name="plain", caption="Own.", rows=lambda r: [{"a": 1.5}]),
+                    Drawn(name="means", caption="Means & more.", draw=self.draw),
+                ],
+                "Second": [],
+            },
             summary=lambda r: {
                 "means": [np.mean(part["values"]) for part in r.found.values()],
                 "worst": math.inf,
@@ -140,7 +136,7 @@ def test_a_run_leaves_parts_results_figures_a_report_in_order_and_a_summary(tmp_
         for text in (
             "<h1>A toy of 2</h1>",
             "<p>Nobody 2000</p>",
-            "<p>An abstract.</p>",
+            "<p>An abstract of 2.0.</p>",
             "<h2>First</h2>",
             "Table 1. What the paper states and what was found.",
             "Table 2. Own.",
@@ -197,7 +193,9 @@ def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keep
     experiment = dataclasses.replace(
         toy,
         measure=measure,
-        sections=[Section("Only")],
+        sections={
+            "Only": [],
+        },
         summary=lambda r: {"found": r.found},
         frame=lambda run, scale, found: Frame.of([]),
     )

@@ -19,7 +19,6 @@ from rlreps.experiments.harness import (
     Frame,
     Measure,
     NotRunError,
-    Section,
     Summary,
     Tabulated,
     Wide,
@@ -196,34 +195,31 @@ def experiment(**changes):
         "measure": lambda run, name, cell: {"rows": ROWS},
         "frame": lambda run, cell, found: Frame.of(found["rows"]),
         "value": Measure(value="distance", label="distance", within=(0.0, 1.0)),
-        "sections": [
-            Section(
-                "All",
+        "sections": {
+            "All": [
                 "Text.",
-                [
-                    figure,
-                    Curve(
-                        name="by_d",
-                        caption="By d.",
-                        x=D,
-                        at_end=True,
-                        line="d = {d}",
-                        variant="method",
-                        axes={"looks": {"a": Look(), "b": Look(linestyle=":")}},
-                        rows=lambda r: [{"own": len(r.ends)}],
-                    ),
-                    dataclasses.replace(figure, name="runs", line="method", keys=("seed", "d")),
-                    Summary(caption="Ends.", keys=("method", "d"), name="ends"),
-                    Wide(caption="Wide.", row="method", column="d = {d}"),
-                    Tabulated(
-                        caption="Own.",
-                        rows=lambda r: [{"x": len(r.ends)}],
-                        columns={"x": "x", "twice": lambda row: 2 * row["x"]},
-                    ),
-                    Drawn(name="nothing", caption="", draw=lambda r: None),
-                ],
-            )
-        ],
+                figure,
+                Curve(
+                    name="by_d",
+                    caption="By d.",
+                    x=D,
+                    at_end=True,
+                    line="d = {d}",
+                    variant="method",
+                    axes={"looks": {"a": Look(), "b": Look(linestyle=":")}},
+                    rows=lambda r: [{"own": len(r.ends)}],
+                ),
+                dataclasses.replace(figure, name="runs", line="method", keys=("seed", "d")),
+                Summary(caption="Ends.", keys=("method", "d"), name="ends"),
+                Wide(caption="Wide.", row="method", column="d = {d}"),
+                Tabulated(
+                    caption="Own.",
+                    rows=lambda r: [{"x": len(r.ends)}],
+                    columns={"x": "x", "twice": lambda row: 2 * row["x"]},
+                ),
+                Drawn(name="nothing", caption="", draw=lambda r: None),
+            ],
+        },
         "claims": [
             Claim("a is nearer", "so", lambda r: r.end(method="a") < r.end(method="b")),
             Claim("c is nearer", "so", lambda r: r.end(method="c") < r.end(method="b")),
