@@ -7,6 +7,7 @@ The minimisers of ``OBJECTIVES`` span the top-d left singular subspace of a matr
 from rlreps.config import registry
 from rlreps.losses.base import Batch, Encode, Metrics, Objective, Population, two_weight_loss
 from rlreps.losses.contrastive import InfoNCE, TDInfoNCE
+from rlreps.losses.cumulant_differences import CumulantDifferences
 from rlreps.losses.danskin import DanskinEmpirical, DanskinLissa, Naive
 from rlreps.losses.danskin_chunked import DanskinChunked
 from rlreps.losses.explicit import Explicit
@@ -31,6 +32,7 @@ PAIR_OBJECTIVES: dict[str, type[Objective]] = registry(
     AugmentedLagrangian,
     BarlowTwins,
     BYOLGamma,
+    CumulantDifferences,
     GeneralizedGraphDrawing,
     GraphDrawing,
     InfoNCE,
@@ -53,6 +55,7 @@ __all__ = [
     "BarlowTwins",
     "Batch",
     "Clip",
+    "CumulantDifferences",
     "DanskinChunked",
     "DanskinEmpirical",
     "DanskinLissa",

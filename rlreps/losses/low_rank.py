@@ -99,12 +99,13 @@ class TDLowRank(TowardsAverages):
     depend on γ. The states s⁺ are those that the other rows of the batch reached. A state that ends
     episodes is never s, so that nothing trains f there: meant for chains that go on.
 
-    **Optimum.** fgᵀ approximates M̃ = (1 − γ) Σ_k γᵏ P^{k+1} / p⁺. With tabular functions, and p
-    stationary, fixed points solve f = M̃ g (E[ggᵀ])⁻¹, least squares on g, and
-    gᵀ = (E[f (f − γPf)ᵀ])⁻¹ E[f ((1 − γ)P/p⁺)], a projection of M̃ that is oblique. Of a reversible
-    chain both are solved by the singular functions of M̃, and the optimum is its truncated singular
-    value decomposition; of others it is neither that nor an invariant subspace. The constant is
-    included. Not ordered.
+    **Optimum.** fgᵀ approximates M̃ = M / p⁺ with M = (1 − γ) Σ_k γᵏ P^{k+1}. With tabular functions
+    and p stationary, f spans the leading invariant subspace of M P*, where P* is the chain in
+    reversed time, P*(s, t) = p(t) P(t, s) / p(s); and fgᵀ is the projection of M̃ on it that leaves
+    E[f (δ − γPδ)] = 0 of the error δ. Of a reversible chain P* = P: the subspace is that of the
+    singular functions, and fgᵀ the truncated singular value decomposition of M̃, whose left singular
+    functions span that of M M* in general. Where d parts a pair of complex eigenvalues of M P*
+    there is no fixed point. The constant is included. Not ordered.
 
     The gradient is a semi-gradient, of no scalar.
 

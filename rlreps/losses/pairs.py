@@ -90,7 +90,7 @@ class TowardsAverages(PairObjective):
     averaging_rate: float = interval("(0, 1]", 0.1)
     encoder: Encoder | None = size(None, leaf=True)
 
-    def init(self, key: Array) -> DecayedMean:
+    def init(self, key: Array) -> Any:
         """Return the average of parameters before the first update.
 
         Raises:

@@ -5,6 +5,7 @@ unbiased, so that the claim is tested too, else on the batch in which each pair 
 as often as it is likely. Optima are NumPy's eigenfunctions, singular functions and fixed points.
 """
 
+import dataclasses
 import functools
 import json
 from operator import getitem
@@ -25,6 +26,7 @@ from rlreps.losses import (
     Batch,
     BYOLGamma,
     Clip,
+    CumulantDifferences,
     GeneralizedGraphDrawing,
     GraphDrawing,
     InfoNCE,
@@ -60,6 +62,17 @@ def turned(counts, times):
 REVERSIBLE = path([5, 2, 4, 1, 5], [3, 2, 4, 6, 5, 2])
 DIRECTED = turned(REVERSIBLE, 2)
 DENSE = turned(np.array([[4, 1, 2, 3], [1, 2, 4, 1], [2, 4, 1, 5], [3, 1, 5, 2]]), 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Indicators:
+    """The indicator of each state, as cumulants of state indices."""
+
+    def init(self, key, num_tasks):
+        return jnp.eye(num_tasks)
+
+    def apply(self, params, positions):
+        return params[positions]
 
 
 def walk_of(counts):
@@ -218,19 +231,26 @@ def test_nesting_gives_each_singular_pair_in_order(nesting):
     np.testing.assert_allclose(metrics["singular_values"], values[:3], atol=1e-3)
 
 
-def td_fixed_point(counts, discount, width):
-    """fgᵀ where both semi-gradients vanish, by solving for f and g in turn."""
-    density, (_, _, right), transition = density_of(counts, discount)
-    measure = (counts.sum(axis=1) / counts.sum())[:, None]
-    backward = right[:, :width]
+def td_subspace(counts, discount, width, kernel):
+    """The leading invariant subspace of M K PᵀD, by subspace iteration, [n, width]."""
+    density, _, transition = density_of(counts, discount)
+    measure = counts.sum(axis=1) / counts.sum()
+    operator = density * measure @ kernel @ transition.T * measure
+    basis = np.random.default_rng(0).normal(size=(len(counts), width))
     for _ in range(2_000):
-        forward = density @ (measure * backward)
-        forward = forward @ np.linalg.inv(backward.T @ (measure * backward))
-        difference = forward - discount * transition @ forward
-        normal = (measure * forward).T @ difference
-        once = (1.0 - discount) * (measure * forward).T @ (transition / measure.T)
-        backward = np.linalg.solve(normal, once).T
-    return forward @ backward.T
+        basis, _ = np.linalg.qr(operator @ basis)
+    image = operator @ basis
+    np.testing.assert_allclose(basis @ (basis.T @ image), image, atol=1e-10)
+    return basis
+
+
+def td_product(counts, discount, width):
+    """The projection of M̃ onto the TD subspace in which both semi-gradients vanish."""
+    density, _, transition = density_of(counts, discount)
+    measure = counts.sum(axis=1) / counts.sum()
+    basis = td_subspace(counts, discount, width, np.diag(1.0 / measure))
+    left = (measure[:, None] * basis).T @ (np.eye(len(counts)) - discount * transition)
+    return basis @ np.linalg.solve(left @ basis, left @ density)
 
 
 @in_double_precision
@@ -240,7 +260,7 @@ def test_temporal_differences_end_at_their_fixed_point(counts, orthonormality):
     discount = 0.7
     objective = TDLowRank(2, discount=discount, averaging_rate=0.3, orthonormality=orthonormality)
     forward, backward, _ = descended(objective, counts, towers=True)
-    expected = td_fixed_point(counts, discount, 2)
+    expected = td_product(counts, discount, 2)
     np.testing.assert_allclose(forward @ backward.T, expected, atol=1e-4)
     _, (left, values, right), _ = density_of(counts, discount)
     off = np.abs(expected - left[:, :2] * values[:2] @ right[:, :2].T).max()
@@ -249,6 +269,23 @@ def test_temporal_differences_end_at_their_fixed_point(counts, orthonormality):
     if orthonormality:
         measure = (counts.sum(axis=0) / counts.sum())[:, None]
         np.testing.assert_allclose(backward.T @ (measure * backward), np.eye(2), atol=1e-3)
+
+
+@in_double_precision
+@pytest.mark.parametrize("irreversible", [0, 2])
+def test_differences_of_indicators_end_at_their_subspace(irreversible):
+    # Uniform, and so symmetric without the turns.
+    counts, discount = turned(path([4, 2, 3, 1, 4], [6, 4, 5, 6, 5, 6]), irreversible), 0.7
+    objective = CumulantDifferences(
+        2, num_cumulants=6, discount=discount, averaging_rate=0.1, cumulants=Indicators()
+    )
+    features, _ = descended(objective, counts, two_rows=False)
+    expected = td_subspace(counts, discount, 2, np.eye(6))
+    overlaps = np.linalg.svd(np.linalg.qr(features)[0].T @ expected)[1]
+    np.testing.assert_allclose(overlaps, 1.0, atol=1e-5)
+    density, *_ = density_of(counts, discount)
+    off = 2.0 - np.sum((np.linalg.svd(density)[0][:, :2].T @ expected) ** 2)
+    assert off > 0.1 if irreversible else off < 1e-8
 
 
 # --- Contrast: the logarithm of the density ratio -------------------------------------------------
@@ -356,7 +393,8 @@ class Setup:
     def __init__(self, objective):
         table = Tabular(NUM_FEATURES, num_states=NUM_STATES)
         self.encoder = TwoTowers(table, table) if isinstance(objective, OF_TWO) else table
-        self.objective = with_sizes(objective, num_features=NUM_FEATURES, encoder=self.encoder)
+        sizes = {"num_features": NUM_FEATURES, "cumulants": Indicators()}
+        self.objective = with_sizes(objective, encoder=self.encoder, **sizes)
 
     def init(self, key):
         return self.encoder.init(key), self.objective.init(key)
@@ -440,7 +478,8 @@ def loss_of(objective, rows=6, width=NUM_FEATURES, inputs=None):
     states = jnp.zeros(rows, jnp.int32)
     batch = Batch(Clip((states, states)) if inputs is None else inputs, jnp.zeros((rows, 0)))
     table = jnp.ones((NUM_STATES, width))
-    objective = with_sizes(objective, encoder=Tabular(width, num_states=NUM_STATES))
+    encoder = Tabular(width, num_states=NUM_STATES)
+    objective = with_sizes(objective, encoder=encoder, cumulants=Indicators())
 
     def evaluate(key):
         return objective.loss(table, getitem, batch, objective.init(key), key)[0]
