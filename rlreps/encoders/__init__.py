@@ -7,7 +7,7 @@ enter through ``from_nnx`` and ``from_linen``, any other functions as a ``Functi
 from rlreps.config import registry
 from rlreps.encoders.base import Encoder, FunctionEncoder, Params, from_linen, from_nnx
 from rlreps.encoders.cosines import Cosine, CosineFeatures, cosine_products, lowest_frequencies
-from rlreps.encoders.lookup import AtStates, Places, TableFeatures, Tabular, WithConstant
+from rlreps.encoders.lookup import AtStates, Places, TableFeatures, Tabular, TwoTowers, WithConstant
 from rlreps.encoders.networks import (
     MLP,
     BlockSparse,
@@ -36,6 +36,7 @@ __all__ = [
     "SeparateMLP",
     "TableFeatures",
     "Tabular",
+    "TwoTowers",
     "WithConstant",
     "cosine_features",
     "cosine_products",

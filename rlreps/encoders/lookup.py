@@ -135,3 +135,31 @@ class WithConstant(Encoder):
     def apply(self, params: Params, inputs: Array) -> Array:
         features = self.encoder.apply(params, inputs)
         return jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class TwoTowers(Encoder):
+    """Two functions of a state, [f, g]: [b, 2 d], for objectives that factorise f(s)ᵀg(t).
+
+    Objectives of ``rlreps.losses`` that take both also take a single encoder as f and g. What is
+    evaluated as the representation is ``forward`` with the parameters ``params["forward"]``.
+
+    Attributes:
+        forward: f, of d features.
+        backward: g, of d features of the same states.
+    """
+
+    forward: Encoder = leaf()
+    backward: Encoder = leaf()
+
+    def init(self, key: Array) -> Params:
+        forward_key, backward_key = jax.random.split(key)
+        return {
+            "forward": self.forward.init(forward_key),
+            "backward": self.backward.init(backward_key),
+        }
+
+    def apply(self, params: Params, inputs: Any) -> Array:
+        forward = self.forward.apply(params["forward"], inputs)
+        return jnp.concatenate([forward, self.backward.apply(params["backward"], inputs)], axis=1)

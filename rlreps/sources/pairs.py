@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
-from jax import Array
+from jax import Array, lax
 
 from rlreps.errors import InputError, require, require_interval
 from rlreps.losses.base import Batch
@@ -80,16 +80,21 @@ def pair_source(transitions: "Transitions", *, discount: float = 0.0) -> PairSou
             f"expected Transitions (rlreps.successor), got {type(transitions).__name__}; "
             "Transitions.from_dictionary reads a dictionary of arrays"
         )
-    # As single precision holds it: 1 - γ must not vanish there.
-    require_interval("discount", float(np.float32(discount)), "[0, 1)")
+    checked_discount = _checked_discount(discount)
     if discount > 0.0:
         transitions.require_ends()
     return PairSource(
         jnp.asarray(transitions.observation),
         jnp.asarray(transitions.next_observation),
         jnp.asarray(transitions.steps_left, jnp.int32),
-        jnp.asarray(discount, jnp.float32),
+        checked_discount,
     )
+
+
+def _checked_discount(discount: float) -> Array:
+    """Return γ as single precision holds it; an ``InputError`` unless 0 <= γ < 1 there."""
+    require_interval("discount", float(np.float32(discount)), "[0, 1)")
+    return jnp.asarray(discount, jnp.float32)
 
 
 def _inputs(observations: Array) -> Array:
@@ -103,17 +108,22 @@ def _inputs(observations: Array) -> Array:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ChainSource:
-    """Pairs of consecutive states of a Markov chain: s uniform, s' from its row of P.
+    """Pairs (s, s') or (s, s⁺) of states of a Markov chain: s uniform, s⁺ some steps behind s'.
+
+    With a discount γ, s⁺ given s is distributed as (1 − γ) Σ_{t≥0} γᵗ P^{t+1}(s, ·). The same key
+    gives the same s for every γ, and the same first step.
 
     Attributes:
         inputs: Encoder input of each state, [n, ...].
         columns: Where each state can go, padded with repetitions, [n, k] (int32).
         cumulative: Probability of that one or one before it, padded with ones, [n, k].
+        discount: γ, []; 0 gives pairs of consecutive states.
     """
 
     inputs: Array
     columns: Array
     cumulative: Array
+    discount: Array
     num_tasks: ClassVar[None] = None
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
@@ -122,22 +132,41 @@ class ChainSource:
         state_key, step_key = jax.random.split(key)
         dtype = self.cumulative.dtype
         states = jax.random.randint(state_key, (num_rows,), 0, len(self.columns), jnp.int32)
-        levels = jax.random.uniform(step_key, (num_rows,), dtype)
-        passed = jnp.sum(self.cumulative[states] <= levels[:, None], axis=1, dtype=jnp.int32)
-        pair = (self.inputs[states], self.inputs[self.columns[states, passed]])
+
+        def step(states: Array, key: Array) -> Array:
+            levels = jax.random.uniform(key, (num_rows,), dtype)
+            passed = jnp.sum(self.cumulative[states] <= levels[:, None], axis=1, dtype=jnp.int32)
+            return self.columns[states, passed]
+
+        count_key, walk_key = jax.random.split(jax.random.fold_in(step_key, 0))
+        # From one on: the number of trials up to the first success.
+        steps = jax.random.geometric(count_key, 1.0 - self.discount, (num_rows,), jnp.int32)
+
+        def walk_on(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            taken, later = carry
+            moved = step(later, jax.random.fold_in(walk_key, taken))
+            return taken + 1, jnp.where(taken < steps, moved, later)
+
+        _, later = lax.while_loop(
+            lambda carry: carry[0] < steps.max(), walk_on, (jnp.int32(1), step(states, step_key))
+        )
+        pair = (self.inputs[states], self.inputs[later])
         return Batch(Clip(pair), jnp.zeros((num_rows, 0), dtype))
 
 
-def chain_source(transition: Any, inputs: Array | np.ndarray | None = None) -> ChainSource:
+def chain_source(
+    transition: Any, inputs: Array | np.ndarray | None = None, *, discount: float = 0.0
+) -> ChainSource:
     """Return a source of the pairs of a known chain.
 
     Args:
         transition: P, [n, n], dense or a SciPy sparse array, rows sum to 1.
         inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32).
+        discount: γ in [0, 1), as of ``ChainSource``; 0 gives the next state.
 
     Raises:
-        InputError: If P is not square, an entry is negative or a sum is not 1, or there is not one
-            input for each state.
+        InputError: If P is not square, an entry is negative or a sum is not 1, there is not one
+            input for each state, or a discount is out of range.
     """
     chain = scipy.sparse.csr_array(transition).astype(np.float64)
     chain.eliminate_zeros()
@@ -156,6 +185,7 @@ def chain_source(transition: Any, inputs: Array | np.ndarray | None = None) -> C
         encoder_inputs(inputs, states),
         jnp.asarray(columns),
         jnp.asarray(cumulative.astype(jnp.result_type(float))),
+        _checked_discount(discount),
     )
 
 

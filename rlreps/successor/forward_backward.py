@@ -12,18 +12,17 @@ singular value decomposition (Blier, Tallec & Ollivier 2021; Touati & Ollivier 2
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
-from rlreps.config import configurable, interval, leaf, size
+from rlreps.config import configurable, leaf, size
 from rlreps.encoders import Encoder, Params
-from rlreps.losses.base import Batch, Encode, Metrics, Objective, Population
-from rlreps.numerics import DecayedMean, matmul
+from rlreps.losses.base import Batch, Encode, Population
+from rlreps.losses.low_rank import TDLowRank
 from rlreps.sources.matrix import draw_rows_and_tasks
 
 # --- Encoders of states with actions --------------------------------------------------------------
@@ -191,107 +190,28 @@ class TransitionSource:
 # --- Temporal differences -------------------------------------------------------------------------
 
 
-def td_loss(
-    forward: Array,
-    backward: Array,
-    reached: Array,
-    next_forward: Array,
-    next_backward: Array,
-    discount: float | Array,
-    pairs: Array | None = None,
-) -> Array:
-    """Compute E[(F(s, a)ᵀB(s⁺) − γ F̄(s', a')ᵀB̄(s⁺))²] − 2 E[F(s, a)ᵀB(s')], [].
-
-    The loss of forward-backward representations for a fixed policy (Blier, Tallec & Ollivier 2021,
-    Theorem 6; Touati & Ollivier 2021, Eq. 8). Its gradient in F and B is that of the squared
-    distance from the Bellman target in L2(rho_sa x rho), and vanishes where FᵀB is the measure.
-
-    Args:
-        forward: F at rows (s, a), [b, d].
-        backward: B at states s⁺, [g, d].
-        reached: B at the states s' that the rows led to, [b, d].
-        next_forward: F̄ at (s', a'), zero where the episode terminated, [b, d]; held.
-        next_backward: B̄ at the states s⁺, [g, d]; held.
-        discount: γ.
-        pairs: Weight of each pair of a row and a state, [b, g]; None is 1.
-
-    Returns:
-        The loss, means over pairs and over rows.
-    """
-    target = lax.stop_gradient(matmul(next_forward, next_backward.T)) * discount
-    squares = jnp.square(matmul(forward, backward.T) - target)
-    weights = jnp.ones_like(squares) if pairs is None else pairs
-    first = jnp.sum(weights * squares) / jnp.sum(weights)
-    loss: Array = first - 2.0 * jnp.mean(jnp.sum(forward * reached, axis=1))
-    return loss
-
-
-def orthonormality_loss(backward: Array) -> Array:
-    """Estimate ‖E[BBᵀ] − I‖² − d without bias from independent rows B [b, d], [].
-
-    The regulariser of Touati & Ollivier 2021 (App. B): E over pairs of different rows.
-    """
-    gram = matmul(backward, backward.T)
-    diagonal = jnp.diagonal(gram)
-    count = len(backward) * (len(backward) - 1)
-    off_diagonal = (jnp.sum(jnp.square(gram)) - jnp.sum(jnp.square(diagonal))) / count
-    return off_diagonal - 2.0 * jnp.mean(diagonal)
-
-
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ForwardBackwardLoss(Objective):
-    """``td_loss`` on rows of a ``ForwardBackward`` encoder, towards averaged parameters.
+class ForwardBackwardLoss(TDLowRank):
+    """``TDLowRank`` with actions: F and B of a ``ForwardBackward`` encoder, on ``Step`` rows.
 
-    The states s⁺ are those that the other rows of the batch reached: independent draws from rho.
-    The encoder's F is (1 − γ) times F, so that its size does not depend on γ; the loss is (1 − γ)²
-    times ``td_loss`` plus the regulariser, which chooses one among the factorisations with equal
-    product (B orthonormal) and so moves no minimum as long as rho has at least d states.
+    The encoder's F is (1 − γ) times F.
 
     Attributes:
         discount: γ.
-        averaging_rate: Share of the new parameters in the target network's average at each update.
-        orthonormality: Weight of ``orthonormality_loss``.
-        encoder: The encoder being trained.
     """
 
     discount: float = size(0.95)
-    averaging_rate: float = interval("(0, 1]", 0.1)
-    orthonormality: float = interval("[0, inf)", 0.0)
-    encoder: Encoder | None = size(None, leaf=True)
 
     title: ClassVar[str] = "forward-backward"
 
-    def init(self, key: Array) -> DecayedMean:
-        """Return the average of parameters before the first update."""
-        assert self.encoder is not None
-        shapes = jax.eval_shape(self.encoder.init, key)
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return DecayedMean.empty(zeros)
+    @property
+    def needs_clips(self) -> bool:
+        return False
 
-    def loss(
-        self, params: Params, encode: Encode, batch: Batch, state: DecayedMean, key: Array
-    ) -> tuple[Array, tuple[DecayedMean, Metrics]]:
-        """Compute the loss; ``batch.targets`` are ignored."""
-        # Targets are held: the gradient is a semi-gradient, as always with temporal differences.
-        now, started = lax.stop_gradient(params), state.weight > 0.0
-        held = jax.tree.map(partial(jnp.where, started), state.mean(), now)
-        outputs, target = encode(params, batch.inputs), encode(held, batch.inputs)
-        forward, backward, _ = jnp.split(outputs, 3, axis=1)
-        _, next_backward, next_forward = jnp.split(lax.stop_gradient(target), 3, axis=1)
-        rest = 1.0 - self.discount
-        pairs = 1.0 - jnp.eye(len(outputs), dtype=outputs.dtype)
-        differences = td_loss(
-            forward / rest,
-            backward,
-            backward,
-            next_forward / rest,
-            next_backward,
-            self.discount,
-            pairs,
-        )
-        value = rest**2 * differences + self.orthonormality * orthonormality_loss(backward)
-        return value, (state.add(now, self.averaging_rate), {})
+    def parts(self, params: Params, encode: Encode, batch: Batch) -> tuple[Array, Array, Array]:
+        here, reached, there = jnp.split(encode(params, batch.inputs), 3, axis=1)
+        return here, reached, there
 
 
 # --- Sums along episodes --------------------------------------------------------------------------

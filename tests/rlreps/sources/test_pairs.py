@@ -80,6 +80,14 @@ def test_pairs_of_a_chain_come_with_its_probabilities():
     sparse /= sparse.sum(axis=1, keepdims=True)
     counts = joint_counts(*drawn(chain_source(scipy.sparse.csr_array(sparse))))
     assert_drawn_from(counts, sparse / SIZE)
+    discount = 0.7
+    futures = (1.0 - discount) * sparse @ np.linalg.inv(np.eye(SIZE) - discount * sparse)
+    starts, later = drawn(chain_source(sparse, discount=discount))
+    assert_drawn_from(joint_counts(starts, later), futures / SIZE)
+    first, following = drawn(chain_source(sparse))
+    np.testing.assert_array_equal(starts, first)
+    # One step as often as 1 − γ, and that step the one that is drawn without a discount.
+    assert np.mean(later == following) > 1.0 - discount
     centres = np.random.default_rng(0).normal(size=(SIZE, 2)).astype(np.float32)
     for of_states, indices in zip(
         drawn(chain_source(sparse, centres), 50), drawn(chain_source(sparse), 50), strict=True
@@ -141,6 +149,7 @@ REFUSED = {
     r"a transition matrix \[n, n\], got \(2, 3\)": lambda: chain_source(np.ones((2, 3)) / 3),
     "probabilities >= 0, got '-0.5'": lambda: chain_source(np.array([[1.5, -0.5], [0, 1]])),
     "rows that sum to 1, got": lambda: chain_source(np.array([[0.5, 0.4], [0, 1]])),
+    r"discount in \[0, 1\), got -0.5": lambda: chain_source(np.eye(2), discount=-0.5),
     "one input for each of the 2 states": lambda: chain_source(np.eye(2), np.ones((3, 1))),
 }
 

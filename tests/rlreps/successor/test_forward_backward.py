@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rlreps.losses.low_rank import orthonormality_loss, td_loss
 from rlreps.successor.forward_backward import (
     STRENGTHS,
     Inputs,
@@ -13,9 +14,7 @@ from rlreps.successor.forward_backward import (
     Step,
     TransitionSource,
     discounted_sums,
-    orthonormality_loss,
     ridge_by_leave_one_out,
-    td_loss,
 )
 
 

@@ -1,0 +1,83 @@
+"""Values of fixed random cumulants by temporal differences, linear in the features."""
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from rlreps.config import configurable, interval, positive, size
+from rlreps.cumulants import Cumulants, RandomIndicators
+from rlreps.losses.base import Batch, Encode, Metrics, Params, two_weight_loss
+from rlreps.losses.least_squares import least_squares_weights
+from rlreps.losses.pairs import TowardsAverages
+from rlreps.numerics import DecayedMean, matmul
+
+_RIDGE = 1e-6
+
+
+class CumulantState(NamedTuple):
+    """What is drawn once, and what is averaged.
+
+    Attributes:
+        cumulants: Parameters of the cumulants.
+        average: Average of the encoder's parameters and of the weights [d, t].
+    """
+
+    cumulants: Any
+    average: DecayedMean
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CumulantDifferences(TowardsAverages):
+    """½ mean (φ(s)ᵀŵ − (1 − γ) c(s') − γ φ̄(s')ᵀw̄)² over cumulants c that are drawn once.
+
+    Random cumulants (Lyle et al. 2021), and with indicators, the default, proto-value networks.
+    Rows are pairs (s, s') of consecutive states. ŵ solves least squares on the batch and is held
+    (Danskin): the limit of read-outs that learn much faster than features. By Monte-Carlo the
+    same is ``LargeBatch`` on discounted sums.
+
+    **Optimum.** A fixed point; the gradient is that of no scalar. With tabular features,
+    M = (1 − γ) Σ_k γᵏ P^{k+1} and K = Σ_c c cᵀ, it spans the leading invariant subspace of
+    M K Pᵀ D, D the diagonal of p: that of ``TDLowRank`` for K = D⁻¹; for a symmetric P and K = I
+    the leading singular vectors of M, where by Monte-Carlo it is the left ones of M K^{1/2} in
+    general. Where d parts a pair of complex eigenvalues there is none, and features turn for ever.
+    Not ordered.
+
+    Attributes:
+        num_cumulants: t.
+        discount: γ.
+        cumulants: The family; it is given the second states as the source draws them.
+    """
+
+    num_cumulants: int = positive(64)
+    discount: float = interval("[0, 1)", 0.95)
+    cumulants: Cumulants = size(RandomIndicators())
+
+    title: ClassVar[str] = "random cumulants by TD"
+
+    def init(self, key: Array) -> CumulantState:
+        """Draw cumulants; the average is empty."""
+        average = super().init(key)
+        weights = jnp.zeros((self.num_features, self.num_cumulants))
+        drawn = self.cumulants.init(jax.random.fold_in(key, 0), self.num_cumulants)
+        return CumulantState(drawn, DecayedMean.empty((average.total, weights)))
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: CumulantState, key: Array
+    ) -> tuple[Array, tuple[CumulantState, Metrics]]:
+        """Compute half the mean squared error; its gradient holds targets and weights."""
+        del key  # Deterministic given the batch.
+        features, _ = self.ends(params, encode, batch)
+        # Before the first update the weights are zero, and with them the values that follow.
+        held, weights = state.average.mean()
+        _, following = self.ends(held, encode, batch)
+        cumulants = self.cumulants.apply(state.cumulants, batch.pair[1]).astype(features.dtype)
+        targets = (1.0 - self.discount) * cumulants + self.discount * matmul(following, weights)
+        # Targets are held, as always with temporal differences, and so are weights at a minimum.
+        fitted = least_squares_weights(*lax.stop_gradient((features, targets)), _RIDGE)
+        value = two_weight_loss(features, lax.stop_gradient(targets), fitted, fitted)
+        average = state.average.add((lax.stop_gradient(params), fitted), self.averaging_rate)
+        return value, (state._replace(average=average), {})

@@ -1,0 +1,183 @@
+"""Joint-embedding objectives: features of one state that agree with, or predict, those of another.
+
+Symbols as in ``rlreps.losses.pairs``. Nothing is contrasted with independent states; collapse is
+avoided by standardising (Barlow Twins), by penalties (VICReg), or by the dynamics alone
+(self-prediction). With tabular functions and a reversible chain, what a stationary point of full
+rank spans is an invariant subspace of the walk, to which Barlow Twins and VICReg leave an additive
+constant free.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from rlreps.config import configurable, interval
+from rlreps.losses.base import Batch, Encode, Metrics, Params, two_weight_loss
+from rlreps.losses.least_squares import least_squares_weights
+from rlreps.losses.pairs import PairObjective, TowardsAverages, scales
+from rlreps.numerics import DecayedMean, matmul
+
+_RIDGE = 1e-6
+_VARIANCE = 1e-4
+"""Added to variances in VICReg's roots, as in its code."""
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BarlowTwins(PairObjective):
+    """Σ_j (1 − C_jj)² + redundancy Σ_{i≠j} C_ij², C the correlations of φ(s) with φ(s⁺).
+
+    Zbontar et al. 2021, Eq. 1 and 2. Means and standard deviations are the batch's own, of either
+    end: biased by O(1/b).
+
+    **Optimum.** Of a reversible chain, and up to a constant in each feature, the span is an
+    invariant subspace of the walk without the constant function; the leading one as far as
+    (1 − λ)² is small beside the redundancy's weight, below which features repeat the slowest
+    functions instead. Within it features are oblique, nearly uncorrelated. Not ordered.
+
+    Metrics: ``correlations``, C_jj.
+
+    Attributes:
+        redundancy: Weight of the correlations of different features.
+    """
+
+    redundancy: float = interval("[0, inf)", 5e-3)
+
+    title: ClassVar[str] = "Barlow Twins"
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        del key  # Deterministic given the batch.
+        first, second = (_centred(each) for each in self.ends(params, encode, batch))
+        correlations = matmul(_standardised(first).T, _standardised(second)) / len(first)
+        own = jnp.diagonal(correlations)
+        value = jnp.sum(jnp.square(1.0 - own)) + self.redundancy * _off_diagonal(correlations)
+        return value, (state, {"correlations": own})
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VICReg(PairObjective):
+    """Invariance, variance and covariance: features that agree, vary, and are not correlated.
+
+    Bardes, Ponce & LeCun 2022, Eq. 6, in the units of their code: with means over features,
+    invariance E(φ − φ⁺)² + variance E relu(1 − std) + covariance (1/d) Σ_{i≠j} Cov_ij², where the
+    variance term is the mean of both ends' and the covariance term their sum. Moments are the
+    batch's own.
+
+    **Optimum.** Of a reversible chain, and up to a constant in each feature, the span is an
+    invariant subspace of the walk without the constant function, the leading one where the
+    covariance weighs enough against the differences between eigenvalues. Of a feature along an
+    eigenfunction the standard deviation is 1 where 1 − λ ≤ variance / (4 invariance), else it
+    shrinks to that over 1 − λ. Not ordered.
+
+    Metrics: ``deviations``, the first states' standard deviation of each feature.
+
+    Attributes:
+        invariance: Weight of the squared differences.
+        variance: Weight of the hinge on standard deviations.
+        covariance: Weight of the covariances of different features.
+    """
+
+    invariance: float = interval("[0, inf)", 25.0)
+    variance: float = interval("[0, inf)", 25.0)
+    covariance: float = interval("[0, inf)", 1.0)
+
+    title: ClassVar[str] = "VICReg"
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        del key  # Deterministic given the batch.
+        first, second = self.ends(params, encode, batch)
+        value = self.invariance * jnp.mean(jnp.square(first - second))
+        both = _centred(first), _centred(second)
+        deviations = [jnp.sqrt(_variances(each) + _VARIANCE) for each in both]
+        for centred, deviation in zip(both, deviations, strict=True):
+            hinge = jnp.mean(jnp.maximum(1.0 - deviation, 0.0))
+            covariances = matmul(centred.T, centred) / (len(centred) - 1)
+            value += 0.5 * self.variance * hinge
+            value += self.covariance * _off_diagonal(covariances) / self.num_features
+        return value, (state, {"deviations": deviations[0]})
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelfPrediction(TowardsAverages):
+    """½ E‖A φ(s) − φ̄(s⁺)‖² / d, the target held, A by least squares on the batch: BYOL-Π.
+
+    Tang et al. 2023, for pairs (s, s') of a fixed policy. A is held at its minimum: the limit
+    of a predictor that learns much faster than the features.
+
+    **Optimum.** None: the gradient is a semi-gradient, of no scalar, and a loss of zero is also
+    that of collapse. With tabular features, small plain steps, current targets, a reversible chain
+    and uniform p, E[φφᵀ] is constant, and from E[φφᵀ] = I the flow of K = E[φ(s)φ(s')ᵀ] obeys
+    K̇ = SK + KS with S positive semi-definite. So tr K² never falls, and neither does |det K|: K
+    keeps the signs of its eigenvalues. What attracts is the invariant subspace of the k largest and
+    the d − k least λ, for a start at which k eigenvalues of K are positive: the d largest |λ| for
+    some starts alone. Adam's steps keep E[φφᵀ] no longer. Not ordered.
+
+    Metrics: ``explained``, the share of E‖φ̄(s⁺)‖² that A φ(s) explains.
+
+    Attributes:
+        averaging_rate: Share of the present parameters in the target network's average; with 1 the
+            target's features are the present ones.
+    """
+
+    averaging_rate: float = interval("(0, 1]", 1.0)
+
+    title: ClassVar[str] = "self-prediction"
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: DecayedMean, key: Array
+    ) -> tuple[Array, tuple[DecayedMean, Metrics]]:
+        """Compute half the mean squared error; its gradient holds target and predictor."""
+        del key  # Deterministic given the batch.
+        _, after = self.target(params, state)
+        features, _ = self.ends(params, encode, batch)
+        # The average has the present parameters in it: with rate 1 the target is the features.
+        _, target = self.ends(after.mean(), encode, batch)
+        # Danskin: at the predictor's minimum its own change contributes nothing.
+        predictor = least_squares_weights(lax.stop_gradient(features), target, _RIDGE)
+        value = two_weight_loss(features, target, predictor, predictor)
+        size = jnp.square(scales(jnp.mean(jnp.square(target))))
+        return value, (after, {"explained": 1.0 - 2.0 * lax.stop_gradient(value) / size})
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BYOLGamma(SelfPrediction):
+    """BYOL-γ without actions: ``SelfPrediction`` of a future state's features.
+
+    Lawson et al. 2025 predict φ̄(s⁺) from φ(s) and an action, s⁺ from the successor measure of the
+    policy. Rows without actions give the version of states: what differs from ``SelfPrediction`` is
+    the source, which is to draw pairs (s, s⁺) with a discount. The predictor is fitted by least
+    squares; theirs is a network.
+
+    **Optimum.** As of ``SelfPrediction``, with the walk of these pairs: of a reversible chain the
+    same eigenfunctions, with eigenvalues (1 − γ)λ/(1 − γλ) in the same order and of the same signs.
+    Negative ones are small, but a start may lead to them all the same.
+    """
+
+    title: ClassVar[str] = "BYOL-γ"
+
+
+def _centred(features: Array) -> Array:
+    return features - jnp.mean(features, axis=0, keepdims=True)
+
+
+def _variances(centred: Array) -> Array:
+    """Compute unbiased variances of centred features [b, d], [d]."""
+    return jnp.sum(jnp.square(centred), axis=0) / (len(centred) - 1)
+
+
+def _standardised(centred: Array) -> Array:
+    return centred / scales(jnp.mean(jnp.square(centred), axis=0))[None, :]
+
+
+def _off_diagonal(matrix: Array) -> Array:
+    """Sum the squares of what is off the diagonal of a matrix [d, d], []."""
+    return jnp.sum(jnp.square(matrix)) - jnp.sum(jnp.square(jnp.diagonal(matrix)))

@@ -1,0 +1,196 @@
+"""Low-rank factorisations f(s)ᵀg(t) of the density ratio M̃ of pairs, and of successor measures.
+
+Symbols as in ``rlreps.losses.pairs``. The best factorisation of rank d in L2(p x p⁺) is the
+truncated singular value decomposition M̃ ≈ Σ_k σ_k u_k v_kᵀ. Its first triple is σ = 1 with two
+constants where M̃ is a density ratio: no column is centred. f and g are those of ``TwoTowers``; an
+encoder of d features is both.
+"""
+
+import dataclasses
+from typing import Any, ClassVar, Literal
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from rlreps.config import configurable, interval
+from rlreps.losses.base import Batch, Encode, Metrics, Params, with_gradient_of
+from rlreps.losses.pairs import PairObjective, TowardsAverages, independent_products, nesting
+from rlreps.numerics import DecayedMean, matmul
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpectralContrastive(PairObjective):
+    """−2 E[f(s)ᵀg(s⁺)] + E_{s⊥t}[(f(s)ᵀg(t))²], t another row's s⁺: ‖fgᵀ − M̃‖² but for a constant.
+
+    HaoChen et al. 2021; with f and g, the low-rank approximation of Ryu et al. 2024. Without bias
+    from two rows on.
+
+    **Optimum.** Σ_k f_k g_kᵀ = Σ_{k≤d} σ_k u_k v_kᵀ, the constant included; f spans the leading
+    left singular functions. With f = g and p = p⁺ (a stationary source): the leading *positive*
+    eigenpairs of the symmetrised M̃, so that a feature too many is zero. Not ordered.
+    """
+
+    title: ClassVar[str] = "spectral contrastive"
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        del key  # Deterministic given the batch.
+        (forward, _), (_, backward) = self.factors(params, encode, batch)
+        products = independent_products(forward, forward, backward, backward)
+        value = jnp.sum(products) - 2.0 * jnp.mean(jnp.sum(forward * backward, axis=1))
+        return value, (state, {})
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NestedLora(PairObjective):
+    """NestedLoRA: ``SpectralContrastive`` of the first k features for every k, for ordered pairs.
+
+    Ryu et al. 2024; the published code squares a batch's own moments in place of
+    products of different rows, which biases them by O(1/b).
+
+    **Optimum.** f_k g_kᵀ = σ_k u_k v_kᵀ for each k, the constant first: ordered. The scale is free
+    between f_k and g_k; balanced they are √σ_k u_k and √σ_k v_k, as at the end of gradient descent
+    from a small start, and with f = g.
+
+    Metrics: ``singular_values``, σ_k = √(E[f_k²] E[g_k²]), [d].
+
+    Attributes:
+        nesting: ``joint`` minimises the mean over k, ``sequential`` moves feature k by the problem
+            of the first k alone, those before it held. The gradient of the latter is that of no
+            scalar; the value then is the loss of all d.
+    """
+
+    nesting: Literal["joint", "sequential"] = "joint"
+
+    title: ClassVar[str] = "NestedLoRA"
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
+        """Compute the nested loss; its gradient is the nested one, joint or sequential."""
+        del key  # Deterministic given the batch.
+        (forward, _), (_, backward) = self.factors(params, encode, batch)
+        of_features, of_products = nesting(self.num_features)
+        products = independent_products(forward, forward, backward, backward)
+        agreement = jnp.mean(forward * backward, axis=0)
+        if self.nesting == "joint":
+            value = jnp.sum(of_products * products) - 2.0 * jnp.sum(of_features * agreement)
+        else:
+            # Earlier features are held, so that they do not give way to later ones.
+            held, other = lax.stop_gradient((forward, backward))
+            earlier = jnp.triu(independent_products(held, forward, other, backward))
+            # Twice: of the two places of feature k in a square, one is held.
+            surrogate = 2.0 * jnp.sum(earlier) - 2.0 * jnp.sum(agreement)
+            value = with_gradient_of(surrogate, jnp.sum(products) - 2.0 * jnp.sum(agreement))
+        squares = jnp.mean(jnp.square(forward), axis=0) * jnp.mean(jnp.square(backward), axis=0)
+        return value, (state, {"singular_values": jnp.sqrt(lax.stop_gradient(squares))})
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TDLowRank(TowardsAverages):
+    """TD low rank, one-step forward-backward for a fixed policy: ``td_loss`` on single transitions.
+
+    Blier, Tallec & Ollivier 2021, Theorem 6; Touati & Ollivier 2021, Eq. 8. Rows are pairs (s, s')
+    of consecutive states. (1 − γ)² times the loss, with F = f / (1 − γ): the size of f does not
+    depend on γ. The states s⁺ are those that the other rows of the batch reached. A state that ends
+    episodes is never s, so that nothing trains f there: meant for chains that go on.
+
+    **Optimum.** fgᵀ approximates M̃ = M / p⁺ with M = (1 − γ) Σ_k γᵏ P^{k+1}. With tabular functions
+    and p stationary, f spans the leading invariant subspace of M P*, where P* is the chain in
+    reversed time, P*(s, t) = p(t) P(t, s) / p(s); and fgᵀ is the projection of M̃ on it that leaves
+    E[f (δ − γPδ)] = 0 of the error δ. Of a reversible chain P* = P: the subspace is that of the
+    singular functions, and fgᵀ the truncated singular value decomposition of M̃, whose left singular
+    functions span that of M M* in general. Where d parts a pair of complex eigenvalues of M P*
+    there is no fixed point. The constant is included. Not ordered.
+
+    The gradient is a semi-gradient, of no scalar.
+
+    Attributes:
+        discount: γ.
+        orthonormality: Weight of ``orthonormality_loss``, which chooses one among the
+            factorisations with equal product (g orthonormal) and so moves no optimum as long as
+            p⁺ has at least d states.
+    """
+
+    discount: float = interval("[0, 1)", 0.95)
+    orthonormality: float = interval("[0, inf)", 0.0)
+
+    title: ClassVar[str] = "TD low rank"
+
+    def parts(self, params: Params, encode: Encode, batch: Batch) -> tuple[Array, Array, Array]:
+        """Compute f at the first states, g at the second and f at the second, [b, d] each."""
+        (first, second), (_, reached) = self.factors(params, encode, batch)
+        return first, reached, second
+
+    def loss(
+        self, params: Params, encode: Encode, batch: Batch, state: DecayedMean, key: Array
+    ) -> tuple[Array, tuple[DecayedMean, Metrics]]:
+        """Compute the loss; ``batch.targets`` are ignored."""
+        del key  # Deterministic given the batch.
+        held, after = self.target(params, state)
+        forward, backward, _ = self.parts(params, encode, batch)
+        # ``td_loss`` holds both, as the target's parameters are held.
+        _, next_backward, next_forward = self.parts(held, encode, batch)
+        rest = 1.0 - self.discount
+        differences = td_loss(
+            forward / rest,
+            backward,
+            backward,
+            next_forward / rest,
+            next_backward,
+            self.discount,
+            1.0 - jnp.eye(len(forward), dtype=forward.dtype),
+        )
+        value = rest**2 * differences + self.orthonormality * orthonormality_loss(backward)
+        return value, (after, {})
+
+
+def td_loss(
+    forward: Array,
+    backward: Array,
+    reached: Array,
+    next_forward: Array,
+    next_backward: Array,
+    discount: float | Array,
+    pairs: Array | None = None,
+) -> Array:
+    """Compute E[(F(s, a)ᵀB(s⁺) − γ F̄(s', a')ᵀB̄(s⁺))²] − 2 E[F(s, a)ᵀB(s')], [].
+
+    The loss of forward-backward representations for a fixed policy (Blier, Tallec & Ollivier 2021,
+    Theorem 6; Touati & Ollivier 2021, Eq. 8). Its gradient in F and B is that of the squared
+    distance from the Bellman target in L2(rho_sa x rho), and vanishes where FᵀB is the measure.
+
+    Args:
+        forward: F at rows (s, a), [b, d].
+        backward: B at states s⁺, [g, d].
+        reached: B at the states s' that the rows led to, [b, d].
+        next_forward: F̄ at (s', a'), zero where the episode terminated, [b, d]; held.
+        next_backward: B̄ at the states s⁺, [g, d]; held.
+        discount: γ.
+        pairs: Weight of each pair of a row and a state, [b, g]; None is 1.
+
+    Returns:
+        The loss, means over pairs and over rows.
+    """
+    target = lax.stop_gradient(matmul(next_forward, next_backward.T)) * discount
+    squares = jnp.square(matmul(forward, backward.T) - target)
+    weights = jnp.ones_like(squares) if pairs is None else pairs
+    first = jnp.sum(weights * squares) / jnp.sum(weights)
+    loss: Array = first - 2.0 * jnp.mean(jnp.sum(forward * reached, axis=1))
+    return loss
+
+
+def orthonormality_loss(backward: Array) -> Array:
+    """Estimate ‖E[BBᵀ] − I‖² − d without bias from independent rows B [b, d], [].
+
+    The regulariser of Touati & Ollivier 2021 (App. B): E over pairs of different rows.
+    """
+    gram = matmul(backward, backward.T)
+    diagonal = jnp.diagonal(gram)
+    count = len(backward) * (len(backward) - 1)
+    off_diagonal = (jnp.sum(jnp.square(gram)) - jnp.sum(jnp.square(diagonal))) / count
+    return off_diagonal - 2.0 * jnp.mean(diagonal)

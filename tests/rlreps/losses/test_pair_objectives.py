@@ -1,0 +1,552 @@
+"""Objectives on pairs of states: one suite for all, and each led to its optimum on small chains.
+
+Expectations are exact: over every batch of two independent rows where an objective claims to be
+unbiased, so that the claim is tested too, else on the batch in which each pair of the chain appears
+as often as it is likely. Optima are NumPy's eigenfunctions, singular functions and fixed points.
+"""
+
+import dataclasses
+import functools
+import json
+from operator import getitem
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from rlreps.config import as_json, from_json, with_sizes
+from rlreps.encoders import Tabular, TwoTowers
+from rlreps.errors import InputError
+from rlreps.losses import (
+    PAIR_OBJECTIVES,
+    AugmentedLagrangian,
+    BarlowTwins,
+    Batch,
+    BYOLGamma,
+    Clip,
+    CumulantDifferences,
+    GeneralizedGraphDrawing,
+    GraphDrawing,
+    InfoNCE,
+    NestedLora,
+    NeuralEigenfunctions,
+    OrbitalMinimization,
+    SelfPrediction,
+    SpectralContrastive,
+    TDInfoNCE,
+    TDLowRank,
+    VICReg,
+)
+from rlreps.sources import chain_source, matrix_source
+from rlreps.training import Optimizer, train
+
+IN_FULL = pytest.mark.integration
+in_double_precision = pytest.mark.usefixtures("double_precision")
+
+
+# --- Chains as counts of their pairs, and exact expectations --------------------------------------
+
+
+def path(steps, stays):
+    """Counts [n, n] of a reversible chain on a path: of steps between neighbours, and of stays."""
+    return np.diag(stays) + np.diag(steps, 1) + np.diag(steps, -1)
+
+
+def turned(counts, times):
+    """The same chain with so many turns of a cycle through all states: stationary, irreversible."""
+    return counts + times * np.roll(np.eye(len(counts), dtype=int), 1, axis=1)
+
+
+REVERSIBLE = path([5, 2, 4, 1, 5], [3, 2, 4, 6, 5, 2])
+DIRECTED = turned(REVERSIBLE, 2)
+DENSE = turned(np.array([[4, 1, 2, 3], [1, 2, 4, 1], [2, 4, 1, 5], [3, 1, 5, 2]]), 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Indicators:
+    """The indicator of each state, as cumulants of state indices."""
+
+    def init(self, key, num_tasks):
+        return jnp.eye(num_tasks)
+
+    def apply(self, params, positions):
+        return params[positions]
+
+
+def walk_of(counts):
+    """Eigenvalues, eigenfunctions [n, n] and measure of the pairs taken in either order."""
+    joint = (counts + counts.T) / (2 * counts.sum())
+    measure = joint.sum(axis=0)
+    values, vectors = np.linalg.eigh(joint / np.sqrt(np.outer(measure, measure)))
+    return values[::-1], vectors[:, ::-1] / np.sqrt(measure)[:, None], measure
+
+
+def density_of(counts, discount=0.0):
+    """M̃ of the successor measure, its singular functions and values, and P."""
+    measure, transition = counts.sum(axis=1) / counts.sum(), counts / counts.sum(axis=1)[:, None]
+    np.testing.assert_array_equal(counts.sum(axis=0), counts.sum(axis=1))
+    resolvent = np.linalg.inv(np.eye(len(counts)) - discount * transition)
+    density = (1.0 - discount) * resolvent @ transition / measure
+    root = np.sqrt(measure)[:, None]
+    left, values, right = np.linalg.svd(root * density * root.T)
+    return density, (left / root, values, right.T / root), transition
+
+
+def every_pair(counts):
+    """The batch of every pair as often as the chain makes it."""
+    first, second = (jnp.asarray(each) for each in np.nonzero(counts))
+    times = counts[first, second]
+    clip = Clip((jnp.repeat(first, times), jnp.repeat(second, times)))
+    return Batch(clip, jnp.zeros((counts.sum(), 0)))
+
+
+def expected_loss(objective, encoder, counts, two_rows):
+    """The expectation over batches of a chain, ready to be differentiated: (params, state) → …"""
+    if not two_rows:
+        batch = every_pair(counts)
+        return lambda params, state: objective.loss(params, encoder.apply, batch, state, None)
+    pairs = np.stack(np.nonzero(counts))
+    shares = counts[*pairs] / counts.sum()
+    rows = np.indices((len(shares), len(shares))).reshape(2, -1).T
+    weights = jnp.asarray(shares[rows].prod(axis=1))
+    batches = Batch(Clip(tuple(jnp.asarray(pairs[:, rows]))), jnp.zeros((*rows.shape, 0)))
+
+    def loss(params, state):
+        found = jax.vmap(lambda batch: objective.loss(params, encoder.apply, batch, state, None))
+        return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), found(batches))
+
+    return loss
+
+
+def tabular(counts, width, towers=False):
+    table = Tabular(width, num_states=len(counts))
+    return TwoTowers(table, table) if towers else table
+
+
+def descended(objective, counts, *, towers=False, two_rows=True, rate=0.02, steps=3_000, start=0.5):
+    """Tables and the last metrics after Adam on exact expectations."""
+    encoder = tabular(counts, objective.num_features, towers)
+    objective = with_sizes(objective, encoder=encoder)
+    loss = expected_loss(objective, encoder, counts, two_rows)
+    optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
+
+    def step(carry, _):
+        params, moments, state = carry
+        gradient, (state, metrics) = jax.grad(loss, has_aux=True)(params, state)
+        with jax.numpy_dtype_promotion("standard"):
+            updates, moments = optimizer.update(gradient, moments)
+        return (optax.apply_updates(params, updates), moments, state), metrics
+
+    @jax.jit
+    def run(key):
+        params = jax.tree.map(lambda leaf: start * leaf, encoder.init(key))
+        first = (params, optimizer.init(params), objective.init(key))
+        (params, *_), metrics = jax.lax.scan(step, first, length=steps)
+        return params, jax.tree.map(lambda leaf: leaf[-1], metrics)
+
+    params, metrics = jax.tree.map(np.asarray, run(jax.random.key(0)))
+    return (params["forward"], params["backward"], metrics) if towers else (params, metrics)
+
+
+# --- Graph drawing, orbital minimisation, NeuralEF: eigenfunctions of the walk --------------------
+
+ORDERED = {
+    "generalized": (GeneralizedGraphDrawing(3, penalty=4.0), lambda values: 1 - (1 - values) / 4),
+    "allo": (AugmentedLagrangian(3, dual_rate=0.1), np.ones_like),
+    "orbital": (OrbitalMinimization(3), np.ones_like),
+    "neural_ef": (NeuralEigenfunctions(3), None),
+}
+
+
+@in_double_precision
+@pytest.mark.parametrize("name", ORDERED)
+def test_each_feature_becomes_its_own_eigenfunction_in_order(name):
+    objective, scale = ORDERED[name]
+    unbiased = name != "neural_ef"
+    features, metrics = descended(objective, DIRECTED, two_rows=unbiased)
+    values, functions, measure = walk_of(DIRECTED)
+    overlaps = functions[:, :3].T @ (measure[:, None] * features)
+    squares = np.sum(measure[:, None] * features**2, axis=0)
+    np.testing.assert_allclose(np.abs(overlaps) / np.sqrt(squares), np.eye(3), atol=2e-3)
+    if scale is not None:
+        np.testing.assert_allclose(squares, scale(values[:3]), rtol=2e-3)
+    if name in ("allo", "neural_ef"):
+        np.testing.assert_allclose(metrics["eigenvalues"], values[:3], atol=5e-3)
+
+
+@in_double_precision
+@pytest.mark.parametrize("name", ["graph_drawing", "orbital"])
+def test_without_nesting_the_span_is_found_with_the_second_moments_of_its_eigenfunctions(name):
+    objective = {
+        "graph_drawing": GraphDrawing(3, penalty=4.0),
+        "orbital": OrbitalMinimization(3, nested=False),
+    }[name]
+    features, _ = descended(objective, DIRECTED)
+    values, functions, measure = walk_of(DIRECTED)
+    moments = 1 - (1 - values[:3]) / 4 if name == "graph_drawing" else np.ones(3)
+    # ΦΦᵀ does not see the rotation; Φ does.
+    expected = functions[:, :3] * moments @ functions[:, :3].T
+    np.testing.assert_allclose(features @ features.T, expected, atol=1e-3)
+    overlaps = functions[:, :3].T @ (measure[:, None] * features)
+    assert np.abs(overlaps - np.diag(np.diag(overlaps))).max() > 0.1
+
+
+# --- Low rank: singular functions of the density ratio, and the fixed point of TD -----------------
+
+
+@in_double_precision
+def test_spectral_contrast_gives_the_truncated_singular_value_decomposition():
+    forward, backward, _ = descended(SpectralContrastive(3), DIRECTED, towers=True)
+    _, (left, values, right), _ = density_of(DIRECTED)
+    expected = left[:, :3] * values[:3] @ right[:, :3].T
+    np.testing.assert_allclose(forward @ backward.T, expected, atol=1e-4)
+
+
+@in_double_precision
+def test_one_encoder_for_both_gives_the_positive_eigenpairs_alone():
+    features, _ = descended(SpectralContrastive(5), DIRECTED)
+    values, functions, _ = walk_of(DIRECTED)
+    positive = values > 0.0
+    assert 1 < positive.sum() < 5
+    assert values[-1] < -0.3  # Its modulus is among the five largest.
+    expected = functions[:, positive] * values[positive] @ functions[:, positive].T
+    np.testing.assert_allclose(features @ features.T, expected, atol=1e-3)
+
+
+@in_double_precision
+@pytest.mark.parametrize("nesting", ["joint", "sequential"])
+def test_nesting_gives_each_singular_pair_in_order(nesting):
+    objective = NestedLora(3, nesting=nesting)
+    forward, backward, metrics = descended(objective, DIRECTED, towers=True)
+    _, (left, values, right), _ = density_of(DIRECTED)
+    found = np.einsum("sk,tk->kst", forward, backward)
+    expected = np.einsum("k,sk,tk->kst", values[:3], left[:, :3], right[:, :3])
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    # Batches of two rows have no singular values; the batch of every pair has.
+    tables = {"forward": jnp.asarray(forward), "backward": jnp.asarray(backward)}
+    exact = expected_loss(objective, tabular(DIRECTED, 3, True), DIRECTED, two_rows=False)
+    _, (_, metrics) = jax.jit(exact)(tables, ())
+    np.testing.assert_allclose(metrics["singular_values"], values[:3], atol=1e-3)
+
+
+def td_subspace(counts, discount, width, kernel):
+    """The leading invariant subspace of M K PᵀD, by subspace iteration, [n, width]."""
+    density, _, transition = density_of(counts, discount)
+    measure = counts.sum(axis=1) / counts.sum()
+    operator = density * measure @ kernel @ transition.T * measure
+    basis = np.random.default_rng(0).normal(size=(len(counts), width))
+    for _ in range(2_000):
+        basis, _ = np.linalg.qr(operator @ basis)
+    image = operator @ basis
+    np.testing.assert_allclose(basis @ (basis.T @ image), image, atol=1e-10)
+    return basis
+
+
+def td_product(counts, discount, width):
+    """The projection of M̃ onto the TD subspace in which both semi-gradients vanish."""
+    density, _, transition = density_of(counts, discount)
+    measure = counts.sum(axis=1) / counts.sum()
+    basis = td_subspace(counts, discount, width, np.diag(1.0 / measure))
+    left = (measure[:, None] * basis).T @ (np.eye(len(counts)) - discount * transition)
+    return basis @ np.linalg.solve(left @ basis, left @ density)
+
+
+@in_double_precision
+@pytest.mark.parametrize("counts", [REVERSIBLE, DIRECTED], ids=["reversible", "directed"])
+@pytest.mark.parametrize("orthonormality", [0.0, pytest.param(1.0, marks=IN_FULL)])
+def test_temporal_differences_end_at_their_fixed_point(counts, orthonormality):
+    discount = 0.7
+    objective = TDLowRank(2, discount=discount, averaging_rate=0.3, orthonormality=orthonormality)
+    forward, backward, _ = descended(objective, counts, towers=True)
+    expected = td_product(counts, discount, 2)
+    np.testing.assert_allclose(forward @ backward.T, expected, atol=1e-4)
+    _, (left, values, right), _ = density_of(counts, discount)
+    off = np.abs(expected - left[:, :2] * values[:2] @ right[:, :2].T).max()
+    # Of a reversible chain it is the best approximation, of others it is not.
+    assert off < 1e-8 if counts is REVERSIBLE else off > 0.01
+    if orthonormality:
+        measure = (counts.sum(axis=0) / counts.sum())[:, None]
+        np.testing.assert_allclose(backward.T @ (measure * backward), np.eye(2), atol=1e-3)
+
+
+@in_double_precision
+@pytest.mark.parametrize("irreversible", [0, 2])
+def test_differences_of_indicators_end_at_their_subspace(irreversible):
+    # Uniform, and so symmetric without the turns.
+    counts, discount = turned(path([4, 2, 3, 1, 4], [6, 4, 5, 6, 5, 6]), irreversible), 0.7
+    objective = CumulantDifferences(
+        2, num_cumulants=6, discount=discount, averaging_rate=0.1, cumulants=Indicators()
+    )
+    features, _ = descended(objective, counts, two_rows=False)
+    expected = td_subspace(counts, discount, 2, np.eye(6))
+    overlaps = np.linalg.svd(np.linalg.qr(features)[0].T @ expected)[1]
+    np.testing.assert_allclose(overlaps, 1.0, atol=1e-5)
+    density, *_ = density_of(counts, discount)
+    off = 2.0 - np.sum((np.linalg.svd(density)[0][:, :2].T @ expected) ** 2)
+    assert off > 0.1 if irreversible else off < 1e-8
+
+
+# --- Contrast: the logarithm of the density ratio -------------------------------------------------
+
+
+@in_double_precision
+@pytest.mark.parametrize("discount", [0.0, 0.6])
+def test_contrast_gives_the_logarithm_of_the_density_ratio_but_for_a_function_of_the_state(
+    discount,
+):
+    objective = InfoNCE(4)
+    if discount:
+        objective = TDInfoNCE(4, discount=discount, averaging_rate=0.3)
+    forward, backward, _ = descended(objective, DENSE, towers=True, two_rows=False)
+    density, *_ = density_of(DENSE, discount)
+    rest = forward @ backward.T - np.log(density)
+    np.testing.assert_allclose(rest, np.repeat(rest[:, :1], 4, axis=1), atol=1e-4)
+    assert np.ptp(np.log(density), axis=1).min() > 0.1
+
+
+# --- Joint embedding: invariant subspaces ---------------------------------------------------------
+
+
+def distance_without_constant(features, counts):
+    """Distance of the span from the slowest functions behind the constant; constants are free."""
+    _, functions, measure = walk_of(counts)
+    root = np.sqrt(measure)[:, None]
+    basis = np.linalg.qr(root * (features - measure @ features))[0]
+    width = features.shape[1]
+    return 1.0 - np.sum((basis.T @ (root * functions[:, 1 : 1 + width])) ** 2) / width
+
+
+@in_double_precision
+@pytest.mark.parametrize(
+    "objective",
+    [BarlowTwins(2), BarlowTwins(2, redundancy=0.2), VICReg(2, covariance=100.0)],
+    ids=["barlow", "barlow-more", "vicreg"],
+)
+def test_agreeing_features_span_the_slowest_functions_behind_the_constant(objective):
+    features, _ = descended(objective, REVERSIBLE, two_rows=False)
+    assert distance_without_constant(features, REVERSIBLE) < 1e-4
+    measure = walk_of(REVERSIBLE)[2]
+    centred = features - measure @ features
+    covariance = centred.T @ (measure[:, None] * centred)
+    deviations = np.sqrt(np.diag(covariance))
+    correlation = (covariance / np.outer(deviations, deviations))[0, 1]
+    if objective == BarlowTwins(2):
+        # So small a weight leaves features oblique, nearly the same.
+        assert abs(correlation) > 0.5
+    else:
+        assert abs(correlation) < 0.1
+    if isinstance(objective, VICReg):
+        np.testing.assert_allclose(deviations, 1.0, atol=0.02)
+
+
+@in_double_precision
+@pytest.mark.parametrize("seed", range(3))
+def test_self_prediction_ends_at_the_extreme_eigenvalues_that_its_start_has_signs_for(seed):
+    # Uniform, and with negative eigenvalues beyond all positive ones but two.
+    steps = np.array([9, 1, 7, 3, 6])
+    counts = path(steps, 10 - np.append(steps, 0) - np.append(0, steps))
+    values, *_ = walk_of(counts)
+    assert values[0] > values[1] > -values[-1] > values[2] > 0.0 > values[-2]
+    start = np.linalg.qr(np.random.default_rng(seed).normal(size=(6, 3)))[0] * np.sqrt(6)
+    positive = int(np.sum(np.linalg.eigvalsh(start.T @ counts @ start) > 0.0))
+    encoder = tabular(counts, 3)
+    objective = SelfPrediction(3, encoder=encoder)
+    loss = expected_loss(objective, encoder, counts, two_rows=False)
+
+    def step(carry, _):
+        table, state = carry
+        gradient, (state, metrics) = jax.grad(loss, has_aux=True)(table, state)
+        return (table - 2.0 * gradient, state), metrics["explained"]
+
+    first = (jnp.asarray(start), objective.init(jax.random.key(0)))
+    (table, _), explained = jax.jit(lambda carry: jax.lax.scan(step, carry, length=10_000))(first)
+    np.testing.assert_allclose(table.T @ table / 6, np.eye(3), atol=0.05)
+    assert np.diff(explained).min() > -1e-9
+    basis = np.linalg.qr(table)[0]
+    found = np.linalg.eigvalsh(basis.T @ counts @ basis / 10)[::-1]
+    # Not the largest moduli: as many positive ones as there were at the start.
+    expected = [*values[:positive], *values[3 + positive :]]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(explained[-1], np.mean(np.square(expected)), atol=0.01)
+
+
+# --- One suite for all ----------------------------------------------------------------------------
+
+NUM_STATES, NUM_FEATURES, NUM_ROWS = 9, 4, 32
+WITH_OPTIONS = [
+    BarlowTwins(redundancy=0.1),
+    NestedLora(nesting="sequential"),
+    OrbitalMinimization(nested=False),
+    SelfPrediction(averaging_rate=0.1),
+    TDLowRank(orthonormality=1.0),
+]
+EVERY = [*(cls() for cls in PAIR_OBJECTIVES.values()), *WITH_OPTIONS]
+OF_TWO = (SpectralContrastive, NestedLora, TDLowRank, InfoNCE, TDInfoNCE)
+of_every = pytest.mark.parametrize("objective", EVERY, ids=repr)
+
+
+class Setup:
+    """An objective with a table, or two where it takes two, and its gradient on a batch."""
+
+    def __init__(self, objective):
+        table = Tabular(NUM_FEATURES, num_states=NUM_STATES)
+        self.encoder = TwoTowers(table, table) if isinstance(objective, OF_TWO) else table
+        sizes = {"num_features": NUM_FEATURES, "cumulants": Indicators()}
+        self.objective = with_sizes(objective, encoder=self.encoder, **sizes)
+
+    def init(self, key):
+        return self.encoder.init(key), self.objective.init(key)
+
+    def gradient(self, params, state, key, encode=None):
+        states = jax.random.randint(key, (2, NUM_ROWS), 0, NUM_STATES)
+        batch = Batch(Clip(tuple(states)), jnp.zeros((NUM_ROWS, 0)))
+        (value, (state, metrics)), gradient = jax.value_and_grad(self.objective.loss, has_aux=True)(
+            params, encode or self.encoder.apply, batch, state, key
+        )
+        return value, gradient, state, metrics
+
+
+@of_every
+def test_an_objective_survives_json_and_tracing_and_keeps_shapes_and_types(objective):
+    stored = json.loads(json.dumps(as_json(objective), allow_nan=False))
+    assert PAIR_OBJECTIVES[stored.pop("name")] is type(objective)
+    assert from_json(type(objective), stored) == objective
+    assert objective.needs_clips
+    assert not objective.needs_population
+    assert objective.title
+    leaves, structure = jax.tree.flatten(objective)
+    assert structure.unflatten(leaves) == objective
+    assert hash(objective) == hash(structure.unflatten(leaves))
+    setup = Setup(objective)
+
+    def update(traced, key, dtype):
+        setup.objective = traced
+
+        def encode(params, inputs):
+            return setup.encoder.apply(params, inputs).astype(dtype)
+
+        return setup.init(key), setup.gradient(*setup.init(key), key, encode)
+
+    for dtype in (jnp.float32, jnp.bfloat16):
+        traced = functools.partial(update, dtype=dtype)
+        before, after = jax.eval_shape(traced, setup.objective, jax.random.key(0))
+        value, gradient, state, metrics = after
+        assert (value.shape, value.dtype) == ((), jnp.float32)
+        assert all(metric.shape in ((), (NUM_FEATURES,)) for metric in metrics.values())
+        kept = zip(jax.tree.leaves((gradient, state)), jax.tree.leaves(before), strict=True)
+        for new, old in kept:
+            assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
+
+
+@of_every
+def test_degenerate_features_have_finite_gradients(objective):
+    setup = Setup(objective)
+    params, state = setup.init(jax.random.key(0))
+    gradient = jax.jit(setup.gradient)
+    for change in (
+        jnp.asarray,
+        jnp.zeros_like,
+        jnp.ones_like,
+        lambda table: jnp.repeat(table[:, :1], NUM_FEATURES, axis=1),
+        lambda table: 1e-12 * table,
+        lambda table: 1e6 * table,
+    ):
+        found = gradient(jax.tree.map(change, params), state, jax.random.key(1))
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(found))
+
+
+@IN_FULL
+@of_every
+def test_eager_jitted_and_mapped_evaluations_agree(objective):
+    setup = Setup(objective)
+    keys = jax.random.split(jax.random.key(7), 2)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    inits = jax.vmap(setup.init)(keys)
+    mapped = jax.jit(jax.vmap(setup.gradient))(*inits, keys)
+    for index, key in enumerate(keys):
+        init, row = (
+            jax.tree.map(lambda leaf, index=index: leaf[index], tree) for tree in (inits, mapped)
+        )
+        jax.tree.map(close, row, jax.jit(setup.gradient)(*init, key))
+        jax.tree.map(close, row, setup.gradient(*init, key))
+
+
+def loss_of(objective, rows=6, width=NUM_FEATURES, inputs=None):
+    """Evaluate a loss by shapes alone."""
+    states = jnp.zeros(rows, jnp.int32)
+    batch = Batch(Clip((states, states)) if inputs is None else inputs, jnp.zeros((rows, 0)))
+    table = jnp.ones((NUM_STATES, width))
+    encoder = Tabular(width, num_states=NUM_STATES)
+    objective = with_sizes(objective, encoder=encoder, cumulants=Indicators())
+
+    def evaluate(key):
+        return objective.loss(table, getitem, batch, objective.init(key), key)[0]
+
+    return jax.eval_shape(evaluate, jax.random.key(0))
+
+
+@of_every
+def test_rows_and_features_that_do_not_fit_are_refused(objective):
+    objective = with_sizes(objective, num_features=NUM_FEATURES)
+    assert loss_of(objective).shape == ()
+    single = jnp.zeros(6, jnp.int32)
+    with pytest.raises(
+        InputError, match=r"expected rows that are pairs of states.* 'single states"
+    ):
+        loss_of(objective, inputs=single)
+    with pytest.raises(
+        InputError, match=f"rows >= 2, for independent .* {objective.name}\\), got 1"
+    ):
+        loss_of(objective, rows=1)
+    with pytest.raises(InputError, match=r"expected an encoder of 4 features.*, got .*5\)"):
+        loss_of(objective, width=5)
+    if isinstance(objective, OF_TWO):
+        assert loss_of(objective, width=8).shape == ()
+    else:
+        with pytest.raises(InputError, match=r"encoder of 4 features for .*, got \(12, 8\)"):
+            loss_of(objective, width=8)
+
+
+def test_what_has_averages_asks_for_the_encoder():
+    with pytest.raises(
+        InputError, match="expected an encoder for the averages of td_low_rank, got"
+    ):
+        TDLowRank().init(jax.random.key(0))
+    assert BYOLGamma().label == "BYOL-γ"
+
+
+def test_entries_of_a_matrix_are_no_pairs():
+    source = matrix_source(np.eye(NUM_STATES, dtype=np.float32))
+    with pytest.raises(InputError, match=r"pairs of states, .* 'single states'"):
+        train(
+            Tabular(2, num_states=NUM_STATES),
+            GraphDrawing(2),
+            source,
+            optimizer=optax.adam(1e-2),
+            steps=1,
+            rows=8,
+            progress=False,
+        )
+
+
+@IN_FULL
+def test_sampled_futures_of_a_chain_lead_to_the_singular_functions_of_its_successor_measure():
+    uniform = turned(path([3, 4, 2, 4, 3], [5, 1, 2, 2, 1, 5]), 4)
+    discount, encoder = 0.6, tabular(uniform, 2, towers=True)
+    _, (left, values, _), transition = density_of(uniform, discount)
+    assert values[1] > values[2] + 0.1
+    result = train(
+        encoder,
+        NestedLora(2),
+        chain_source(transition, discount=discount),
+        optimizer=Optimizer(learning_rate=1e-2, schedule="cosine"),
+        steps=2_000,
+        rows=1_000,
+        progress=False,
+    )
+    features = np.asarray(encoder.forward.apply(result.params()["forward"], jnp.arange(6)))
+    cosines = np.sum(features * left[:, :2], axis=0) / np.linalg.norm(features, axis=0)
+    assert np.abs(cosines / np.linalg.norm(left[:, :2], axis=0)).min() > 0.98
+    np.testing.assert_allclose(result.history[-1]["singular_values"][0], values[:2], atol=0.05)
