@@ -387,7 +387,7 @@ def tune(run: Run[Config]) -> Tuned:
     """Choose every task's weight, by agents in the first setting that are not compared."""
     config, first = run.config, run.config.settings[0]
     labels = [label for label in first.tasks if label not in _AS]
-    chosen = {
+    chosen: dict[str, Any] = {
         "seed": config.tuning_seed,
         "num_seeds": config.tuning_agents,
         "steps": config.tuning_steps,
