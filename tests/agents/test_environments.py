@@ -89,17 +89,17 @@ class CorridorVector(gymnasium.vector.VectorEnv):
 class Featureless(gymnasium.Env):
     """Any spaces; never ends."""
 
-    def __init__(self, observation_space, action_space=None, value=None):
+    def __init__(self, observation_space, action_space=None, value=None, reward=0.0):
         self.observation_space = observation_space
         self.action_space = action_space or spaces.Discrete(2)
-        self.value = value
+        self.value, self.reward = value, reward
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return self.value if self.value is not None else self.observation_space.sample(), {}
 
     def step(self, action):
-        return self.reset()[0], 0.0, False, False, {}
+        return self.reset()[0], self.reward, False, False, {}
 
 
 class Drawn(Featureless):
@@ -284,68 +284,47 @@ class CounterVector(gymnasium.vector.VectorEnv):
         return np.full((self.num_envs, 1), self.time), np.zeros(self.num_envs), nothing, nothing, {}
 
 
-@pytest.mark.parametrize("takes", [list, np.ndarray])
-def test_an_own_vector_entry_point_with_a_limit_and_a_seed_for_each_copy_is_used(
-    takes, register, monkeypatch
+@pytest.mark.parametrize(
+    ("takes", "limit", "used"),
+    [(list, 30, True), (np.ndarray, 30, True), (int, 2, False), (list, None, False)],
+)
+def test_a_vector_entry_point_is_used_if_it_takes_a_limit_and_a_seed_for_each_copy(
+    takes, limit, used, register, monkeypatch
 ):
-    monkeypatch.setattr(CounterVector, "takes", takes)
-    name = register("Counter-v0", Counter, vector_entry_point=CounterVector, max_episode_steps=30)
-    environments = make_host_environments(name, 2, max_episode_steps=5)
-    np.testing.assert_array_equal(environments.reset([7, 4]), [[7.0], [4.0]])
-    assert environments.step(np.array([0, 0])).observations[0, 0] == 10.0
-    assert environments.max_episode_steps == 30
-
-
-@pytest.mark.parametrize(("takes", "limit"), [(int, 2), (list, None)])
-def test_without_seeds_for_each_copy_or_a_limit_copies_are_made_one_by_one_and_cut(
-    takes, limit, register, monkeypatch
-):
+    """Else copies are made one by one, and cut at the given limit where they name none."""
     monkeypatch.setattr(CounterVector, "takes", takes)
     name = register(
         "Counter-v0", Counter, vector_entry_point=CounterVector, max_episode_steps=limit
     )
     environments = make_host_environments(name, 2, max_episode_steps=3)
-    expected = limit or 3
-    assert environments.max_episode_steps == expected
-    environments.reset([7, 4])
-    steps = [environments.step(np.array([0, 0])) for _ in range(expected)]
-    assert [step.observations[1, 0] for step in steps] == [*range(1, expected + 1)]
-    assert [step.truncated[1] for step in steps] == [False] * (expected - 1) + [True]
-
-
-class Broken(Counter):
-    """What an argument says, in place of a number: at the reset or in the first step."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
-
-    def __init__(self, part="reward", value=np.nan):
-        self.part, self.value = part, value
-
-    def reset(self, **options):
-        seen, _ = super().reset(**options)
-        return np.full_like(seen, self.value) if self.part == "reset" else seen, {}
-
-    def step(self, action):
-        observation = np.full(1, self.value if self.part == "step" else 0.0, np.float64)
-        return observation, self.value if self.part == "reward" else 0.0, False, False, {}
+    assert environments.max_episode_steps == (limit or 3)
+    np.testing.assert_array_equal(environments.reset([7, 4])[:, 0], [7, 4] if used else [0, 0])
+    steps = [environments.step(np.array([0, 0])) for _ in range(limit or 3)]
+    scale = 10 if used else 1
+    assert [step.observations[1, 0] / scale for step in steps] == [*range(1, len(steps) + 1)]
+    if not used:
+        assert [step.truncated[1] for step in steps] == [False] * (len(steps) - 1) + [True]
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "message"),
+    ("given", "reward", "what"),
     [
-        ("reward", np.nan, "give finite numbers as rewards, got nan"),
-        ("step", 1e300, "give finite numbers as observations, got inf"),
-        ("reset", np.inf, "give finite numbers as observations, got inf"),
+        (np.inf, 0.0, "observations, got inf"),
+        (1e300, 0.0, "observations, got inf"),  # As a float32.
+        (0.0, np.nan, "rewards, got nan"),
     ],
 )
-def test_what_is_no_number_is_refused(part, value, message, register):
-    name = register("Broken-v0", lambda: Broken(part, value))
+def test_what_is_no_number_is_refused(given, reward, what, register):
+    space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    name = register("Featureless-v0", lambda: Featureless(space, None, np.array([given]), reward))
     environments = make_host_environments(name, 1, max_episode_steps=5)
-    if part != "reset":
+
+    def play():
         environments.reset([0])
-    give = (lambda of: environments.reset(of.tolist())) if part == "reset" else environments.step
-    with pytest.raises(InputError, match=f"expected {name} to {message}"):
-        give(np.array([0]))
+        environments.step(np.array([0]))
+
+    with pytest.raises(InputError, match=f"expected {name} to give finite numbers as {what}"):
+        play()
 
 
 LOW = np.array([-2.0, -np.inf, 0.0, -1e7, 3.0, 0.0], np.float32)

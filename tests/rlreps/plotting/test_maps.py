@@ -16,11 +16,9 @@ from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc
 from rlreps.errors import InputError
 from rlreps.plotting import (
-    figure_bytes,
     plot_components,
     plot_environment,
     plot_policy_and_value,
-    plot_signed_images,
     plot_torso_components,
     signed_colormap,
 )
@@ -220,25 +218,6 @@ def test_a_torsos_components_take_the_sign_of_the_true_ones_and_their_limits():
     for above, below in ((0, 2), (1, 3)):
         assert maps[above].images[0].get_clim() == maps[below].images[0].get_clim()
     assert {"|cos| 1.000", "|cos| 0.707"} <= set(texts(figure).split("\n"))
-
-
-def test_signed_images_share_limits_about_zero_and_wrap_after_ten_into_blocks_of_rows():
-    images = np.random.default_rng(1).normal(size=(13, 4, 4))
-    titles = [str(number) for number in range(13)]
-    cosines = {"b": np.linspace(-1.0, 1.0, 13)}
-    figure = plot_signed_images({"a": images, "b": -2.0 * images}, titles=titles, cosines=cosines)
-    pictures = [axes.images[0] for axes in maps_of(figure)]
-    order = [*range(7), *range(7), *range(7, 13), *range(7, 13)]
-    factors = [1] * 7 + [-2] * 7 + [1] * 6 + [-2] * 6
-    for picture, index, factor in zip(pictures, order, factors, strict=True):
-        np.testing.assert_array_equal(picture.get_array(), factor * images[index])
-        limit = 2.0 * np.abs(images[index]).max()
-        assert picture.get_clim() == pytest.approx((-limit, limit))
-        assert picture.origin == "upper"
-    assert [axes.get_title() for axes in figure.axes if axes.get_title()] == titles
-    written = [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()]
-    assert written == [f"{abs(cosine):.3f}" for cosine in cosines["b"]]
-    assert figure_bytes(figure).startswith(b"\x89PNG")
 
 
 def test_cells_inside_walls_are_grey_and_the_others_have_their_states_values():
