@@ -12,7 +12,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.sparse
 from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
@@ -21,11 +20,11 @@ from rlreps import subspace
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.report.explore import Cells, Exact, Exploration, Learned, Moves
+from rlreps.report.explore import Cells, Exact, Exploration, Learned
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.ground_truth import load_ground_truth, save_matrix
-from rlreps.successor.kernels.matrix import action_steps, one_step
+from rlreps.successor.kernels.matrix import action_steps
 from rlreps.successor.measure import Transition
 from rlreps.successor.store import create_or_resume, open_store
 from rlreps.successor.store.blocks import StoreBlocks
@@ -221,81 +220,41 @@ def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
 
 
 def test_steps_are_left_out_of_a_page_that_would_be_too_large():
-    exploration = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3)
-    exploration = dataclasses.replace(exploration, title="@@blocks@@ of @@described@@")
+    generator, steps = np.random.default_rng(0), range(9)
+    maps = generator.normal(size=(9, 64, 3))
+    learned = Learned(
+        label="run",
+        num_features=3,
+        components=dict(zip(steps, maps, strict=True)),
+        cosines=dict.fromkeys(steps, np.ones(3)),
+    )
+    exploration = Exploration(
+        title="@@blocks@@ of @@described@@",
+        about={},
+        cells=Cells(columns=8, rows=8, states=np.arange(64)),
+        discount=None,
+        horizon=None,
+        count_start=True,
+        left=maps[0],
+        right=maps[1],
+        task_means=np.ones(64),
+        state_means=np.zeros(64),
+        row_energies=np.ones(64),
+        singular_values=np.array([3.0, 2.0, 1.0]),
+        total_energy=15.0,
+        noise_floor=None,
+        exact=Exact(kind="rank", difference=0.0, steps=0),
+        runs=[learned, learned],
+    )
     whole = exploration.to_html()
     # Names like those of the template's places stay names.
     assert "<title>@@blocks@@ of @@described@@</title>" in whole
     fewer = exploration.to_html(most_bytes=len(whole.encode()) - 2000)
     assert [len(run["steps"]) for run in Contents(whole).described["runs"]] == [9, 9]
-    steps = [run["steps"] for run in Contents(fewer).described["runs"]]
-    assert steps in ([[0, 2, 4, 6, 8], list(range(9))], [[0, 2, 4, 6, 8]] * 2)
+    kept = [run["steps"] for run in Contents(fewer).described["runs"]]
+    assert kept in ([[0, 2, 4, 6, 8], [*steps]], [[0, 2, 4, 6, 8]] * 2)
     with pytest.raises(InputError, match="fewer components"):
         exploration.to_html(most_bytes=1000)
-
-
-def drawn_at_random(*, bins, components, runs, steps, d, arena="sutton", points=16):
-    """A page of made-up numbers with an arena's moves: as large and as rough as a real one."""
-    generator = np.random.default_rng(0)
-    n = bins**2
-    axis = (np.arange(bins) + 0.5) / bins
-    waves = np.stack([np.cos(np.pi * k * axis) for k in range(bins)])
-    order = sorted(((i, j) for i in range(bins) for j in range(bins)), key=sum)
-    maps = [np.outer(waves[i], waves[j]).ravel() for i, j in order[1 : components + 1]]
-    left = np.linalg.qr(np.stack(maps, axis=1))[0]
-    values = 80.0 / np.arange(1, components + 1)
-
-    def noisy(basis):
-        return basis + generator.normal(0.0, 0.02 / bins, basis.shape)
-
-    return Exploration(
-        title="Made up <of> nothing",
-        about={"method": "none"},
-        cells=Cells(columns=bins, rows=bins, states=np.arange(n)),
-        discount=0.99,
-        horizon=700,
-        count_start=True,
-        left=noisy(left),
-        right=noisy(left) * values,
-        task_means=np.full(n, 100.0 / n),
-        state_means=np.zeros(n),
-        row_energies=np.full(n, 1.0),
-        singular_values=values,
-        total_energy=float(2.0 * np.sum(values**2)),
-        noise_floor=np.linspace(0.001, 0.01, components),
-        exact=Exact(kind="chain", difference=0.0, steps=20),
-        moves=Moves(
-            names=("up", "right", "down", "left"),
-            arrows=((0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)),
-            counts=action_steps(load_arena(arena), Grid(bins), points=points, seed=0),
-            points=points,
-        ),
-        runs=[
-            Learned(
-                label=f"run {number}",
-                num_features=d,
-                components={step: noisy(left[:, :d]) for step in range(steps)},
-                cosines={step: np.ones(d) for step in range(steps)},
-                curve=(range(steps), np.geomspace(1.0, 0.01, steps)),
-            )
-            for number in range(runs)
-        ],
-    )
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("arena", ["sutton", "two_room"])
-def test_counted_moves_are_those_of_the_first_step(arena):
-    environment = load_arena(arena)
-    grid = Grid(20).within(environment)
-    counts = action_steps(environment, grid, points=1024, seed=0)
-    for by_action in counts:
-        sums = np.asarray(by_action.sum(axis=1)).ravel()
-        np.testing.assert_array_equal(sums, np.where(grid.is_state, 1024, 0))
-        assert not np.asarray(by_action.sum(axis=0)).ravel()[~grid.is_state].any()
-    first = one_step(environment, grid, points=4096, seed=1).first
-    mean = scipy.sparse.csr_array(sum(counts)) / 4096
-    assert np.abs((mean - first).toarray()).max() < 0.01
 
 
 @pytest.fixture(scope="module")
@@ -527,29 +486,12 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
     browser.js("document.getElementById('reward-map').focus()")
     browser.key(" ")
     assert browser.js("explore.reward[20]") == 1
-    # A quick pointer leaves no gaps.
-    browser.find_element(By.ID, "clear").click()
-    browser.choose("width", 1)
-    wide = browser.find_element(By.ID, "reward-map").size["width"]
-    drag = browser.at("reward-map", 0.5 / 8, 4.5 / 8).click_and_hold()
-    drag.move_by_offset(round(7 / 8 * wide), round(3 / 8 * wide)).release().perform()
-    painted = np.flatnonzero(browser.array("explore.reward"))
-    assert painted.tolist() == [14, 15, 20, 21, 26, 27, 32, 33]
     time.sleep(0.4)
     assert browser.js("location.hash").startswith("#s=20&d=4&m=linear&t=30")
     table = browser.js("explore.csvOf('rows')").splitlines()
     assert (table[0], len(table)) == ("x,y,exact,rank 4", 65)
     cells = np.asarray([line.split(",") for line in table[1:]], np.float64)
     np.testing.assert_allclose(cells[:, 2], stored(toy_store)[20], atol=1e-4)
-    assert browser.js("explore.csvOf('components')").startswith("x,y,true: 1,run at 30: 1,")
-    assert browser.js("explore.csvOf('spectrum')").count("\n") == 64
-    assert len(browser.js("explore.csvOf('reward')").splitlines()) == 65
     for section in ("rows", "components", "reward", "spectrum"):
         assert browser.js(f"explore.pngOf('{section}').then((b) => b.size)") > 5000
-    unnamed = (
-        "[...document.querySelectorAll('main canvas[role=img]')].filter((canvas) => "
-        "!canvas.getAttribute('aria-label') && "
-        "getComputedStyle(canvas.parentElement).visibility !== 'hidden').length"
-    )
-    assert browser.js(unnamed) == 0
     assert browser.troubles() == []
