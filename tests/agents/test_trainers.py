@@ -25,6 +25,7 @@ from rlreps.agents import (
 )
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import puddle_world_of
+from rlreps.agents.environments import HostEnvironments
 from rlreps.agents.keys import Use, key_for
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import ArenaError, Code, ShapedEnvironment, load_arena
@@ -376,6 +377,21 @@ def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
     np.testing.assert_array_equal(fewer.evaluate(state, 40), expected[:, :2])
     for trainer in (whole, parted, fewer):
         trainer.close()
+
+
+@pytest.mark.integration
+def test_an_environment_that_ends_no_episode_is_refused(monkeypatch):
+    step, never = HostEnvironments.step, np.zeros(6, np.bool_)
+    monkeypatch.setattr(
+        HostEnvironments,
+        "step",
+        lambda self, actions: step(self, actions)._replace(terminated=never, truncated=never),
+    )
+    with (
+        closing(make_trainer(config_for("Chain-v0"))) as trainer,
+        pytest.raises(InputError, match="every episode of Chain-v0 to end within 15 steps"),
+    ):
+        trainer.evaluate(trainer.init(), 0)
 
 
 def line_trainer():
