@@ -94,94 +94,13 @@ def test_targets_are_those_of_a_loop_over_rows_with_ends_of_both_kinds(length):
         kinds = {(bool(last[b, 1:].any()), bool(terminated[b].any())) for b in range(200)}
         assert len(kinds) == 4
     cumulants, predictions = rng.normal(size=(200, length, 3)), rng.normal(size=(200, 3))
+    # What lies beyond the episode is not looked at.
+    cumulants[np.cumsum(last, axis=1) - last > 0] = np.nan
     rows = observed_rows(np.zeros((200, length, 1), np.float32), terminated, last)
     found = all_targets(rows, single(cumulants), single(discounts), single(predictions))
     for targets, known in zip(found, (None, predictions, None), strict=True):
         expected = by_hand(cumulants, discounts, terminated, last, known)
         np.testing.assert_allclose(targets, expected, atol=2e-6)
-
-
-def test_what_lies_beyond_the_episode_is_not_looked_at():
-    last = np.array([[False, False, True, False, False]])
-    rows = observed_rows(np.zeros((1, 5, 1), np.float32), np.zeros((1, 5), bool), last)
-    cumulants = single([[[1.0], [1.0], [1.0], [np.nan], [np.inf]]])
-    summed, continued, _ = all_targets(rows, cumulants, single([0.5]), single([[8.0]]))
-    assert float(summed[0, 0]) == 1.75
-    assert float(continued[0, 0]) == 1.5 + 0.25 * 8.0
-
-
-def test_the_mean_of_cell_targets_is_the_successor_measure_of_a_random_walk():
-    """Entry by entry within 4.5 standard errors of Σ_{j<l} γ^j P^j, of which γ^l is left out."""
-    states, length, count, discount = 5, 12, 40_000, 0.8
-    walk = 0.5 * (np.eye(states, k=1) + np.eye(states, k=-1))
-    walk[0, 0] = walk[-1, -1] = 0.5
-    rng = np.random.default_rng(0)
-    path = rng.integers(0, states, (count, 1))
-    for _ in range(length - 1):
-        step = rng.choice([-1, 1], (count, 1))
-        path = np.concatenate([path, np.clip(path[:, -1:] + step, 0, states - 1)], axis=1)
-    cumulants, nothing = single(np.eye(states)[path]), np.zeros((count, states), np.float32)
-    discounts = np.full(states, discount, np.float32)
-    targets = np.asarray(all_targets(unbroken(path), cumulants, discounts, nothing)[0], np.float64)
-    powers = [discount**j * np.linalg.matrix_power(walk, j) for j in range(length)]
-    truncated = np.sum(powers, axis=0)
-    for state in range(states):
-        own = targets[path[:, 0] == state]
-        error = own.std(axis=0) / math.sqrt(len(own))
-        assert np.all(np.abs(own.mean(axis=0) - truncated[state]) <= 4.5 * error + 1e-6)
-    # The bias that the docstring states: (γP)^l ψ, at most γ^l of the largest possible sum.
-    full = np.linalg.inv(np.eye(states) - discount * walk)
-    left_out = np.linalg.matrix_power(discount * walk, length) @ full
-    np.testing.assert_allclose(full - truncated, left_out, atol=1e-12)
-    assert left_out.max() <= discount**length / (1 - discount)
-
-
-@pytest.mark.parametrize("ends", [False, True])
-def test_targets_continued_by_a_tabular_fit_converge_to_the_resolvent_exactly(ends):
-    """Every transition in its share of the batch: fitted iteration is value iteration."""
-    walk = np.array(
-        [
-            [0.25, 0.50, 0.00, 0.25, 0.00],
-            [0.00, 0.25, 0.75, 0.00, 0.00],
-            [0.50, 0.00, 0.00, 0.25, 0.25],
-            [0.00, 0.25, 0.25, 0.00, 0.50],
-            [0.75, 0.00, 0.00, 0.25, 0.00],
-        ]
-    )
-    if ends:  # on arrival in state 4
-        walk[4] = 0.0
-    states = np.repeat(np.argwhere(walk), np.rint(4 * walk[walk > 0]).astype(int), axis=0)
-    # As many for both cases, which share a program: each transition in the same share.
-    discounts = np.array([0.0, 0.5, 0.9, 0.95])
-    values = np.random.default_rng(0).normal(size=(5, 4))
-    over = (states[:, 1] == 4) & ends
-    never = np.zeros_like(over)
-    rows = observed_rows(states, np.stack([over, never], axis=1), np.stack([never, over], axis=1))
-    features = np.eye(5)[states]
-
-    @jax.jit
-    def settled():
-        window = episode_window(rows)
-
-        def predicted(targets, place):
-            return fit_predictor(features[:, 0], targets, 0.0).predict(features[:, place])
-
-        def update(targets, _):
-            continued = bootstrapped_targets(
-                values[states], jnp.asarray(discounts), window, predicted(targets, 1), True
-            )
-            return continued, None
-
-        start = jnp.zeros((len(states), 4))
-        return predicted(jax.lax.scan(update, start, length=600)[0], 0)
-
-    with jax.enable_x64(True):
-        fitted = np.asarray(settled())
-    exact = np.stack(
-        [np.linalg.solve(np.eye(5) - g * walk, values[:, k]) for k, g in enumerate(discounts)],
-        axis=1,
-    )
-    np.testing.assert_allclose(fitted, exact[states[:, 0]], atol=1e-10)
 
 
 def test_an_affine_map_is_fitted_with_its_intercept_which_no_ridge_shrinks():
@@ -243,29 +162,12 @@ def cumulants_of(columns, observations, seed=0):
     )
 
 
-@pytest.mark.parametrize("tasks", [Cells(bins=4), *RANDOM])
-def test_cumulants_lie_between_their_bounds_which_hold_zero(tasks):
-    columns = columns_of((3,), tasks=tasks)
-    observations = single(3.0 * np.random.default_rng(1).normal(size=(500, 3)))
-    cumulants = np.asarray(cumulants_of(columns, observations))
-    low, high = columns.bounds
-    assert low <= 0.0 <= high
-    assert low - 1e-6 <= cumulants.min()
-    assert cumulants.max() <= high + 1e-6
-    # Bounds that were wider than need be would hold back nothing.
-    assert cumulants.max() > 0.99 * high
-
-
 def test_every_column_has_a_discount_of_its_own_uniform_over_the_interval():
     columns = columns_of((2,), num_tasks=4_000, discount_low=0.6, discount_high=0.9)
     discounts = np.asarray(jax.jit(columns.init)(key(0)).discounts, np.float64)
     assert discounts.min() >= 0.6
     assert discounts.max() <= 0.9
-    spread = 0.3 / math.sqrt(12)
-    assert abs(discounts.mean() - 0.75) <= 4.5 * spread / math.sqrt(4_000)
-    # The variance of a squared uniform deviation is that of its fourth moment, width⁴ / 180.
-    error = math.sqrt(0.3**4 / 180 / 4_000)
-    assert abs(discounts.var() - spread**2) <= 4.5 * error
+    assert abs(discounts.mean() - 0.75) <= 4.5 * 0.3 / math.sqrt(12 * 4_000)
     point = columns_of((2,), num_tasks=5, discount_low=0.95, discount_high=0.95)
     np.testing.assert_array_equal(jax.jit(point.init)(key(3)).discounts, np.float32(0.95))
 
@@ -278,12 +180,6 @@ def test_images_are_flattened_and_bytes_are_those_over_255(tasks):
     pixels = np.random.default_rng(0).integers(0, 256, (6, *shape), dtype=np.uint8)
     expected = cumulants_of(flat, single(pixels.reshape(6, 24) / 255.0))
     np.testing.assert_allclose(cumulants_of(image, pixels), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("shape", [(), (4,), (10, 10, 4), (2, 2)])
-def test_cells_of_anything_but_short_vectors_are_refused(shape):
-    with pytest.raises(InputError, match="expected observations that are vectors of at most 3"):
-        columns_of(shape, tasks=Cells())
 
 
 STATES, DISCOUNT = 12, 0.9
@@ -323,7 +219,9 @@ def table(seed, num_features=3):
     return single(np.random.default_rng(seed).normal(size=(STATES, num_features)))
 
 
-def chain_task(num_features=3, name="large_batch", *, objective=None, num_actions=None, **options):
+def chain_task(
+    num_features=3, name="large_batch", *, objective=None, num_actions=None, shape=(1,), **options
+):
     chain = {"tasks": Cells(bins=STATES), "discount_low": DISCOUNT, "discount_high": DISCOUNT}
     config = AuxiliaryConfig(
         objective=OBJECTIVES[name](**(objective or {})),
@@ -332,7 +230,7 @@ def chain_task(num_features=3, name="large_batch", *, objective=None, num_action
     return make_auxiliary_task(
         config,
         num_features=num_features,
-        observation_shape=(1,),
+        observation_shape=shape,
         num_actions=num_actions,
         encoder=FunctionEncoder(lambda key: jnp.zeros((STATES, num_features)), encode),
         learning_rate=0.03,
@@ -476,23 +374,6 @@ def test_given_the_past_no_row_has_a_say_in_what_another_learns(targets):
     assert np.any(np.asarray(ours[0]) != np.asarray(theirs[0]))
 
 
-def test_targets_have_no_unit_and_no_mean_after_the_first_batches():
-    """Waves of any amplitude would do: the features' gradient sees standardised columns."""
-    seen = []
-    task = chain_task(name="explicit", sequences=512)
-    start = state = jax.jit(task.init)(key(0))
-    params, step = np.zeros((STATES, 3), np.float32), step_of(task)
-    for seed in range(60):
-        # With weights of zero, the scalar is half the mean square of the standardised targets.
-        fresh = state._replace(objective=start.objective)
-        value, state = step(params, params, walks(key(seed), 512, 12), fresh)
-        seen.append(2.0 * float(value))
-    assert abs(np.mean(seen[1:]) - 1.0) < 0.05
-    mean = np.asarray(state.moments.mean().mean)
-    truncated = sum(DISCOUNT**j * np.linalg.matrix_power(WALK, j) for j in range(12))
-    np.testing.assert_allclose(mean, truncated.mean(axis=0), atol=0.03)
-
-
 def test_targets_that_never_vary_teach_nothing_and_break_nothing():
     task = chain_task(sequences=8, horizon=3)
     rows, params = unbroken(np.full((8, 3, 1), 0.3, np.float32)), table(3)
@@ -564,11 +445,6 @@ def test_a_horizon_of_the_discount_leaves_out_a_twentieth(high, rows):
     assert config.length == rows
     assert high**rows <= 0.05
     assert high == 0.0 or high ** (rows - 1) > 0.05
-    # A sum of ones, the one that a cut leaves shortest: 1 / (1 - γ) of all rows.
-    seen, ones = unbroken(np.zeros((1, rows, 1))), np.ones((1, rows, 1), np.float32)
-    found = monte_carlo_targets(jnp.asarray(ones), jnp.full(1, high), episode_window(seen))
-    assert float(found[0, 0]) == pytest.approx((1 - high**rows) / (1 - high), rel=1e-4)
-    assert float(found[0, 0]) >= 0.95 / (1 - high) * (1 - 1e-4)
 
 
 def test_the_loss_is_not_weighed_and_gives_the_target_network_no_gradient():
@@ -631,6 +507,7 @@ def test_images_in_bytes_reach_the_objective_as_bytes(targets, per_action):
     ("options", "message"),
     [
         ({"name": "oracle"}, "expected an auxiliary objective that needs no exact expectations"),
+        ({"shape": (10, 10, 4)}, "expected observations that are vectors of at most 3"),
         (
             {"name": "spin", "objective": {"operator": Slowness()}},
             "expected an auxiliary objective on single states, which rows of replay are, got 'spin "

@@ -23,19 +23,13 @@ from rlreps.agents import (
 from rlreps.agents.auxiliary import GradientNorms
 from rlreps.config import as_json, from_json
 from rlreps.cumulants import Cells, RandomIndicators
-from rlreps.encoders import MLP, FourierMLP, FunctionEncoder, Tabular
+from rlreps.encoders import MLP, FourierMLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Oracle, Spin
 from rlreps.workflows.agents import METHODS
 
 STATES, ACTIONS = 5, 2
 NETWORK = QNetwork(MLP(4, num_inputs=STATES, hidden=(8,)), 4, ACTIONS)
-# Values that are free for every state and action: features are one-hot observations.
-FREE = QNetwork(
-    FunctionEncoder(lambda key: jnp.ones((1, 1)), lambda params, inputs: inputs * params),
-    STATES,
-    ACTIONS,
-)
 ONES = np.ones(16, np.float32)
 values_of = jax.jit(NETWORK.values)
 initialised = jax.jit(DQN.init, static_argnums=0)
@@ -76,54 +70,6 @@ def walk(seed, count, length):
         last[:, i + 1] = terminated[:, i]
     seen = np.eye(STATES, dtype=np.float32)[places]
     return Rows(seen, actions.astype(np.int32), reward, terminated, last)
-
-
-def exact_values(discount):
-    """Q* of the line by value iteration, [states - 1, actions]."""
-    values = np.zeros((STATES, ACTIONS))
-    for _ in range(200):
-        best = values.max(axis=1)
-        best[-1] = 0.0
-        for s in range(STATES - 1):
-            for a, move in enumerate((-1, 1)):
-                to = min(max(s + move, 0), STATES - 1)
-                values[s, a] = -0.1 + (to == STATES - 1) + discount * best[to]
-    return values[:-1]
-
-
-@pytest.mark.parametrize("double", [False, True])
-def test_errors_are_those_of_q_learning_by_hand(double):
-    agent = agent_of(double=double, discount=0.8, reward_scale=2.0)
-    params, other = (started(agent, seed).params for seed in (0, 1))
-    rows, each = walk(0, 50, 2), np.arange(50)
-    errors = jax.jit(agent.errors)(params, other, rows)
-    online, target = (np.asarray(values_of(of, rows.observation[:, 1])) for of in (params, other))
-    now = np.asarray(values_of(params, rows.observation[:, 0]))
-    best = target[each, online.argmax(axis=1)] if double else target.max(axis=1)
-    expected = 2.0 * rows.reward[:, 0] + np.where(rows.terminated[:, 0], 0.0, 0.8) * best
-    expected -= now[each, rows.action[:, 0]]
-    np.testing.assert_allclose(errors, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("double", [False, True])
-def test_free_values_reach_those_of_value_iteration(double):
-    agent = agent_of(FREE, double=double, discount=0.8, learning_rate=3e-2, target_every=20)
-    rows = jax.tree.map(jnp.asarray, walk(1, 2_000, 2))
-
-    @jax.jit
-    def trained(state, key):
-        def step(state, key):
-            chosen = jax.random.randint(key, (64,), 0, 2_000)
-            drawn = jax.tree.map(lambda leaf: leaf[chosen], rows)
-            state, _, _ = agent.update(state, drawn, jnp.ones(64), None, key)
-            return state, None
-
-        state = jax.lax.scan(step, state, jax.random.split(key, 3_000))[0]
-        return FREE.values(state.params, jnp.eye(STATES)[:-1])
-
-    found = trained(started(agent), jax.random.key(1))
-    np.testing.assert_allclose(found, exact_values(0.8), atol=0.02)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
@@ -184,10 +130,14 @@ class SumOfFeatures(AuxiliaryTask):
         return value, (state + 1.0, {"rows": len(rows.observation)})
 
 
-def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss():
+@pytest.mark.parametrize("double", [False, True])
+def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss(double):
     rows, side, weights = walk(4, 16, 2), walk(5, 4, 1), jnp.linspace(0.0, 2.0, 16)
-    agent = agent_of(task=SumOfFeatures(), auxiliary=AuxiliaryConfig(weight=3.0, relative=False))
-    state = started(agent)
+    options = AuxiliaryConfig(weight=3.0, relative=False)
+    agent = agent_of(
+        task=SumOfFeatures(), auxiliary=options, double=double, discount=0.8, reward_scale=2.0
+    )
+    state = started(agent)._replace(target_params=started(agent, 1).params)
     gradient, _, (after, _), metrics = jax.jit(agent.gradients)(
         state, rows, weights, side, jax.random.key(1)
     )
@@ -200,9 +150,10 @@ def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss()
     def by_hand(params):
         """Huber loss of errors against held targets, each with its weight."""
         best = NETWORK.values(state.target_params, rows.observation[:, 1])
-        chosen = jnp.argmax(NETWORK.values(state.params, rows.observation[:, 1]), axis=1)
+        online = NETWORK.values(state.params, rows.observation[:, 1])
+        chosen = jnp.argmax(online if double else best, axis=1)
         values = jnp.take_along_axis(best, chosen[:, None], axis=1)[:, 0]
-        targets = rows.reward[:, 0] + jnp.where(rows.terminated[:, 0], 0.0, 0.99) * values
+        targets = 2.0 * rows.reward[:, 0] + jnp.where(rows.terminated[:, 0], 0.0, 0.8) * values
         now = NETWORK.values(params, rows.observation[:, 0])
         error = targets - jnp.take_along_axis(now, rows.action[:, :1], axis=1)[:, 0]
         size = jnp.abs(error)
@@ -274,47 +225,20 @@ def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_
         norm_of(jax.tree.map(np.subtract, after.params[n], start.params[n])) for n in start.params
     ]
     assert min(moved) > 0.0
-    features = network.auxiliary_features(
-        network.auxiliary_params(start.params), rows.observation[:, 0]
-    )
-    by_hand = head.apply(
-        start.params["auxiliary_head"],
-        network.features(start.params["torso"], rows.observation[:, 0]),
-    )
-    np.testing.assert_allclose(features, by_hand, rtol=1e-5)
     without = {name: part for name, part in start.params.items() if name != "auxiliary_head"}
     seen = rows.observation[:, 0]
     np.testing.assert_array_equal(NETWORK.values(without, seen), network.values(start.params, seen))
 
 
-def test_features_that_grow_do_not_multiply_the_steps_of_a_head_that_normalises_them():
-    rows = walk(4, 64, 2)
-    seen, weights = rows.observation[:, 0], np.ones(64, np.float32)
-
-    def head_gradients(network):
-        """Norms of the head's gradient for features as they are and ten times as large."""
-        agent = agent_of(network)
-        start = started(agent)
-        torso, gradients = start.params["torso"], jax.jit(agent.gradients)
-        large = [*torso[:-1], jax.tree.map(lambda leaf: 10.0 * leaf, torso[-1])]
-        states = [start._replace(params={**start.params, "torso": part}) for part in (torso, large)]
-        return [
-            norm_of(gradients(state, rows, weights, None, jax.random.key(1))[0]["head"])
-            for state in states
-        ]
-
+def test_a_head_that_normalises_sees_features_of_one_scale_and_survives_none():
+    seen = walk(4, 64, 2).observation[:, 0]
     normalised = dataclasses.replace(NETWORK, normalised=True)
-    small, large = head_gradients(normalised)
-    assert large == pytest.approx(small, rel=1e-3)
-    small, large = head_gradients(NETWORK)
-    assert large > 4.0 * small
     params = started(agent_of(normalised)).params
     features = np.asarray(NETWORK.features(params["torso"], seen), np.float64)
     unit = features / np.sqrt(np.mean(features**2, axis=1, keepdims=True))
     head = jax.tree.map(np.asarray, params["head"])
     expected = unit @ head["weights"] + head["biases"]
     np.testing.assert_allclose(normalised.values(params, seen), expected, rtol=1e-3, atol=1e-5)
-    # Features of zero have values, and gradients, too.
     nothing = {**params, "torso": jax.tree.map(np.zeros_like, params["torso"])}
     gradient = jax.grad(lambda own: normalised.values(own, seen).sum())(nothing)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
@@ -343,88 +267,39 @@ def test_exploration_is_full_until_learning_starts_and_then_falls_linearly():
     np.testing.assert_allclose(found, [0.9, 0.9, 0.9, 0.5, 0.1, 0.1], rtol=1e-6)
 
 
-NAN, INFINITY = float("nan"), float("inf")
 LEARNED = AuxiliaryConfig(weight=0.1)
 BAD_VALUES = [
-    (ReplayConfig, {"capacity": 0}, "capacity >= 1", "0"),
-    (ReplayConfig, {"priority_exponent": 1.5}, r"priority_exponent in \[0, 1\]", "1.5"),
-    (ReplayConfig, {"importance_exponent": NAN}, r"importance_exponent in \[0, 1\]", "nan"),
-    (ReplayConfig, {"priority_exponent": 0.5}, "prioritised replay for another prio", "0.5"),
-    (ReplayConfig, {"importance_exponent": 1.0}, "prioritised replay for another imp", "1.0"),
-    (DQNConfig, {"n_step": 0}, "n_step >= 1", "0"),
-    (DQNConfig, {"discount": 1.0}, r"discount in \[0, 1\)", "1.0"),
-    (DQNConfig, {"learning_rate": INFINITY}, r"learning_rate in \(0, inf\)", "inf"),
-    (DQNConfig, {"target_rate": 0.0}, r"target_rate in \(0, 1\]", "0.0"),
-    (DQNConfig, {"schedule": "steep"}, "schedule to be one of constant, cosine, linear", "'steep'"),
-    (DQNConfig, {"reward_scale": 0.0}, r"reward_scale in \(0, inf\)", "0.0"),
-    (DQNConfig, {"epsilon_end": -0.1}, r"epsilon_end in \[0, 1\]", "-0.1"),
-    (AuxiliaryConfig, {"weight": -0.1}, r"auxiliary weight in \[0, inf\)", "-0.1"),
-    (AuxiliaryConfig, {"head": (8, 0)}, "units >= 1 in a head's layers", r"\(8, 0\)"),
-    (AuxiliaryConfig, {"weight": NAN}, r"auxiliary weight in \[0, inf\)", "nan"),
-    (
-        AuxiliaryConfig,
-        {"tasks": "magic"},
-        "auxiliary tasks to be one of cells, random_fourier, random_indicators",
-        "'magic'",
-    ),
-    (AuxiliaryConfig, {"targets": "exact"}, "targets to be one of bootstrapped, monte_c", "'exact"),
-    (AuxiliaryConfig, {"tasks": Cells(), "num_tasks": 7}, "no num_tasks for cells", "7"),
-    (AuxiliaryConfig, {"tasks": Cells(), "num_tasks": 64}, "no num_tasks for cells", "64"),
-    (AuxiliaryConfig, {"discount_high": 0.8}, "discounts 0 <= discount_low <= disc", r"\(0.9, 0.8"),
-    (
-        AuxiliaryConfig,
-        {"weight": 0.1, "objective": Oracle()},
-        "an auxiliary objective that needs no exact expectations",
-        "'oracle'",
-    ),
-    (AuxiliaryConfig, {"weight": 0.1, "objective": Spin(), "sequences": 1}, "rows >= 2", "1"),
-    (AgentConfig, {"num_seeds": 0}, "num_seeds >= 1", "0"),
-    (AgentConfig, {"seed": 2**31}, r"seed in \[0, 2\*\*31\)", "2147483648"),
-    (AgentConfig, {"encoder": Tabular()}, "a torso of observ", "'tabular'"),
-    (AgentConfig, {"num_envs": 3}, r"steps_per_update to be a multiple of num_envs \(3\)", "4"),
-    (AgentConfig, {"steps": 7_500}, r"steps to be a multiple of evaluate_every \(5000\)", "7500"),
-    (
-        AgentConfig,
-        {"evaluate_every": 10, "steps": 100},
-        r"evaluate_every to be a multiple of steps_per_update \(4\)",
-        "10",
-    ),
-    (
-        AgentConfig,
-        {"checkpoint_every": 0},
-        r"checkpoint_every to be a multiple of evaluate_every \(5000\)",
-        "0",
-    ),
-    (
-        AgentConfig,
-        {"replay": ReplayConfig(capacity=7)},
-        "a replay capacity of at least 20 rows, a sequence of 5 for each of 4 environments",
-        "7",
-    ),
+    (ReplayConfig, {"importance_exponent": float("nan")}, r"importance_exponent in \[0, 1\]"),
+    (ReplayConfig, {"priority_exponent": 0.5}, "prioritised replay for another prio"),
+    (DQNConfig, {"discount": 1.0}, r"discount in \[0, 1\)"),
+    (DQNConfig, {"learning_rate": float("inf")}, r"learning_rate in \(0, inf\)"),
+    (DQNConfig, {"schedule": "steep"}, "schedule to be one of constant, cosine, linear"),
+    (AuxiliaryConfig, {"weight": -0.1}, r"auxiliary weight in \[0, inf\)"),
+    (AuxiliaryConfig, {"head": (8, 0)}, "units >= 1 in a head's layers"),
+    (AuxiliaryConfig, {"tasks": Cells(), "num_tasks": 64}, "no num_tasks for cells"),
+    (AuxiliaryConfig, {"discount_high": 0.8}, "discounts 0 <= discount_low <= disc"),
+    (AuxiliaryConfig, {"weight": 0.1, "objective": Oracle()}, "an auxiliary objective that needs"),
+    (AuxiliaryConfig, {"weight": 0.1, "objective": Spin(), "sequences": 1}, "rows >= 2"),
+    (AgentConfig, {"seed": 2**31}, r"seed in \[0, 2\*\*31\)"),
+    (AgentConfig, {"encoder": Tabular()}, "a torso of observ"),
+    (AgentConfig, {"num_envs": 3}, r"steps_per_update to be a multiple of num_envs \(3\)"),
+    (AgentConfig, {"steps": 7_500}, r"steps to be a multiple of evaluate_every \(5000\)"),
+    (AgentConfig, {"evaluate_every": 10, "steps": 100}, "evaluate_every to be a multiple of step"),
+    (AgentConfig, {"checkpoint_every": 0}, "checkpoint_every to be a multiple of evaluate_every"),
+    (AgentConfig, {"replay": ReplayConfig(capacity=7)}, "capacity of at least 20 rows, a sequence"),
     (
         AgentConfig,
         {"replay": ReplayConfig(capacity=131), "auxiliary": LEARNED},
-        "a replay capacity of at least 132 rows, a sequence of 33 for each of 4 environments",
-        "131",
+        "at least 132 rows",
     ),
-    (
-        AgentConfig,
-        {"dqn": DQNConfig(warmup=128), "auxiliary": LEARNED},
-        "a warmup of at least 132 steps, a sequence of 33 for each of 4 environments",
-        "128",
-    ),
-    (
-        AgentConfig,
-        {"dqn": DQNConfig(freeze_torso=True), "auxiliary": LEARNED},
-        "no auxiliary task where the torso is frozen",
-        "0.1",
-    ),
+    (AgentConfig, {"dqn": DQNConfig(warmup=128), "auxiliary": LEARNED}, "a warmup of at least 132"),
+    (AgentConfig, {"dqn": DQNConfig(freeze_torso=True), "auxiliary": LEARNED}, "no auxiliary task"),
 ]
 
 
-@pytest.mark.parametrize(("kind", "changes", "expected", "got"), BAD_VALUES)
-def test_a_value_that_cannot_be_used_is_refused_in_words(kind, changes, expected, got):
-    with pytest.raises(InputError, match=f"^expected {expected}.*, got {got}") as error:
+@pytest.mark.parametrize(("kind", "changes", "expected"), BAD_VALUES)
+def test_a_value_that_cannot_be_used_is_refused_in_words(kind, changes, expected):
+    with pytest.raises(InputError, match=f"^expected .*{expected}.*, got ") as error:
         kind(**changes)
     assert "\n" not in str(error.value)
 
@@ -476,19 +351,6 @@ def test_a_configuration_survives_its_json_and_cannot_be_changed(config):
     assert from_json(AgentConfig, json.loads(json.dumps(as_json(config))), METHODS) == config
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.steps = 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rollouts": 1}, r"expected the fields of AgentConfig, got .*rollouts"),
-        ({"dqn": {"triple": True}}, r"expected the fields of DQNConfig, got .*triple"),
-        ({"num_seeds": 0}, "expected num_seeds >= 1, got 0"),
-    ],
-)
-def test_json_of_another_kind_is_refused(changes, message):
-    with pytest.raises(InputError, match=message):
-        from_json(AgentConfig, {**as_json(AgentConfig()), **changes}, METHODS)
 
 
 @pytest.mark.parametrize("remembered", ["all", "warmup"])

@@ -15,7 +15,6 @@ from rlreps.agents.replay import (
     draw_prioritised,
     draw_uniform,
     empty_tree,
-    episode_window,
     init_replay,
     set_leaves,
     set_priorities,
@@ -153,13 +152,6 @@ def test_new_starts_get_the_largest_priority_so_far():
     np.testing.assert_array_equal(leaves[5:], 0.0)
 
 
-def test_a_row_that_is_overwritten_can_no_longer_be_drawn():
-    leaves = leaves_of(filled(ReplayConfig(capacity=20, prioritised=True), stream(12)))
-    # Times 0 and 1 gave way to 10 and 11, which have no whole sequence yet.
-    np.testing.assert_array_equal(leaves[:2], 0.0)
-    assert (leaves[2:] > 0.0).all()
-
-
 def random_rows(seed, count, length):
     """Sequences whose first row is not ``last``; a termination is always followed by a last row."""
     generator = np.random.default_rng(seed)
@@ -204,15 +196,3 @@ def test_transitions_are_those_of_an_agent_that_walks_until_its_episode_ends(n_s
         np.testing.assert_array_equal(found.next_observation[b], rows.observation[b, row])
         np.testing.assert_array_equal(found.observation[b], rows.observation[b, 0])
         assert found.action[b] == rows.action[b, 0]
-
-
-def test_a_window_ends_with_the_last_observation_of_the_first_rows_episode():
-    rows = random_rows(7, 300, 8)
-    window = jax.device_get(jax.jit(episode_window)(rows))
-    for b in range(300):
-        lasts = np.flatnonzero(rows.last[b])
-        end = int(lasts[0]) if len(lasts) else 7
-        assert window.end[b] == end
-        np.testing.assert_array_equal(window.seen[b], np.arange(8) <= end)
-        np.testing.assert_array_equal(window.taken[b], np.arange(8) < (end if len(lasts) else 8))
-        assert window.terminal[b] == (len(lasts) > 0 and rows.terminated[b, end - 1])

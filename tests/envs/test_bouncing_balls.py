@@ -1,6 +1,5 @@
 """Elastic balls: closed forms, what mechanics conserves, the stationary law, and the picture."""
 
-import dataclasses
 import functools
 
 import jax
@@ -9,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlreps.envs import BouncingBalls, BouncingBallsState, Environment
-from rlreps.envs.bouncing_balls import EDGE_WIDTH
+from rlreps.envs import BouncingBalls, BouncingBallsState
 
 NO_KEY, WAIT = jax.random.key(0), jnp.zeros((), jnp.int32)
 step = jax.jit(BouncingBalls.step)
@@ -115,19 +113,6 @@ def test_energy_is_kept_and_balls_stay_inside_and_apart(speed):
     assert np.max(x) <= 1.0 - world.radius + 1e-7
 
 
-def test_momentum_is_kept_in_frames_in_which_no_ball_reaches_a_wall():
-    world = BouncingBalls(radius=0.08)
-    states = many_starts(world, 64)
-    _, (x, v) = play_many(world, states, 500)
-    x, v = np.asarray(x), np.asarray(v)
-    furthest = world.speed * np.sqrt(3.0)
-    away = (np.abs(x - 0.5) < 0.5 - world.radius - furthest).all(axis=(2, 3))[:, :-1]
-    changes = np.diff(v, axis=1)[away]
-    collided = (np.abs(changes) > 1e-4).any(axis=(1, 2))
-    assert collided.sum() > 50
-    np.testing.assert_allclose(changes[collided].sum(axis=1), 0.0, atol=1e-7)
-
-
 def test_the_film_runs_backwards_when_velocities_are_reversed():
     world, frames = BouncingBalls(), 80
     with jax.enable_x64(True):
@@ -178,26 +163,6 @@ def test_the_law_of_reset_is_the_stated_one_and_stationary(frames):
     assert abs(np.corrcoef(x[:, 0, 0], v[:, 0, 0])[0, 1]) < 4.0 / np.sqrt(COPIES)
 
 
-def test_a_frame_is_as_bright_as_its_discs_are_large_and_balanced_on_their_mean():
-    world = BouncingBalls()
-    states = many_starts(world, 256)
-    frames = np.asarray(jax.jit(jax.vmap(world.render))(states), np.float64)
-    assert frames.shape == (256, 64, 64)
-    assert frames.min() == 0.0
-    assert frames.max() == 1.0
-    # Brightness falls with the distance as the chance to exceed it of radius plus an offset of law
-    # Beta(2, 2) over the edge's width; its variance is 1/20 of the width squared.
-    area = 3 * np.pi * ((world.radius * 64) ** 2 + EDGE_WIDTH**2 / 20.0)
-    totals = frames.sum(axis=(1, 2))
-    np.testing.assert_allclose(totals, area, rtol=2e-3)
-    centres = (np.arange(64) + 0.5) / 64
-    balance_x = (frames.sum(axis=1) @ centres) / totals
-    balance_y = (frames.sum(axis=2) @ (1.0 - centres)) / totals
-    means = np.asarray(states.positions).mean(axis=1)
-    np.testing.assert_allclose(balance_x, means[:, 0], atol=0.02 / 64)
-    np.testing.assert_allclose(balance_y, means[:, 1], atol=0.02 / 64)
-
-
 @pytest.mark.parametrize("size", [16, 64, 100])
 def test_a_pixel_is_as_bright_as_the_discs_cover_it(size):
     world = BouncingBalls(num_balls=2, frame_size=size)
@@ -214,79 +179,3 @@ def test_a_pixel_is_as_bright_as_the_discs_cover_it(size):
     perimeter = 2 * 2.0 * np.pi * world.radius * size
     assert np.abs(frame - covered).sum() < 0.05 * perimeter
     assert np.sum(frame[: size // 2]) > 0.99 * np.sum(frame)
-
-
-def test_the_contract_holds_under_jit_vmap_and_as_an_argument():
-    world = BouncingBalls()
-    assert isinstance(world, Environment)
-    assert world.num_actions == 1
-    keys = jax.random.split(jax.random.key(7), COPIES)
-    states = jax.tree.map(lambda leaf: leaf[:16], reset_many(world, keys))
-    many = jax.jit(jax.vmap(BouncingBalls.step, in_axes=(None, None, 0, None)))
-    passed = many(dataclasses.replace(world, speed=0.03), NO_KEY, states, WAIT)
-    reset, observe, closed_over = map(jax.jit, (world.reset, world.observe, world.step))
-    for i in (0, 11):
-        one = jax.tree.map(lambda leaf, i=i: leaf[i], states)
-        np.testing.assert_allclose(reset(keys[i]).positions, one.positions, atol=1e-7)
-        alone = closed_over(NO_KEY, one, WAIT)
-        np.testing.assert_allclose(observe(alone.state), alone.observation, atol=1e-6)
-        got = jax.tree.map(lambda leaf, i=i: leaf[i], passed)
-        for left, right in zip(jax.tree.leaves(alone), jax.tree.leaves(got), strict=True):
-            assert left.dtype == right.dtype
-            # Rounding of a position, times a slope of 1 a pixel and 64 pixels in the frame.
-            np.testing.assert_allclose(left, right, atol=1e-4 if left.ndim == 3 else 1e-6)
-    eager = world.step(NO_KEY, one, WAIT)
-    np.testing.assert_array_equal(world.observe(eager.state), eager.observation)
-    assert passed.observation.shape == (16, 64, 64, 1)
-    assert not np.any([passed.reward, passed.terminated, passed.truncated])
-
-
-def test_other_numbers_do_not_compile_again():
-    calls = []
-
-    @jax.jit
-    def start(world):
-        calls.append(None)
-        return world.reset(jax.random.key(0)).velocities
-
-    slow, fast = start(BouncingBalls(speed=0.01)), start(BouncingBalls(speed=0.02, radius=0.1))
-    np.testing.assert_allclose(2.0 * slow, fast, rtol=1e-6)
-    assert len(calls) == 1
-
-
-def test_the_key_of_reset_decides_the_video():
-    world = BouncingBalls()
-
-    @jax.jit
-    def video(key):
-        def one(state, _):
-            taken = world.step(NO_KEY, state, WAIT)
-            return taken.state, taken.observation
-
-        return jax.lax.scan(one, world.reset(key), None, length=20)[1]
-
-    first, again, other = (video(jax.random.key(seed)) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first, again)
-    assert np.abs(first - other).max() > 0.5
-    assert np.abs(np.diff(first, axis=0)).max(axis=(1, 2, 3)).min() > 0.0
-
-
-def test_positions_keep_their_dtype_and_frames_are_float32():
-    world = BouncingBalls()
-    with jax.enable_x64(True):
-        taken = jax.eval_shape(world.step, NO_KEY, jax.eval_shape(world.reset, NO_KEY), WAIT)
-        assert taken.state.positions.dtype == taken.state.velocities.dtype == jnp.float64
-        assert taken.observation.dtype == jnp.float32
-        assert taken.state.steps.dtype == jnp.int32
-    taken = jax.eval_shape(world.step, NO_KEY, jax.eval_shape(world.reset, NO_KEY), WAIT)
-    assert taken.state.positions.dtype == taken.reward.dtype == jnp.float32
-
-
-def test_episodes_are_truncated_after_max_steps_and_never_terminate():
-    world, flags = BouncingBalls(num_balls=1, max_steps=3), []
-    state = balls_at([[0.5, 0.5]], [[0.03, 0.0]])
-    for _ in range(3):
-        taken = step(world, NO_KEY, state, WAIT)
-        state = taken.state
-        flags.append((bool(taken.terminated), bool(taken.truncated)))
-    assert flags == [(False, False), (False, False), (False, True)]

@@ -51,8 +51,8 @@ class TestShortVideos(test_utils.EnvironmentTestMixin, unittest.TestCase):
         return BouncingBallsDmEnv(max_steps=4, frame_size=16)
 
 
-def video(seed=0):
-    return BouncingBallsDmEnv(seed=seed, frame_size=16)
+def video():
+    return BouncingBallsDmEnv(frame_size=16)
 
 
 def play(environment, actions):
@@ -71,38 +71,13 @@ def test_time_limits_keep_the_discount_and_goals_do_not():
     assert steps[steps.index(last) + 1].step_type is dm_env.StepType.FIRST
 
 
-def test_the_seed_decides_everything():
-    actions = np.random.default_rng(0).integers(4, size=20)
-    paths = [
-        np.stack([s.observation for s in play(PuddleWorldDmEnv(max_steps=7, seed=seed), actions)])
-        for seed in (3, 3, 4, 2**32 + 3)
-    ]
-    np.testing.assert_array_equal(paths[0], paths[1])
-    assert (paths[0] != paths[2]).any()
-    assert (paths[0] != paths[3]).any()
+def test_unknown_actions_arenas_and_seeds_are_refused():
+    for environment, action, valid in ((PuddleWorldDmEnv(), 4, "0, 1, 2, 3"), (video(), 1, "0")):
+        environment.reset()
+        with pytest.raises(ArenaError, match=rf"an action in \{{{valid}\}}, got {action}"):
+            environment.step(action)
     with pytest.raises(ArenaError, match="expected seeds >= 0, got -1"):
         PuddleWorldDmEnv(seed=-1)
-
-
-def test_videos_are_decided_by_their_seed_and_have_one_action():
-    videos = [
-        np.stack([step.observation for step in play(video(seed=seed), [0] * 5)])
-        for seed in (3, 3, 4)
-    ]
-    assert videos[0].shape == (6, 16, 16, 1)
-    np.testing.assert_array_equal(videos[0], videos[1])
-    assert (videos[0] != videos[2]).any()
-    environment = video()
-    environment.reset()
-    with pytest.raises(ArenaError, match=r"expected an action in \{0\}, got 1"):
-        environment.step(1)
-
-
-def test_unknown_actions_and_arenas_are_refused():
-    environment = PuddleWorldDmEnv(max_steps=7)
-    environment.reset()
-    with pytest.raises(ArenaError, match=r"expected an action in \{0, 1, 2, 3\}, got 4"):
-        environment.step(4)
     with pytest.raises(ArenaError, match="expected an arena"):
         PuddleWorldDmEnv("moon")
 

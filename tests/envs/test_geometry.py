@@ -78,14 +78,6 @@ def test_depth_is_the_distance_to_the_edge_inside_and_zero_outside(name):
     np.testing.assert_allclose(jax.jit(jax.vmap(shape.depth))(points), expected, atol=3e-7)
 
 
-def test_a_shape_is_a_pytree_that_keeps_its_numbers_and_its_structure():
-    for shape in SHAPES.values():
-        leaves, structure = jax.tree.flatten(shape)
-        assert jax.tree.unflatten(structure, leaves) == shape
-        assert all(type(leaf) is float for leaf in leaves)
-        assert hash(shape) == hash(jax.tree.unflatten(structure, leaves))
-
-
 def test_a_shape_may_hold_traced_numbers():
     def leave_of(radius):
         return Disc((0.5, 0.5), radius).interval(jnp.asarray([0.5, 0.5]), jnp.asarray([1.0, 0.0]))[

@@ -2,8 +2,6 @@
 
 import functools
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
@@ -17,8 +15,6 @@ from rlreps.envs import (
     load_arena,
 )
 from rlreps.errors import InputError
-from rlreps.subspace import centre_columns, exact_svd
-from rlreps.successor import Transition
 from rlreps.successor.grids import Grid
 from rlreps.successor.kernels.matrix import one_step
 
@@ -59,98 +55,17 @@ def rectangle(left, bottom, right, top):
     return ConvexPolygon(((left, bottom), (right, bottom), (right, top), (left, top)))
 
 
-def wall_boxes(name, *, closed):
-    """An arena's walls for shapely, with its doors where they are closed."""
-    walls = [shapely.Polygon(puddle.shape.vertices) for puddle in load_arena(name).puddles]
-    return walls + ([shapely.box(*door) for door in DOORS[name]] if closed else [])
-
-
 def free_region(name, *, closed=False):
     """The square outside the walls, from shapely alone, its doors open or closed."""
-    return shapely.box(0.0, 0.0, 1.0, 1.0) - shapely.union_all(wall_boxes(name, closed=closed))
-
-
-def rooms_of(name, points):
-    """Number of the room [n] that holds each point [n, 2], doors closed; -1 is in none."""
-    rooms = shapely.get_parts(free_region(name, closed=True))
-    assert len(rooms) == ROOMS[name]
-    found = np.full(len(points), -1)
-    for number, room in enumerate(rooms):
-        found[shapely.intersects_xy(room, points)] = number
-    return found
-
-
-@functools.cache
-def wandering():
-    @jax.jit
-    def paths(world, starts, key):
-        """Positions [steps, n, 2] of agents whose actions are random, often the same in a row."""
-
-        def advance(carry, key):
-            positions, actions = carry
-            keys = jax.random.split(key, 3)
-            fresh = jax.random.randint(keys[0], actions.shape, 0, 4)
-            keep = jax.random.bernoulli(keys[1], 0.7, actions.shape)
-            actions = jnp.where(keep, actions, fresh)
-            noise = jax.random.normal(keys[2], positions.shape)
-            positions = jax.vmap(world.move)(positions, actions, noise)
-            return (positions, actions), positions
-
-        actions = jnp.zeros(len(starts), jnp.int32)
-        return jax.lax.scan(advance, (starts, actions), jax.random.split(key, 200))[1]
-
-    return paths
-
-
-def starts_everywhere(name, *, closed):
-    """Places all over the square, and on the very edges and corners of walls, within rounding."""
-    region = free_region(name, closed=closed)
-    generator = np.random.default_rng(0)
-    anywhere = generator.uniform(size=(900, 2))
-    anywhere[:200, 0] = np.rint(anywhere[:200, 0])  # On the edges of the square.
-    anywhere[200:400, 1] = np.rint(anywhere[200:400, 1])
-    along = np.linspace(0.0, region.boundary.length, 800, endpoint=False)
-    edges = shapely.get_coordinates(shapely.line_interpolate_point(region.boundary, along))
-    starts = np.concatenate([anywhere, edges, shapely.get_coordinates(region)])
-    starts = starts[shapely.distance(region, shapely.points(starts)) < 1e-9].astype(np.float32)
-    starts += generator.integers(-2, 3, starts.shape) * np.spacing(starts)
-    return jnp.asarray(np.resize(starts.clip(0.0, 1.0), (1800, 2)))
-
-
-def nearest_room(name, points):
-    """Number of the room nearest to each point [n, 2]: agents stand at a wall's very edge."""
-    rooms = shapely.get_parts(free_region(name, closed=True))
-    return np.argmin([shapely.distance(room, shapely.points(points)) for room in rooms], axis=0)
+    walls = [shapely.Polygon(puddle.shape.vertices) for puddle in load_arena(name).puddles]
+    walls += [shapely.box(*door) for door in DOORS[name]] if closed else []
+    return shapely.box(0.0, 0.0, 1.0, 1.0) - shapely.union_all(walls)
 
 
 @pytest.mark.parametrize("line", [[(0.6, 0.0), (0.6, 1.0)], [(0.0, 0.4), (1.0, 0.4)]])
 def test_the_doors_of_four_rooms_are_a_tenth_of_the_square_wide(line):
     openings = shapely.get_parts(shapely.LineString(line) & free_region("four_rooms"))
     np.testing.assert_allclose(shapely.length(openings), [0.1, 0.1], rtol=1e-9)
-
-
-@INTEGRATION
-@each_maze
-def test_no_path_crosses_a_wall_and_no_agent_leaves_a_room_whose_doors_are_closed(name):
-    world = load_arena(name)
-    doors = tuple(Puddle(rectangle(*door), 0.0) for door in DOORS[name])
-    for closed in (True, False):
-        arena = PuddleWorld(puddles=(*world.puddles, *doors)) if closed else world
-        starts = starts_everywhere(name, closed=closed)
-        path = np.asarray(wandering()(arena, starts, jax.random.key(1)), np.float64)
-        path = np.concatenate([np.asarray(starts, np.float64)[None], path])
-        # Walls that end at the edge of the square go on beyond it, and are shrunk elsewhere.
-        corners = np.stack([shapely.bounds(wall) for wall in wall_boxes(name, closed=closed)])
-        corners = np.where(corners == 0.0, -1.0, np.where(corners == 1.0, 2.0, corners))
-        walls = shapely.union_all(shapely.box(*corners.T)).buffer(-5e-6, join_style="mitre")
-        shapely.prepare(walls)
-        moves = np.stack([path[:-1], path[1:]], axis=2).reshape(-1, 2, 2)
-        assert not shapely.intersects(walls, shapely.linestrings(moves)).any()
-        rooms = np.stack([nearest_room(name, path[0]), nearest_room(name, path[-1])])
-        if closed:
-            np.testing.assert_array_equal(*rooms)
-        else:  # Agents get from any room into others.
-            assert set(rooms[0, rooms[0] != rooms[1]]) == set(range(ROOMS[name]))
 
 
 @each_maze
@@ -224,68 +139,6 @@ def test_no_transition_leads_through_a_wall(name, bins):
     chain = steps.chain[grid.states][:, grid.states]
     found, _ = scipy.sparse.csgraph.connected_components(chain, connection="strong")
     assert found == 1
-
-
-@functools.cache
-def components(name, bins=20, count=6):
-    """Leading components [n, k] at a grid's states, and the states' centres."""
-    measure = Transition(arena=name, bins=bins, points=64, discount=0.99)
-    rows = measure.estimator().rows(np.arange(measure.num_states))
-    basis = exact_svd(np.asarray(centre_columns(jnp.asarray(rows))), count).basis
-    return np.asarray(basis, np.float64), np.asarray(measure.grid.centres(), np.float64)
-
-
-def explained(columns, inputs):
-    """R² of the columns [n, k] as linear functions of inputs [n, m]."""
-    fitted = inputs @ np.linalg.lstsq(inputs, columns, rcond=None)[0]
-    return np.sum(np.square(fitted)) / np.sum(np.square(columns))
-
-
-@INTEGRATION
-@pytest.mark.parametrize("name", ["four_rooms", "two_room"])
-def test_leading_components_are_nearly_constant_over_rooms(name):
-    basis, centres = components(name)
-    count = ROOMS[name] - 1
-    rooms = nearest_room(name, centres)
-    inside = rooms_of(name, centres) >= 0
-    members = np.eye(ROOMS[name])[rooms]
-    assert explained(basis[inside, :count], members[inside]) > 0.9
-    for first, second in [(0, 1)] if name == "two_room" else []:
-        signs = [np.sign(basis[inside & (rooms == room), 0]) for room in (first, second)]
-        assert all(abs(each.mean()) == 1.0 for each in signs)
-        assert signs[0][0] == -signs[1][0]
-    if name == "four_rooms":  # Without its walls, they are not.
-        open_basis, open_centres = components("empty")
-        share = explained(open_basis[:, :count], np.eye(4)[nearest_room(name, open_centres)])
-        assert share < 0.8
-
-
-# The middle of a corridor, from end to end.
-SERPENTINE = [
-    *((0.1, 0.0), (0.1, 0.9), (0.3, 0.9), (0.3, 0.1), (0.5, 0.1), (0.5, 0.9)),
-    *((0.7, 0.9), (0.7, 0.1), (0.9, 0.1), (0.9, 1.0)),
-]
-COIL = [
-    *((1.0, 0.9), (0.1, 0.9), (0.1, 0.1), (0.9, 0.1), (0.9, 0.7), (0.3, 0.7), (0.3, 0.3)),
-    *((0.7, 0.3), (0.7, 0.5), (0.4, 0.5)),
-]
-
-
-@INTEGRATION
-@pytest.mark.parametrize(("name", "line"), [("five_corridors", SERPENTINE), ("spiral", COIL)])
-def test_leading_components_are_waves_along_the_corridor(name, line):
-    """Those of a walk along a line with closed ends: cosines of half a wave, one, and so on."""
-    basis, centres = components(name)
-    middle = shapely.LineString(line)
-    along = shapely.line_locate_point(middle, shapely.points(centres)) / middle.length
-    for number in (1, 2, 3):
-        wave = np.cos(np.pi * number * along)[:, None]
-        both = np.concatenate([wave, np.ones_like(wave)], axis=1)
-        found = explained(basis[:, number - 1 : number], both)
-        assert found > 0.95, (number, found)
-        open_basis, open_centres = components("empty")
-        np.testing.assert_array_equal(open_centres, centres)
-        assert explained(open_basis[:, number - 1 : number], both) < 0.7
 
 
 def test_grids_whose_cells_a_wall_divides_have_no_transitions():

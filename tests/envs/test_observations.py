@@ -14,10 +14,7 @@ from rlreps.envs import (
     Disc,
     Image,
     Position,
-    PuddleWorldDmEnv,
-    PuddleWorldEnv,
     PuddleWorldState,
-    PuddleWorldVectorEnv,
     load_arena,
 )
 from rlreps.envs.rendering import AGENT_COLOUR, FLOOR_COLOUR, GOAL_COLOUR, WALL_COLOUR
@@ -60,58 +57,6 @@ def test_no_episode_starts_in_a_goals_disc_or_a_wall():
     free = [0.18, 0.19 + 0.02 * 0.19]
     share, expected = in_corridor.mean(), free[0] / sum(free)
     assert abs(share - expected) < 4.0 * np.sqrt(expected * (1.0 - expected) / len(right))
-
-
-@pytest.mark.integration
-def test_goals_can_be_traced_and_share_one_program():
-    calls = []
-
-    @jax.jit
-    def ends(world, state):
-        calls.append(None)
-        return world.step(KEY, state, RIGHT).terminated
-
-    found = [
-        bool(ends(load_arena("empty", noise=0.0, goal=(x, 0.5, 0.04)), at(0.45, 0.5)))
-        for x in (0.5, 0.9)
-    ]
-    assert found == [True, False]
-    assert len(calls) == 1
-    many = jax.vmap(
-        lambda x: (
-            load_arena("empty", noise=0.0, goal=(x, 0.5, 0.04))
-            .step(KEY, at(0.45, 0.5), RIGHT)
-            .terminated
-        )
-    )(jnp.asarray([0.5, 0.9]))
-    assert many.tolist() == [True, False]
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("kind", ["position", "code", "image"])
-def test_every_interface_shows_the_same_of_the_same_place(kind):
-    world = load_arena("spiral", observation=kind, noise=0.0)
-    single, interface = PuddleWorldEnv(world), PuddleWorldDmEnv(world, seed=3)
-    batch = PuddleWorldVectorEnv(2, arena=world)
-    seen = [single.reset(seed=3)[0], interface.reset().observation, batch.reset(seed=3)[0][0]]
-    places = [single._state.position, interface._state.position, batch._states.position[0]]
-    for action in (0, 3, 2):
-        seen += [
-            single.step(action)[0],
-            interface.step(action).observation,
-            batch.step(np.full(2, action))[0][0],
-        ]
-        places += [single._state.position, interface._state.position, batch._states.position[0]]
-    expected = jax.jit(jax.vmap(world.observe_position))(jnp.stack(places))
-    for one, other in zip(seen, np.asarray(expected), strict=True):
-        assert single.observation_space.contains(one)
-        assert one.dtype == other.dtype
-        # Batched code may round a place differently, and with it half a level of a colour.
-        np.testing.assert_allclose(
-            one.astype(np.float64), other.astype(np.float64), atol=1 if kind == "image" else 1e-6
-        )
-    interface.observation_spec().validate(seen[1])
-    assert interface.observation_spec().name == kind
 
 
 def test_codes_are_uniform_draws_of_the_cell_and_the_same_in_every_process():

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from rlreps.envs import (
-    ARENAS,
     ArenaError,
     Disc,
-    Environment,
     Puddle,
     PuddleWorld,
     PuddleWorldState,
@@ -38,38 +36,6 @@ def test_actions_move_up_right_down_left():
     ):
         end = move(PuddleWorld(), jnp.asarray([0.5, 0.5]), action, STILL)
         np.testing.assert_allclose(end, expected, atol=1e-7)
-
-
-def test_overlapping_puddles_compound():
-    hydrogen = load_arena("hydrogen")
-    origin = jnp.asarray([0.5, 0.5])
-    for count, expected in [(0, 0.05), (1, 0.025), (2, 0.0125)]:
-        world = dataclasses.replace(hydrogen, puddles=hydrogen.puddles[:count])
-        moved = move(world, origin, UP, STILL) - origin
-        np.testing.assert_allclose(moved, [0.0, expected], atol=1e-7)
-    disc = Puddle(Disc((0.5, 0.5), 0.3), 0.2)
-    tripled = PuddleWorld(puddles=(disc, disc, disc))
-    np.testing.assert_allclose(
-        move(tripled, origin, LEFT, STILL) - origin, [-0.05 * 0.2**3, 0.0], atol=1e-7
-    )
-
-
-def test_a_stretch_inside_costs_one_over_the_multiplier():
-    # 0.02 outside, then 0.06 left of the budget: inside at speed 1/3 that is 0.02.
-    world = PuddleWorld(puddles=(Puddle(Disc((0.5, 0.5), 0.1), 1 / 3),), step_size=0.08)
-    end = move(world, jnp.asarray([0.38, 0.5]), RIGHT, STILL)
-    np.testing.assert_allclose(end, [0.42, 0.5], atol=1e-6)
-    # 0.02 outside, 0.04 inside costs 0.12, and the remaining 0.06 are free.
-    world = PuddleWorld(puddles=(Puddle(Disc((0.5, 0.5), 0.02), 1 / 3),), step_size=0.2)
-    end = move(world, jnp.asarray([0.46, 0.5]), RIGHT, STILL)
-    np.testing.assert_allclose(end, [0.58, 0.5], atol=1e-6)
-
-
-def test_moves_are_clipped_to_the_square_before_puddles_shorten_them():
-    # Clipped to 0.02, then halved. The other way round: 0.05 halved, then clipped to 0.02.
-    world = PuddleWorld(puddles=(Puddle(Disc((1.0, 0.5), 0.2), 0.5),))
-    end = move(world, jnp.asarray([0.98, 0.5]), RIGHT, STILL)
-    np.testing.assert_allclose(end, [0.99, 0.5], atol=1e-7)
 
 
 def test_no_multiplier_makes_a_position_that_is_not_in_the_square():
@@ -136,117 +102,6 @@ def test_each_part_of_the_task_can_be_switched_on_alone():
     assert outcome(at(0.95, 0.91), goal=True) == (0.0, True)
     assert outcome(at(0.95, 0.89), goal=True) == (0.0, False)
     assert outcome(corner, step_penalty=True) == (-1.0, False)
-
-
-def test_episodes_are_truncated_after_max_steps():
-    world = PuddleWorld(max_steps=3)
-    state, flags = at(0.5, 0.5), []
-    for _ in range(3):
-        taken = step(world, KEY, state, UP)
-        state = taken.state
-        flags.append((bool(taken.terminated), bool(taken.truncated)))
-    assert flags == [(False, False), (False, False), (False, True)]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "sutton",
-        "two_room",
-        *(
-            pytest.param(name, marks=pytest.mark.integration)
-            for name in ("empty", "hydrogen", "two_room_slow")
-        ),
-    ],
-)
-def test_an_arena_meets_the_contract_under_jit_vmap_and_as_an_argument(name):
-    world = load_arena(name).with_task()
-    assert isinstance(world, Environment)
-    assert world.num_actions == 4
-    keys = jax.random.split(jax.random.key(7), 64)
-    states = jax.jit(jax.vmap(world.reset))(keys)
-    actions = jnp.arange(64, dtype=jnp.int32) % 4
-    closed_over = jax.jit(world.step)
-    passed = jax.jit(lambda w, *a: jax.vmap(w.step)(*a))(world, keys, states, actions)
-    for i in range(0, 64, 8):
-        one = closed_over(*jax.tree.map(lambda leaf, i=i: leaf[i], (keys, states, actions)))
-        assert one.observation.shape == (2,)
-        assert one.reward.shape == one.terminated.shape == one.truncated.shape == ()
-        np.testing.assert_array_equal(world.observe(one.state), one.observation)
-        got = jax.tree.map(lambda leaf, i=i: leaf[i], passed)
-        for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(got), strict=True):
-            assert left.dtype == right.dtype
-            # The penalty multiplies a position's rounding by 400.
-            np.testing.assert_allclose(left, right, atol=1e-6 if left.ndim else 2e-4)
-
-
-@jax.jit
-def plain_move(world, position, action, noise):
-    """A move without walls, by the formula alone."""
-    signed = (1 - (action & 2)).astype(position.dtype) * world.step_size
-    right = (action & 1).astype(position.dtype) * signed
-    direction = jnp.stack([right, signed - right])
-    displacement = jnp.clip(position + direction + world.noise * noise, 0.0, 1.0) - position
-    budget = jnp.ones_like(displacement[0])
-    for puddle in world.puddles:
-        enter, leave = puddle.shape.interval(position, displacement)
-        entered = jnp.minimum(enter, budget)
-        inside = jnp.maximum(jnp.minimum(leave, budget) - entered, 0.0)
-        cost = (1.0 - puddle.multiplier) / jnp.maximum(puddle.multiplier, 1e-18)
-        slowed = entered + puddle.multiplier * (budget - entered)
-        budget = jnp.maximum(slowed, budget - inside * cost)
-    return jnp.clip(position + budget * displacement, 0.0, 1.0)
-
-
-@pytest.mark.parametrize("name", ["empty", "sutton"])
-def test_moves_without_walls_are_the_plain_formulas_bit_for_bit(name):
-    world = load_arena(name)
-    assert not any(puddle.may_be_wall for puddle in world.puddles)
-    keys = jax.random.split(KEY, 3)
-    # Beyond the square, too: on its edges nothing is left of a margin.
-    positions = jnp.clip(jax.random.uniform(keys[0], (5000, 2), minval=-0.1, maxval=1.1), 0.0, 1.0)
-    noise, actions = jax.random.normal(keys[1], (5000, 2)), jax.random.randint(keys[2], 5000, 0, 4)
-    expected = jax.jit(jax.vmap(plain_move, in_axes=(None, 0, 0, 0)))(
-        world, positions, actions, noise
-    )
-    found = move_many(world, positions, actions, noise)
-    np.testing.assert_array_equal(found, expected)
-    assert {0.0, 1.0} <= set(np.asarray(found).ravel().tolist())
-
-
-def test_a_second_world_of_the_same_structure_does_not_compile_again():
-    calls = []
-
-    @jax.jit
-    def end(world, position):
-        calls.append(None)
-        return world.move(position, UP, STILL)
-
-    origin = jnp.asarray([0.5, 0.5])
-    fast, slow = (PuddleWorld(puddles=(Puddle(Disc((0.5, 0.5), 0.3), m),)) for m in (1.0, 0.1))
-    np.testing.assert_allclose(end(fast, origin), [0.5, 0.55], atol=1e-7)
-    np.testing.assert_allclose(end(slow, origin), [0.5, 0.505], atol=1e-7)
-    assert len(calls) == 1
-
-
-@pytest.mark.parametrize("name", ARENAS)
-def test_dtypes_are_those_of_the_position(name):
-    world = load_arena(name).with_task()
-    with jax.enable_x64(True):
-        state = jax.eval_shape(world.reset, KEY)
-        assert state.position.dtype == jnp.float64
-        for dtype in (jnp.float32, jnp.float64):
-            start = state._replace(position=jax.ShapeDtypeStruct((2,), dtype))
-            taken = jax.eval_shape(world.step, KEY, start, UP)
-            assert taken.state.position.dtype == taken.reward.dtype == dtype
-            assert taken.state.steps.dtype == jnp.int32
-    assert jax.eval_shape(world.reset, KEY).position.dtype == jnp.float32
-
-
-def test_worlds_with_equal_numbers_are_equal_and_hash_alike():
-    assert load_arena("sutton") == load_arena("sutton")
-    assert hash(load_arena("sutton")) == hash(load_arena("sutton"))
-    assert load_arena("sutton") != load_arena("sutton", noise=0.02)
 
 
 @pytest.mark.parametrize(

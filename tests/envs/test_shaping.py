@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents.replay import Rows, transitions
-from rlreps.envs import ArenaError, Environment, ShapedEnvironment, load_arena
+from rlreps.envs import ArenaError, ShapedEnvironment
 from rlreps.envs.core import TimeStep
 
 STATES, DISCOUNT = 7, 0.9
@@ -110,21 +110,6 @@ def test_n_step_targets_move_by_the_potential_across_terminations_and_truncation
         target = plain.reward + plain.discount * values[plain.next_observation]
         other = shaped.reward + shaped.discount * (values - POTENTIAL)[shaped.next_observation]
         np.testing.assert_allclose(other, target - POTENTIAL[plain.observation], atol=1e-4)
-
-
-def test_everything_but_the_reward_is_the_environment_s():
-    world = load_arena("empty", goal=True, max_steps=9)
-    shaped = ShapedEnvironment(world, lambda state: state.position[0], 0.5)
-    assert isinstance(shaped, Environment)
-    key = jax.random.key(3)
-    state = shaped.reset(key)
-    np.testing.assert_array_equal(state.position, world.reset(key).position)
-    # As an argument of a program, too.
-    taken = jax.jit(lambda env, state: env.step(key, state, jnp.asarray(1)))(shaped, state)
-    plain = world.step(key, state, jnp.asarray(1))
-    np.testing.assert_array_equal(taken.observation, plain.observation)
-    expected = plain.reward + 0.5 * plain.state.position[0] - state.position[0]
-    assert float(taken.reward) == pytest.approx(float(expected), abs=1e-6)
 
 
 def test_what_is_no_potential_or_discount_is_refused():

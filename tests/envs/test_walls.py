@@ -201,11 +201,3 @@ def test_nobody_crosses_a_wall_along_the_edge_of_the_square(name, dtype):
                 np.testing.assert_array_equal(side < 0.5, np.broadcast_to(left, side.shape))
                 reached = np.where(left, side.max(axis=0), 1.0 - side.min(axis=0))
                 assert scale or np.all(reached > 0.39 if name == "side" else reached > 0.48)
-
-
-def test_without_walls_moves_reach_the_edges_of_the_square():
-    for name, reached in (("sutton", 0.0), ("two_room_slow", 0.0), ("two_room", 7.7e-6)):
-        end = load_arena(name, noise=0.0).move(
-            jnp.asarray([0.99, 0.01]), jnp.int32(1), jnp.zeros(2)
-        )
-        assert 1.0 - float(end[0]) == pytest.approx(reached, abs=1e-7)

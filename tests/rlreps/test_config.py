@@ -12,7 +12,6 @@ from rlreps.config import (
     configurable,
     from_json,
     interval,
-    name_of,
     options,
     positive,
     registry,
@@ -129,14 +128,6 @@ def test_json_names_the_class_and_comes_back():
     assert from_json(ToyRun, as_json(run), registry(ToyMethod)) == run
     with pytest.raises(InputError, match=r"ToyMethod, got .*momentum"):
         from_json(ToyRun, {"method": {"name": "toy_method", "momentum": 1}}, registry(ToyMethod))
-
-
-def test_names():
-    class FourierMLP: ...
-
-    class DanskinLissa: ...
-
-    assert [name_of(FourierMLP), name_of(DanskinLissa)] == ["fourier_mlp", "danskin_lissa"]
 
 
 @pytest.mark.parametrize(

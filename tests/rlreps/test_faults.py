@@ -170,39 +170,6 @@ def test_generation_killed_at_random_moments_ends_in_the_same_bytes(kill, block_
     assert block_bytes(path) == whole
 
 
-def test_decompositions_killed_at_random_moments_end_in_the_same_bytes(
-    succeed, kill, block_bytes, tmp_path
-):
-    path = tmp_path / "psi"
-    run(*SMALL, "--bins", 24, "--out", path)
-    commands = [[*command, path] for command in SUBSPACE]
-    seconds = []
-    for command in commands:
-        start = time.monotonic()
-        succeed(*command)
-        seconds.append(time.monotonic() - start)
-    whole, matrix = caches(path), block_bytes(path)
-    assert len(whole) == 2
-    rng = np.random.default_rng(1)
-
-    def kill_anywhere(command, most):
-        # What a kill leaves behind beside whole caches stays for the next one to find.
-        for file in path.glob("subspace/*.npz"):
-            file.unlink()
-        killed = kill(rng.uniform(0.0, 1.0) * most[0], command)
-        assert caches(path).items() <= whole.items()
-        if not killed:
-            most[0] *= 0.7  # It was measured while it compiled, or on a busier machine.
-        return killed
-
-    for command, most in zip(commands, seconds, strict=True):
-        until(2, functools.partial(kill_anywhere, command, [most]))
-    for command in commands:
-        succeed(*command)
-    assert caches(path) == whole
-    assert block_bytes(path) == matrix
-
-
 def test_training_killed_at_random_moments_ends_in_the_same_parameters_and_metrics(
     succeed, kill, psi, trained, tmp_path
 ):
@@ -310,25 +277,3 @@ def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
         )
     assert caches(path) == {}
     assert block_bytes(path) == whole
-
-
-def test_training_on_a_full_disk_is_a_clear_error_and_goes_on_to_the_same_parameters(
-    start_rlreps, succeed, small_disk, psi, trained
-):
-    (small_disk / "ballast").write_bytes(bytes(56 * 1024))
-    out = small_disk / "run"
-    arguments = ["train", psi, *TRAIN, "--out", out]
-    code, printed, said = finish(start_rlreps(*arguments))
-    assert (code, printed) == (2, ""), said
-    # Threads of Orbax and TensorBoard may have complained before; the last line is ours. Which of
-    # the run's files meets the full disk depends on the size of its pages.
-    assert re.search(
-        r"^rlreps: error: (expected room for a checkpoint in .*/run/checkpoints, got .*No space "
-        r"left on device|.*No space left on device: '.*/run/(features|README|metrics).*'$)",
-        said.splitlines()[-1],
-    )
-    assert not (out / "summary.json").exists()
-    room = ["mount", "-o", "remount,size=20m", str(small_disk)]
-    subprocess.run(room, check=True)
-    succeed(*arguments)
-    assert parameters(out) == parameters(trained / "run")

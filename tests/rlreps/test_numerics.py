@@ -24,11 +24,6 @@ def test_cores_are_counted_where_the_system_cannot_say_which_may_be_used(monkeyp
     assert usable_cores() == 1
 
 
-def test_only_the_cores_that_may_be_used_are_counted(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5}, raising=False)
-    assert usable_cores() == 2
-
-
 @pytest.mark.parametrize(("runs", "count"), [(4, 2), (6, 3), (1, 1)])
 def test_as_many_devices_as_share_the_runs_out(runs, count):
     devices = ["first", "second", "third"]

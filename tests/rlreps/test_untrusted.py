@@ -288,6 +288,3 @@ def test_what_fits_the_machine_but_not_the_control_group_is_refused(monkeypatch)
     monkeypatch.setattr("rlreps.errors.usable_memory", lambda: 10**6 // 2)
     with pytest.raises(InputError, match=r"expected a matrix in 0\.0005 GB of memory, got 0\.001"):
         require_memory("a matrix", 10**6)
-
-
-# Texts.

@@ -34,14 +34,6 @@ def test_numpys_loop_makes_the_updates_that_it_is_compared_with(script):
         np.testing.assert_allclose(ended.rows.T, factor, atol=1e-9)
 
 
-def test_all_ways_run_agents_that_differ_only_in_where_they_act(script):
-    base, *others = [config for config, _ in script.agent_cases(10).values()]
-    for config in others:
-        parts = (config.dqn, config.encoder, config.replay, config.num_seeds)
-        assert parts == (base.dqn, base.encoder, base.replay, base.num_seeds)
-    assert [config.num_envs for config in (base, *others)] == [1, 4, 4]
-
-
 @pytest.mark.integration
 def test_speed_counts_the_steps_of_all_agents(script, monkeypatch):
     config, _ = script.agent_cases(2)["compiled"]

@@ -45,12 +45,6 @@ def test_frames_start_within_half_a_hundredth_of_their_time(tmp_path, rate):
     np.testing.assert_allclose(ends, 1000.0 * np.arange(1, 13) / rate, atol=5.0)
 
 
-def test_a_pause_lasts_as_long_as_its_frames(tmp_path):
-    first, second = noise(2)
-    path = write_gif(tmp_path / "a.gif", [first, first, first, second], frames_per_second=10.0)
-    assert sum(durations_of(path)) == 400
-
-
 def test_the_agent_keeps_its_colour_among_many_shades(tmp_path):
     environment = load_arena("sutton").with_task()
     generator = np.random.default_rng(1)

@@ -1,6 +1,5 @@
 """Maps: what is drawn where, in which colour, between which limits."""
 
-import dataclasses
 import functools
 
 import jax
@@ -8,10 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import PathPatch
 from matplotlib.quiver import Quiver
 from matplotlib.transforms import Affine2D
 
@@ -19,12 +16,9 @@ from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc
 from rlreps.errors import InputError
 from rlreps.plotting import (
-    figure_bytes,
     plot_components,
     plot_environment,
     plot_policy_and_value,
-    plot_reconstructions,
-    plot_signed_images,
     signed_colormap,
 )
 from rlreps.plotting.maps import ACTIONS
@@ -76,10 +70,6 @@ class TestComponents:
             # A component of zeros is drawn at the centre of the map.
             centre = signed_colormap()(0.5)[:3]
             assert np.allclose(colour_at(figure, second, x, y), centre, atol=HALF)
-        box = first.get_window_extent()
-        right, up = first.transData.transform((0.9, 0.9))
-        assert right > box.x0 + box.width / 2
-        assert up > box.y0 + box.height / 2
 
     def test_sets_share_symmetric_limits_and_names_titles_and_cosines_are_written(self):
         truth, learned = np.random.default_rng(0).normal(size=(2, 9, 3))
@@ -99,13 +89,10 @@ class TestComponents:
             np.testing.assert_allclose(row, np.stack([-largest, largest], axis=1))
         puddles = [len(axes.patches) for axes in maps_of(figure)]
         assert puddles == [len(SUTTON.puddles)] * 6
-        written = texts(figure)
-        expected = ("ground truth", "large batch", "second\n±", "third\n±0.50", "|cos| 0.988")
-        for text in (*expected, "|cos| 0.500", "value relative to ± limit"):
-            assert text in written
-        assert {"x", "y"} <= set(written.split("\n"))
+        for text in ("large batch", "second\n±", "third\n±0.50", "|cos| 0.988"):
+            assert text in texts(figure)
 
-    def test_any_box_grid_has_its_extent_names_and_cells_and_nothing_is_clipped(self):
+    def test_any_box_grid_has_its_extent_names_and_cells(self):
         grid = BoxGrid((-1.2, -0.07), (0.6, 0.07), (4, 3), ("position (m)", "velocity (m/step)"))
         values = np.arange(11.0)[:, None] * np.ones(8) - 5.0
         figure = plot_components({"ground truth": values}, grid=grid, cells=np.arange(1, 12))
@@ -115,12 +102,6 @@ class TestComponents:
         assert first.images[0].get_extent() == [-1.2, 0.6, -0.07, 0.07]
         for text in ("position (m)", "velocity (m/step)", "ground truth", "\u22121.2", "0.07"):
             assert text in texts(figure)
-        figure.draw_without_rendering()
-        tight, size = figure.get_tightbbox(), figure.get_size_inches()
-        assert tight.x0 >= -0.02
-        assert tight.y0 >= -0.02
-        assert tight.x1 <= size[0] + 0.02
-        assert tight.y1 <= size[1] + 0.02
 
     def test_a_grid_of_one_axis_is_drawn_as_lines_and_of_three_as_means(self):
         line = plot_components({"a": np.eye(5)[:, :2]}, grid=BoxGrid((0,), (9,), (5,), ("depth",)))
@@ -131,17 +112,6 @@ class TestComponents:
         shown = np.asarray(maps_of(cube)[0].images[0].get_array())
         np.testing.assert_allclose(shown, values.reshape(4, 3, 2).mean(axis=0))
         assert "means over x2" in texts(cube)
-
-    def test_more_than_ten_components_wrap_into_blocks_without_empty_axes(self):
-        components = {name: np.eye(16)[:, :13] for name in ("truth", "learned")}
-        figure = plot_components(components, bins=4)
-        figure.draw_without_rendering()
-        titles = [axes.get_title().split("\n")[0] for axes in maps_of(figure) if axes.get_title()]
-        assert titles == [str(number) for number in range(1, 14)]
-        places = [axes.get_position() for axes in maps_of(figure)]
-        assert len({round(place.x0, 3) for place in places}) == 7
-        assert len({round(place.y0, 3) for place in places}) == 4
-        assert len(figure.axes) == 26 + 1  # The maps and the colour bar.
 
 
 class TestEnvironment:
@@ -178,31 +148,6 @@ class TestEnvironment:
         np.testing.assert_array_equal(inside, depth > 0)
         assert inside.any()
         assert not inside.all()
-
-    def test_a_wall_is_opaque_hatched_and_explained(self):
-        arena = load_arena("two_room")
-        figure = plot_environment(arena)
-        hatched = [patch for patch in figure.axes[0].patches if patch.get_hatch()]
-        assert len(hatched) == len(arena.puddles)
-        assert all(patch.get_alpha() is None for patch in hatched)
-        assert "wall" in texts(figure)
-        assert len(figure.axes) == 1  # A colour bar would have nothing to say.
-
-    def test_a_goal_is_drawn_where_there_is_one_and_cells_have_lines_between_neighbours(self):
-        arena = load_arena("empty")
-        assert "goal" not in texts(plot_environment(arena))
-        figure = plot_environment(dataclasses.replace(arena, goal=True), bins=5)
-        assert "goal, x + y ≥ 1.9" in texts(figure)
-        for place, is_goal in (((0.97, 0.97), True), ((0.93, 0.93), False)):
-            white = np.allclose(colour_at(figure, figure.axes[0], *place), 1.0)
-            assert white != is_goal
-        lines = [item for item in figure.axes[0].collections if isinstance(item, LineCollection)]
-        places = sorted(
-            round(float(segment[0].max() if np.ptp(segment[:, 0]) == 0 else segment[0, 1]), 6)
-            for collection in lines
-            for segment in collection.get_segments()
-        )
-        assert places == sorted([0.2, 0.4, 0.6, 0.8] * 2)
 
 
 BINS = 4
@@ -257,53 +202,6 @@ class TestPolicyAndValue:
         end = move(start, preferred[cells], np.zeros_like(start))
         moved = np.stack([arrows.U, arrows.V], axis=1)
         np.testing.assert_allclose(moved, np.asarray(end - start) / 0.05, atol=1e-5)
-
-    def test_puddles_are_outlined_on_both_maps_and_a_goal_is_named_where_there_is_one(self):
-        values, _ = quarters()
-        for environment, goals in ((SUTTON, 0), (SUTTON.with_task(), 1)):
-            figure = plot_policy_and_value(environment, values)
-            for axes in figure.axes[:2]:
-                assert len([part for part in axes.patches if isinstance(part, PathPatch)]) == 2
-                assert len(axes.lines) == goals
-            assert ("goal, x + y ≥ 1.9" in texts(figure)) == bool(goals)
-
-
-IMAGES = np.random.default_rng(0).uniform(size=(3, 4, 5))
-
-
-def test_rows_are_drawn_in_order_on_one_grey_scale_with_the_top_row_of_pixels_on_top():
-    rows = {"given": IMAGES, "rebuilt": 1.5 * IMAGES}
-    figure = plot_reconstructions(rows, notes={"rebuilt": "error 0.25"})
-    pictures = [axes.images[0] for axes in maps_of(figure)]
-    for picture, image in zip(pictures, [*IMAGES, *(1.5 * IMAGES)], strict=True):
-        np.testing.assert_array_equal(picture.get_array(), image)
-        assert picture.get_clim() == (0.0, 1.0)
-        assert picture.origin == "upper"
-    labels = [axes.get_ylabel() for axes in figure.axes]
-    assert [label for label in labels if label] == ["given", "rebuilt\nerror 0.25"]
-
-
-def test_signed_images_share_limits_about_zero_and_wrap_after_ten_into_blocks_of_rows():
-    images = np.random.default_rng(1).normal(size=(13, 4, 4))
-    titles = [str(number) for number in range(13)]
-    cosines = {"b": np.linspace(-1.0, 1.0, 13)}
-    figure = plot_signed_images({"a": images, "b": -2.0 * images}, titles=titles, cosines=cosines)
-    pictures = [axes.images[0] for axes in maps_of(figure)]
-    order = [*range(7), *range(7), *range(7, 13), *range(7, 13)]
-    factors = [1] * 7 + [-2] * 7 + [1] * 6 + [-2] * 6
-    for picture, index, factor in zip(pictures, order, factors, strict=True):
-        np.testing.assert_array_equal(picture.get_array(), factor * images[index])
-        limit = 2.0 * np.abs(images[index]).max()
-        assert picture.get_clim() == pytest.approx((-limit, limit))
-        assert picture.origin == "upper"
-    assert [axes.get_title() for axes in figure.axes if axes.get_title()] == titles
-    written = [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()]
-    assert written == [f"{abs(cosine):.3f}" for cosine in cosines["b"]]
-    assert figure_bytes(figure).startswith(b"\x89PNG")
-
-
-def components(shape, **options):
-    return plot_components({"a": np.zeros(shape)}, bins=2, **options)
 
 
 def test_cells_inside_walls_are_grey_and_the_others_have_their_states_values():

@@ -15,34 +15,7 @@ from rlreps.errors import InputError
 from rlreps.plotting.style import series_style
 
 
-def lab_from_srgb(colours: np.ndarray) -> np.ndarray:
-    """CIELAB (D65) of sRGB colours [m, 3], the forward formulas of CIE 15 and IEC 61966-2-1."""
-    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
-    to_xyz = np.array(
-        [
-            [0.4124564, 0.3575761, 0.1804375],
-            [0.2126729, 0.7151522, 0.0721750],
-            [0.0193339, 0.1191920, 0.9503041],
-        ]
-    )
-    ratios = linear @ to_xyz.T / np.array([0.95047, 1.0, 1.08883])
-    levels = np.where(ratios > (6 / 29) ** 3, np.cbrt(ratios), ratios * (29 / 6) ** 2 / 3 + 4 / 29)
-    x, y, z = levels.T
-    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=1)
-
-
 class TestColours:
-    def test_equal_steps_of_the_signed_map_are_equal_colour_differences(self):
-        colours = plotting.signed_colormap()(np.arange(257))[:, :3]
-        steps = np.linalg.norm(np.diff(lab_from_srgb(colours), axis=0), axis=1)
-        assert steps.max() / steps.min() < 1.05
-
-    def test_lightness_of_the_signed_map_is_mirrored_and_rises_towards_zero(self):
-        lightness = lab_from_srgb(plotting.signed_colormap()(np.arange(257))[:, :3])[:, 0]
-        np.testing.assert_allclose(lightness, lightness[::-1], atol=0.1)
-        assert (np.diff(lightness[:129]) > 0).all()
-        assert lightness[128] - lightness[0] > 60
-
     def test_neighbouring_series_differ_in_colour_marker_and_dash_and_none_repeat(self):
         looks = [series_style(index) for index in range(280)]
         assert len({tuple(map(str, look.values())) for look in looks}) == 280
@@ -76,15 +49,6 @@ class TestFiles:
         )
         assert first == second
         assert first.startswith(start)
-
-
-@pytest.mark.parametrize("axis", ["x", "y"])
-def test_an_axis_without_a_label_is_found_whatever_test_draws_it(tmp_path, axis):
-    lines = [plotting.Line(label="a", x=[1, 2], mean=[3, 4])]
-    labels = {"x_label": "update", "y_label": "loss", f"{axis}_label": ""}
-    figure = plotting.plot_panels([plotting.Panel(title="", lines=lines)], **labels)
-    with pytest.raises(AssertionError, match=f"{axis} of axes 0"):
-        plotting.save_figure(figure, tmp_path / "bare.png")
 
 
 def test_figures_leave_the_settings_of_matplotlib_as_they_were(tmp_path):

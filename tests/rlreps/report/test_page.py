@@ -144,14 +144,6 @@ def test_every_figure_is_a_png_with_its_own_size_and_alternative_text(page, figu
     assert [attributes["alt"] for attributes in images] == CAPTIONS
 
 
-def test_a_long_report_has_contents_that_lead_to_its_sections(page, tmp_path):
-    targets = [link["href"].removeprefix("#") for link in page.attributes("a")]
-    assert len(targets) == 5
-    assert set(targets) <= {section["id"] for section in page.attributes("section")}
-    short = write(tmp_path / "short.html", sections=[Section("s")] * 3)
-    assert short.attributes("a") == []
-
-
 def test_hostile_text_comes_out_as_text_everywhere(png, tmp_path):
     table = Table((HOSTILE,), [(HOSTILE,)], HOSTILE)
     page = write(
@@ -181,12 +173,6 @@ def test_configurations_of_dataclasses_paths_and_numpy_values_become_json(tmp_pa
     assert found == {
         "train": {"preset": "smoke", "widths": [512, 512], "folder": "runs", "rate": 0.5},
     }
-
-
-def test_the_same_report_is_the_same_page(figure, tmp_path):
-    for name in ("one", "other"):
-        write(tmp_path / name, sections=[Section("a", figures=[(figure, "f")])])
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
 def test_a_report_beside_a_store_links_the_page_to_explore_and_names_its_command(tmp_path):

@@ -54,9 +54,6 @@ def test_a_state_comes_back_bit_for_bit_in_the_structure_of_its_template(saved):
     assert isinstance(restored, State)
     assert jax.tree.structure(restored) == jax.tree.structure(a_state())
     assert is_the_saved_state(restored)
-
-
-def test_shapes_alone_serve_as_a_template(saved):
     assert is_the_saved_state(restore(saved, jax.eval_shape(a_state)))
 
 

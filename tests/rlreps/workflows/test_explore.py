@@ -12,7 +12,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.sparse
 from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
@@ -25,7 +24,7 @@ from rlreps.report.explore import Arrays, Cells, Learned, exploration_page
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.ground_truth import load_ground_truth, save_matrix
-from rlreps.successor.kernels.matrix import action_steps, one_step
+from rlreps.successor.kernels.matrix import action_steps
 from rlreps.successor.measure import Transition
 from rlreps.successor.store import create_or_resume, open_store
 from rlreps.successor.store.blocks import StoreBlocks
@@ -227,8 +226,8 @@ def test_steps_are_left_out_of_a_page_that_would_be_too_large():
     most = len(whole.encode()) - 2000
     fewer = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3, most_bytes=most)
     assert [len(run["steps"]) for run in Contents(whole).described["runs"]] == [9, 9]
-    steps = [run["steps"] for run in Contents(fewer).described["runs"]]
-    assert steps in ([[0, 2, 4, 6, 8], list(range(9))], [[0, 2, 4, 6, 8]] * 2)
+    kept = [run["steps"] for run in Contents(fewer).described["runs"]]
+    assert kept in ([[0, 2, 4, 6, 8], [*range(9)]], [[0, 2, 4, 6, 8]] * 2)
     with pytest.raises(InputError, match="fewer components"):
         drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3, most_bytes=1000)
 
@@ -255,21 +254,6 @@ def drawn_at_random(*, bins, components, runs, steps, d, **options):
     ]
     title = "@@blocks@@ of @@described@@"
     return exploration_page(title, {"components": components}, cells, arrays, learned, **options)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("arena", ["sutton", "two_room"])
-def test_counted_moves_are_those_of_the_first_step(arena):
-    environment = load_arena(arena)
-    grid = Grid(20).within(environment)
-    counts = action_steps(environment, grid, points=1024, seed=0)
-    for by_action in counts:
-        sums = np.asarray(by_action.sum(axis=1)).ravel()
-        np.testing.assert_array_equal(sums, np.where(grid.is_state, 1024, 0))
-        assert not np.asarray(by_action.sum(axis=0)).ravel()[~grid.is_state].any()
-    first = one_step(environment, grid, points=4096, seed=1).first
-    mean = scipy.sparse.csr_array(sum(counts)) / 4096
-    assert np.abs((mean - first).toarray()).max() < 0.01
 
 
 @pytest.fixture(scope="module")
@@ -501,29 +485,12 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
     browser.js("document.getElementById('reward-map').focus()")
     browser.key(" ")
     assert browser.js("explore.reward[20]") == 1
-    # A quick pointer leaves no gaps.
-    browser.find_element(By.ID, "clear").click()
-    browser.choose("width", 1)
-    wide = browser.find_element(By.ID, "reward-map").size["width"]
-    drag = browser.at("reward-map", 0.5 / 8, 4.5 / 8).click_and_hold()
-    drag.move_by_offset(round(7 / 8 * wide), round(3 / 8 * wide)).release().perform()
-    painted = np.flatnonzero(browser.array("explore.reward"))
-    assert painted.tolist() == [14, 15, 20, 21, 26, 27, 32, 33]
     time.sleep(0.4)
     assert browser.js("location.hash").startswith("#s=20&d=4&m=linear&t=30")
     table = browser.js("explore.csvOf('rows')").splitlines()
     assert (table[0], len(table)) == ("x,y,exact,rank 4", 65)
     cells = np.asarray([line.split(",") for line in table[1:]], np.float64)
     np.testing.assert_allclose(cells[:, 2], stored(toy_store)[20], atol=1e-4)
-    assert browser.js("explore.csvOf('components')").startswith("x,y,true: 1,run at 30: 1,")
-    assert browser.js("explore.csvOf('spectrum')").count("\n") == 64
-    assert len(browser.js("explore.csvOf('reward')").splitlines()) == 65
     for section in ("rows", "components", "reward", "spectrum"):
         assert browser.js(f"explore.pngOf('{section}').then((b) => b.size)") > 5000
-    unnamed = (
-        "[...document.querySelectorAll('main canvas[role=img]')].filter((canvas) => "
-        "!canvas.getAttribute('aria-label') && "
-        "getComputedStyle(canvas.parentElement).visibility !== 'hidden').length"
-    )
-    assert browser.js(unnamed) == 0
     assert browser.troubles() == []

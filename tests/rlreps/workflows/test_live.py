@@ -2,19 +2,17 @@ import dataclasses
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rlreps.cumulants import CUMULANTS, cumulant_matrix
 from rlreps.encoders import FourierMLP
 from rlreps.errors import InputError
-from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.store import open_store
 from rlreps.training import Optimizer
 from rlreps.workflows.live import LiveConfig, live_ground_truth, run_live_training
-from rlreps.workflows.train import TrainingConfig, make_learner
+from rlreps.workflows.train import TrainingConfig
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(32,), frequencies=4),
@@ -44,14 +42,6 @@ def finished(toy_store, tmp_path_factory):
     return out, run_live_training(CONFIG, out, store_path=toy_store, progress=False)
 
 
-def final_params(out):
-    """Parameters of all seeds after the last update, read back from the run's folder."""
-    learner = make_learner(TRAINING, num_inputs=2)
-    template = jax.vmap(learner.init)(jnp.zeros(TRAINING.num_seeds, jnp.uint32))
-    restored = Checkpoints(out / "checkpoints").restore(TRAINING.steps, template)
-    return jax.tree.leaves(restored.params)
-
-
 @pytest.mark.integration
 def test_an_encoder_trained_on_rollouts_comes_near_the_subspace_of_a_matrix_it_never_saw(finished):
     out, summary = finished
@@ -79,21 +69,6 @@ def test_the_target_is_the_subspace_of_the_centred_measure_times_the_cumulants(t
     np.testing.assert_allclose(truth.principal.singular_values, values[:3], rtol=1e-4)
     overlap = left[:, :3].T @ truth.principal.basis
     np.testing.assert_allclose(np.linalg.svd(overlap, compute_uv=False), 1.0, atol=1e-4)
-
-
-@pytest.mark.integration
-def test_an_interrupted_run_ends_bit_for_bit_as_one_that_never_was(
-    finished, toy_store, tmp_path, killed_when_logging, assert_same_metrics
-):
-    whole, summary = finished
-    last = TRAINING.steps - TRAINING.evaluate_every
-    killed_when_logging(last, run_live_training, CONFIG, tmp_path, store_path=toy_store)
-    resumed = run_live_training(CONFIG, tmp_path, store_path=toy_store, progress=False)
-    for name in summary.keys() - {"seconds", "compile_seconds"}:
-        assert resumed[name] == summary[name], name
-    for one, other in zip(final_params(whole), final_params(tmp_path), strict=True):
-        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
-    assert_same_metrics(whole, tmp_path)
 
 
 @pytest.mark.integration

@@ -4,20 +4,19 @@ import shutil
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rlreps.config import as_json
-from rlreps.encoders import MLP, FourierMLP, Tabular
-from rlreps.errors import InputError, TrainingDivergedError
-from rlreps.losses import DanskinLissa, Explicit
+from rlreps.encoders import FourierMLP, Tabular
+from rlreps.errors import InputError
+from rlreps.losses import Explicit
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store
 from rlreps.training import Optimizer
 from rlreps.workflows import train as store_training
-from rlreps.workflows.evaluate import distance_history, evaluate_run, load_config, load_encoder
+from rlreps.workflows.evaluate import distance_history, evaluate_run, load_encoder
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import (
     TrainingConfig,
@@ -159,14 +158,6 @@ def test_input_that_cannot_be_used_leaves_no_run_behind(
     assert files_below(toy_store) == before
 
 
-def test_a_run_that_diverges_leaves_no_summary_and_keeps_its_start(toy_store, tmp_path):
-    config = configured(optimizer=Optimizer(name="sgd", learning_rate=1e30))
-    with pytest.raises(TrainingDivergedError, match=r"at step \d+ of seed [56]; .*; no checkpoint"):
-        run_training(config, toy_store, tmp_path / "run", progress=False)
-    assert not (tmp_path / "run" / "summary.json").exists()
-    assert [record["step"] for record in RunFolder(tmp_path / "run").read_metrics()] == [0]
-
-
 @pytest.mark.integration
 def test_states_anywhere_in_the_square_are_drawn_and_measured_at_the_centres(
     finished, toy_store, tmp_path
@@ -204,28 +195,6 @@ def test_states_that_are_nowhere_and_cells_of_a_table_are_refused(toy_store):
             configured(**changes)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        configured(encoder=Tabular(), objective=Explicit(weight_learning_rate=0.1)),
-        configured(
-            encoder=MLP(hidden=()),
-            objective=DanskinLissa(
-                gradient_rows=20, weight_rows=5, covariance_rows=5, whitening=True
-            ),
-            optimizer=Optimizer(name="rmsprop", schedule="constant"),
-        ),
-    ],
-    ids=["tabular explicit", "mlp danskin"],
-)
-def test_a_configuration_comes_back_from_its_folder(tmp_path, config):
-    assert load_config(folder_with(tmp_path, {"matrix": {}, **as_json(config)})) == config
-
-
-def folder_with(path, content, kind="train"):
-    return RunFolder.create_or_resume(path, kind=kind, config=content, provenance={})
-
-
 @pytest.mark.integration
 def test_a_run_can_be_measured_on_another_grid_unless_its_features_are_a_table(toy_store, tmp_path):
     coarse = MonteCarlo(bins=6, rollouts=20, horizon=40, block_rows=36)
@@ -237,15 +206,3 @@ def test_a_run_can_be_measured_on_another_grid_unless_its_features_are_a_table(t
     assert 0.0 < figures["subspace_distance"] < 1.0
     with pytest.raises(InputError, match="over the 64 states of the tabular encoder, got 36"):
         evaluate_run(tmp_path / "tabular", tmp_path / "store")
-
-
-def test_features_of_all_seeds_are_those_of_their_parameters(finished, toy_store):
-    out, _ = finished
-    trained = load_encoder(RunFolder(out), ground_truth_for(toy_store, 3))
-    features = trained.features()
-    assert features.shape == (2, 64, 3)
-    params = jax.tree.map(lambda leaf: leaf[1], trained.params)
-    np.testing.assert_allclose(
-        features[1], trained.encoder.apply(params, trained.inputs), rtol=1e-5, atol=1e-6
-    )
-    assert jnp.max(jnp.abs(features[0] - features[1])) > 1e-3

@@ -1,0 +1,159 @@
+"""What every environment and every interface to one have in common."""
+
+import dataclasses
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from rlreps.envs import (
+    BouncingBalls,
+    BouncingBallsDmEnv,
+    Environment,
+    PuddleWorldDmEnv,
+    ShapedEnvironment,
+    load_arena,
+)
+
+KEY = jax.random.key(7)
+LIMIT = 3
+INTEGRATION = pytest.mark.integration
+ENVIRONMENTS = {
+    "puddles": load_arena("sutton", max_steps=LIMIT).with_task(),
+    "walls": load_arena("two_room", max_steps=LIMIT).with_task(),
+    "codes": load_arena("spiral", goal=(0.1, 0.5, 0.05), observation="code", max_steps=LIMIT),
+    "images": load_arena("four_rooms", observation="image", max_steps=LIMIT).with_task(),
+    "balls": BouncingBalls(max_steps=LIMIT, frame_size=32),
+    "shaped": ShapedEnvironment(
+        load_arena("empty", max_steps=LIMIT), lambda state: state.position[0], 0.5
+    ),
+}
+each_environment = pytest.mark.parametrize("name", ENVIRONMENTS)
+
+
+def close(one, other):
+    """Equal up to rounding, which images, penalties and slopes of pictures magnify."""
+    assert one.dtype == other.dtype
+    atol = 1 if one.dtype == np.uint8 else 2e-4 if one.ndim in (0, 3) else 1e-6
+    np.testing.assert_allclose(np.asarray(one, float), np.asarray(other, float), atol=atol)
+
+
+@each_environment
+def test_an_environment_meets_the_contract_under_jit_vmap_and_as_an_argument(name):
+    world = ENVIRONMENTS[name]
+    assert isinstance(world, Environment)
+    keys = jax.random.split(KEY, 16)
+    states = jax.jit(jax.vmap(world.reset))(keys)
+    actions = jnp.arange(16, dtype=jnp.int32) % world.num_actions
+    together = jax.jit(lambda world, *rest: jax.vmap(world.step)(*rest))
+    alone, observe, reset = map(jax.jit, (world.step, world.observe, world.reset))
+    for index in (0, 5, 11):
+        key, state, action = jax.tree.map(lambda leaf, i=index: leaf[i], (keys, states, actions))
+        jax.tree.map(close, reset(key), state)
+        taken = alone(key, state, action)
+        close(observe(taken.state), taken.observation)
+        assert taken.reward.shape == taken.terminated.shape == taken.truncated.shape == ()
+        passed = together(world, keys, states, actions)
+        jax.tree.map(close, taken, jax.tree.map(lambda leaf, i=index: leaf[i], passed))
+    for count in range(1, LIMIT + 1):
+        taken = together(world, keys, states, actions)
+        states = taken.state
+        np.testing.assert_array_equal(taken.truncated, count == LIMIT)
+    endless = dataclasses.replace(getattr(world, "environment", world), max_steps=None)
+    assert not jax.jit(endless.step)(KEY, state, action).truncated
+
+
+@each_environment
+def test_other_numbers_do_not_compile_again(name):
+    calls, world = [], ENVIRONMENTS[name]
+
+    @jax.jit
+    def played(world):
+        calls.append(None)
+        return world.step(KEY, world.reset(KEY), jnp.zeros((), jnp.int32)).state
+
+    changed = jax.tree.map(lambda leaf: 0.9 * leaf if isinstance(leaf, float) else leaf, world)
+    found = [played(each) for each in (world, changed)]
+    assert len(calls) == 1
+    leaves = zip(*map(jax.tree.leaves, found), strict=True)
+    assert any(np.any(np.asarray(one) != np.asarray(other)) for one, other in leaves)
+
+
+@each_environment
+def test_numbers_have_the_precision_that_jax_is_set_to(name):
+    world, action = ENVIRONMENTS[name], jnp.zeros((), jnp.int32)
+    for wide, dtype in ((False, jnp.float32), (True, jnp.float64)):
+        with jax.enable_x64(wide):
+            state = jax.eval_shape(world.reset, KEY)
+            taken = jax.eval_shape(world.step, KEY, state, action)
+            for each in (state, taken.state):
+                kinds = {leaf.dtype for leaf in jax.tree.leaves(each)}
+                assert kinds == {jnp.dtype(dtype), jnp.dtype(jnp.int32)}
+            assert taken.reward.dtype == dtype
+
+
+PUDDLES, BALLS = "rlreps/PuddleWorld-v0", "rlreps/BouncingBalls-v0"
+INTERFACES = {
+    "puddles": (PUDDLES, PuddleWorldDmEnv, {}),
+    "codes": (PUDDLES, PuddleWorldDmEnv, {"arena": "spiral", "observation": "code"}),
+    "images": (PUDDLES, PuddleWorldDmEnv, {"arena": "spiral", "observation": "image"}),
+    "balls": (BALLS, BouncingBallsDmEnv, {"frame_size": 32}),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["puddles", "balls", *(pytest.param(n, marks=INTEGRATION) for n in ("codes", "images"))]
+)
+def test_copies_of_a_batch_and_other_interfaces_do_what_their_seeds_say(name):
+    """A batch restarts in the step after an episode's end; seeds may have any size."""
+    env_id, dm_interface, settings = INTERFACES[name]
+    limit, seeds = 6, [40, 2**32 - 1, 2**64 + 40]
+    batch = gymnasium.make_vec(env_id, num_envs=3, max_episode_steps=limit, **settings)
+    singles = [gymnasium.make(env_id, max_episode_steps=limit, **settings) for _ in seeds]
+    others = [dm_interface(seed=seed, max_steps=limit, **settings) for seed in seeds]
+    observations, _ = batch.reset(seed=np.array(seeds, object))
+    assert len(np.unique(observations.reshape(3, -1), axis=0)) == 3
+    for copy, (single, other) in enumerate(zip(singles, others, strict=True)):
+        np.testing.assert_array_equal(observations[copy], single.reset(seed=seeds[copy])[0])
+        np.testing.assert_array_equal(observations[copy], other.reset().observation)
+    ended, resets = np.zeros(3, bool), 0
+    choose = np.random.default_rng(1)
+    for _ in range(20):
+        actions = choose.integers(0, min(2, batch.single_action_space.n), 3)  # towards the goal
+        observations, rewards, terminated, truncated, _ = batch.step(actions)
+        for copy, (single, other) in enumerate(zip(singles, others, strict=True)):
+            taken = other.step(actions[copy])
+            if ended[copy]:
+                want, resets = (single.reset()[0], 0.0, False, False), resets + 1
+                assert taken.first()
+            else:
+                want = single.step(actions[copy])[:4]
+                assert taken.last() == (want[2] or want[3])
+                assert (taken.reward, taken.discount) == (want[1], 0.0 if want[2] else 1.0)
+            np.testing.assert_array_equal(taken.observation, want[0])
+            close(observations[copy], want[0])
+            assert rewards[copy] == pytest.approx(want[1], abs=1e-2)
+            assert (terminated[copy], truncated[copy]) == want[2:4]
+        ended = terminated | truncated
+    assert resets >= 6
+    continued = batch.reset()[0]
+    assert not np.array_equal(continued, batch.reset(seed=np.array(seeds, object))[0])
+
+
+@INTEGRATION
+@pytest.mark.parametrize(
+    ("env_id", "settings"),
+    [
+        *((PUDDLES, {"arena": arena}) for arena in ("empty", "sutton", "two_room")),
+        *((PUDDLES, {"arena": "spiral", "observation": name}) for name in ("code", "image")),
+        ("rlreps/FourRooms-v0", {"observation": {"name": "image", "size": 40}}),
+        ("rlreps/FiveCorridors-v0", {"goal": [0.1, 0.1, 0.05], "observation": "code"}),
+        (BALLS, {}),
+        (BALLS, {"num_balls": 1, "frame_size": 20, "speed": 0.1}),
+    ],
+)
+def test_gymnasiums_own_check_passes_without_a_warning(env_id, settings):
+    check_env(gymnasium.make(env_id, render_mode="rgb_array", **settings).unwrapped)
