@@ -1,6 +1,5 @@
 """The MNIST experiment: exact components, errors, batches and claims; its smoke preset."""
 
-import dataclasses
 import json
 
 import jax
@@ -129,7 +128,7 @@ def test_claims_are_decided_by_intervals_under_the_papers_settings(
     }
     assert [claim.holds for claim in EXPERIMENT.judged(results)] == expected
     # Other images come in files of MNIST's names and shapes.
-    run.data = dataclasses.replace(task, is_mnist=False)
+    run.data = task._replace(is_mnist=False)
     assert [claim.holds for claim in EXPERIMENT.judged(results)] == [None] * 5
 
 
