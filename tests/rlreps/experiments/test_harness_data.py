@@ -25,7 +25,6 @@ from rlreps.experiments.harness import (
     Summary,
     Tabulated,
     Wide,
-    design_of,
     differences,
     falling,
     follows,
@@ -56,25 +55,14 @@ ROWS = [
 def test_rows_are_selected_grouped_and_labelled_in_their_order():
     frame = Frame.of(ROWS)
     assert len(frame) == 12
-    for wanted in (
-        {"method": "a"},
-        {"d": (5, 7), "step": 10},
-        {"seed": range(1, 3)},
-        {"distance": lambda column: column > 0.4},
+    for wanted, is_kept in (
+        ({"method": "a"}, lambda row: row["method"] == "a"),
+        ({"d": (5, 7), "step": 10}, lambda row: (row["d"], row["step"]) == (5, 10)),
+        ({"seed": range(1, 3)}, lambda row: row["seed"] == 1),
+        ({"distance": lambda column: column > 0.4}, lambda row: row["distance"] > 0.4),
     ):
-        kept = [
-            row
-            for row in ROWS
-            if all(
-                value(row[name])
-                if callable(value)
-                else row[name] in value
-                if isinstance(value, tuple | range)
-                else row[name] == value
-                for name, value in wanted.items()
-            )
-        ]
-        assert frame.where(**wanted)["distance"].tolist() == [row["distance"] for row in kept]
+        kept = [row["distance"] for row in ROWS if is_kept(row)]
+        assert frame.where(**wanted)["distance"].tolist() == kept
     groups = frame.groups("method", "d")
     assert list(groups) == [("b", 2), ("a", 2), ("a", 5)]
     assert all(set(group["d"]) == {d} for (_, d), group in groups.items())
@@ -128,10 +116,7 @@ def test_summaries_are_means_over_units_with_counts_beside_them():
     rows = summarised(
         Frame.of(ROWS), ("method", "d"), "distance", "seed", x="step", beside=("diverged",)
     )
-    assert [(row["method"], row["d"], row["step"]) for row in rows[:2]] == [
-        ("b", 2, 0),
-        ("b", 2, 10),
-    ]
+    assert [row["step"] for row in rows[:2]] == [0, 10]
     for row in rows:
         mine = [
             each["distance"]
@@ -256,37 +241,25 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
     assert (held["holds"], held["found"]) == (True, expected.words)
     assert (missing["holds"], missing["found"]) == (None, "not run in this preset")
     assert (long["holds"], len(long["found"])) == (True, LONGEST)
-    curve = json.loads((tmp_path / "run/results/curve.json").read_text())
-    assert curve == json.loads(
-        json.dumps(
-            summarised(
-                Frame.of(ROWS),
-                ("method", "d"),
-                "distance",
-                "seed",
-                x="step",
-                within=(0.0, 1.0),
-                beside=("diverged",),
-            )
-        )
-    )
-    runs = json.loads((tmp_path / "run/results/runs.json").read_text())
+
+    def rows_of(name):
+        return json.loads((tmp_path / f"run/results/{name}.json").read_text())
+
+    options = {"x": "step", "within": (0.0, 1.0), "beside": ("diverged",)}
+    expected = summarised(Frame.of(ROWS), ("method", "d"), "distance", "seed", **options)
+    assert rows_of("curve") == json.loads(json.dumps(expected))
     columns = ("method", "seed", "d", "step", "distance", "diverged")
-    assert runs == [{name: row[name] for name in columns} for row in ROWS]
-    ends = json.loads((tmp_path / "run/results/ends.json").read_text())
-    assert summary["ends"] == ends
-    assert [row["mean"] for row in ends] == [row["mean"] for row in curve if row["step"] == 10]
-    assert json.loads((tmp_path / "run/results/by_d.json").read_text()) == [{"own": 6}]
-    assert {path.name for path in (tmp_path / "run/figures").iterdir()} == {
-        "curve.png",
-        "by_d.png",
-        "runs.png",
-    }
+    assert rows_of("runs") == [{name: row[name] for name in columns} for row in ROWS]
+    assert summary["ends"] == rows_of("ends")
+    at_end = [row["mean"] for row in expected if row["step"] == 10]
+    assert [row["mean"] for row in rows_of("ends")] == at_end
+    assert rows_of("by_d") == [{"own": 6}]
+    figures = {path.stem for path in (tmp_path / "run/figures").iterdir()}
+    assert figures == {"curve", "by_d", "runs"}
     page = (tmp_path / "run/report.html").read_text()
     for text in ("Of 12 rows.", "<p>Text.</p>", "Statements: 2 holds, 1 cannot be told."):
         assert text in page
     assert "What this run changes" not in page
-    assert experiment().run(PAPER, tmp_path / "run", progress=False) == summary
 
 
 def test_only_the_papers_configuration_decides_and_the_report_says_what_a_run_changes(tmp_path):
@@ -325,17 +298,6 @@ def test_a_course_is_judged_by_halves_and_by_neighbours():
     assert falling({"a": start, "b": end}).holds is True
     assert falling({"a": end, "b": start, "c": end}).holds is False
     assert falling({"a": start}).holds is None
-
-
-def test_a_design_is_the_docstring_without_its_first_line_and_markup():
-    assert design_of("First.\n\n**Question.** Is ``it``?\n\nMore.\n") == "Question. Is it?\n\nMore."
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_has_its_presets(name):
-    found = EXPERIMENTS[name].load()
-    assert found.name == name
-    assert {"smoke", "laptop", "paper"} <= found.presets.keys() == EXPERIMENTS[name].presets.keys()
 
 
 def test_every_smoke_preset_is_run_by_one_module_and_no_more():
