@@ -1,15 +1,21 @@
-"""Experiments as data: frames, figures, tables and claims of rows that no run measured."""
+"""Experiments as data: frames, figures, tables, claims; runs of one that trains nothing."""
 
+import csv
 import dataclasses
 import json
+import math
+import os
 import re
 import statistics
+import sys
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.experiments import EXPERIMENTS
 from rlreps.experiments.harness import (
     Axis,
@@ -166,6 +172,13 @@ def test_differences_are_dotted_but_for_free_fields():
     assert not follows(other, PAPER, ("d", "inner"))
 
 
+def draw_odd(results):
+    """Return rows that lack columns, and a value that JSON cannot hold."""
+    figure = Figure()
+    figure.add_subplot(xlabel="x", ylabel="y")
+    return [{"name": "a", "x": math.nan}, {"name": "b", "extra": True}], figure
+
+
 def experiment(**changes):
     figure = Curve(
         name="curve",
@@ -176,7 +189,7 @@ def experiment(**changes):
     )
     options = {
         "name": "data",
-        "title": "Data",
+        "title": lambda config: f"Data of {config.d}",
         "paper": "Nobody 2000",
         "presets": {"paper": PAPER},
         "cells": lambda run: {"only": None},
@@ -203,18 +216,21 @@ def experiment(**changes):
                     Summary(caption="Ends.", keys=("method", "d"), name="ends"),
                     Wide(caption="Wide.", row="method", column="d = {d}"),
                     Tabulated(
-                        caption="Own.",
+                        caption="Own & more.",
                         rows=lambda r: [{"x": len(r.ends)}],
                         columns={"x": "x", "twice": lambda row: 2 * row["x"]},
                     ),
+                    Drawn(name="odd", caption="", draw=draw_odd),
                     Drawn(name="nothing", caption="", draw=lambda r: None),
                 ],
-            )
+            ),
+            Section("Second"),
         ],
+        "summary": lambda r: {"worst": math.inf},
         "claims": [
             Claim("a is nearer", "so", lambda r: r.end(method="a") < r.end(method="b")),
             Claim("c is nearer", "so", lambda r: r.end(method="c") < r.end(method="b")),
-            Claim("words", "long", lambda r: Verdict(True, "x" * 500), in_any_preset=True),
+            Claim("words", "long", lambda r: Verdict(False, "x" * 500), in_any_preset=True),
         ],
         **changes,
     }
@@ -240,7 +256,9 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
     expected = Sample(np.array(mine), [0, 1]) < Sample(np.array(theirs), [0, 1])
     assert (held["holds"], held["found"]) == (True, expected.words)
     assert (missing["holds"], missing["found"]) == (None, "not run in this preset")
-    assert (long["holds"], len(long["found"])) == (True, LONGEST)
+    assert (long["holds"], len(long["found"])) == (False, LONGEST)
+    assert summary["worst"] is None
+    assert json.loads((tmp_path / "run/summary.json").read_text()) == summary
 
     def rows_of(name):
         return json.loads((tmp_path / f"run/results/{name}.json").read_text())
@@ -254,12 +272,133 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
     at_end = [row["mean"] for row in expected if row["step"] == 10]
     assert [row["mean"] for row in rows_of("ends")] == at_end
     assert rows_of("by_d") == [{"own": 6}]
+    assert rows_of("odd")[0] == {"name": "a", "x": None, "extra": None}
+    with (tmp_path / "run/results/odd.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [["name", "x", "extra"], ["a", "", ""], ["b", "", "True"]]
     figures = {path.stem for path in (tmp_path / "run/figures").iterdir()}
-    assert figures == {"curve", "by_d", "runs"}
+    assert figures == {"curve", "by_d", "runs", "odd"}
     page = (tmp_path / "run/report.html").read_text()
-    for text in ("Of 12 rows.", "<p>Text.</p>", "Statements: 2 holds, 1 cannot be told."):
-        assert text in page
+    in_order = (
+        *(
+            "<h1>Data of 2</h1>",
+            "<p>Nobody 2000</p>",
+            "Statements: 1 holds, 1 does not hold, 1 can",
+        ),
+        *("<h2>All</h2>", "<p>Text.</p>", "Table 1. What the paper states and what was found."),
+        *("Table 2. Ends.", "Own &amp; more.", "Figure 1. Of 12 rows.", "<h2>Second</h2>"),
+        "&quot;width&quot;",
+    )
+    places = [page.index(text) for text in in_order]
+    assert places == sorted(places)
+    for verdict in ("yes", "no", "cannot be told from this run"):
+        assert page.count(f"<td>{verdict}</td>") == 1
     assert "What this run changes" not in page
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    size: int
+
+    def fingerprint(self):
+        return {"size": self.size}
+
+
+def check(config, data):
+    require(data.size > 1, "two numbers", data.size)
+    return data
+
+
+def in_parts(measured, dies_in=None, **changes):
+    """Make an experiment of three cells that lists what it measures of its data."""
+
+    def measure(run, name, cell):
+        if name == dies_in:
+            raise KeyboardInterrupt
+        measured.append(name)
+        return {"rows": ROWS, "value": cell * run.shared}
+
+    options = {
+        "cells": lambda run: {"c": 3, "a": 1, "b": 2},
+        "measure": measure,
+        "summary": lambda r: {"found": r.found},
+        "load": lambda path: Data(5 if path is None else 1),
+        "check": check,
+        "prepare": lambda run: run.data.size,
+    }
+    return experiment(**options | changes)
+
+
+def test_a_resumed_run_measures_what_is_missing_and_a_finished_one_nothing(tmp_path, files_below):
+    out, resumed = tmp_path / "run", []
+    whole = in_parts([]).run(PAPER, tmp_path / "whole", progress=False)
+    assert {name: part["value"] for name, part in whole["found"].items()} == {
+        **{"c": 15, "a": 5},
+        "b": 10,
+    }
+    config = json.loads((tmp_path / "whole/config.json").read_text())
+    assert (config["kind"], config["config"]["data"]) == ("data", {"size": 5})
+    with pytest.raises(KeyboardInterrupt):
+        in_parts([], dies_in="a").run(PAPER, out, progress=False)
+    assert not (out / "summary.json").exists()
+    summary = in_parts(resumed).run(PAPER, out, progress=False)
+    assert resumed == ["a", "b"]
+    assert {**summary, "report": ""} == {**whole, "report": ""}
+    before = files_below(out)
+    assert in_parts([], dies_in="c").run(PAPER, out, progress=False) == summary
+    assert files_below(out) == before
+
+
+def test_measurements_that_are_not_kept_may_be_any_object_and_trainings_have_folders(tmp_path):
+    kept = []
+
+    def measure(run, name, cell):
+        kept.append(run.training_folder(name, scale=cell))
+        return {"rows": ROWS, "object": object()}
+
+    told = {"summary": lambda r: {"cells": [*r.found]}}
+    unkept = in_parts([], measure=measure, keeps_parts=False, **told)
+    assert unkept.run(PAPER, tmp_path / "run", progress=False)["cells"] == ["c", "a", "b"]
+    assert not (tmp_path / "run" / "parts").exists()
+    assert [folder.path.name for folder in kept] == ["c", "a", "b"]
+    assert kept[0].kind == "data-run"
+    assert kept[0].config["scale"] == 3
+    assert kept[0].config["experiment"]["d"] == 2
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keeps):
+    def measure(run, name, cell):
+        assert not run.progress
+        return {"rows": ROWS, "value": cell, "process": os.getpid()}
+
+    # Workers cannot import this module, where tests start without the checkout in their path.
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        made = in_parts([], measure=measure, keeps_parts=keeps)
+        found = made.run(PAPER, tmp_path / "run", progress=False, jobs=2)["found"]
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+    assert [(name, part["value"]) for name, part in found.items()] == [("c", 3), ("a", 1), ("b", 2)]
+    assert os.getpid() not in [part["process"] for part in found.values()]
+    assert (tmp_path / "run/parts").exists() == keeps
+
+
+def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
+    out = tmp_path / "run"
+    for options, message in (
+        ({"data": tmp_path}, "expected two numbers, got 1"),
+        ({"jobs": 0}, r"expected jobs in \[1, "),
+        ({"jobs": 10_000}, r"expected jobs in \[1, "),
+    ):
+        with pytest.raises(InputError, match=message):
+            in_parts([]).run(PAPER, out, progress=False, **options)
+        assert not out.exists()
+    in_parts([]).run(PAPER, out, progress=False)
+    before = files_below(out)
+    with pytest.raises(InputError, match=r"holds another run: expected d=2, got 3"):
+        in_parts([]).run(varied(PAPER, d=3), out, progress=False)
+    assert files_below(out) == before
 
 
 def test_only_the_papers_configuration_decides_and_the_report_says_what_a_run_changes(tmp_path):
