@@ -104,12 +104,8 @@ def test_agents_in_puddle_world_from_training_to_pictures(rlreps, puddle_world, 
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    ("environment", "size"),
-    [("CartPole-v1", (320, 213)), (DM_ENV, (256, 256))],  # of 600 x 400 and as it is
-)
-def test_agents_on_the_host_from_training_to_pictures(rlreps, environment, size, tmp_path):
-    run, pictures = tmp_path / "run", tmp_path / "pictures"
+def test_agents_on_the_host_from_training_to_pictures(rlreps, tmp_path):
+    environment, run, pictures = DM_ENV, tmp_path / "run", tmp_path / "pictures"
     said = rlreps("agent", "train", "--env", environment, "--out", run, *TOY)
     assert said.startswith(f"{environment}, auxiliary task large_batch: 2 x 400 steps in ")
     assert_summary_is_shown(said, run, ALWAYS)
@@ -121,8 +117,8 @@ def test_agents_on_the_host_from_training_to_pictures(rlreps, environment, size,
     names = ("episode.gif", "learning-curves.png")
     assert said == [f"wrote {pictures / name}" for name in names]
     assert [path.name for path in (run / "figures").iterdir()] == ["learning-curves.png"]
-    frames, found_size = frames_of(pictures / "episode.gif")
-    assert found_size == size
+    frames, size = frames_of(pictures / "episode.gif")
+    assert size == (256, 256)
     assert frames >= 2
 
 
