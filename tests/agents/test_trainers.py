@@ -285,11 +285,9 @@ def times_compiled(trainer):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("method", ["large_batch", "explicit"])  # Others are compiled below.
-def test_an_objective_learns_on_the_side_without_a_second_compilation(method):
-    auxiliary = AuxiliaryConfig(
-        objective=OBJECTIVES[method](), weight=0.1, num_tasks=4, horizon=4, sequences=16
-    )
+def test_explicit_weights_learn_on_the_side_without_a_second_compilation():
+    rows = {"num_tasks": 4, "horizon": 4, "sequences": 16}  # Others are compiled below.
+    auxiliary = AuxiliaryConfig(objective=OBJECTIVES["explicit"](), weight=0.1, **rows)
     replay = ReplayConfig(capacity=400, prioritised=True)
     # JAX's caches are shared by all functions: full, as in a long session, they forget at once.
     jax.clear_caches()
@@ -300,40 +298,6 @@ def test_an_objective_learns_on_the_side_without_a_second_compilation(method):
     # However many updates a chunk has: the first had half as many after the warm-up.
     assert times_compiled(trainer) == 1
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner))
-
-
-@pytest.mark.integration
-def test_agents_learn_to_reach_the_goal_of_an_empty_world():
-    config = dataclasses.replace(
-        CONFIG,
-        encoder=MLP(hidden=(32, 32)),
-        num_features=16,
-        dqn=DQNConfig(
-            batch_size=32,
-            warmup=400,
-            n_step=3,
-            discount=0.95,
-            reward_scale=0.1,
-            target_every=50,
-            epsilon_steps=5_000,
-            epsilon_end=0.1,
-        ),
-        replay=ReplayConfig(capacity=12_000),
-        max_episode_steps=100,
-        steps=12_000,
-        evaluate_every=12_000,
-        checkpoint_every=12_000,
-        evaluation_episodes=16,
-        seed=0,
-        num_seeds=4,
-    )
-    trainer = compiled(config, "empty")
-    before = trainer.evaluate(trainer.init(), 0).mean(axis=1)
-    after = trainer.evaluate(run(trainer, [12_000])[0], 12_000).mean(axis=1)
-    # From a uniform start the goal is 18 steps away on average; random walks seldom find it, so
-    # that one agent may have seen too little of it.
-    assert np.median(before) < -70.0
-    assert np.median(after) > -30.0
 
 
 @pytest.mark.parametrize("changes", [pytest.param({}, marks=pytest.mark.integration), EVERYTHING])
@@ -359,16 +323,16 @@ def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_doe
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("name", "changes"),
+    "name",
     [
-        ("CartPole-v1", EVERYTHING),
-        ("LunarLander-v3", {}),
-        ("rlreps/PuddleWorld-v0", {}),
-        ("dm_env:rlreps.envs:PuddleWorldDmEnv", {}),
+        # CartPole's run is killed in a folder by tests of workflows.
+        "LunarLander-v3",
+        "rlreps/PuddleWorld-v0",
+        "dm_env:rlreps.envs:PuddleWorldDmEnv",
     ],
 )
-def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical(name, changes):
-    config = config_for(name, **changes)
+def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical(name):
+    config = config_for(name)
     with closing(make_trainer(config)) as trainer, closing(make_trainer(config)) as fresh:
         at_checkpoint, _ = run(trainer, [40, 40])
         kept = copied(at_checkpoint)
