@@ -160,9 +160,7 @@ def test_the_trend_is_the_protocol_but_for_what_its_name_says():
 
 
 @pytest.mark.integration
-def test_a_killed_run_ends_as_one_that_was_not_and_several_programs_find_the_same(
-    tmp_path, monkeypatch
-):
+def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch):
     config = dataclasses.replace(
         SMOKE,
         # The smoke preset has all three.
@@ -197,11 +195,6 @@ def test_a_killed_run_ends_as_one_that_was_not_and_several_programs_find_the_sam
     several = [row["mean"] for row in whole["distances"][2:4]]
     assert whole["distances"][2]["method"] == "explicit, 4 columns an update"
     assert several != [row["mean"] for row in whole["distances"][:2]]
-    split = dataclasses.replace(config, objectives=config.objectives[1:], columns=(), members=3)
-    split = EXPERIMENT.run(split, tmp_path / "split", progress=False)
-    for one, other in zip(whole["distances"][4:], split["distances"], strict=True):
-        assert (one["method"], one["d"]) == (other["method"], other["d"])
-        assert other["mean"] == pytest.approx(one["mean"], rel=2e-2)
 
 
 @pytest.mark.experiments
