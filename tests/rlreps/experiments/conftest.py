@@ -8,7 +8,9 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.harness import Experiment, Frame, Results, Run
+from rlreps.experiments.harness import Frame, Results, Run, follows
+from rlreps.runs.contrasts import LONGEST
+from rlreps.training.population import Population
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 """Experiment → what its smoke preset leaves, as ``left_by`` lists it."""
@@ -31,18 +33,36 @@ def left_by(run, summary):
     }
 
 
-@pytest.fixture(autouse=True)
-def _smoke_presets_leave_what_they_always_left(monkeypatch):
-    """Look at every run of a smoke preset that any test makes."""
-    run = Experiment.run
+@pytest.fixture
+def smoke(tmp_path, monkeypatch):
+    """Run a smoke preset, once a session; check what all of them promise, a resume among it.
 
-    def checked(self, config, out, **options):
-        summary = run(self, config, out, **options)
-        if config is self.presets.get("smoke") and self.name in GOLDEN:
-            assert left_by(out, summary) == GOLDEN[self.name]
-        return summary
+    Returns (summary, folder).
+    """
 
-    monkeypatch.setattr(Experiment, "run", checked)
+    def run(name, *, data=None, **options):
+        experiment, out = EXPERIMENTS[name].load(), tmp_path / "run"
+        preset = experiment.presets["smoke"]
+        given = {"progress": False} | ({} if data is None else {"data": data})
+        summary = experiment.run(preset, out, **given, **options)
+        assert left_by(out, summary) == GOLDEN[name]
+        assert all(len(str(claim["found"])) <= LONGEST for claim in summary["claims"])
+        if experiment.decided_on is not None:
+            goals = [claim["holds"] for claim in summary["claims"] if claim["holds"] is not None]
+            assert not follows(preset, experiment.decided_on, experiment.free)
+            assert len(goals) <= 1
+        page = (out / "report.html").read_text(encoding="utf-8")
+        assert page.count("<img") == len(GOLDEN[name]["figures"])
+        results = {path: path.read_bytes() for path in (out / "results").iterdir()}
+        (out / "summary.json").unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(Population, "advance", None)  # Nothing is trained again.
+            again = experiment.run(preset, out, **given)
+        assert json.dumps(again, sort_keys=True) == json.dumps(summary, sort_keys=True)
+        assert {path: path.read_bytes() for path in (out / "results").iterdir()} == results
+        return summary, out
+
+    return run
 
 
 def flat(value, prefix=""):

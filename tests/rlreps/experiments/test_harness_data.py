@@ -1,13 +1,21 @@
-"""Experiments as data: frames, figures, tables and claims of rows that no run measured."""
+"""Experiments as data: frames, figures, tables, claims; runs of one that trains nothing."""
 
+import csv
 import dataclasses
 import json
+import math
+import os
+import re
 import statistics
+import sys
+from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.experiments import EXPERIMENTS
 from rlreps.experiments.harness import (
     Axis,
@@ -22,7 +30,6 @@ from rlreps.experiments.harness import (
     Summary,
     Tabulated,
     Wide,
-    design_of,
     differences,
     falling,
     follows,
@@ -53,25 +60,14 @@ ROWS = [
 def test_rows_are_selected_grouped_and_labelled_in_their_order():
     frame = Frame.of(ROWS)
     assert len(frame) == 12
-    for wanted in (
-        {"method": "a"},
-        {"d": (5, 7), "step": 10},
-        {"seed": range(1, 3)},
-        {"distance": lambda column: column > 0.4},
+    for wanted, is_kept in (
+        ({"method": "a"}, lambda row: row["method"] == "a"),
+        ({"d": (5, 7), "step": 10}, lambda row: (row["d"], row["step"]) == (5, 10)),
+        ({"seed": range(1, 3)}, lambda row: row["seed"] == 1),
+        ({"distance": lambda column: column > 0.4}, lambda row: row["distance"] > 0.4),
     ):
-        kept = [
-            row
-            for row in ROWS
-            if all(
-                value(row[name])
-                if callable(value)
-                else row[name] in value
-                if isinstance(value, tuple | range)
-                else row[name] == value
-                for name, value in wanted.items()
-            )
-        ]
-        assert frame.where(**wanted)["distance"].tolist() == [row["distance"] for row in kept]
+        kept = [row["distance"] for row in ROWS if is_kept(row)]
+        assert frame.where(**wanted)["distance"].tolist() == kept
     groups = frame.groups("method", "d")
     assert list(groups) == [("b", 2), ("a", 2), ("a", 5)]
     assert all(set(group["d"]) == {d} for (_, d), group in groups.items())
@@ -125,10 +121,7 @@ def test_summaries_are_means_over_units_with_counts_beside_them():
     rows = summarised(
         Frame.of(ROWS), ("method", "d"), "distance", "seed", x="step", beside=("diverged",)
     )
-    assert [(row["method"], row["d"], row["step"]) for row in rows[:2]] == [
-        ("b", 2, 0),
-        ("b", 2, 10),
-    ]
+    assert [row["step"] for row in rows[:2]] == [0, 10]
     for row in rows:
         mine = [
             each["distance"]
@@ -178,6 +171,13 @@ def test_differences_are_dotted_but_for_free_fields():
     assert not follows(other, PAPER, ("d", "inner"))
 
 
+def draw_odd(results):
+    """Return rows that lack columns, and a value that JSON cannot hold."""
+    figure = Figure()
+    figure.add_subplot(xlabel="x", ylabel="y")
+    return [{"name": "a", "x": math.nan}, {"name": "b", "extra": True}], figure
+
+
 def experiment(**changes):
     figure = Curve(
         name="curve",
@@ -188,7 +188,7 @@ def experiment(**changes):
     )
     options = {
         "name": "data",
-        "title": "Data",
+        "title": lambda config: f"Data of {config.d}",
         "paper": "Nobody 2000",
         "presets": {"paper": PAPER},
         "cells": lambda run: {"only": None},
@@ -213,17 +213,20 @@ def experiment(**changes):
                 Summary(caption="Ends.", keys=("method", "d"), name="ends"),
                 Wide(caption="Wide.", row="method", column="d = {d}"),
                 Tabulated(
-                    caption="Own.",
+                    caption="Own & more.",
                     rows=lambda r: [{"x": len(r.ends)}],
                     columns={"x": "x", "twice": lambda row: 2 * row["x"]},
                 ),
+                Drawn(name="odd", caption="", draw=draw_odd),
                 Drawn(name="nothing", caption="", draw=lambda r: None),
             ],
+            "Second": [],
         },
+        "summary": lambda r: {"worst": math.inf},
         "claims": [
             Claim("a is nearer", "so", lambda r: r.end(method="a") < r.end(method="b")),
             Claim("c is nearer", "so", lambda r: r.end(method="c") < r.end(method="b")),
-            Claim("words", "long", lambda r: Verdict(True, "x" * 500), in_any_preset=True),
+            Claim("words", "long", lambda r: Verdict(False, "x" * 500), in_any_preset=True),
         ],
         **changes,
     }
@@ -249,38 +252,149 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
     expected = Sample(np.array(mine), [0, 1]) < Sample(np.array(theirs), [0, 1])
     assert (held["holds"], held["found"]) == (True, expected.words)
     assert (missing["holds"], missing["found"]) == (None, "not run in this preset")
-    assert (long["holds"], len(long["found"])) == (True, LONGEST)
-    curve = json.loads((tmp_path / "run/results/curve.json").read_text())
-    assert curve == json.loads(
-        json.dumps(
-            summarised(
-                Frame.of(ROWS),
-                ("method", "d"),
-                "distance",
-                "seed",
-                x="step",
-                within=(0.0, 1.0),
-                beside=("diverged",),
-            )
-        )
-    )
-    runs = json.loads((tmp_path / "run/results/runs.json").read_text())
+    assert (long["holds"], len(long["found"])) == (False, LONGEST)
+    assert summary["worst"] is None
+    assert json.loads((tmp_path / "run/summary.json").read_text()) == summary
+
+    def rows_of(name):
+        return json.loads((tmp_path / f"run/results/{name}.json").read_text())
+
+    options = {"x": "step", "within": (0.0, 1.0), "beside": ("diverged",)}
+    expected = summarised(Frame.of(ROWS), ("method", "d"), "distance", "seed", **options)
+    assert rows_of("curve") == json.loads(json.dumps(expected))
     columns = ("method", "seed", "d", "step", "distance", "diverged")
-    assert runs == [{name: row[name] for name in columns} for row in ROWS]
-    ends = json.loads((tmp_path / "run/results/ends.json").read_text())
-    assert summary["ends"] == ends
-    assert [row["mean"] for row in ends] == [row["mean"] for row in curve if row["step"] == 10]
-    assert json.loads((tmp_path / "run/results/by_d.json").read_text()) == [{"own": 6}]
-    assert {path.name for path in (tmp_path / "run/figures").iterdir()} == {
-        "curve.png",
-        "by_d.png",
-        "runs.png",
-    }
+    assert rows_of("runs") == [{name: row[name] for name in columns} for row in ROWS]
+    assert summary["ends"] == rows_of("ends")
+    at_end = [row["mean"] for row in expected if row["step"] == 10]
+    assert [row["mean"] for row in rows_of("ends")] == at_end
+    assert rows_of("by_d") == [{"own": 6}]
+    assert rows_of("odd")[0] == {"name": "a", "x": None, "extra": None}
+    with (tmp_path / "run/results/odd.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [["name", "x", "extra"], ["a", "", ""], ["b", "", "True"]]
+    figures = {path.stem for path in (tmp_path / "run/figures").iterdir()}
+    assert figures == {"curve", "by_d", "runs", "odd"}
     page = (tmp_path / "run/report.html").read_text()
-    for text in ("Of 12 rows.", "<p>Text.</p>", "Statements: 2 holds, 1 cannot be told."):
-        assert text in page
+    in_order = (
+        *(
+            "<h1>Data of 2</h1>",
+            "<p>Nobody 2000</p>",
+            "Statements: 1 holds, 1 does not hold, 1 can",
+        ),
+        *("<h2>All</h2>", "<p>Text.</p>", "Table 1. What the paper states and what was found."),
+        *("Table 2. Ends.", "Own &amp; more.", "Figure 1. Of 12 rows.", "<h2>Second</h2>"),
+        "&quot;width&quot;",
+    )
+    places = [page.index(text) for text in in_order]
+    assert places == sorted(places)
+    for verdict in ("yes", "no", "cannot be told from this run"):
+        assert page.count(f"<td>{verdict}</td>") == 1
     assert "What this run changes" not in page
-    assert experiment().run(PAPER, tmp_path / "run", progress=False) == summary
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    size: int
+
+    def fingerprint(self):
+        return {"size": self.size}
+
+
+def check(config, data):
+    require(data.size > 1, "two numbers", data.size)
+    return data
+
+
+def in_parts(measured, dies_in=None, **changes):
+    """Make an experiment of three cells that lists what it measures of its data."""
+
+    def measure(run, name, cell):
+        if name == dies_in:
+            raise KeyboardInterrupt
+        measured.append(name)
+        return {"rows": ROWS, "value": cell * run.shared}
+
+    options = {
+        "cells": lambda run: {"c": 3, "a": 1, "b": 2},
+        "measure": measure,
+        "summary": lambda r: {"found": r.found},
+        "load": lambda path: Data(5 if path is None else 1),
+        "check": check,
+        "prepare": lambda run: run.data.size,
+    }
+    return experiment(**options | changes)
+
+
+def test_a_resumed_run_measures_what_is_missing_and_a_finished_one_nothing(tmp_path, files_below):
+    out, resumed = tmp_path / "run", []
+    whole = in_parts([]).run(PAPER, tmp_path / "whole", progress=False)
+    assert {name: part["value"] for name, part in whole["found"].items()} == {
+        **{"c": 15, "a": 5},
+        "b": 10,
+    }
+    config = json.loads((tmp_path / "whole/config.json").read_text())
+    assert (config["kind"], config["config"]["data"]) == ("data", {"size": 5})
+    with pytest.raises(KeyboardInterrupt):
+        in_parts([], dies_in="a").run(PAPER, out, progress=False)
+    assert not (out / "summary.json").exists()
+    summary = in_parts(resumed).run(PAPER, out, progress=False)
+    assert resumed == ["a", "b"]
+    assert {**summary, "report": ""} == {**whole, "report": ""}
+    before = files_below(out)
+    assert in_parts([], dies_in="c").run(PAPER, out, progress=False) == summary
+    assert files_below(out) == before
+
+
+def test_measurements_that_are_not_kept_may_be_any_object_and_trainings_have_folders(tmp_path):
+    kept = []
+
+    def measure(run, name, cell):
+        kept.append(run.training_folder(name, scale=cell))
+        return {"rows": ROWS, "object": object()}
+
+    told = {"summary": lambda r: {"cells": [*r.found]}}
+    unkept = in_parts([], measure=measure, keeps_parts=False, **told)
+    assert unkept.run(PAPER, tmp_path / "run", progress=False)["cells"] == ["c", "a", "b"]
+    assert not (tmp_path / "run" / "parts").exists()
+    assert [folder.path.name for folder in kept] == ["c", "a", "b"]
+    assert kept[0].kind == "data-run"
+    assert kept[0].config["scale"] == 3
+    assert kept[0].config["experiment"]["d"] == 2
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keeps):
+    def measure(run, name, cell):
+        assert not run.progress
+        return {"rows": ROWS, "value": cell, "process": os.getpid()}
+
+    # Workers cannot import this module, where tests start without the checkout in their path.
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        made = in_parts([], measure=measure, keeps_parts=keeps)
+        found = made.run(PAPER, tmp_path / "run", progress=False, jobs=2)["found"]
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+    assert [(name, part["value"]) for name, part in found.items()] == [("c", 3), ("a", 1), ("b", 2)]
+    assert os.getpid() not in [part["process"] for part in found.values()]
+    assert (tmp_path / "run/parts").exists() == keeps
+
+
+def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
+    out = tmp_path / "run"
+    for options, message in (
+        ({"data": tmp_path}, "expected two numbers, got 1"),
+        ({"jobs": 0}, r"expected jobs in \[1, "),
+        ({"jobs": 10_000}, r"expected jobs in \[1, "),
+    ):
+        with pytest.raises(InputError, match=message):
+            in_parts([]).run(PAPER, out, progress=False, **options)
+        assert not out.exists()
+    in_parts([]).run(PAPER, out, progress=False)
+    before = files_below(out)
+    with pytest.raises(InputError, match=r"holds another run: expected d=2, got 3"):
+        in_parts([]).run(varied(PAPER, d=3), out, progress=False)
+    assert files_below(out) == before
 
 
 def test_only_the_papers_configuration_decides_and_the_report_says_what_a_run_changes(tmp_path):
@@ -321,35 +435,7 @@ def test_a_course_is_judged_by_halves_and_by_neighbours():
     assert falling({"a": start}).holds is None
 
 
-def test_a_design_is_the_docstring_without_its_first_line_and_markup():
-    assert design_of("First.\n\n**Question.** Is ``it``?\n\nMore.\n") == "Question. Is it?\n\nMore."
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_has_its_presets(name):
-    found = EXPERIMENTS[name].load()
-    assert found.name == name
-    assert {"smoke", "laptop", "paper"} <= found.presets.keys() == EXPERIMENTS[name].presets.keys()
-
-
-# Few steps: fits warn.
-@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
-@pytest.mark.experiments
-@pytest.mark.parametrize("name", [each for each in EXPERIMENTS if not EXPERIMENTS[each].takes_data])
-def test_a_smoke_preset_is_whole_short_of_words_and_resumes_as_it_was(name, tmp_path):
-    found = EXPERIMENTS[name].load()
-    smoke = found.presets["smoke"]
-    summary = found.run(smoke, tmp_path, progress=False)
-    assert all(len(str(claim["found"])) <= LONGEST for claim in summary["claims"])
-    if found.decided_on is not None:
-        goals = [claim["holds"] for claim in summary["claims"] if claim["holds"] is not None]
-        assert not follows(smoke, found.decided_on, found.free)
-        assert len(goals) <= 1
-    page = (tmp_path / "report.html").read_text()
-    assert page.count("<img") == len(list((tmp_path / "figures").glob("*.png"))) > 0
-    results = {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()}
-    (tmp_path / "summary.json").unlink()
-    again = found.run(smoke, tmp_path, progress=False)
-    assert json.dumps(again, sort_keys=True) == json.dumps(summary, sort_keys=True)
-    for path in (tmp_path / "results").iterdir():
-        assert path.read_bytes() == results[path.name]
+def test_every_smoke_preset_is_run_by_one_module_and_no_more():
+    texts = [path.read_text("utf-8") for path in Path(__file__).parent.glob("*/test_*.py")]
+    runs = re.findall(r'smoke\("([a-z-]+)"', "".join(texts))
+    assert sorted(runs) == sorted(EXPERIMENTS)

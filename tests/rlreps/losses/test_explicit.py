@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rlreps.losses import Batch, Explicit
-from rlreps.numerics import optimizer_step
 
 NUM_STATES, NUM_FEATURES, NUM_TASKS = 20, 3, 8
 RATE = 0.05
@@ -94,39 +93,13 @@ def test_the_authors_weights_start_from_a_standard_normal_and_ours_from_zero():
     assert OBJECTIVE.label == "explicit"
 
 
-def test_joint_descent_finds_the_principal_subspace():
-    rows, tasks = jnp.arange(NUM_STATES), jnp.arange(NUM_TASKS, dtype=jnp.int32)
-
-    def step(carry, index):
-        table, state = carry
-        _, gradient, state = update(OBJECTIVE, table, state, rows, tasks)
-        # The loss averages over rows and tasks; this is each row's own step.
-        rate = 0.3 * NUM_STATES * jnp.minimum(1.0, 4.0 - index / 1_000.0)
-        return (table - rate * gradient, state), None
-
-    start = jax.random.normal(jax.random.key(0), (NUM_STATES, NUM_FEATURES))
-    steps = jnp.arange(4_000, dtype=jnp.float32)
-    (table, _), _ = jax.lax.scan(step, (start, _with_weights()), steps)
-    basis = np.linalg.svd(MATRIX, full_matrices=False)[0][:, :NUM_FEATURES]
-    cosines = np.linalg.svd(np.linalg.qr(np.asarray(table, np.float64))[0].T @ basis)[1]
-    np.testing.assert_allclose(cosines, 1.0, atol=1e-3)
-
-
-def test_features_rest_until_their_tasks_have_been_seen():
-    state, rows = OBJECTIVE.init(jax.random.key(0)), np.arange(6)
-    _, first, state = _update(state, rows, [2, 2, 2])
-    _, unseen, state = _update(state, rows, [3, 3, 3])
-    _, seen, _ = _update(state, rows, [2, 2, 2])
-    np.testing.assert_array_equal(first, 0.0)
-    np.testing.assert_array_equal(unseen, 0.0)
-    assert np.any(np.asarray(seen) != 0.0)
-
-
 def test_without_a_rate_of_its_own_the_weights_take_the_encoders():
-    def stepped(**rates):
-        optimizer = Explicit(2, num_tasks=1, **rates)._optimizer()
-        return optimizer_step(optimizer, jnp.ones(2), optimizer.init(jnp.ones(2)), jnp.ones(2))[0]
-
-    own = stepped(weight_learning_rate=0.25, encoder_learning_rate=7.0)
-    np.testing.assert_array_equal(own, stepped(encoder_learning_rate=0.25))
-    np.testing.assert_allclose(own, 0.75, rtol=1e-5)
+    rows, tasks, state = np.arange(6), np.array([5, 0, 3]), _with_weights()
+    rates = {"weight_learning_rate": None, "encoder_learning_rate": RATE}
+    taken = dataclasses.replace(OBJECTIVE, **rates)
+    own = dataclasses.replace(OBJECTIVE, encoder_learning_rate=7.0)
+    expected, *others = (
+        np.asarray(_update(state, rows, tasks, each)[2].weights) for each in (OBJECTIVE, taken, own)
+    )
+    for found in others:
+        np.testing.assert_array_equal(found, expected)

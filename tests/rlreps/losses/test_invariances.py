@@ -143,39 +143,6 @@ def test_the_whitener_is_the_inverse_cholesky_factor_of_a_regular_covariance():
     assert np.all(np.isfinite(find(_running(np.zeros((60, 20))))))
 
 
-@pytest.mark.integration
-def test_for_an_ill_conditioned_covariance_whitening_brings_the_series_nearer_to_lemma_1():
-    table = TABLE @ _mixing(10.0)
-    exact, *_ = np.linalg.lstsq(table, MATRIX, rcond=None)
-    residuals = table @ exact - MATRIX
-    # Gradients are compared at whitened features, where every direction counts alike.
-    root = np.linalg.cholesky(table.T @ table / NUM_STATES)
-    lemma = residuals @ exact.T @ root / residuals.size
-    params, targets = jnp.asarray(table, jnp.float32), jnp.asarray(MATRIX, jnp.float32)
-
-    def simulate(whitening):
-        roles = {"gradient_rows": 10, "weight_rows": 20, "covariance_rows": 20}
-        objective = DanskinLissa(NUM_FEATURES, kappa0=1.0, whitening=whitening, **roles)
-        state = objective.init(jax.random.key(0))._replace(covariance=_running(table))
-
-        @jax.jit
-        @jax.vmap
-        def one(key):
-            rows = jax.random.randint(key, (90,), 0, NUM_STATES)
-            batch = Batch(rows, targets[rows])
-            return jax.grad(objective.loss, has_aux=True)(params, getitem, batch, state, key)[0]
-
-        gradients = one(jax.random.split(jax.random.key(5), 4_000))
-        gradients = np.asarray(gradients, np.float64) @ root
-        error = gradients.std(axis=0, ddof=1) / np.sqrt(len(gradients))
-        return np.linalg.norm(gradients.mean(axis=0) - lemma), np.linalg.norm(error)
-
-    plain, plain_error = simulate(False)
-    whitened, error = simulate(True)
-    assert whitened < 0.5 * plain
-    assert plain - whitened > 5.0 * (plain_error + error)
-
-
 @pytest.mark.parametrize("feature_norm", ["running", "running_maximum"])
 def test_the_running_norm_is_the_decayed_mean_or_maximum_of_batch_maxima(feature_norm):
     objective = DanskinLissa(NUM_FEATURES, feature_norm=feature_norm)

@@ -15,8 +15,6 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rlreps.errors import TrainingDivergedError
@@ -133,8 +131,7 @@ STREAMED = {"eigengame": 1.3, "mu_eigengame": 1.16}
         pytest.param(rule, stream, marks=() if rule == "oja" and stream == "digits" else MARK)
         for rule in sorted(RULES)
         for stream in STREAMS
-        # A features x features matrix in every update.
-        if (rule, stream) != ("incremental_msg", "square root")
+        if stream == "digits" or rule in FIRST
     ],
 )
 def test_defaults_leave_little_more_loss_than_the_best_components(rule, stream):
@@ -161,16 +158,6 @@ def test_incremental_pca_has_the_exact_moments_of_a_stream_within_its_span(sizes
         np.testing.assert_allclose(getattr(found, name), getattr(exact, name), rtol=1e-5)
 
 
-def test_incremental_pca_counts_every_row_of_a_stream_the_same():
-    X = observations(600) * np.linspace(0.5, 2.0, 600)[:, None]
-    found = StreamingPCA(K, rule="incremental_pca", random_state=0)
-    for batch in np.split(X, 6):
-        found.partial_fit(batch)
-    exact = PCA(K).fit(X)
-    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=2e-3)
-    np.testing.assert_allclose(found.noise_variance_, exact.noise_variance_, rtol=1e-2)
-
-
 @pytest.mark.parametrize("whiten", [False, True])
 @pytest.mark.parametrize("k", [K, FEATURES])
 def test_covariance_precision_and_whitening_are_those_of_exact_pca(whiten, k):
@@ -187,6 +174,8 @@ def test_covariance_precision_and_whitening_are_those_of_exact_pca(whiten, k):
     expected = np.eye(k) if whiten else np.diag(found.explained_variance_)
     np.testing.assert_allclose(np.cov(coordinates.T), expected, atol=1e-9)
     np.testing.assert_allclose(found.transform(found.inverse_transform(coordinates)), coordinates)
+    with pytest.raises(ValueError, match=f"{k} coordinates"):
+        found.inverse_transform(coordinates[:, :2])
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -265,26 +254,12 @@ def test_batches_of_fewer_rows_than_components_work(rule):
     np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=0.1)
 
 
-def test_incremental_pca_counts_the_whole_shift_of_the_mean_between_batches():
-    # Sums of squares: 1.5 along the second feature within batches, 2 along the first between them;
-    # of these a batch less the new mean alone shows 1.
-    within = np.sqrt(0.75 / 10) * np.tile([1.0, -1.0], 5)
-    batches = [np.stack([np.full(10, at / np.sqrt(10)), within], axis=1) for at in (1.0, -1.0)]
-    found = StreamingPCA(1, rule="incremental_pca", batch_size=10, random_state=0)
-    for batch in batches:
-        found.partial_fit(batch)
-    np.testing.assert_allclose(found.components_, [[1.0, 0.0]], atol=1e-5)
-
-
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 @pytest.mark.parametrize(
     ("unit", "origin"),
     [
         (1e15, 1e20),
-        *(
-            pytest.param(unit, origin, marks=MARK)
-            for unit, origin in ((1e6, 1e13), (1e15, 0.0), (1e-15, 0.0), (1e-15, 1e-10))
-        ),
+        pytest.param(1e-15, 1e-10, marks=MARK),
     ],
 )
 def test_units_and_a_distant_origin_do_not_matter(unit, origin, method):
@@ -342,24 +317,6 @@ def test_rows_too_few_for_an_update_of_their_own_join_the_one_before(left):
     assert int(small.partial_fit(X[:53])._model.state.step) == 11
     with pytest.raises(ValueError, match="at least 3 rows at once"):
         small.partial_fit(X[:left])
-
-
-def test_inverse_transform_undoes_transform_within_the_span():
-    X = observations(2000)
-    found = StreamingPCA(K, random_state=0).fit(X)
-    coordinates = found.transform(X)
-    assert coordinates.shape == (2000, K)
-    np.testing.assert_allclose(
-        found.transform(found.inverse_transform(coordinates)), coordinates, atol=1e-9
-    )
-    residuals = X - found.inverse_transform(coordinates)
-    exact = X - PCA(K).fit(X).inverse_transform(PCA(K).fit_transform(X))
-    assert np.mean(residuals**2) < 1.2 * np.mean(exact**2)
-    with pytest.raises(ValueError, match="3 coordinates"):
-        found.inverse_transform(coordinates[:, :2])
-    single = found.transform(X.astype(np.float32))
-    assert (coordinates.dtype, residuals.dtype, single.dtype) == (float, float, np.float32)
-    assert found.inverse_transform(single).dtype == np.float32
 
 
 @pytest.mark.integration
@@ -470,13 +427,6 @@ def test_a_stream_keeps_its_rule_and_size_until_fit_starts_anew():
     for name, value in before.items():
         np.testing.assert_array_equal(getattr(found, name), value)
     assert found.set_params(rule="oja", n_components=2).fit(X).components_.shape == (2, FEATURES)
-
-
-def test_pipelines_name_what_comes_out():
-    X = observations(200)
-    pipeline = make_pipeline(StandardScaler(), StreamingPCA(2, random_state=0)).fit(X)
-    assert pipeline.transform(X).shape == (200, 2)
-    assert list(pipeline.get_feature_names_out()) == ["streamingpca0", "streamingpca1"]
 
 
 def test_a_seed_gives_the_same_model_and_a_stored_one_goes_on_as_the_one_that_was_stored(tmp_path):

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from scipy.optimize import minimize
 from sklearn.decomposition import IncrementalPCA as SklearnIncrementalPCA
 
 from rlreps.streaming import (
@@ -19,14 +18,12 @@ from rlreps.streaming import (
     Oja,
     PowerDecay,
 )
-from rlreps.streaming.rules.combining import nearest_basis, online_em_average, projection_average
+from rlreps.streaming.rules.combining import online_em_average
 from rlreps.streaming.rules.factor import (
     FactorState,
-    add_outer_residual,
     inverse_gram,
 )
 from rlreps.streaming.rules.low_rank import LowRank, add_row, add_rows
-from rlreps.streaming.rules.msg import project_eigenvalues
 from rlreps.streaming.rules.orthonormal import VectorState, add_outer, orthonormalize
 from rlreps.subspace import subspace_distance
 
@@ -115,24 +112,6 @@ def test_the_online_em_average_minimises_the_weighted_divergence_of_the_models()
         assert divergence(mean + 0.01 * generator.normal(size=mean.shape)) > least
 
 
-def test_the_projection_average_depends_on_spans_and_stays_near_the_workers_bases():
-    generator = np.random.default_rng(3)
-    bases = np.stack([np.linalg.qr(generator.normal(size=(FEATURES, K)))[0].T for _ in range(3)])
-    turned = np.stack([np.linalg.qr(generator.normal(size=(K, K)))[0] @ each for each in bases])
-    weights = np.asarray([1.0, 2.0, 0.5])
-    mean = np.einsum("m,mkf,mkg->fg", weights, bases, bases)
-    top = np.linalg.eigh(mean)[1][:, -K:]
-    with jax.enable_x64(True):
-        average = jax.jit(projection_average)
-        for each in (bases, turned):
-            found = np.asarray(average(each, weights))
-            np.testing.assert_allclose(found.T @ found, top @ top.T, atol=1e-12)
-        target = generator.normal(size=(K, FEATURES))
-        near = jax.jit(nearest_basis)(bases[0], target)
-    rotation, _ = scipy.linalg.orthogonal_procrustes(bases[0].T, target.T)
-    np.testing.assert_allclose(near.T, bases[0].T @ rotation, atol=1e-12)
-
-
 # Factors with their pseudo-inverse.
 
 
@@ -178,18 +157,6 @@ def test_float32_follows_float64_from_a_tiny_start_at_any_rate():
     np.testing.assert_allclose(single, double, rtol=0.02)
 
 
-def test_the_start_and_the_rate_matter_through_their_ratio_alone():
-    """(C, η) → (cC, c²η) changes y to y/c and leaves every span as it was."""
-    with jax.enable_x64(True):
-        rows, start = jnp.asarray(planted(50)[0]), np.random.default_rng(0).normal(size=(4, 12))
-        spans = []
-        for scale in (1.0, 0.01):
-            rule = ImplicitKrasulina(FEATURES, K, learning_rate=2.0 * scale**2)
-            state = each_row(rule, factor(scale * jnp.asarray(start)), rows)
-            spans.append(rule.components(state))
-        assert float(subspace_distance(*spans)) < 1e-12
-
-
 def test_extremes_of_factors_rates_and_rows_stay_finite():
     rule = ImplicitKrasulina(FEATURES, K, learning_rate=1e30)
     batch = np.repeat(planted(1)[0], 3, axis=0).astype(np.float32)
@@ -199,35 +166,7 @@ def test_extremes_of_factors_rates_and_rows_stay_finite():
     np.testing.assert_allclose(jnp.linalg.norm(rows, axis=1), 1.0, atol=0.15)
 
 
-def test_meyers_update_gives_the_pseudo_inverse_of_a_matrix_and_an_outer_product():
-    generator = np.random.default_rng(7)
-    with jax.enable_x64(True):
-        old = generator.normal(size=(FEATURES, K))
-        row, hidden = generator.normal(size=FEATURES), generator.normal(size=K)
-        residual = row - old @ np.linalg.pinv(old) @ row
-        after = jax.jit(lambda rows, *step: add_outer_residual(factor(rows), *step))(
-            old.T, hidden, residual
-        )
-        expected = np.linalg.pinv(old + np.outer(residual, hidden))
-        np.testing.assert_allclose(after.pseudo_inverse, expected, atol=1e-12)
-
-
 # Matrix stochastic gradient.
-
-
-def test_projected_eigenvalues_are_the_nearest_of_all_that_are_allowed():
-    values = np.asarray([1.6, 0.9, 0.5, 0.45, 0.1])
-    nearest = minimize(
-        lambda candidate: np.sum((candidate - values) ** 2),
-        np.full(5, 0.4),
-        jac=lambda candidate: 2.0 * (candidate - values),
-        bounds=[(0.0, 1.0)] * 5,
-        constraints={"type": "eq", "fun": lambda candidate: np.sum(candidate) - 2.0},
-        method="SLSQP",
-        options={"ftol": 1e-14},
-    )
-    found = jax.jit(project_eigenvalues, static_argnums=1)(values.astype(np.float32), 2)
-    np.testing.assert_allclose(found, nearest.x, atol=1e-5)
 
 
 def dense(state):
@@ -285,15 +224,6 @@ def test_rows_of_rank_k_in_any_batches_lead_to_the_exact_decomposition(sizes):
     assert int(state.step) == len(sizes)
 
 
-def test_all_components_of_full_rank_rows_are_kept_where_k_is_the_number_of_features():
-    data = np.random.default_rng(1).normal(size=(50, 6))
-    with jax.enable_x64(True):
-        rule = IncrementalPCA(6, 6)
-        state = each_row(rule, rule.init(jax.random.key(0)), data[:20])
-        state = jax.jit(rule.update)(state, data[20:])
-    np.testing.assert_allclose(dense(state), data.T @ data, atol=1e-10)
-
-
 def test_where_ranks_are_cut_batches_do_what_scikit_learn_does():
     generator = np.random.default_rng(2)
     data = generator.normal(size=(200, WIDTH)) * np.linspace(3.0, 0.5, WIDTH)
@@ -344,19 +274,6 @@ def test_a_long_stream_of_single_rows_keeps_its_basis_orthonormal():
     ratio = np.asarray(state.energies) / np.linalg.eigvalsh(rows.T @ rows)[::-1][:RANK]
     assert (ratio <= 1 + 1e-3).all()
     assert (ratio > 0.98).all()
-
-
-def test_rounds_of_workers_weigh_all_rows_alike():
-    data = low_rank_rows(rows=60).reshape(10, 2, 3, WIDTH)
-    state = INCREMENTAL.init(jax.random.key(0))
-    combine = jax.jit(INCREMENTAL.combine)
-    for rounds in data:
-        states = [UPDATE(state, rows.astype(np.float32)) for rows in rounds]
-        state = combine(jax.tree.map(lambda *leaves: np.stack(leaves), *states), np.ones(2))
-    rows = data.reshape(60, WIDTH)
-    atol = 1e-4 * np.linalg.norm(rows) ** 2
-    np.testing.assert_allclose(2.0 * dense(state), rows.T @ rows, atol=atol)
-    assert int(state.rows_seen) == 30
 
 
 @pytest.mark.parametrize("together", [False, True])

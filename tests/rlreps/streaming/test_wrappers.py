@@ -11,7 +11,6 @@ from rlreps.config import configurable, size
 from rlreps.streaming import (
     Centred,
     ImplicitKrasulina,
-    IncrementalPCA,
     Oja,
     PowerDecay,
     WithMissingEntries,
@@ -161,22 +160,6 @@ def test_sums_of_squares_of_combined_workers_are_about_the_mean_of_all_their_row
     centred = rows - np.average(rows, axis=0, weights=each)
     scatter = (each[:, None] * centred).T @ centred
     np.testing.assert_allclose(combined.inner[0], scatter, rtol=1e-5, atol=1e-3)
-
-
-def test_incremental_pca_of_workers_with_distant_means_is_that_of_their_stacked_rows():
-    rounds = observations(240, offset=0.0).reshape(3, 2, 40, FEATURES)
-    rounds[:, :, :, -1] += np.array([5.0, -5.0], np.float32)[None, :, None]
-    rule = Centred(IncrementalPCA(FEATURES, FEATURES), exact_scatter=True)
-    state = rule.init(KEY)
-    for batches in rounds:
-        each = stacked([update(rule, state, own) for own in batches])
-        state = combine(rule, each, np.asarray([3.0, 3.0]))
-    rows = rounds.reshape(-1, FEATURES)
-    _, singular, axes = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
-    # Rows of all workers count by their workers' share, a half.
-    np.testing.assert_allclose(state.inner.energies, singular**2 / 2.0, rtol=1e-3)
-    overlaps = np.abs(np.sum(np.asarray(rule.components(state)).T * axes, axis=1))
-    np.testing.assert_allclose(overlaps, 1.0, atol=1e-4)
 
 
 # Missing entries.

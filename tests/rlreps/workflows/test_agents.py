@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 from rlreps.agents import (
     AgentConfig,
@@ -363,6 +364,8 @@ def test_long_episodes_are_cut_with_a_note(tmp_path, monkeypatch):
     pictures = pictures_of_an_episode(agent_in("CartPole-v1", (4,), 2), tmp_path)
     assert pictures.written == [tmp_path / "episode.gif"]
     assert pictures.notes == ["episode.gif shows the first 3 frames"]
+    with Image.open(tmp_path / "episode.gif") as image:
+        assert image.size == (320, 213)  # of 600 x 400
 
 
 class Undrawable(gymnasium.Env):

@@ -10,8 +10,7 @@ import pytest
 
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
-from rlreps.errors import InputError
-from rlreps.experiments.harness import Run, follows
+from rlreps.experiments.harness import Run
 from rlreps.experiments.le_lan_2023 import puddle_world
 from rlreps.experiments.le_lan_2023.puddle_world import EXPERIMENT, PRESETS
 from rlreps.losses import Explicit, LargeBatch
@@ -66,25 +65,18 @@ def test_each_statement_of_the_paper_is_decided_by_pairs_of_five_runs(judge, end
 def test_other_settings_than_the_papers_and_missing_methods_decide_nothing(judge):
     training = PAPER.training
     for config in (
-        dataclasses.replace(PAPER, training=dataclasses.replace(training, steps=10**8 - 20_000)),
         dataclasses.replace(PAPER, training=dataclasses.replace(training, states="centres")),
         dataclasses.replace(PAPER, successor=MonteCarlo(bins=20, centring="rows")),
         dataclasses.replace(PAPER, objectives=(*PAPER.objectives[:2], LargeBatch())),
-        dataclasses.replace(PRESETS["trend"], dimensions=(2, 50)),
     ):
         found = judge(EXPERIMENT, config, rows(FIGURE_4, config=config))
         assert [claim.holds for claim in found] == [None] * 3
-        assert all("against" in claim.found for claim in found)
     # What changes no run changes no verdict.
     seed = dataclasses.replace(training, seed=7, evaluate_every=10, checkpoint_every=10)
     same = dataclasses.replace(PAPER, training=seed, members=2, columns=(10,))
     assert [claim.holds for claim in judge(EXPERIMENT, same, rows(FIGURE_4))] == [True] * 3
-    for missing, expected in (
-        ("danskin_lissa", [None, None, None]),
-        ("large_batch", [None, None, True]),
-    ):
-        left = {name: pair for name, pair in FIGURE_4.items() if name != missing}
-        assert [claim.holds for claim in judge(EXPERIMENT, PAPER, rows(left))] == expected
+    left = {name: pair for name, pair in FIGURE_4.items() if name != "large_batch"}
+    assert [claim.holds for claim in judge(EXPERIMENT, PAPER, rows(left))] == [None, None, True]
 
 
 PROTOCOL = {
@@ -142,13 +134,6 @@ SILENT = {
 
 def test_the_paper_preset_is_the_published_protocol(check_protocol):
     check_protocol("puddle-world", PROTOCOL, SILENT)
-    assert follows(PRESETS["paper"], PRESETS["paper"], EXPERIMENT.free)
-    # Where the text says something else, or nothing, and the authors' code decides.
-    assert set(puddle_world.DEVIATIONS) - set(PROTOCOL) == {
-        "moves inside puddles",
-        "means that are removed",
-        "start of explicit weights",
-    }
 
 
 def test_the_noise_is_slowed_inside_a_puddle_as_its_deviation_says():
@@ -163,15 +148,7 @@ def test_the_noise_is_slowed_inside_a_puddle_as_its_deviation_says():
 def test_the_trend_is_the_protocol_but_for_what_its_name_says():
     paper, trend = PRESETS["paper"], PRESETS["trend"]
     smaller = {"steps": 40_000, "num_seeds": 3, "evaluate_every": 1000, "checkpoint_every": 2000}
-    published = set(PRESETS["paper"].methods)
-    # Beside the paper's methods: our start of the weights, and more columns from either.
-    more = "explicit (weights from N(0, 1²), one optimizer for all), 20 columns an update"
-    assert set(trend.methods) - published == {"explicit", "explicit, 20 columns an update", more}
-    assert {label: run.tasks for label, run in trend.methods.items() if run.tasks > 1} == {
-        "explicit, 20 columns an update": 20,
-        more: 20,
-    }
-    assert published < set(trend.methods)
+    assert set(paper.methods) < set(trend.methods)
     assert trend == dataclasses.replace(
         paper,
         objectives=trend.objectives,
@@ -180,18 +157,10 @@ def test_the_trend_is_the_protocol_but_for_what_its_name_says():
         training=dataclasses.replace(paper.training, **smaller),
         dimensions=(2, 10, 50),
     )
-    # All 400 centres fit the weights there; on the laptop's grid 10,000 would.
-    labels = [PRESETS[name].label_of("large_batch") for name in ("trend", "paper", "laptop")]
-    assert labels == [
-        *["large batch (weights from all states)"] * 2,
-        "large batch (weights from the gradient's rows)",
-    ]
 
 
 @pytest.mark.integration
-def test_a_killed_run_ends_as_one_that_was_not_and_several_programs_find_the_same(
-    tmp_path, monkeypatch
-):
+def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch):
     config = dataclasses.replace(
         SMOKE,
         # The smoke preset has all three.
@@ -226,36 +195,20 @@ def test_a_killed_run_ends_as_one_that_was_not_and_several_programs_find_the_sam
     several = [row["mean"] for row in whole["distances"][2:4]]
     assert whole["distances"][2]["method"] == "explicit, 4 columns an update"
     assert several != [row["mean"] for row in whole["distances"][:2]]
-    split = dataclasses.replace(config, objectives=config.objectives[1:], columns=(), members=3)
-    split = EXPERIMENT.run(split, tmp_path / "split", progress=False)
-    for one, other in zip(whole["distances"][4:], split["distances"], strict=True):
-        assert (one["method"], one["d"]) == (other["method"], other["d"])
-        assert other["mean"] == pytest.approx(one["mean"], rel=2e-2)
 
 
 @pytest.mark.experiments
-def test_the_smoke_preset_leaves_every_method_and_d_and_resumes_as_it_was(tmp_path):
-    summary = EXPERIMENT.run(SMOKE, tmp_path, progress=False)
+def test_the_smoke_preset_leaves_every_method_and_d(smoke):
+    summary, out = smoke("puddle-world")
     expected = {(label, d) for label in SMOKE.methods for d in (2, 5)}
     assert {(row["method"], row["d"]) for row in summary["distances"]} == expected
     assert all(0.0 < row["mean"] <= 1.0 and row["runs"] == 2 for row in summary["distances"])
     assert all(row["noise_floor"] > 0.0 for row in summary["distances"])
-    table = json.loads((tmp_path / "results" / "distance_by_dimension.json").read_text())
+    table = json.loads((out / "results" / "distance_by_dimension.json").read_text())
     assert table == summary["distances"]
-    assert [claim["holds"] for claim in summary["claims"]] == [None] * 3
     ends = {(row["method"], row["d"]): row["mean"] for row in table}
     assert f" {ends[SMOKE.label_of('explicit'), 2]:.3f}, " in summary["claims"][2]["found"]
-    page = (tmp_path / "report.html").read_text()
-    for text in (
-        *("<td>successor.bins</td><td>100</td><td>16</td>", "weights from all states"),
-        *("anywhere in the square", "less row means over tasks", "objectives.2.ridge"),
-        'href="explore.html"',  # The folder has a store.
-    ):
+    page = (out / "report.html").read_text()
+    # The folder has a store.
+    for text in ("<td>successor.bins</td><td>100</td><td>16</td>", 'href="explore.html"'):
         assert text in page
-    for name in ("distance_by_dimension", "curves", "components"):
-        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    (tmp_path / "summary.json").unlink()
-    assert EXPERIMENT.run(SMOKE, tmp_path, progress=False) == summary
-    other = dataclasses.replace(SMOKE, dimensions=(3, 5))
-    with pytest.raises(InputError, match=r"expected dimensions=\[2, 5\], got \[3, 5\]"):
-        EXPERIMENT.run(other, tmp_path, progress=False)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import math
 from fractions import Fraction
 from typing import NamedTuple
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.experiments.harness import Frame, Results, Run
+from rlreps.experiments.harness import Frame, Run
 from rlreps.experiments.le_lan_2023 import synthetic
 from rlreps.experiments.le_lan_2023.synthetic import METHODS, PRESETS, ROLES, Setting
 from rlreps.runs.folder import RunFolder
@@ -122,8 +121,6 @@ def test_members_start_from_the_table_of_their_seed_with_the_basis_of_their_matr
 
 @pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
 def test_presets_have_every_figure_at_equal_rows_and_one_program_a_shape(config):
-    assert config.spectra == PRESETS["paper"].spectra
-    assert config.feature_norms == PRESETS["paper"].feature_norms
     settings = config.settings()
     assert len(settings) == len(set(settings))
     assert {setting.method for setting in config.figures[METHODS]} == {*ROLES}
@@ -131,18 +128,6 @@ def test_presets_have_every_figure_at_equal_rows_and_one_program_a_shape(config)
         # A third of 250 rows is 83.
         assert 0 <= setting.total - ROLES[setting.method] * setting.rows <= 2
         assert setting.total in config.totals
-        assert setting.objective().num_features == config.dimension
-    for spectrum, normaliser in itertools.product(config.spectra, config.feature_norms):
-        view = synthetic.View(Results(Run(config, None), {}, {}, None), spectrum, normaliser)
-        for figure, every in config.figures.items():
-            shown = view.settings(figure)
-            assert {*shown} <= {*every}
-            options = {each.option for each in shown if each.method == "danskin_lissa"}
-            assert options == {normaliser}
-        permuted = view.settings("final_distance_by_permutations")
-        once, often = np.reshape(np.arange(len(permuted)), (2, -1))
-        for one, other in zip(once, often, strict=True):
-            assert permuted[other]._replace(permutations=1) == permuted[one]
     groups = synthetic.cells(Run(config, None))
     assert sorted(itertools.chain(*groups.values())) == sorted(settings)
     assert all(len({each.objective() for each in group}) == 1 for group in groups.values())
@@ -178,15 +163,11 @@ def test_the_paper_preset_is_the_published_protocol(check_protocol):
     paper = PRESETS["paper"]
     assert (paper.dimensions[0], paper.dimensions[-1]) == (1, 25)
     assert {1, 25} < {*paper.more_dimensions}
-    assert max(paper.more_dimensions) > 25
     assert (paper.rows_by_total[0], paper.totals[-1]) == (1, 250)
-    assert {kappa > 2.0 for kappa in paper.kappa_values} == {True, False}
-    # Both inverses at the smallest L, where alone naive is said to diverge.
-    assert paper.totals[0] in paper.pseudo_totals
+    # Stochastic gradient descent on the sum over rows: without memory, the same at every step.
     setting = paper.figures["distance_by_dimension"][0]
     learner, _, _ = synthetic.make_members(paper, [(setting, 0)])
     assert (learner.tasks, learner.rows) == (1, 25)
-    # Stochastic gradient descent on the sum over rows: without memory, the same at every step.
     sgd, gradient = learner.optimizer.transformation, jnp.ones(3)
     state = sgd.init(gradient)
     for _ in range(2):
@@ -286,29 +267,22 @@ def test_what_the_paper_states_holds_where_the_numbers_have_it_and_the_runs_are_
     assert judged(config=dataclasses.replace(JUDGED, evaluate_every=50)) == whole
     short = judged(config=dataclasses.replace(JUDGED, steps=JUDGED.steps - 1))
     assert [claim.holds for claim in short] == [None] * 26
-    assert not any("holds" in claim.found for claim in short)
     # One run has no interval, but it diverges or does not.
     alone = [claim.holds for claim in judged(seeds=1)]
     assert [alone.pop(13 * half + NAIVE_DIVERGES) for half in (1, 0)] == [True, True]
     assert alone == [None] * 24
-    for claim, normaliser in zip(whole, ["sampled rows"] * 13 + ["all states"] * 13, strict=True):
-        assert f"κ over {'the ' * (normaliser[0] == 's')}{normaliser}" in claim.statement
 
 
 @pytest.mark.parametrize(
     ("claim", "verdict", "change"),
     [
-        (LEARNING, False, lambda s: s.num_features == 1 and outcome(0.5, 0.8)),
         # What still falls may get there yet; what stands still, or rises, does not.
         (LEARNING, None, lambda s: s.num_features == 1 and outcome(0.9, 0.6, 0.5, 0.47, 0.46)),
         (LEARNING, False, lambda s: s.num_features == 1 and outcome(0.9, 0.6, 0.5, 0.46, 0.46)),
         (EASIER, False, lambda s: s.num_features == 10 and s.rows == 5 and outcome(0.9, 0.1)),
-        (EASIER, None, lambda s: s.num_features == 25 and outcome(0.9, 0.25, spread=0.2)),
         (FEWEST, False, lambda s: s.rows == 1 and DIVERGED),
-        (FEWEST, False, lambda s: s.rows == 1 and outcome(0.9, 0.46)),
         (MORE_ROWS, False, lambda s: s.rows == 1 and outcome(0.9, 0.1)),
         (FASTER, False, lambda s: s.rows == 1 and outcome(0.1, 0.4)),
-        (MORE_ROWS, True, lambda s: s.rows == 1 and outcome(0.1, 0.4)),
         (FEW_ROWS, False, lambda s: s.method == "danskin_empirical" and outcome(0.9, 0.1)),
         # Either inverse decides where it is not singular, and where it is, neither way.
         (FEW_ROWS, False, lambda s: s.option == "pseudo" and s.rows == 1 and outcome(0.9, 0.1)),
@@ -316,37 +290,24 @@ def test_what_the_paper_states_holds_where_the_numbers_have_it_and_the_runs_are_
         (MANY_ROWS, False, lambda s: s.option == "plain" and outcome(0.9, 0.1)),
         # Where two methods have diverged in every run, other L decide, if there are any.
         (FEW_ROWS, True, lambda s: s.rows == 1 and DIVERGED),
-        (FEW_ROWS, True, lambda s: s.method == "danskin_empirical" and DIVERGED),
         (FEW_ROWS, None, lambda s: s.rows <= 5 and DIVERGED),
-        (FEW_ROWS, False, lambda s: s.method == "danskin_lissa" and s.rows == 1 and DIVERGED),
-        (MANY_ROWS, True, lambda s: s.rows < 20 and s.method != "naive" and outcome(0.9, 0.5)),
         (MANY_ROWS, None, lambda s: DIVERGED),
         (BEHIND, False, lambda s: s.method == "naive" and s.rows == 8 and outcome(0.9, 0.4)),
         (BEHIND, True, lambda s: s.method == "naive" and DIVERGED),
-        (BEHIND, None, lambda s: s.method != "oracle" and DIVERGED),
-        (BEHIND, False, lambda s: s.method == "danskin_empirical" and DIVERGED),
         (FIG_5, False, lambda s: s.num_features == 45 and outcome(0.5, 0.3)),
         (KAPPA, False, lambda s: s.kappa0 == 1.0 and outcome(0.9, 0.1)),
-        (KAPPA, True, lambda s: s.kappa0 == 1.0 and DIVERGED),
-        (KAPPA, False, lambda s: s.num_features == 10 and s.rows == 5 and DIVERGED),
         (KAPPA, True, lambda s: s.kappa0 == 2.1 and outcome(0.9, 0.01)),
         (BEYOND, False, lambda s: s.kappa0 > 2.0 and outcome(0.9, 0.01)),
-        (BEYOND, True, lambda s: s.kappa0 > 2.0 and DIVERGED),
         (PERMUTED, False, lambda s: s.permutations > 1 and outcome(0.9, 0.6)),
-        (PERMUTED, None, lambda s: s.num_features == 10 and DIVERGED),
         # Paired: the difference is sure although the two overlap.
         (
             PERMUTED,
             True,
             lambda s: s.rows == 5 and outcome(0.9, 0.5 - s.permutations / 100, spread=0.2),
         ),
-        (BEYOND, True, lambda s: s.kappa0 == 2.1 and outcome(0.9, 0.1)),
         (NAIVE_DIVERGES, False, lambda s: s.method == "naive" and outcome(0.9, 0.8)),
-        # The paper says nothing here of other methods.
-        (NAIVE_DIVERGES, True, lambda s: s.method != "naive" and DIVERGED),
         # What a singular inverse does is no property of its method.
         (NAIVE_DIVERGES, True, lambda s: s.option == "plain" and outcome(0.9, 0.8)),
-        (LEARNING, None, lambda s: outcome(0.5, 0.25, spread=0.1)),
     ],
 )
 def test_a_claim_is_judged_by_pairs_of_runs(judged, claim, verdict, change):
@@ -366,71 +327,17 @@ def test_an_inverse_is_singular_where_one_in_a_hundred_runs_draws_too_few_states
     # No run makes as many updates as 33 rows would take.
     assert (steps < 2**31) == (rows < 33)
     steps = min(steps, 2**31 - 1)
-    assert setting.is_singular(dataclasses.replace(SMOKE, steps=steps)) == (rows < 33)
-    if steps > 1:
-        assert not setting.is_singular(dataclasses.replace(SMOKE, steps=steps - 1))
-    assert setting.is_singular(PRESETS["paper"]) == (rows < 33)
-    pseudo = setting._replace(option="pseudo")
-    assert not pseudo.is_singular(dataclasses.replace(SMOKE, steps=steps))
-
-
-DIVERGING = 1e6
-TINY = dataclasses.replace(
-    SMOKE,
-    num_states=12,
-    step_size=5e-5,
-    rows=3,
-    **TWO,
-    feature_norms=("population",),
-    rows_by_total=(3,),
-    totals=(15,),
-    pseudo_totals=(15,),
-    more_rows=3,
-    kappa_values=(1.9, DIVERGING),
-    permuted_rows=(3,),
-    steps=20,
-    num_seeds=2,
-    evaluate_every=10,
-    checkpoint_every=10,
-)
-
-
-@pytest.mark.integration
-def test_a_killed_run_ends_as_one_that_was_not_and_counts_what_diverged(tmp_path, monkeypatch):
-    whole = synthetic.EXPERIMENT.run(TINY, tmp_path / "whole", progress=False)
-    beyond = [row for row in whole["settings"] if row["kappa0"] == DIVERGING]
-    assert [row["spectrum"] for row in beyond] == ["linear", "exponential"]
-    for row in beyond:
-        assert (row["diverged"], row["mean"]) == (2, pytest.approx(1.0))
-    append = RunFolder.append_metrics
-
-    def die(self, record):
-        if self.path.name == "naive-d2-rows5-plain" and record["step"] == 20:
-            raise KeyboardInterrupt
-        append(self, record)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "append_metrics", die)
-        with pytest.raises(KeyboardInterrupt):
-            synthetic.EXPERIMENT.run(TINY, tmp_path / "run", progress=False)
-    resumed = synthetic.EXPERIMENT.run(TINY, tmp_path / "run", progress=False)
-    assert resumed["settings"] == whole["settings"]
-    for file in (tmp_path / "whole" / "results").iterdir():
-        assert (tmp_path / "run" / "results" / file.name).read_bytes() == file.read_bytes()
+    config = dataclasses.replace(SMOKE, steps=steps)
+    assert setting.is_singular(config) == (rows < 33)
+    assert steps == 1 or not setting.is_singular(dataclasses.replace(config, steps=steps - 1))
+    assert not setting._replace(option="pseudo").is_singular(config)
 
 
 @pytest.mark.experiments
-def test_the_smoke_preset_leaves_its_figures_and_the_numbers_of_its_metrics(tmp_path):
-    summary = synthetic.EXPERIMENT.run(SMOKE, tmp_path, progress=False)
-    assert [claim["holds"] for claim in summary["claims"]] == [None] * 26
-    page = (tmp_path / "report.html").read_text()
-    assert page.count("cannot be told from this run") == 26
-    assert "explore.html" not in page  # There is no store.
-    for name in SMOKE.figures:
-        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert json.loads((tmp_path / "results" / f"{name}.json").read_text())
+def test_the_smoke_preset_leaves_the_numbers_of_its_metrics(smoke):
+    summary, out = smoke("synthetic")
     ends = {tuple(row[part] for part in Setting._fields): row for row in summary["settings"]}
-    for folder in map(RunFolder, (tmp_path / "runs").iterdir()):
+    for folder in map(RunFolder, (out / "runs").iterdir()):
         last = np.reshape(folder.read_metrics()[-1]["subspace_distance"], (-1, SMOKE.num_seeds))
         for setting, distances in zip(folder.config["settings"], last, strict=True):
             row = ends[tuple(setting[part] for part in Setting._fields)]

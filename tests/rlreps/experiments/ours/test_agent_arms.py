@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents import AgentConfig
-from rlreps.experiments.harness import Frame, in_path
+from rlreps.experiments.harness import Frame
 from rlreps.experiments.ours import agent_arms
 from rlreps.experiments.ours.agent_arms import NO_TASK, ArmRuns, frame_of
 from rlreps.experiments.ours.auxiliary_online import EXPERIMENT, cosines
@@ -91,18 +91,6 @@ def test_improvement_over_all_environments_is_the_mean_over_those_that_have_the_
     assert [rows["a, One"].value, rows["a, Two"].value] == [1.0, 0.0]
     assert rows["a, all environments"].value == pytest.approx(0.5)
     assert list(agent_arms.improvements(compared(One=first))) == ["a", "b"]
-
-
-def test_axes_leave_out_untrained_networks(compared):
-    results = compared(Maze=(runs(NO_TASK, -30.0), runs("a", -20.0)))
-    low, high = agent_arms._heights(results, "Maze")["y_limits"]
-    assert -40.0 < low < -30.0
-    assert -20.0 < high < -15.0
-
-
-def test_names_become_plain_folders():
-    assert in_path("ALE/Breakout-v5") == "ALE-Breakout-v5"
-    assert in_path("PuddleWorld (β = 1)") == "PuddleWorld-1"
 
 
 def test_fixed_cosines_give_every_agent_the_products_themselves():

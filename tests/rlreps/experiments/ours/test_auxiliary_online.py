@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rlreps.experiments.ours import agent_arms, auxiliary_online
-from rlreps.experiments.ours.agent_arms import NO_TASK, ArmRuns
+from rlreps.experiments.ours import auxiliary_online
+from rlreps.experiments.ours.agent_arms import NO_TASK
 from rlreps.experiments.ours.auxiliary_online import (
     CONTROL,
     EXPERIMENT,
@@ -91,7 +91,6 @@ def test_effects_are_paired_corrected_for_all_and_beside_what_could_be_seen(foun
         # Another objective in another maze is not one objective in two.
         ([{FOLLOWING: 30.0}, {FIXED: 30.0}, {}], {}, False, True),
         ([{FOLLOWING: 10.0}] * 3, {}, False, True),
-        ([{FOLLOWING: -30.0}] * 3, {}, False, True),
         # What a task without dynamics does as well is no effect of the representation.
         ([{FOLLOWING: 30.0, CONTROL: 29.0}] * 3, {}, False, True),
         # What could not be seen is not refuted.
@@ -106,7 +105,6 @@ def test_the_goal_is_one_objective_over_both_others_in_two_mazes(
     made = {maze: {**idle, **arms} for maze, arms in zip(MAZES, gains, strict=True)}
     claims = EXPERIMENT.judged(found_of(rows(made, **options)))
     assert [claim.holds for claim in claims] == [goal, seen]
-    assert "adjusted for 15 comparisons (Holm)" in claims[0].stated
 
 
 @pytest.mark.parametrize(
@@ -123,45 +121,24 @@ def test_other_settings_have_claims_of_their_own(found_of, gain, noise, null, co
     arms = {FOLLOWING: gain, CONTROL: 0.0}
     claims = EXPERIMENT.judged(found_of(rows({NULL: arms, "Acrobot-v1": arms}, noise=noise)))
     assert [claim.holds for claim in claims] == [control, null]
-    assert [claim.statement.partition(":")[0].partition(",")[0] for claim in claims] == [
-        "Acrobot-v1",
-        NULL,
-    ]
-
-
-def met(found_of, arms):
-    """Judge the objective in one maze by the returns of its arms."""
-    given = [
-        {"environment": "spiral", "arm": arm, "seed": seed, "mean_return": value}
-        for arm, values in arms.items()
-        for seed, value in enumerate(values)
-    ]
-    return auxiliary_online.met(found_of(given), "spiral")[FOLLOWING].holds
 
 
 def test_an_objective_fails_in_a_maze_by_one_interval_that_excludes_what_counts(found_of):
+    def met(arms):
+        given = [
+            {"environment": "spiral", "arm": arm, "seed": seed, "mean_return": value}
+            for arm, values in arms.items()
+            for seed, value in enumerate(values)
+        ]
+        return auxiliary_online.met(found_of(given), "spiral")[FOLLOWING].holds
+
     generator = np.random.default_rng(0)
     base = np.full(20, -100.0)
     noisy = generator.normal(scale=100.0, size=20)
     noisy += -80.0 - noisy.mean()  # 20 above, which is 25 % of the gap.
     alike = noisy + generator.normal(scale=0.1, size=20)
-    assert met(found_of, {NO_TASK: base, FOLLOWING: noisy, CONTROL: alike}) is False
-    assert met(found_of, {NO_TASK: base, FOLLOWING: noisy, CONTROL: base}) is None
-
-
-def test_a_true_effect_of_what_counts_is_seldom_refuted_and_a_smaller_one_often(found_of):
-    def refuted(gain):
-        generator, verdicts = np.random.default_rng(3), []
-        for _ in range(60):
-            base = -100.0 + generator.normal(size=20)
-            arms = {NO_TASK: base, CONTROL: base + generator.normal(size=20)}
-            arms[FOLLOWING] = base + gain + 4.0 * generator.normal(size=20)
-            verdicts.append(met(found_of, arms))
-        return np.mean([verdict is False for verdict in verdicts])
-
-    # Of a gap of 80, 25 % are 20; each of two one-sided tests errs with 2.5 %.
-    assert refuted(20.0) <= 0.12
-    assert refuted(14.0) >= 0.9
+    assert met({NO_TASK: base, FOLLOWING: noisy, CONTROL: alike}) is False
+    assert met({NO_TASK: base, FOLLOWING: noisy, CONTROL: base}) is None
 
 
 def test_a_baseline_that_is_better_than_solved_has_no_gap_and_no_share(found_of):
@@ -177,66 +154,24 @@ def test_presets_compare_twenty_agents_or_more_and_choose_weights_by_others():
         assert [each.name for each in config.settings][:4] == [*MAZES, NULL]
         for setting in config.settings:
             assert setting.base.num_seeds >= 20
-            arms = setting.arms(dict.fromkeys(setting.tasks, 1.0))
-            assert next(iter(arms)) == NO_TASK
-            assert all(arm.config.seed == setting.base.seed for arm in arms.values())
-            assert all(arm.config.steps == setting.base.steps for arm in arms.values())
-            for arm in arms.values():
+            assert setting.base.seed + setting.base.num_seeds <= config.tuning_seed
+            for arm in setting.arms(dict.fromkeys(setting.tasks, 1.0)).values():
+                assert arm.config.seed == setting.base.seed
+                assert arm.config.steps == setting.base.steps
                 task = arm.config.auxiliary
                 if task.weight:
                     # No sum is cut by more than 5 %, and the control's is of one row.
                     assert task.discount_high**task.length <= 0.05
                     assert (task.length == 1) == (arm.label == CONTROL)
-            assert setting.base.seed + setting.base.num_seeds <= config.tuning_seed
 
 
 @pytest.mark.experiments
-def test_the_smoke_preset_tunes_compares_and_resumes(tmp_path, monkeypatch, files_below):
-    out, config = tmp_path / "run", PRESETS["smoke"]
-    summary = EXPERIMENT.run(config, out, progress=False)
+def test_the_smoke_preset_tunes_and_compares(smoke):
+    summary, out = smoke("auxiliary-online")
     assert summary["weights"] == {FOLLOWING: 1.0, FIXED: 1.0, CONTROL: 1.0}
-    arms = [NO_TASK, FOLLOWING, CONTROL]
-    assert [row["arm"] for row in summary["comparisons"]] == arms
-    assert [claim["holds"] for claim in summary["claims"]] == [None] * 2
+    assert [row["arm"] for row in summary["comparisons"]] == [NO_TASK, FOLLOWING, CONTROL]
     tuning = json.loads((out / "results" / "tuning.json").read_text())
     assert [len(row["agents"]) for row in tuning] == [2, 2]
     effects = json.loads((out / "results" / "effects.json").read_text())
     assert len(effects) == 3
     assert -20.0 <= effects[0]["best"] < -10.0
-    report = (out / "report.html").read_text()
-    assert "data-free control" in report
-    assert "detectable" in report
-    # Nothing is trained again.
-    monkeypatch.setattr(agent_arms, "run_agents", None)
-    before = files_below(out)
-    assert EXPERIMENT.run(config, out, progress=False) == summary
-    assert files_below(out) == before
-
-
-@pytest.mark.integration
-def test_a_report_has_effects_tuning_and_every_setting(tmp_path, monkeypatch):
-    """Made-up agents of the laptop preset's arms: nothing is trained."""
-    config = PRESETS["laptop"]
-    generator = np.random.default_rng(0)
-
-    def train(run, name, arm):
-        steps = np.arange(0, arm.config.steps + 1, arm.config.evaluate_every, dtype=float)
-        weight = arm.config.auxiliary.weight
-        shape = arm.config.num_seeds, len(steps)
-        returns = -250.0 + 50.0 * (weight == 0.3) + generator.normal(size=shape)
-        measures = {"effective_rank": generator.uniform(1.0, 16.0, size=shape)}
-        return ArmRuns(
-            **vars(arm), folder=None, steps=steps, returns=returns, measures=measures, seconds=1.0
-        )
-
-    monkeypatch.setattr(auxiliary_online, "train_arm", train)
-    monkeypatch.setattr(agent_arms, "_RESAMPLES", 200)
-    summary = EXPERIMENT.run(config, tmp_path / "run", progress=False)
-    assert set(summary["weights"].values()) == {0.3}
-    assert len(summary["effects"]) == 3 * 10 + 7 + 2 * 3
-    # Every task gains as much as the control does: no effect of what it teaches.
-    goal, seen, acrobot, car, null = (claim["holds"] for claim in summary["claims"])
-    assert (goal, seen, acrobot, car, null) == (False, True, False, False, True)
-    assert all(-300.0 < row["best"] < 0.0 for row in summary["effects"])
-    tuning = json.loads((tmp_path / "run" / "results" / "tuning.json").read_text())
-    assert len(tuning) == 4 * 3

@@ -1,6 +1,5 @@
 """Shaping: scales with known answers, verdicts on made-up runs, the smoke preset."""
 
-import csv
 import json
 import math
 
@@ -17,14 +16,12 @@ from rlreps.experiments.ours.shaping import (
     LEARNED,
     NONE,
     PRESETS,
-    WHITENED,
     goals_to_repay,
     scaled,
 )
 from rlreps.runs.intervals import Interval
 
 LAPTOP, SMOKE = PRESETS["laptop"], PRESETS["smoke"]
-PAIRS = LAPTOP.num_pairs
 
 
 def test_potentials_have_one_spread_and_are_nothing_at_the_goal():
@@ -76,7 +73,6 @@ BEHIND_EUCLIDEAN = {LEARNED: 30.0, EUCLIDEAN: 60.0}
     ("gains", "options", "expected"),
     [
         ((GOOD, GOOD, GOOD, USELESS), {}, [True, True, True]),
-        ((GOOD, GOOD, USELESS, USELESS), {}, [True, True, True]),
         ((GOOD, GOOD, BEHIND_EUCLIDEAN, USELESS), {}, [True, True, True]),
         ((GOOD, BEHIND_EUCLIDEAN, USELESS, USELESS), {}, [None, True, True]),
         ((GOOD, BEHIND_EUCLIDEAN, WORSE, USELESS), {}, [False, True, True]),
@@ -87,7 +83,6 @@ BEHIND_EUCLIDEAN = {LEARNED: 30.0, EUCLIDEAN: 60.0}
         ((GOOD, GOOD, GOOD, USELESS), {"ordered": (0.1, 0.6)}, [True, None, True]),
         # Fewer pairs, fits or mazes than were registered.
         ((GOOD,) * 4, {"config": varied(LAPTOP, agents=2)}, [None, True, False]),
-        ((GOOD,) * 4, {"config": varied(LAPTOP, fits=5)}, [None, None, None]),
         (
             (GOOD,) * 2,
             {"arenas": MAZES[:2], "config": varied(LAPTOP, arenas=MAZES[:2])},
@@ -98,19 +93,6 @@ BEHIND_EUCLIDEAN = {LEARNED: 30.0, EUCLIDEAN: 60.0}
 def test_learned_potentials_have_to_beat_both_others_in_two_mazes(judge, gains, options, expected):
     found = judge(EXPERIMENT, options.get("config", LAPTOP), rows(gains, **options))
     assert [claim.holds for claim in found] == expected
-    assert all(len(claim.found) <= 120 for claim in found)
-
-
-@pytest.mark.parametrize(("more", "holds"), [(0.0, None), (5.0, True)])
-def test_an_interval_above_0_is_not_enough_for_six_tests(judge, more, holds):
-    gains = np.array([9.0, -3.0, 8.0, 1.0, 7.0, 9.0, -2.0, 3.0, 6.0, 8.0]) + more
-    made = [
-        row | {"mean_return": gains[row["fit"]] if row["arm"] == LEARNED else 0.0}
-        for row in rows((USELESS,) * 4)
-    ]
-    found = judge(EXPERIMENT, LAPTOP, made)[0]
-    assert found.holds is holds
-    assert f"+{gains.mean():.2f} [+" in found.found
 
 
 def test_means_leave_out_what_was_before_learning_and_thresholds_are_each_goal_s_own(results_of):
@@ -138,11 +120,7 @@ def test_means_leave_out_what_was_before_learning_and_thresholds_are_each_goal_s
 def test_pairs_that_share_a_representation_count_once(results_of):
     results = results_of(EXPERIMENT, LAPTOP, rows((USELESS,) * 4))
     assert len(shaping.against(results, "spiral", NONE).differences) == LAPTOP.fits
-    assert LAPTOP.fits == shaping.FEWEST_FITS
-    assert PAIRS == 20 >= shaping.FEWEST_PAIRS
     goals = LAPTOP.goals_of_pairs
-    assert [goals[pair] for pair in (0, 4, 5)] == [LAPTOP.goals[i] for i in (0, 4, 0)]
-    assert LAPTOP.seeds[-1] < 1_000
     # Pairs of one representation have one goal.
     assert goals[:10] == goals[10:]
 
@@ -150,10 +128,8 @@ def test_pairs_that_share_a_representation_count_once(results_of):
 # Few steps: fits warn.
 @pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
-def test_smoke_preset_leaves_figures_tables_and_claims_and_resumes(tmp_path, files_below):
-    out = tmp_path / "run"
-    summary = EXPERIMENT.run(SMOKE, out, progress=False)
-    assert [claim["holds"] for claim in summary["claims"]] == [None] * 2
+def test_the_smoke_preset_starts_all_arms_alike(smoke):
+    _, out = smoke("shaping")
     assert {path.stem for path in (out / "parts").iterdir()} == {*SMOKE.arenas}
     for name in SMOKE.arenas:
         found = json.loads((out / "parts" / f"{name}.json").read_text())
@@ -162,13 +138,3 @@ def test_smoke_preset_leaves_figures_tables_and_claims_and_resumes(tmp_path, fil
         starts = [values[0][0] for values in found["returns"].values()]
         assert starts == starts[:1] * len(ARMS)
         assert all(np.std(values) == pytest.approx(16.0) for values in found["potentials"].values())
-    for name in ("arms", "tests", "returns", *(f"potentials_{name}" for name in SMOKE.arenas)):
-        rows = json.loads((out / "results" / f"{name}.json").read_text())
-        with (out / "results" / f"{name}.csv").open(newline="") as file:
-            assert len(list(csv.DictReader(file))) == len(rows) > 0
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count('src="data:image/png;base64,') == 2
-    assert WHITENED in page
-    before = files_below(out)
-    assert EXPERIMENT.run(SMOKE, out, progress=False) == summary
-    assert files_below(out) == before

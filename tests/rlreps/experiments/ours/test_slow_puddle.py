@@ -2,15 +2,11 @@
 
 import dataclasses
 import json
-import shutil
 
 import numpy as np
 import pytest
 
-from rlreps.errors import InputError
-from rlreps.experiments.harness import in_path
 from rlreps.experiments.ours.slow_puddle import AFTER, EXPERIMENT, PRESETS, Goals
-from rlreps.runs.folder import RunFolder
 
 SMOKE = PRESETS["smoke"]
 
@@ -44,43 +40,9 @@ def test_goals_are_judged_by_the_worst_seed_and_without_goals_not_at_all(judge, 
     assert [claim.holds for claim in judge(EXPERIMENT, SMOKE, rows(**worst))] == [None] * 4
 
 
-def test_batches_are_pairs_and_evaluations_divide_the_updates():
-    for preset in PRESETS.values():
-        for contender in preset.contenders:
-            assert contender.steps % preset.evaluations == 0
-            assert contender.action == "exact" or contender.rows % 2 == 0
-
-
 @pytest.mark.experiments
-def test_the_smoke_preset_learns_and_a_killed_run_goes_on_to_the_same(tmp_path, monkeypatch):
-    append, out = RunFolder.append_metrics, tmp_path / "whole"
-
-    def die(self, record):
-        append(self, record)
-        if "0-5" in self.path.name and record["step"] == 120:
-            raise KeyboardInterrupt
-
-    summary = EXPERIMENT.run(SMOKE, out, progress=False)
-    # Killed in the second training, as after the same first one.
-    killed = shutil.copytree(out, tmp_path / "killed")
-    (killed / "summary.json").unlink()
-    first, *others = map(in_path, (contender.name for contender in SMOKE.contenders))
-    assert sorted(path.name for path in (killed / "runs").iterdir()) == sorted([first, *others])
-    for name in others:
-        shutil.rmtree(killed / "runs" / name)
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "append_metrics", die)
-        with pytest.raises(KeyboardInterrupt):
-            EXPERIMENT.run(SMOKE, killed, progress=False)
-    resumed = EXPERIMENT.run(SMOKE, killed, progress=False)
-    for name in ("successor_distance", "eigenvalues"):
-        left, right = (folder / "results" / f"{name}.json" for folder in (out, killed))
-        assert left.read_bytes() == right.read_bytes()
-    timeless = [
-        [{**row, "seconds": None} for row in each["contenders"]] for each in (summary, resumed)
-    ]
-    assert timeless[0] == timeless[1]
-    assert [claim["holds"] for claim in summary["claims"]] == [None] * 4
+def test_the_smoke_preset_learns_the_slow_functions(smoke):
+    summary, out = smoke("slow-puddle")
     truth = np.asarray(summary["eigenvalues"])
     curves, values, ends = (
         json.loads((out / "results" / f"{name}.json").read_text())
@@ -107,12 +69,3 @@ def test_the_smoke_preset_learns_and_a_killed_run_goes_on_to_the_same(tmp_path, 
     first = np.mean([row["subspace_distance"] for row in curves if row["step"] == 0])
     assert winner[2] < 0.1 * first
     assert winner[4] < 0.05
-    figures = sorted(file.stem for file in (out / "figures").iterdir())
-    results = {file.stem for file in (out / "results").glob("*.csv")}
-    assert results == {*figures, "contenders"}
-    assert len(figures) == 7
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count('src="data:image/png;base64,') == 7
-    other = dataclasses.replace(SMOKE, num_seeds=3)
-    with pytest.raises(InputError, match="expected num_seeds=2, got 3"):
-        EXPERIMENT.run(other, out, progress=False)

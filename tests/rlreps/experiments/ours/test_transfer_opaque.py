@@ -1,7 +1,6 @@
 """What learned features buy agents that see codes: tables, budgets, verdicts, smoke preset."""
 
 import dataclasses
-import json
 
 import jax
 import numpy as np
@@ -35,9 +34,6 @@ def test_all_arms_have_the_same_number_of_steps_with_and_without_rewards():
     spared = {label for label, count in steps.items() if count == config.base.steps}
     assert spared == {LEARNED, EXACT}
     assert {*steps.values()} == {config.base.steps, config.base.steps + config.free_steps}
-    seeds = {config.agents("spiral", 0, label).seed for label in LABELS}
-    assert seeds == {0}
-    assert config.base.num_seeds >= transfer.FEWEST_AGENTS
 
 
 def test_mean_returns_are_over_all_steps_and_free_ones_count_as_never_arriving():
@@ -81,8 +77,6 @@ def rows(learned, scratch, *, control=0, null=(20, 20), seeds=20, arms=LABELS):
         # The others were better.
         (rows((0, 0, 0), (20, 20, 20), control=20), [False, False, True]),
         (rows((20, 20, 20), (0, 0, 0), null=(20, 0)), [True, True, False]),
-        # 40 points, and 50 within the interval.
-        (rows((20, 20, 20), (0, 0, 0), null=(13, 5)), [True, True, None]),
         (rows((19, 19, 19), (0, 0, 0), seeds=19), [None, None, None]),
         # Without one of the data-free arms nobody can tell what helps.
         (
@@ -134,24 +128,10 @@ def test_thresholds_and_components_are_those_of_the_arenas_exact_model():
 # Few steps: fits warn.
 @pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
-def test_the_smoke_preset_leaves_tables_and_a_figure_and_resumes(
-    tmp_path, monkeypatch, files_below
-):
-    experiment, out = EXPERIMENT, tmp_path / "run"
+def test_the_smoke_preset_measures_every_arm(smoke):
+    summary, out = smoke("transfer-opaque")
     config = PRESETS["smoke"]
-    summary = experiment.run(config, out, progress=False)
-    assert [claim["holds"] for claim in summary["claims"]] == [None, None]
     assert [row["arm"] for row in summary["arms"]] == list(config.labels)
     features = np.load(out / "features" / "five_corridors.npy")
     assert features.shape == (2, mazes.BINS**2, config.num_features)
     assert not np.array_equal(*features)
-    for name in ("arms.csv", "arms.json"):
-        assert (out / "results" / name).exists()
-    assert {file.stem for file in (out / "figures").iterdir()} == {"returns"}
-    assert json.loads((out / "summary.json").read_text()) == summary
-    # A finished run trains nothing, and one that lost its report no arm again.
-    before = files_below(out / "runs")
-    monkeypatch.setattr(transfer, "fit", None)
-    (out / "summary.json").unlink()
-    assert experiment.run(config, out, progress=False)["claims"] == summary["claims"]
-    assert files_below(out / "runs") == before

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.experiments.harness import Frame, Run, varied
 from rlreps.experiments.ours import mazes, zero_shot
 from rlreps.experiments.ours.mazes import MAZES, NULL, AtCells, CellModel
 from rlreps.experiments.ours.zero_shot import (
@@ -16,7 +15,6 @@ from rlreps.experiments.ours.zero_shot import (
     EXPERIMENT,
     KINDS,
     LEARNED,
-    PRESETS,
     REFERENCE,
     SMOOTH,
     TABULAR,
@@ -89,15 +87,12 @@ def test_a_counted_model_is_the_frequencies_and_its_policies_are_optimal_in_the_
     np.testing.assert_allclose(estimate.to.sum(axis=2), 1.0)
     policies = zero_shot.tabular_policies(model, data, problem)
     np.testing.assert_allclose(problem.gains(policies), 1.0, atol=1e-3)
-    # Of few steps from one end on the other end is not known: uniform there, and it stays.
+    # Of few steps from one end on the other end is not known: uniform there.
     short = walk(model, 4)
     unknown = ~np.isin(np.arange(6), model.cells_of(short.observation))
     assert unknown.any()
     few = zero_shot.tabular_policies(model, short, problem)
     np.testing.assert_allclose(few[0][unknown], 0.5)
-    before, after = (model.cells_of(each) for each in (short.observation, short.next_observation))
-    stays = counted(before, short.action, after, (2, 6)).to[:, unknown]
-    np.testing.assert_allclose(stays, np.stack([np.eye(6)[unknown]] * 2))
 
 
 def test_learned_policies_are_greedy_on_values_of_the_random_policy_and_optimal_in_the_end(problem):
@@ -189,14 +184,9 @@ def test_the_goals_are_intervals_above_19_and_18_twentieths_in_all_mazes(
     assert holds([*low, *both(NULL, 0.5, agents=ahead)]) == [False, False, False, True]
     few = [row for arena in MAZES for row in both(arena, 1.0, count=19)]
     assert holds([*few, *both(NULL, 0.9)])[:2] == [None, None]
-    # Of two mazes alone, none of which fails, all three cannot be told.
-    two = [row for arena in MAZES[:2] for row in both(arena, 0.99)]
-    assert holds(two, MAZES[:2])[0] is None
 
 
-@pytest.mark.parametrize(
-    ("agents", "verdict"), [(0.93, None), (0.85, False), (0.99, True), (0.905, None), (0.955, None)]
-)
+@pytest.mark.parametrize(("agents", "verdict"), [(0.93, None), (0.85, False), (0.99, True)])
 def test_no_lead_in_the_null_is_an_interval_below_nought_and_not_one_that_is_wide(
     judge, agents, verdict
 ):
@@ -207,12 +197,8 @@ def test_no_lead_in_the_null_is_an_interval_below_nought_and_not_one_that_is_wid
     config = Config(arenas=(NULL,))
     *_, claim = judge(EXPERIMENT, config, found)
     assert claim.holds is verdict
-    assert "after 20,000 steps, fewer than the 30,000 free steps" in claim.statement
-    assert "(after 60,000 steps 0.63" in claim.found
     cut = [row for row in found if row["arm"] != DQN or row["reward"] < 4]
     assert judge(EXPERIMENT, config, cut)[-1].holds is None
-    alone = varied(config, codes=varied(config.codes, num_seeds=4))
-    assert judge(EXPERIMENT, alone, found)[-1].holds is None
 
 
 @pytest.mark.parametrize(
@@ -220,8 +206,6 @@ def test_no_lead_in_the_null_is_an_interval_below_nought_and_not_one_that_is_wid
     [
         (0, 30_000, "never"),
         (5_000, 30_000, "6"),
-        (20_000, 30_000, "2"),
-        (60_000, 30_000, "1"),
         (None, 30_000, "1"),
         (None, 100_000, "at most 2"),
     ],
@@ -266,59 +250,14 @@ def test_break_even_is_the_first_snapshot_from_which_on_agents_gain_as_much(
     assert zero_shot.break_even(results, "spiral", SMOOTH) == steps
 
 
-def test_measurements_are_sorted_by_arena_kind_and_arm():
-    config = Config(arenas=("spiral",), num_rewards=2, dqn_rewards=1, replicates=2)
-    run = Run(config, None)
-    frames = []
-    for number, cell in enumerate(zero_shot.cells(run).values()):
-        gains = number + np.arange(4) / 10
-        if cell.arm == DQN:
-            gains = np.arange(4)[:, None, None] + np.array([[0.0, 0.2], [0.5, 0.7]])
-        frames.append(zero_shot.frame(run, cell, {"gains": gains.tolist()}))
-    assert len(frames) == 1 + 2 * (5 + 4) + 1
-    found = Frame.concat(frames)
-    main = {"arm": LEARNED, "improvements": 5, "steps": 30_000}
-    wanted = [
-        number
-        for number, each in enumerate(zero_shot.cells(run).values())
-        if (each.improvements, each.steps) == config.main
-    ]
-    assert len(wanted) == 2
-    for kind, offsets in ((SMOOTH, [0.0, 0.1]), (DISCS, [0.2, 0.3])):
-        learned = found.where(rewards=kind, **main).sample("gain", "reward")
-        np.testing.assert_allclose(learned.values, np.mean(wanted) + np.array(offsets))
-        reference = found.where(rewards=kind, arm=REFERENCE).sample("gain", "reward")
-        np.testing.assert_allclose(reference.values, offsets)
-    for kind, offset in ((SMOOTH, 0.1), (DISCS, 0.6)):
-        for place, steps in enumerate(config.dqn_steps):
-            agents = found.where(rewards=kind, arm=DQN, steps=steps).sample("gain", "reward")
-            np.testing.assert_allclose(agents.values, [place + offset])
-
-
-def test_presets_have_fifty_rewards_of_a_kind_and_five_agents_for_ten_of_them():
-    for name in ("laptop", "paper"):
-        preset = PRESETS[name]
-        assert preset.arenas == (*MAZES, NULL)
-        assert preset.improvements == (1, 5)
-        assert preset.main == (5, 30_000)
-        assert preset.num_rewards >= 50
-        assert 2 * preset.dqn_rewards >= 10
-        assert preset.dqn_steps == (0, 5_000, 20_000, 60_000)
-        assert min(preset.codes.num_seeds, preset.positions.num_seeds) >= 5
-
-
 # Few steps: fits warn.
 @pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
-def test_the_smoke_preset_measures_every_arm_and_resumes_as_it_was(tmp_path):
-    smoke = PRESETS["smoke"]
-    summary = EXPERIMENT.run(smoke, tmp_path, progress=False)
-    rows = json.loads((tmp_path / "results" / "gains.json").read_text())
+def test_the_smoke_preset_measures_every_arm(smoke):
+    _, out = smoke("zero-shot")
+    rows = json.loads((out / "results" / "gains.json").read_text())
     assert {row["arm"] for row in rows} == {LEARNED, TABULAR, REFERENCE, DQN}
     gains = {(row["rewards"], row["arm"], row["steps"]): row["mean"] for row in rows}
     assert max(gains.values()) <= 1.0 + 1e-9
     assert gains[SMOOTH, REFERENCE, 0] > 0.7
     assert gains[SMOOTH, TABULAR, 3_000] > 0.3
-    assert [claim["holds"] for claim in summary["claims"]] == [None] * 3
-    assert (tmp_path / "figures" / "gains.png").exists()
-    assert EXPERIMENT.run(smoke, tmp_path, progress=False) == summary

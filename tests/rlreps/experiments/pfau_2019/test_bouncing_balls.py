@@ -1,16 +1,14 @@
+import collections
 import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from rlreps.errors import InputError
 from rlreps.experiments.harness import Frame
 from rlreps.experiments.pfau_2019 import bouncing_balls
 from rlreps.experiments.pfau_2019.bouncing_balls import PRESETS
-from rlreps.training.population import Population
 
-SMOKE = PRESETS["smoke"]
 LINEAR = np.asarray([0.02, 0.02, 0.04, 0.04])
 BEST = LINEAR / 2.0
 
@@ -27,19 +25,10 @@ BEST = LINEAR / 2.0
         ({"learned": LINEAR * 1.1, "ritz": LINEAR * 1.1}, [*[True] * 4, False, True]),
         # What holds for one network and not for the other cannot be told.
         ({"other": {"mean_position": 0.5}}, [None, *[True] * 5]),
-        ({"other": {"velocity": 0.5}}, [*[True] * 3, None, True, True]),
-        # Two sums far apart have a wide Student interval, which a bootstrap would not.
-        ({"other": {"learned": LINEAR * 0.9}}, [*[True] * 4, None, False]),
         # One network does not tell whether networks are slower.
         ({"networks": 1}, [*[True] * 4, None, True]),
         # Goals alone are judged of what is not the paper's protocol.
         ({"config": {"steps": 500_000}}, [*[None] * 4, True, True]),
-        ({"config": {"clips": 48}}, [*[None] * 4, True, True]),
-        ({"config": {"frames": 1}}, [*[None] * 4, True, True]),
-        *(
-            ({"config": {name: 5}}, [*[None] * 4, True, True])
-            for name in ("degree", "response_batches", "test_batches")
-        ),
         ({"config": {"num_seeds": 2, "map_bins": 9}}, [True] * 6),
     ],
 )
@@ -110,39 +99,21 @@ def test_the_paper_preset_is_the_papers_protocol(check_protocol):
     source = PRESETS["paper"].source(PRESETS["paper"].num_frames)
     assert (source.num_clips, source.clip_frames) == (20_000, 10)
     assert PRESETS["paper"].rows == 24 * 9
-    assert {"video", "inputs of a clip", "initial weights"} <= set(
-        bouncing_balls.EXPERIMENT.deviations
-    )
 
 
 @pytest.mark.experiments
-def test_the_smoke_preset_makes_features_slower_and_is_not_run_twice(tmp_path, monkeypatch):
-    summary = bouncing_balls.EXPERIMENT.run(SMOKE, tmp_path, progress=False)
-    for name in ("eigenvalues", "exciting_frames", "maps", "training"):
-        assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 1000
-        assert json.loads((tmp_path / "results" / f"{name}.json").read_text())
-    curves = json.loads((tmp_path / "results" / "training.json").read_text())
+def test_the_smoke_preset_makes_features_slower(smoke):
+    _, out = smoke("bouncing-balls")
+    curves = json.loads((out / "results" / "training.json").read_text())
     steps = sorted({row["step"] for row in curves})
     for seed in (0, 1):
         own = [row for row in curves if row["seed"] == seed]
         sums = [sum(row["eigenvalue"] for row in own if row["step"] == step) for step in steps]
         assert len(own) == 4 * 6
         assert sums[-1] < 0.5 * sums[0]
-    eigenvalues = (tmp_path / "results" / "eigenvalues.json").read_text()
-    sums = {}
-    for row in json.loads(eigenvalues):
-        whose = row["analysis"], row["seed"]
-        sums[whose] = sums.get(whose, 0.0) + row["eigenvalue"]
+    sums = collections.Counter()
+    for row in json.loads((out / "results" / "eigenvalues.json").read_text()):
+        sums[row["analysis"], row["seed"]] += row["eigenvalue"]
     assert len(sums) == 2 + 2
     # Functions that see the positions do best.
     assert min(sums, key=sums.get) == (bouncing_balls.POSITIONS, None)
-    page = (tmp_path / "report.html").read_text()
-    assert all(claim["found"] in page for claim in summary["claims"])
-    # Without its summary the run goes on from its checkpoints and trains nothing.
-    (tmp_path / "summary.json").unlink()
-    monkeypatch.setattr(Population, "advance", None)
-    bouncing_balls.EXPERIMENT.run(SMOKE, tmp_path, progress=False)
-    assert (tmp_path / "results" / "eigenvalues.json").read_text() == eigenvalues
-    other = dataclasses.replace(SMOKE, clips=8)
-    with pytest.raises(InputError, match="clips"):
-        bouncing_balls.EXPERIMENT.run(other, tmp_path, progress=False)
