@@ -395,12 +395,13 @@ def evaluate_agents(
 ) -> dict[str, Any]:
     """Play greedy episodes with a run's newest checkpoint, and take all measures of its torsos.
 
-    What is best by a maximum of noisy evaluations is judged too well by that maximum; these are
-    other episodes.
+    Picking the best of many noisy evaluations overstates the return. These episodes are drawn anew,
+    so they choose nothing.
 
     Args:
         run: The run's folder.
-        episodes: Of each agent; their random keys are of no evaluation during training.
+        episodes: Episodes of each agent. Their random keys differ from those of every evaluation
+            during training.
         best: Take each agent as it was at its best evaluation during training.
         store: Ground truth to measure against; None is the run's own.
         environment: As of ``load_agent_config``.
