@@ -425,8 +425,8 @@ class SuccessorRepresentation:
         """Write everything to a folder, new or of the same representation.
 
         Raises:
-            InputError: If the folder holds something else or cannot be written, or if the fit used an
-                objective or cumulants of the user's own: a folder stores no code.
+            InputError: If the folder holds something else or cannot be written, or if the fit used
+                an objective or cumulants of the user's own: a folder stores no code.
         """
         self.config.require_stored()
         out = Path(path)

@@ -19,11 +19,11 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 5. ``sections`` of the report by their titles: paragraphs, figures (``Curve``, or ``Drawn`` by a
    function) and tables (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows). Texts may
    name fields of the configuration, such as "{config.steps:,}".
-6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs that
-   are paired by their seeds. A statement that no preset can decide is not a claim: put
-   it in a table or a text. Statements of a paper are decided by ``decided_on``, its protocol, alone, whatever the
-   ``free`` fields are. Where the ``paper`` preset is not the paper's protocol, ``deviations`` says
-   so and why; a test compares the two field by field.
+6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs
+   that are paired by their seeds. A statement that no preset can decide is not a claim: put it in
+   a table or a text. Statements of a paper are decided by ``decided_on``, its protocol, alone,
+   whatever the ``free`` fields are. Where the ``paper`` preset is not the paper's protocol,
+   ``deviations`` says so and why; a test compares the two field by field.
 7. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
    ``check(config, data)`` refuses, before the folder is made, what cannot be run, and returns what
    becomes ``run.data``; ``prepare(run)`` makes in the folder what all cells share (``run.shared``).
