@@ -77,8 +77,8 @@ def decompositions(monkeypatch):
 
         return wrapped
 
-    for function in (svd.exact_svd, svd.randomized_svd):
-        monkeypatch.setattr(svd, function.__name__, counting(function))
+    for method in (svd.ExactSVD, svd.RandomizedSVD):
+        monkeypatch.setattr(method, "decompose", counting(method.decompose))
     return computed
 
 
