@@ -169,11 +169,11 @@ def test_each_feature_becomes_its_own_eigenfunction_in_order(name):
     values, functions, measure = walk_of(DIRECTED)
     overlaps = functions[:, :3].T @ (measure[:, None] * features)
     squares = np.sum(measure[:, None] * features**2, axis=0)
-    np.testing.assert_allclose(np.abs(overlaps) / np.sqrt(squares), np.eye(3), atol=2e-3)
+    np.testing.assert_allclose(np.abs(overlaps) / np.sqrt(squares), np.eye(3), atol=1e-3)
     if scale is not None:
-        np.testing.assert_allclose(squares, scale(values[:3]), rtol=2e-3)
+        np.testing.assert_allclose(squares, scale(values[:3]), rtol=1e-5)
     if name in ("allo", "neural_ef"):
-        np.testing.assert_allclose(metrics["eigenvalues"], values[:3], atol=5e-3)
+        np.testing.assert_allclose(metrics["eigenvalues"], values[:3], atol=1e-6)
 
 
 @in_double_precision
@@ -188,7 +188,7 @@ def test_without_nesting_the_span_is_found_with_the_second_moments_of_its_eigenf
     moments = 1 - (1 - values[:3]) / 4 if name == "graph_drawing" else np.ones(3)
     # ΦΦᵀ does not see the rotation; Φ does.
     expected = functions[:, :3] * moments @ functions[:, :3].T
-    np.testing.assert_allclose(features @ features.T, expected, atol=1e-3)
+    np.testing.assert_allclose(features @ features.T, expected, atol=1e-8)
     overlaps = functions[:, :3].T @ (measure[:, None] * features)
     assert np.abs(overlaps - np.diag(np.diag(overlaps))).max() > 0.1
 
@@ -201,7 +201,7 @@ def test_spectral_contrast_gives_the_truncated_singular_value_decomposition():
     forward, backward, _ = descended(SpectralContrastive(3), DIRECTED, towers=True)
     _, (left, values, right), _ = density_of(DIRECTED)
     expected = left[:, :3] * values[:3] @ right[:, :3].T
-    np.testing.assert_allclose(forward @ backward.T, expected, atol=1e-4)
+    np.testing.assert_allclose(forward @ backward.T, expected, atol=1e-8)
 
 
 @in_double_precision
@@ -223,12 +223,12 @@ def test_nesting_gives_each_singular_pair_in_order(nesting):
     _, (left, values, right), _ = density_of(DIRECTED)
     found = np.einsum("sk,tk->kst", forward, backward)
     expected = np.einsum("k,sk,tk->kst", values[:3], left[:, :3], right[:, :3])
-    np.testing.assert_allclose(found, expected, atol=1e-3)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
     # Batches of two rows have no singular values; the batch of every pair has.
     tables = {"forward": jnp.asarray(forward), "backward": jnp.asarray(backward)}
     exact = expected_loss(objective, tabular(DIRECTED, 3, True), DIRECTED, two_rows=False)
     _, (_, metrics) = jax.jit(exact)(tables, ())
-    np.testing.assert_allclose(metrics["singular_values"], values[:3], atol=1e-3)
+    np.testing.assert_allclose(metrics["singular_values"], values[:3], atol=1e-6)
 
 
 def td_subspace(counts, discount, width, kernel):
@@ -261,7 +261,7 @@ def test_temporal_differences_end_at_their_fixed_point(counts, orthonormality):
     objective = TDLowRank(2, discount=discount, averaging_rate=0.3, orthonormality=orthonormality)
     forward, backward, _ = descended(objective, counts, towers=True)
     expected = td_product(counts, discount, 2)
-    np.testing.assert_allclose(forward @ backward.T, expected, atol=1e-4)
+    np.testing.assert_allclose(forward @ backward.T, expected, atol=1e-8)
     _, (left, values, right), _ = density_of(counts, discount)
     off = np.abs(expected - left[:, :2] * values[:2] @ right[:, :2].T).max()
     # Of a reversible chain it is the best approximation, of others it is not.
@@ -302,7 +302,7 @@ def test_contrast_gives_the_logarithm_of_the_density_ratio_but_for_a_function_of
     forward, backward, _ = descended(objective, DENSE, towers=True, two_rows=False)
     density, *_ = density_of(DENSE, discount)
     rest = forward @ backward.T - np.log(density)
-    np.testing.assert_allclose(rest, np.repeat(rest[:, :1], 4, axis=1), atol=1e-4)
+    np.testing.assert_allclose(rest, np.repeat(rest[:, :1], 4, axis=1), atol=1e-8)
     assert np.ptp(np.log(density), axis=1).min() > 0.1
 
 
