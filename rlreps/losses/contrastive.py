@@ -24,8 +24,8 @@ class InfoNCE(PairObjective):
     """−E[f(s)ᵀg(s⁺) − log mean_j exp f(s)ᵀg(s⁺_j)] over the batch's states s⁺_j.
 
     The softmax form of contrastive successor measures; Eysenbach et al. 2022 classify pairs one by
-    one instead. The value is up to log b the usual cross-entropy, and at its optimum minus the
-    information that s⁺ has on s.
+    one instead. The value is the usual cross-entropy minus log b; with many rows, at its optimum,
+    minus the information that s⁺ has on s.
 
     **Optimum.** f(s)ᵀg(t) = log M̃(s, t) + c(s) for any c, at any number of rows, where rank d holds
     it: the logarithm of a ratio that is zero is no number. Not ordered.

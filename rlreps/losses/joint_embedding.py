@@ -32,10 +32,14 @@ class BarlowTwins(PairObjective):
     Zbontar et al. 2021, Eq. 1 and 2. Means and standard deviations are the batch's own, of either
     end: biased by O(1/b).
 
-    **Optimum.** Of a reversible chain, and up to a constant in each feature, the span is an
-    invariant subspace of the walk without the constant function; the leading one as far as
-    (1 − λ)² is small beside the redundancy's weight, below which features repeat the slowest
-    functions instead. Within it features are oblique, nearly uncorrelated. Not ordered.
+    **Optimum.** Of a reversible chain, and up to a constant and a scale in each feature, the span
+    of the slowest functions behind the constant: two features are cos θ ψ₁ ± sin θ ψ₂ with, r the
+    redundancy's weight, Δ = λ₁ − λ₂ and S = λ₁ + λ₂,
+
+        sin²θ = (r λ₁ S − (1 − λ₁) Δ) / (Δ² + r S²).
+
+    Where the numerator is not positive both are ψ₁: the weight is too small for them to differ. A
+    large one makes them uncorrelated. Not ordered.
 
     Metrics: ``correlations``, C_jj.
 
@@ -68,11 +72,11 @@ class VICReg(PairObjective):
     variance term is the mean of both ends' and the covariance term their sum. Moments are the
     batch's own.
 
-    **Optimum.** Of a reversible chain, and up to a constant in each feature, the span is an
-    invariant subspace of the walk without the constant function, the leading one where the
-    covariance weighs enough against the differences between eigenvalues. Of a feature along an
-    eigenfunction the standard deviation is 1 where 1 − λ ≤ variance / (4 invariance), else it
-    shrinks to that over 1 − λ. Not ordered.
+    **Optimum.** Of a reversible chain, and up to a constant in each feature, the span of the
+    slowest functions behind the constant; two features coincide where λ₁ − λ₂ is at least
+    4 covariance / invariance, and are the less correlated the smaller it is. The standard deviation
+    of a feature along an eigenfunction is 1 where 1 − λ ≤ variance / (4 invariance), else that over
+    1 − λ. Not ordered.
 
     Metrics: ``deviations``, the first states' standard deviation of each feature.
 

@@ -28,7 +28,7 @@ class SpectralContrastive(PairObjective):
 
     **Optimum.** Σ_k f_k g_kᵀ = Σ_{k≤d} σ_k u_k v_kᵀ, the constant included; f spans the leading
     left singular functions. With f = g and p = p⁺ (a stationary source): the leading *positive*
-    eigenpairs of the symmetrised M̃, so that a feature too many is zero. Not ordered.
+    eigenpairs of the symmetrised M̃; further features add nothing. Not ordered.
     """
 
     title: ClassVar[str] = "spectral contrastive"

@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 
 from rlreps.config import configurable, leaf, size
-from rlreps.encoders import Encoder, Params
+from rlreps.encoders import Encoder, Params, TwoTowers
 from rlreps.losses.base import Batch, Encode, Population
 from rlreps.losses.low_rank import TDLowRank
 from rlreps.sources.matrix import draw_rows_and_tasks
@@ -85,7 +85,7 @@ class ActionHeads(Encoder):
 
 @configurable
 @dataclasses.dataclass(frozen=True)
-class ForwardBackward(Encoder):
+class ForwardBackward(TwoTowers):
     """F and B along transitions: ``Step`` → [F(s, w), B(s'), F(s', w')], [b, 3d].
 
     Attributes:
@@ -94,14 +94,6 @@ class ForwardBackward(Encoder):
     """
 
     forward: ActionHeads = leaf()
-    backward: Encoder = leaf()
-
-    def init(self, key: Array) -> Params:
-        forward_key, backward_key = jax.random.split(key)
-        return {
-            "forward": self.forward.init(forward_key),
-            "backward": self.backward.init(backward_key),
-        }
 
     def apply(self, params: Params, inputs: Step) -> Array:
         here = self.forward.apply(params["forward"], inputs.first)

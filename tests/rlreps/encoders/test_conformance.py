@@ -17,6 +17,7 @@ from rlreps.encoders import (
     FourierMLP,
     SeparateMLP,
     Tabular,
+    TwoTowers,
     WithConstant,
     from_linen,
     from_nnx,
@@ -68,6 +69,7 @@ UNDER_TEST = {
     "block_sparse": BlockSparse(MLP(NUM_FEATURES, hidden=(8, 6), activation="softplus")),
     "at_states": AtStates(MLP(NUM_FEATURES, hidden=(8,)), POSITIONS),
     "with_constant": WithConstant(MLP(NUM_FEATURES - 1, hidden=(8,))),
+    "two_towers": TwoTowers(MLP(NUM_FEATURES // 2, hidden=(8,)), Cosine(NUM_FEATURES // 2)),
 }
 OURS = ["mlp", "fourier_mlp", "cosine", "tabular", "separate_mlp", "convolutional"]
 HIDDEN = {

@@ -169,11 +169,11 @@ def test_each_feature_becomes_its_own_eigenfunction_in_order(name):
     values, functions, measure = walk_of(DIRECTED)
     overlaps = functions[:, :3].T @ (measure[:, None] * features)
     squares = np.sum(measure[:, None] * features**2, axis=0)
-    np.testing.assert_allclose(np.abs(overlaps) / np.sqrt(squares), np.eye(3), atol=2e-3)
+    np.testing.assert_allclose(np.abs(overlaps) / np.sqrt(squares), np.eye(3), atol=1e-3)
     if scale is not None:
-        np.testing.assert_allclose(squares, scale(values[:3]), rtol=2e-3)
+        np.testing.assert_allclose(squares, scale(values[:3]), rtol=1e-5)
     if name in ("allo", "neural_ef"):
-        np.testing.assert_allclose(metrics["eigenvalues"], values[:3], atol=5e-3)
+        np.testing.assert_allclose(metrics["eigenvalues"], values[:3], atol=1e-6)
 
 
 @in_double_precision
@@ -188,7 +188,7 @@ def test_without_nesting_the_span_is_found_with_the_second_moments_of_its_eigenf
     moments = 1 - (1 - values[:3]) / 4 if name == "graph_drawing" else np.ones(3)
     # ΦΦᵀ does not see the rotation; Φ does.
     expected = functions[:, :3] * moments @ functions[:, :3].T
-    np.testing.assert_allclose(features @ features.T, expected, atol=1e-3)
+    np.testing.assert_allclose(features @ features.T, expected, atol=1e-8)
     overlaps = functions[:, :3].T @ (measure[:, None] * features)
     assert np.abs(overlaps - np.diag(np.diag(overlaps))).max() > 0.1
 
@@ -201,7 +201,7 @@ def test_spectral_contrast_gives_the_truncated_singular_value_decomposition():
     forward, backward, _ = descended(SpectralContrastive(3), DIRECTED, towers=True)
     _, (left, values, right), _ = density_of(DIRECTED)
     expected = left[:, :3] * values[:3] @ right[:, :3].T
-    np.testing.assert_allclose(forward @ backward.T, expected, atol=1e-4)
+    np.testing.assert_allclose(forward @ backward.T, expected, atol=1e-8)
 
 
 @in_double_precision
@@ -223,12 +223,12 @@ def test_nesting_gives_each_singular_pair_in_order(nesting):
     _, (left, values, right), _ = density_of(DIRECTED)
     found = np.einsum("sk,tk->kst", forward, backward)
     expected = np.einsum("k,sk,tk->kst", values[:3], left[:, :3], right[:, :3])
-    np.testing.assert_allclose(found, expected, atol=1e-3)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
     # Batches of two rows have no singular values; the batch of every pair has.
     tables = {"forward": jnp.asarray(forward), "backward": jnp.asarray(backward)}
     exact = expected_loss(objective, tabular(DIRECTED, 3, True), DIRECTED, two_rows=False)
     _, (_, metrics) = jax.jit(exact)(tables, ())
-    np.testing.assert_allclose(metrics["singular_values"], values[:3], atol=1e-3)
+    np.testing.assert_allclose(metrics["singular_values"], values[:3], atol=1e-6)
 
 
 def td_subspace(counts, discount, width, kernel):
@@ -261,7 +261,9 @@ def test_temporal_differences_end_at_their_fixed_point(counts, orthonormality):
     objective = TDLowRank(2, discount=discount, averaging_rate=0.3, orthonormality=orthonormality)
     forward, backward, _ = descended(objective, counts, towers=True)
     expected = td_product(counts, discount, 2)
-    np.testing.assert_allclose(forward @ backward.T, expected, atol=1e-4)
+    # The choice of one among the factorisations settles more slowly.
+    tolerance = 1e-4 if orthonormality else 1e-8
+    np.testing.assert_allclose(forward @ backward.T, expected, atol=tolerance)
     _, (left, values, right), _ = density_of(counts, discount)
     off = np.abs(expected - left[:, :2] * values[:2] @ right[:, :2].T).max()
     # Of a reversible chain it is the best approximation, of others it is not.
@@ -302,7 +304,7 @@ def test_contrast_gives_the_logarithm_of_the_density_ratio_but_for_a_function_of
     forward, backward, _ = descended(objective, DENSE, towers=True, two_rows=False)
     density, *_ = density_of(DENSE, discount)
     rest = forward @ backward.T - np.log(density)
-    np.testing.assert_allclose(rest, np.repeat(rest[:, :1], 4, axis=1), atol=1e-4)
+    np.testing.assert_allclose(rest, np.repeat(rest[:, :1], 4, axis=1), atol=1e-8)
     assert np.ptp(np.log(density), axis=1).min() > 0.1
 
 
@@ -321,24 +323,31 @@ def distance_without_constant(features, counts):
 @in_double_precision
 @pytest.mark.parametrize(
     "objective",
-    [BarlowTwins(2), BarlowTwins(2, redundancy=0.2), VICReg(2, covariance=100.0)],
+    [BarlowTwins(2, redundancy=0.01), BarlowTwins(2, redundancy=0.2), VICReg(2, covariance=20.0)],
     ids=["barlow", "barlow-more", "vicreg"],
 )
 def test_agreeing_features_span_the_slowest_functions_behind_the_constant(objective):
     features, _ = descended(objective, REVERSIBLE, two_rows=False)
     assert distance_without_constant(features, REVERSIBLE) < 1e-4
-    measure = walk_of(REVERSIBLE)[2]
+    values, _, measure = walk_of(REVERSIBLE)
     centred = features - measure @ features
     covariance = centred.T @ (measure[:, None] * centred)
     deviations = np.sqrt(np.diag(covariance))
     correlation = (covariance / np.outer(deviations, deviations))[0, 1]
-    if objective == BarlowTwins(2):
-        # So small a weight leaves features oblique, nearly the same.
-        assert abs(correlation) > 0.5
-    else:
-        assert abs(correlation) < 0.1
+    _, slowest, second, *_ = values
+    gap, total = slowest - second, slowest + second
     if isinstance(objective, VICReg):
         np.testing.assert_allclose(deviations, 1.0, atol=0.02)
+        # Where features c ψ₁ ± s ψ₂ gain as much by agreeing as they lose by their covariance.
+        expected = objective.invariance * gap / (4.0 * objective.covariance)
+    else:
+        weight = objective.redundancy
+        difference = weight * slowest * total - (1 - slowest) * gap
+        expected = 1.0 - 2.0 * difference / (gap**2 + weight * total**2)
+    assert 0.01 < abs(expected) < 0.99
+    # Variances of the rows divide by one less.
+    tolerance = 0.03 if isinstance(objective, VICReg) else 1e-3
+    assert abs(correlation) == pytest.approx(abs(expected), abs=tolerance)
 
 
 @in_double_precision
