@@ -26,7 +26,6 @@ from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Batch, Encode, Objective, Params
 from rlreps.numerics import DecayedMean, matmul
-from rlreps.operators import points_of
 
 Ends: TypeAlias = tuple[Array, Array]
 """Features of the first states and of the second, [b, d] each."""
@@ -74,8 +73,8 @@ class PairObjective(Objective):
 def _states_of(objective: PairObjective, batch: Batch) -> Any:
     """Return the first states and behind them the second ones, [2 b, ...]."""
     objective.require_rows(batch.num_rows)
-    assert len(batch.pair) == 2
-    return points_of(batch.inputs)
+    first, second = batch.pair
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), first, second)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
