@@ -1,7 +1,7 @@
 """Objectives of representations: of a states x tasks matrix, and of pairs of states.
 
-The minimisers of ``OBJECTIVES`` span the top-d left singular subspace of a matrix. What each of
-``PAIR_OBJECTIVES`` leads to its class says.
+The minimisers of ``OBJECTIVES`` span the top-d left singular subspace of a matrix. The docstring of
+each class in ``PAIR_OBJECTIVES`` states its optimum.
 """
 
 from rlreps.config import registry

@@ -24,11 +24,11 @@ class InfoNCE(PairObjective):
     """−E[f(s)ᵀg(s⁺) − log mean_j exp f(s)ᵀg(s⁺_j)] over the batch's states s⁺_j.
 
     The softmax form of contrastive successor measures; Eysenbach et al. 2022 classify pairs one by
-    one instead. The value is the usual cross-entropy minus log b; with many rows, at its optimum,
-    minus the information that s⁺ has on s.
+    one instead. The value is the usual cross-entropy minus log b. At the optimum it tends to minus
+    the mutual information of s and s⁺ as b grows; it is never below −log b.
 
-    **Optimum.** f(s)ᵀg(t) = log M̃(s, t) + c(s) for any c, at any number of rows, where rank d holds
-    it: the logarithm of a ratio that is zero is no number. Not ordered.
+    **Optimum.** f(s)ᵀg(t) = log M̃(s, t) + c(s) for any c, at any number of rows, if rank d holds
+    it. It exists only where M̃ > 0. Not ordered.
     """
 
     title: ClassVar[str] = "InfoNCE"

@@ -41,10 +41,10 @@ class CumulantDifferences(TowardsAverages):
 
     **Optimum.** A fixed point; the gradient is that of no scalar. With tabular features,
     M = (1 − γ) Σ_k γᵏ P^{k+1} and K = Σ_c c cᵀ, it spans the leading invariant subspace of
-    M K Pᵀ D, D the diagonal of p: that of ``TDLowRank`` for K = D⁻¹; for a symmetric P and K = I
-    the leading singular vectors of M, where by Monte-Carlo it is the left ones of M K^{1/2} in
-    general. Where d parts a pair of complex eigenvalues there is none, and features turn for ever.
-    Not ordered.
+    M K Pᵀ D, D the diagonal of p. K = D⁻¹ gives the subspace of ``TDLowRank``. Monte-Carlo targets
+    give the leading left singular vectors of M K^{1/2} instead; both are the same for K = I, a
+    symmetric P and λ ≥ 0 (see ``TDLowRank``). There is no fixed point where d separates a pair of
+    complex eigenvalues: the features then rotate for ever. Not ordered.
 
     Attributes:
         num_cumulants: t.

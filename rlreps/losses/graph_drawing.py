@@ -27,8 +27,9 @@ from rlreps.losses.pairs import (
 class GraphDrawing(PairObjective):
     """E‖φ(s) − φ(s⁺)‖² + β ‖C − I‖²: the smoothest functions of the walk, as a span.
 
-    Wu et al. 2019, in the units of Wang et al. 2021: the former ask for C = I/d, the same loss of
-    other units. The penalty is estimated without bias from pairs of different rows.
+    Wu et al. 2019, in the units of Wang et al. 2021. The former ask for C = I/d: their loss with
+    weight β is this one with β/d, divided by d. The penalty is estimated without bias from pairs of
+    different rows.
 
     **Optimum.** Φ = Q D of any rotation Q of the d eigenfunctions of largest λ, the constant among
     them, with second moments 1 − (1 − λ)/β. A finite β so shrinks the scale, not the span; a

@@ -96,16 +96,18 @@ class TDLowRank(TowardsAverages):
 
     Blier, Tallec & Ollivier 2021, Theorem 6; Touati & Ollivier 2021, Eq. 8. Rows are pairs (s, s')
     of consecutive states. (1 − γ)² times the loss, with F = f / (1 − γ): the size of f does not
-    depend on γ. The states s⁺ are those that the other rows of the batch reached. A state that ends
-    episodes is never s, so that nothing trains f there: meant for chains that go on.
+    depend on γ. The states s⁺ are those that the other rows of the batch reached. f is never
+    trained at terminal states: use chains without them.
 
     **Optimum.** fgᵀ approximates M̃ = M / p⁺ with M = (1 − γ) Σ_k γᵏ P^{k+1}. With tabular functions
     and p stationary, f spans the leading invariant subspace of M P*, where P* is the chain in
     reversed time, P*(s, t) = p(t) P(t, s) / p(s); and fgᵀ is the projection of M̃ on it that leaves
-    E[f (δ − γPδ)] = 0 of the error δ. Of a reversible chain P* = P: the subspace is that of the
-    singular functions, and fgᵀ the truncated singular value decomposition of M̃, whose left singular
-    functions span that of M M* in general. Where d parts a pair of complex eigenvalues of M P*
-    there is no fixed point. The constant is included. Not ordered.
+    E[f (δ − γPδ)] = 0 of the error δ. The left singular functions of M̃ span the leading subspace
+    of M M* instead. For a reversible chain P* = P, and both are eigenfunctions of P: f takes the d
+    largest λ²/(1 − γλ), the singular value decomposition the d largest |λ|/(1 − γλ). If these are
+    the same d, as for λ ≥ 0, fgᵀ is the truncated singular value decomposition of M̃. There is no
+    fixed point where d separates a pair of complex eigenvalues of M P*. The constant is included.
+    Not ordered.
 
     The gradient is a semi-gradient, of no scalar.
 

@@ -53,9 +53,9 @@ class PairObjective(Objective):
         return first, second
 
     def factors(self, params: Params, encode: Encode, batch: Batch) -> tuple[Ends, Ends]:
-        """Encode both states of every pair by both of two functions: those of f, those of g.
+        """Return f and g at both states of each pair.
 
-        Features [f, g] of ``TwoTowers``, [b, 2 d], are taken apart; others [b, d] are f = g.
+        Features [b, 2 d] are [f, g], as of ``TwoTowers``; features [b, d] are f = g.
 
         Raises:
             InputError: Unless there are two rows, of pairs, and features are of either shape.

@@ -212,8 +212,13 @@ class Fit:
                     "actions are not supported here; discretise them with np.digitize"
                 )
             if observed.num_states is None:
-                count = self._most_features * observed.actions.size
-                require_memory(f"{count:,} unknowns (max_features for each action)", 24 * count**2)
+                features, rows = self._most_features, min(len(self.data), MOST_ROWS)
+                count = features * observed.actions.size
+                # Features of both ends of all rows, and of those that are not held out.
+                require_memory(
+                    f"{count:,} unknowns (max_features for each action)",
+                    24 * count**2 + 16 * rows * features,
+                )
             return None
         assert config.rows is not None  # Filled in for networks.
         networks = networks_of(observed, config, self._encoders)

@@ -15,7 +15,7 @@ from jax import Array
 
 from rlreps import __version__
 from rlreps.config import from_json
-from rlreps.encoders import Encoder, Params, Tabular
+from rlreps.encoders import Encoder, Params, Tabular, TwoTowers
 from rlreps.envs import PuddleWorld, arena_from_settings
 from rlreps.envs.observations import Observation, as_observation
 from rlreps.errors import InputError, require, require_memory
@@ -120,6 +120,7 @@ class GroundTruth:
 
     def inputs(self, encoder: Encoder) -> Array:
         """Return an encoder's inputs for all states: indices if tabular, else positions."""
+        encoder = encoder.forward if isinstance(encoder, TwoTowers) else encoder
         return jnp.arange(self.num_states) if isinstance(encoder, Tabular) else self.coordinates
 
     def evaluation(
@@ -128,7 +129,7 @@ class GroundTruth:
         """Return what ``training.train`` takes as ``evaluate`` to follow the subspace distance.
 
         Args:
-            encoder: An encoder of d features.
+            encoder: An encoder of d features; of ``TwoTowers`` the features are those of f.
             inputs: Its inputs for all states, [n, ...]; None is ``inputs(encoder)``.
 
         Returns:
@@ -139,6 +140,9 @@ class GroundTruth:
             InputError: If the encoder gives no features [n, d] of the states, or d exceeds the
                 components.
         """
+        if isinstance(encoder, TwoTowers):
+            follow = self.evaluation(encoder.forward, inputs)
+            return lambda params: follow(params["forward"])
         given = self.inputs(encoder) if inputs is None else inputs
         if isinstance(encoder, Tabular):
             expected = f"a tabular encoder of the {self.num_states} states"

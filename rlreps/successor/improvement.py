@@ -49,6 +49,8 @@ class Improvement:
 
     def __init__(self, solution: LeastSquares) -> None:
         self.solution = solution
+        # The next reward mostly takes the same ridge.
+        self._last: tuple[float, Array] | None = None
 
     def values(self, rewards: np.ndarray, improvements: int | None) -> ActionValues:
         """Return the action values to be greedy on.
@@ -58,10 +60,9 @@ class Improvement:
 
         Args:
             rewards: Reward on arrival at every row's next state, [N].
-            improvements: 1 takes the values of the data's policy. Of unit vectors, k takes those of
-                the policy after k − 1 steps of least-squares policy iteration, and None goes on
-                until the policy no longer changes. Of dense features, all but 1 take fitted Q
-                iteration.
+            improvements: 1 takes the values of the data's policy. For unit vectors, k runs k − 1
+                steps of least-squares policy iteration first, and None goes on until the policy no
+                longer changes. For dense features, all but 1 take fitted Q iteration.
         """
         solution = self.solution
         if improvements != 1 and not isinstance(solution.basis, UnitVectors):
@@ -152,7 +153,7 @@ class Improvement:
             jnp.asarray(self.candidates.weights),
         )
         for ridge in _RIDGES:
-            roots = [each._root(ridge) for each in members]
+            roots = [each.root(ridge) for each in members]
             weights, most = _fitted_q(roots, *data, low, high, rounds)
             if float(most) <= _DIVERGED * max(-low, high):
                 break
@@ -166,8 +167,13 @@ class Improvement:
         bases = [each.solution.basis for each in members]
         return ActionValues(zip(bases, (np.asarray(each).T for each in weights), strict=True))
 
-    def _root(self, ridge: float) -> Array:
+    def root(self, ridge: float) -> Array:
         """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N, whose rounding errors are the root's."""
+        if self._last is None or self._last[0] != ridge:
+            self._last = ridge, self._factored(ridge)
+        return self._last[1]
+
+    def _factored(self, ridge: float) -> Array:
         solution = self.solution
         gram = solution.gram + (ridge - solution.regularisation) * np.eye(len(solution.gram))
         lower = scipy.linalg.cholesky(gram, lower=True)

@@ -64,8 +64,8 @@ class TemporalDifferences:
         orthonormality: Weight of the regulariser that keeps B orthonormal.
     """
 
-    averaging_rate: float = 0.1
-    orthonormality: float = 0.0
+    averaging_rate: float = interval("(0, 1]", 0.1)
+    orthonormality: float = interval("[0, inf)", 0.0)
 
 
 @configurable
@@ -94,6 +94,10 @@ class EpisodeSums:
     cumulants: Cumulants | None = leaf(None)
     num_cumulants: int = positive(256)
     tolerance: float = interval("(0, 1)", 0.05)
+
+    def __post_init__(self) -> None:
+        of_entries = not self.objective.needs_clips
+        require(of_entries, "an objective of entries (OBJECTIVES)", self.objective.title)
 
 
 FitMethod: TypeAlias = LeastSquaresFit | TemporalDifferences | EpisodeSums

@@ -64,7 +64,9 @@ Config = TypeVar("Config")
 def crossed(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, Any]]:
     """Make a cell of every combination of values, named by a template such as "{arena}-{seed}"."""
     cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    return {in_path(template.format(**cell)): cell for cell in cells}
+    named = {in_path(template.format(**cell)): cell for cell in cells}
+    require(len(named) == len(cells), f"cells with different names by {template!r}", [*named])
+    return named
 
 
 def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:

@@ -73,7 +73,7 @@ class Frame:
         """Make a frame of what ``train_population`` recorded, a row each member and step.
 
         Args:
-            history: Records; those of their values that are lists are of the members.
+            history: Records; a list value has one entry per member.
             members: Columns of each member, such as d and seed, or its seed alone.
             **common: Columns that all rows have.
         """

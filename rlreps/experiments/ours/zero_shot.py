@@ -7,10 +7,10 @@ agent need that learns each reward by itself?
 **Arms**, all for the same rewards:
 
 - learned: ``rlreps.successor.fit`` with its defaults and the known policy, from some free steps;
-  one step of improvement on the random policy, and five steps of policy iteration in the features
-  of the fit (improvements vary at the main number of steps, the steps at the main number of
-  improvements). In mazes the distinct codes are counted; in ``sutton`` random Fourier features
-  see (x, y);
+  one step of improvement on the random policy, and five (improvements vary at the main number of
+  steps, the steps at the main number of improvements). In mazes the distinct codes are counted and
+  improvements are policy iteration; in ``sutton`` random Fourier features see (x, y), and five
+  improvements are fitted Q iteration;
 - tabular: the cells' model counted from the same transitions, with value iteration to the optimum
   (an action that was not tried is taken to stay). In ``sutton`` it is given the grid;
 - reference: greedy on the random policy's exact values, so one improvement. It is no bound:

@@ -30,6 +30,7 @@ from rlreps.experiments.harness import (
     Summary,
     Tabulated,
     Wide,
+    crossed,
     differences,
     falling,
     follows,
@@ -55,6 +56,14 @@ ROWS = [
     for step in (0, 10)
     for distance in [(ord(method) - 96) / (d + seed + step)]
 ]
+
+
+def test_cells_of_every_combination_have_names_of_their_own():
+    cells = crossed("{arena}-{seed}", arena=("a", "b"), seed=range(2))
+    assert list(cells) == ["a-0", "a-1", "b-0", "b-1"]
+    assert cells["b-0"] == {"arena": "b", "seed": 0}
+    with pytest.raises(InputError, match="cells with different names"):
+        crossed("{rate}", rate=(0.1, "0-1"))
 
 
 def test_rows_are_selected_grouped_and_labelled_in_their_order():

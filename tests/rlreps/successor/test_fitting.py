@@ -1,6 +1,7 @@
 """Fits of representations: what they solve, choose, warn of and refuse."""
 
 import dataclasses
+import math
 import warnings
 
 import gymnasium
@@ -11,7 +12,7 @@ import pytest
 from rlreps.cumulants import Cells
 from rlreps.encoders import MLP, FunctionEncoder, Tabular
 from rlreps.errors import FitWarning, InputError
-from rlreps.losses import LargeBatch
+from rlreps.losses import GraphDrawing, LargeBatch
 from rlreps.successor import (
     FitConfig,
     LeastSquaresFit,
@@ -200,6 +201,8 @@ REFUSED_FITS = [
     ({"method": "least_squares", "encoder": MLP()}, "no encoder with method least_squares"),
     ({"steps": 5}, "no steps with method least_squares, which trains no network, got 5"),
     ({"rows": 5}, "no rows with method least_squares"),
+    ({"method": "td", "averaging_rate": math.nan}, r"averaging_rate in \(0, 1\]"),
+    ({"method": "monte_carlo", "objective": GraphDrawing()}, "an objective of entries"),
     ({"encoder": own_encoder}, "expected an encoder with 6 features"),
     ({"behaviour": "greedy"}, "expected behaviour to be one of"),
     ({"behaviour": bad_policy}, "probabilities that sum to 1"),

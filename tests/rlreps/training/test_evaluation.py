@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import MLP, FunctionEncoder, Tabular
+from rlreps.encoders import MLP, FunctionEncoder, Tabular, TwoTowers
 from rlreps.errors import InputError
 from rlreps.subspace import exact_svd
 from rlreps.successor.ground_truth import GroundTruth
@@ -83,6 +83,9 @@ def test_random_features_are_measured_as_numpy_measures_them():
     assert sorted(followed) == ["feature_rank", "subspace_distance"]
     for name, value in followed.items():
         assert float(value) == pytest.approx(figures[name], rel=1e-5)
+    # Of two towers f is followed, whatever g is.
+    towers = {"forward": jnp.asarray(features), "backward": jnp.asarray(BASIS[:, :D])}
+    assert TRUTH.evaluation(TwoTowers(ENCODER, ENCODER))(towers) == followed
     # The components of a span are the left singular vectors of what it sees.
     components = np.asarray(principal_components(jnp.asarray(features), TRUTH.matrix))
     expected = np.linalg.svd(span @ span.T @ matrix)[0][:, :D]

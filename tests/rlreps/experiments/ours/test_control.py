@@ -108,7 +108,7 @@ def test_a_goal_is_judged_by_the_interval_over_at_least_five_seeds(judge, return
     ]
     goal, time = judge(EXPERIMENT, config, given)
     assert goal.holds is holds
-    assert time.holds is (True if holds else None)
+    assert time.holds is bool(holds)
 
 
 # Few steps: the fit warns.
