@@ -5,7 +5,7 @@ import functools
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -30,15 +30,12 @@ from rlreps.successor.methods import (
     configured,
     named_encoder,
 )
-from rlreps.successor.network_training import complete_starts, fit_sums, fit_td
+from rlreps.successor.network_training import Behaviour, complete_starts, fit_sums, fit_td
 from rlreps.successor.networks import NetworkBasis, Networks, networks_of
 from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality, measure_quality
 from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.training.optimizers import Optimizer
-
-Behaviour = Callable[[Any], Any]
-"""Observations [m, ...] → probabilities of the actions, [m, A]."""
 
 MOST_ROWS = 100_000
 """Most rows of dense features that a solution rests on, drawn at random."""

@@ -33,6 +33,7 @@ from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.estimates import create_estimates
 from rlreps.successor.store.format import find_store
 from rlreps.successor.stored_subspace import (
+    ALONE,
     DEFAULT_DECOMPOSITION,
     Progress,
     Share,
@@ -203,7 +204,7 @@ def load_ground_truth(
     *,
     principal: PrincipalSubspace | None = None,
     progress: Progress = no_progress,
-    share: Share | None = None,
+    share: Share = ALONE,
 ) -> GroundTruth:
     """Read a store of a successor measure as a ground truth, with its ``principal_subspace``.
 

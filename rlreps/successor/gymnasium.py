@@ -28,7 +28,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from rlreps.config import checked, positive
 from rlreps.errors import InputError, require
 from rlreps.successor.grids import BoxGrid
-from rlreps.successor.rows import RowEstimates, checked_cells
+from rlreps.successor.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.settings import RolloutSettings
 
 NO_CELL = -1
@@ -274,7 +274,7 @@ class CellStepper:
         return CellRun(*(part[: time + 1] for part in run))
 
 
-class GymnasiumRowSampler:
+class GymnasiumRowSampler(RowEstimator):
     """Estimates rows of the successor measure of an environment whose state can be set.
 
     The same estimator as ``RowSampler``, one step of Python at a time. Everything random in a row
@@ -307,24 +307,13 @@ class GymnasiumRowSampler:
             InputError: For an odd number of rollouts.
         """
         require(settings.rollouts % 2 == 0, "an even number of rollouts", settings.rollouts)
-        self._process = process
+        self._process, grid = process, process.grid
+        # Cells beyond those of the grid, if there are any, hold states that cannot be set.
+        self.num_starts = process.size if grid is None else grid.num_cells
         self._set_state = state_attribute() if set_state is None else set_state
         self._tried = False
         self._settings = settings
         self._weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
-
-    def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return rows [len(cells), num_cells] (float32) for start cells (see ``row_blocks``)."""
-        return next(self.row_blocks([cells])).rows
-
-    def estimates(self, cells: Sequence[int] | np.ndarray | None = None) -> RowEstimates:
-        """Return the rows of start cells with the difference of their halves.
-
-        None is all cells, or all of the grid if there is one.
-        """
-        grid = self._process.grid
-        count = self._process.size if grid is None else grid.num_cells
-        return next(self.row_blocks([range(count) if cells is None else cells]))
 
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]

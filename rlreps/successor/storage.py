@@ -10,14 +10,14 @@ import numpy as np
 
 from rlreps.config import from_json
 from rlreps.encoders import Encoder
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.behaviour import behaviour_of
 from rlreps.successor.least_squares import Factors, LeastSquares, Rows
-from rlreps.successor.methods import FitConfig
-from rlreps.successor.networks import NetworkBasis, loaded_basis
+from rlreps.successor.methods import FitConfig, require_own
+from rlreps.successor.networks import NetworkBasis
 from rlreps.successor.quality import Quality
 
 _ARRAYS = "representation"
@@ -79,8 +79,7 @@ def read(
     stored, summary = dict(folder.config), folder.read_summary()
     given = {"encoder": encoder, "backward_encoder": backward_encoder}
     config, observed, encoders = FitConfig.stored(stored, given, path)
-    kind = stored["behaviour"]
-    _require_given(kind == "own", behaviour, "behaviour=", path)
+    require_own(stored["behaviour"] == "own", behaviour, "behaviour=", path)
     if summary is None:
         raise InputError(f"expected a finished fit in {path}, got none: fit again to resume")
     template: dict[str, Any] = {
@@ -97,7 +96,7 @@ def read(
     }
     basis: Basis
     if config.uses_network:
-        basis = loaded_basis(observed, config, encoders, arrays)
+        basis = NetworkBasis.stored(observed, config, encoders, arrays)
     elif observed.num_states is not None:
         basis = UnitVectors(observed.num_states)
     else:
@@ -122,10 +121,3 @@ def read(
         "description": folder.config,
         "quality": None if quality is None else from_json(Quality, quality),
     }
-
-
-def _require_given(needed: bool, given: object, name: str, path: Path | str) -> None:
-    """Refuse to load without a part of the user's own, or with one that was not the user's."""
-    place = f"for the representation of {path}"
-    require(not needed or given is not None, f"{name} {place}", "none")
-    require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)
