@@ -112,8 +112,7 @@ class Verify:
 
         store = open_estimates(self.store)
         row_sum = store.matrix.settings.get("row_sum")
-        reports = store.verify(row_sum)
-        if problems := store.problems(reports):
+        if problems := store.problems(store.verify(row_sum)):
             raise InputError("; ".join(problems))
         checked = "" if row_sum is None else f", rows sum to {row_sum:.6g}"
         blocks, key = store.matrix.num_blocks, store.matrix.content_key()

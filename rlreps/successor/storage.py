@@ -33,9 +33,15 @@ def write(
     rows: int,
 ) -> dict[str, Any]:
     """Write the numbers of a representation to a run's folder; return the summary of the run."""
-    arrays = _arrays(solution, factors, behaviour_weights)
-    place = folder.path / _ARRAYS
-    checkpoints = Checkpoints(place, keep=1, run=folder.identity)
+    arrays: dict[str, Any] = {**solution.rows._asdict(), **factors._asdict()}
+    if behaviour_weights is not None:
+        arrays["behaviour"] = np.asarray(behaviour_weights, np.float32)
+    basis = solution.basis
+    if isinstance(basis, NetworkBasis):
+        arrays |= basis.arrays()
+    elif isinstance(basis, FourierBasis):
+        arrays |= {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}
+    checkpoints = Checkpoints(folder.path / _ARRAYS, keep=1, run=folder.identity)
     latest = checkpoints.latest_step()
     checkpoints.save(0 if latest is None else latest + 1, arrays)
     return {
@@ -51,21 +57,6 @@ def write(
             if isinstance(array, np.ndarray)
         },
     }
-
-
-def _arrays(
-    solution: LeastSquares, factors: Factors, behaviour_weights: np.ndarray | None
-) -> dict[str, Any]:
-    rows = solution.rows._asdict()
-    arrays: dict[str, Any] = {**rows, **factors._asdict()}
-    if behaviour_weights is not None:
-        arrays["behaviour"] = np.asarray(behaviour_weights, np.float32)
-    basis = solution.basis
-    if isinstance(basis, NetworkBasis):
-        return {**arrays, **basis.arrays()}
-    if isinstance(basis, FourierBasis):
-        arrays |= {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}
-    return arrays
 
 
 def read(

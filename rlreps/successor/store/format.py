@@ -88,21 +88,14 @@ class MatrixStore:
         return f"block {index} (rows {start}-{stop - 1}, file {file})"
 
     def missing_blocks(self) -> list[int]:
-        """Return indices of the blocks that were never written, in order."""
-        written = set(self.written_blocks())
-        return [index for index in range(self.num_blocks) if index not in written]
-
-    def written_blocks(self) -> list[int]:
-        """Return indices of the blocks that are there, in order.
+        """Return indices of the blocks that were never written, in order.
 
         Raises:
             InputError: A block is a link that leads out of the store.
         """
-        folder = self.path / "c"
-        if not folder.is_dir():
-            return []
-        refuse_links_out(folder)
-        return [index for index in range(self.num_blocks) if self.block_file(index).is_file()]
+        if (self.path / "c").is_dir():
+            refuse_links_out(self.path / "c")
+        return [index for index in range(self.num_blocks) if not self.block_file(index).is_file()]
 
     def remove_block(self, index: int) -> None:
         """Delete what is there of a block, so that it counts as missing."""
