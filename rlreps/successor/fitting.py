@@ -5,7 +5,6 @@ import functools
 import hashlib
 import math
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,13 +12,13 @@ import numpy as np
 
 from rlreps.config import as_json
 from rlreps.cumulants import Cells, RandomFourier
-from rlreps.encoders import Encoder, Params, Tabular
+from rlreps.encoders import Encoder, Tabular
 from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.data import Transitions, as_transitions
-from rlreps.successor.forward_backward import Inputs, discounted_sums
+from rlreps.successor.forward_backward import discounted_sums
 from rlreps.successor.least_squares import LeastSquares, Rows
 from rlreps.successor.methods import (
     BehaviourName,
@@ -30,7 +29,7 @@ from rlreps.successor.methods import (
     configured,
     named_encoder,
 )
-from rlreps.successor.network_training import Behaviour, complete_starts, fit_sums, fit_td
+from rlreps.successor.network_training import Behaviour, complete_starts, train_networks
 from rlreps.successor.networks import NetworkBasis, Networks, networks_of
 from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality, measure_quality
@@ -328,7 +327,9 @@ class Fit:
         data, config, observed = self.data, self.config, Observed.of(self.data)
         if networks is not None:
             inputs = observed.inputs(data)
-            params = self._trained(networks, inputs, folder, progress)
+            # The rows held out judge the networks too.
+            kept, policy = self._kept, self._policy
+            params = train_networks(kept, config, networks, inputs, policy, folder, progress)
             some = _some(data.next_observation, 10_000, config.seed)
             return NetworkBasis.of(networks, params, inputs, some), 1e-6
         method = config.method
@@ -379,19 +380,6 @@ class Fit:
         middle = _WIDTHS_AT if method.regularisation is None else ridges[0]
         width = first_good(widths, [error(width, middle) for width in widths], most)
         return basis(width), first_good(ridges, [error(width, ridge) for ridge in ridges], more)
-
-    # --- Networks ---------------------------------------------------------------------------------
-
-    def _trained(
-        self, networks: Networks, inputs: Inputs, folder: RunFolder | None, progress: bool
-    ) -> Mapping[str, Params]:
-        """Train the networks on the rows that are not held out, which then judge them too."""
-        data, config = self._kept, self.config
-        assert data.num_actions is not None
-        taken = np.eye(data.num_actions, dtype=np.float32)[data.action]
-        if isinstance(config.method, EpisodeSums):
-            return {"forward": fit_sums(data, config, networks, inputs, taken, folder, progress)}
-        return fit_td(data, config, networks, inputs, taken, self._policy, folder, progress)
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         """Return the probabilities of the actions that follow a cut, [m, A]."""
