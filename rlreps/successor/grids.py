@@ -404,10 +404,6 @@ class BoxGrid:
         steps = self._steps(np.arange(self.num_cells)).astype(np.float32)
         return np.asarray((steps + np.float32(0.5)) / np.asarray(self.bins, np.float32))
 
-    def unit_widths(self) -> np.ndarray:
-        """Return the extents of a cell [k] (float32) with the box mapped to [0, 1]^k."""
-        return np.float32(1.0) / np.asarray(self.bins, np.float32)
-
     @functools.cached_property
     def _strides(self) -> np.ndarray:
         return np.cumprod([1, *self.bins[:-1]], dtype=np.int64)

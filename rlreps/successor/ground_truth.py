@@ -78,7 +78,8 @@ class GroundTruth:
     @property
     def cell_widths(self) -> np.ndarray | None:
         """Extent of a cell along each coordinate, [k], where states are cells."""
-        return None if self.grid is None else self.grid.unit_widths()
+        bins = None if self.grid is None else np.asarray(self.grid.bins, np.float32)
+        return None if bins is None else np.float32(1.0) / bins
 
     def seen_as(self, observation: Observation | str) -> "GroundTruth":
         """Return the truth with what agents of its PuddleWorld see of every state.

@@ -240,9 +240,11 @@ def _free_starts(grid: Grid, cells: Array, uniform: Array, seed: int) -> Array:
     start = _positions(grid, cells, uniform[..., :2])
     if not grid.walls:
         return start
-    redrawn: Array = jax.vmap(jax.vmap(grid.outside_walls, in_axes=(0, None, 0)))(
-        _redraw_keys(cells, uniform.shape[1], seed), cells, start
+    keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, 1), uniform.shape[1]))(
+        _cell_keys(cells, seed)
     )
+    redraw = jax.vmap(jax.vmap(grid.outside_walls, in_axes=(0, None, 0)))
+    redrawn: Array = redraw(keys, cells, start)
     return redrawn
 
 
@@ -257,14 +259,6 @@ def _shifted(points: Array, cells: Array, seed: int) -> Array:
 def _cell_keys(cells: Array, seed: int) -> Array:
     base = jax.random.key(seed, impl=PRNG)
     keys: Array = jax.vmap(lambda cell: jax.random.fold_in(base, cell))(cells)
-    return keys
-
-
-def _redraw_keys(cells: Array, points: int, seed: int) -> Array:
-    """Return keys [c, p] for points that have to be drawn again."""
-    keys: Array = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, 1), points))(
-        _cell_keys(cells, seed)
-    )
     return keys
 
 
