@@ -155,8 +155,8 @@ class GroundTruth:
         return distance_evaluation(encoder, given, self.principal.truncated(shape[1]).basis)
 
 
-def encoder_shape(encoder: Encoder, inputs: Array) -> tuple[int, ...]:
-    """Return the shape of an encoder's features of some inputs, computing none.
+def encoder_shape(encoder: Encoder, inputs: Array | jax.ShapeDtypeStruct) -> tuple[int, ...]:
+    """Return the shape of an encoder's features of inputs [b, ...], computing none.
 
     Raises:
         InputError: If it cannot take them.
