@@ -194,3 +194,21 @@ def test_wherever_agents_go_among_walls_their_state_is_at_most_a_cell_away():
     assert beyond.max() < 0.2
     # Nearly all are in a state's own cell.
     assert np.mean(beyond > 1e-4) < 1e-3
+
+
+def test_a_position_is_interpolated_between_the_centres_of_cells():
+    bins, grid = 20, Grid(20)
+    centres = (np.arange(bins) + 0.5) / bins
+    x, y = (part.ravel() for part in np.meshgrid(centres, centres))
+    # What is bilinear in x and y is met everywhere between the outermost centres.
+    table = 2.0 + 3.0 * x - y + 5.0 * x * y
+    places = np.random.default_rng(0).uniform(centres[0], centres[-1], (200, 2)).astype(np.float32)
+    cells, weights = grid.around(jnp.asarray(places))
+    found = np.sum(table[np.asarray(cells)] * np.asarray(weights), axis=1)
+    expected = 2.0 + 3.0 * places[:, 0] - places[:, 1] + 5.0 * places[:, 0] * places[:, 1]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    # Beyond the outermost centres the nearest one counts.
+    corners = jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    cells, weights = (np.asarray(part) for part in grid.around(corners))
+    found = np.take_along_axis(cells, weights.argmax(axis=1)[:, None], axis=1)[:, 0]
+    np.testing.assert_array_equal(found, [0, bins - 1, bins**2 - bins, bins**2 - 1])
