@@ -101,6 +101,12 @@ class Learner:
             self.objective.init(objective_key),
         )
 
+    def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:
+        """Make one update: (next state, loss [])."""
+        batch = self._sample(state.step, source, seed_key(seed, 1))
+        state, loss, _ = self._update_on(state, batch, seed_key(seed, 2))
+        return state, loss
+
     def _sample(self, step: Array, source: Source, key: Array) -> Batch:
         batch = source.sample(jax.random.fold_in(key, step), self.rows, self.tasks)
         if isinstance(source, StreamedSource):
@@ -131,7 +137,7 @@ class Learner:
         replicated: Tree = lax.with_sharding_constraint(tree, everywhere)
         return replicated
 
-    def _update(
+    def _update_on(
         self, state: TrainState, batch: Batch, key: Array
     ) -> tuple[TrainState, Array, Metrics]:
         loss_key = jax.random.fold_in(key, state.step)
@@ -154,8 +160,8 @@ class Learner:
             InputError: What the source or the objective has to say.
         """
 
-        def first_update(source: Source, seed: Array) -> tuple[TrainState, ChunkReport]:
-            return self.chunk(1, self.init(seed), source, seed)
+        def first_update(source: Source, seed: Array) -> tuple[TrainState, Array]:
+            return self.update(self.init(seed), source, seed)
 
         jax.eval_shape(first_update, source, jnp.zeros((), jnp.uint32))
 
@@ -171,7 +177,7 @@ class Learner:
         def body(
             carry: tuple[TrainState, Batch], _: None
         ) -> tuple[tuple[TrainState, Batch], tuple[Array, Metrics]]:
-            new_state, loss, metrics = self._update(*carry, loss_key)
+            new_state, loss, metrics = self._update_on(*carry, loss_key)
             return (new_state, self._sample(new_state.step, source, batch_key)), (loss, metrics)
 
         start = (state, self._sample(state.step, source, batch_key))
