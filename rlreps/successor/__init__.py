@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from rlreps.successor.settings import RolloutSettings as RolloutSettings
     from rlreps.successor.settings import TransitionSettings as TransitionSettings
     from rlreps.successor.store import MatrixStore as MatrixStore
-    from rlreps.successor.store import VerifyReport as VerifyReport
     from rlreps.successor.store import create_or_resume as create_or_resume
     from rlreps.successor.store import open_estimates as open_estimates
     from rlreps.successor.store import open_store as open_store
@@ -73,7 +72,7 @@ _NAMES = {
     "released": "load released_names",
     "rows": "RowEstimates",
     "settings": "RolloutSettings TransitionSettings",
-    "store": "MatrixStore VerifyReport create_or_resume open_estimates open_store verify",
+    "store": "MatrixStore create_or_resume open_estimates open_store verify",
     "stored_subspace": "principal_subspace sampling_error",
     "visits": "VisitSettings every_visit",
     "wrapper": "PotentialShaping RepresentationObservation RepresentationVectorObservation",

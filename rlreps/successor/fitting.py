@@ -5,7 +5,6 @@ import functools
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -13,13 +12,13 @@ import numpy as np
 
 from rlreps.config import as_json
 from rlreps.cumulants import Cells, RandomFourier
-from rlreps.encoders import Encoder, Params, Tabular
+from rlreps.encoders import Encoder, Tabular
 from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.data import Transitions, as_transitions
-from rlreps.successor.forward_backward import Inputs, discounted_sums
+from rlreps.successor.forward_backward import discounted_sums
 from rlreps.successor.least_squares import LeastSquares, Rows
 from rlreps.successor.methods import (
     BehaviourName,
@@ -30,15 +29,12 @@ from rlreps.successor.methods import (
     configured,
     named_encoder,
 )
-from rlreps.successor.network_training import complete_starts, fit_sums, fit_td
+from rlreps.successor.network_training import Behaviour, complete_starts, train_networks
 from rlreps.successor.networks import NetworkBasis, Networks, networks_of
 from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality, measure_quality
 from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.training.optimizers import Optimizer
-
-Behaviour = Callable[[Any], Any]
-"""Observations [m, ...] → probabilities of the actions, [m, A]."""
 
 MOST_ROWS = 100_000
 """Most rows of dense features that a solution rests on, drawn at random."""
@@ -131,7 +127,7 @@ class Fit:
     behaviour: Behaviour | None = None
 
     def __post_init__(self) -> None:
-        config, observed = self.config, Observed.of(self.data)
+        config, observed = self.config, self.observed
         method, states = config.method, observed.num_states
         if method is None:
             own = config.encoder is not None or self.backward_encoder is not None
@@ -163,9 +159,14 @@ class Fit:
         filled = dataclasses.replace(config, method=method, **of_networks)
         object.__setattr__(self, "config", filled)
 
+    @functools.cached_property
+    def observed(self) -> Observed:
+        """Kind of the observations and actions."""
+        return Observed.of(self.data)
+
     def describe(self) -> dict[str, Any]:
         """Say everything that decides the result, as JSON values."""
-        config, observed = self.config, Observed.of(self.data)
+        config, observed = self.config, self.observed
         stored = as_json(dataclasses.replace(config, encoder=None))
         digest = hashlib.sha256()
         for name in ("observation", "action", "next_observation", "terminated", "truncated"):
@@ -183,7 +184,7 @@ class Fit:
 
     def check(self) -> Networks | None:
         """Return the networks; an ``InputError`` for what does not fit, before any training."""
-        config, observed = self.config, Observed.of(self.data)
+        config, observed = self.config, self.observed
         if observed.num_actions is None:
             require(
                 self.behaviour is None, "discrete actions for a behaviour of one's own", "a box"
@@ -221,7 +222,8 @@ class Fit:
                 )
             return None
         assert config.rows is not None  # Filled in for networks.
-        networks = networks_of(observed, config, self._encoders)
+        encoders = {"encoder": config.encoder, "backward_encoder": self.backward_encoder}
+        networks = networks_of(observed, config, encoders)
         shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
         # Parameters, their average, their gradients and two moments of the optimizer.
         count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
@@ -241,43 +243,37 @@ class Fit:
     def _most_features(self) -> int:
         """Most features of observations under least squares."""
         assert isinstance(self.config.method, LeastSquaresFit)
-        most, actions = self.config.method.max_features, Observed.of(self.data).actions
+        most, actions = self.config.method.max_features, self.observed.actions
         if actions.num_actions is None:
             # The blocks of discrete actions are solved on their own rows, those of boxes on all.
             most = min(most, max(2, _MOST_UNKNOWNS // actions.size))
         return min(most, max(2, len(self.data) // 4))
 
-    @property
-    def _encoders(self) -> dict[str, Encoder | None]:
-        return {"encoder": self.config.encoder, "backward_encoder": self.backward_encoder}
-
     def run(
         self, *, folder: RunFolder | None = None, progress: bool = False
     ) -> SuccessorRepresentation:
         """Fit, in a folder or without; see ``fit``."""
-        config, observed = self.config, Observed.of(self.data)
+        config, observed = self.config, self.observed
         networks = self.check()
         if folder is not None:
             config.require_stored()
         basis, regularisation = self._basis(networks, folder, progress)
-        rows = self._drawn(rows_of_data(self.data), basis)
 
-        def solved(rows: Rows) -> tuple[LeastSquares, np.ndarray | None]:
-            weights = self._behaviour_weights(basis, rows) if self.behaviour is None else None
-            behaviour = behaviour_of(basis, observed, weights, self.behaviour)
+        def solved(data: Transitions) -> tuple[LeastSquares, np.ndarray | None]:
+            rows = self._rows(data, basis)
+            behaviour, weights = self._behaviour(basis, rows)
             solution = LeastSquares(
                 basis, observed.actions, rows, config.discount, regularisation, behaviour
             )
             return solution, weights
 
         quality: Quality | None = None
-        whole, weights = solved(rows)
+        whole, weights = solved(self.data)
         factors = whole.factors(config.num_features)
         said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to judge the fit by"]
         if self._parts is not None:
             held = self.data.held_out(_HELD_OUT, config.seed)
-            judged, _ = solved(self._drawn(rows_of_data(self._kept), basis))
-            quality = measure_quality(self.data, held, judged, factors, config.seed)
+            quality = measure_quality(self.data, held, solved(self._kept)[0], factors, config.seed)
             said = quality.warnings()
         for line in said:
             warnings.warn(line, FitWarning, stacklevel=3)
@@ -303,40 +299,41 @@ class Fit:
         """The rows that are not held out; all where they are few."""
         return self.data if self._parts is None else self._parts[0]
 
-    def _drawn(self, rows: Rows, basis: Basis) -> Rows:
-        """Draw some of many rows of dense features."""
-        count = len(rows.terminated)
+    def _rows(self, data: Transitions, basis: Basis) -> Rows:
+        """Return the rows that a solution rests on: some of many where features are dense."""
+        rows, count = rows_of_data(data), len(data)
         if isinstance(basis, UnitVectors) or count <= MOST_ROWS:
             return rows
         chosen = np.sort(np.random.default_rng(self.config.seed).permutation(count)[:MOST_ROWS])
         return Rows(*(column[chosen] for column in rows))
 
-    def _behaviour_weights(self, basis: Basis, rows: Rows) -> np.ndarray:
-        """Estimate the data's policy."""
-        observed, config = Observed.of(self.data), self.config
-        if config.behaviour == "uniform":
+    def _behaviour(self, basis: Basis, rows: Rows) -> tuple[Behaviour, np.ndarray | None]:
+        """Return E[b(a) | s] of the data's policy and, unless it is given, its weights of φ."""
+        observed, config = self.observed, self.config
+        weights = None
+        if self.behaviour is None and config.behaviour == "uniform":
             assert observed.num_actions is not None
             weights = np.zeros((basis.num_features, observed.num_actions), np.float32)
             # The last of the dense features is the constant.
-            weights[slice(None) if isinstance(basis, UnitVectors) else -1] = (
-                1.0 / observed.num_actions
-            )
-            return weights
-        held = np.random.default_rng(config.seed).random(len(rows.terminated)) < _HELD_OUT
-        held[:1], held[1:2] = True, False
-        return np.asarray(estimated_behaviour(basis, observed.actions, rows, held), np.float32)
+            constant = slice(None) if isinstance(basis, UnitVectors) else -1
+            weights[constant] = 1.0 / observed.num_actions
+        elif self.behaviour is None:
+            held = np.random.default_rng(config.seed).random(len(rows.terminated)) < _HELD_OUT
+            held[:1], held[1:2] = True, False
+            found = estimated_behaviour(basis, observed.actions, rows, held)
+            weights = np.asarray(found, np.float32)
+        return behaviour_of(basis, observed, weights, self.behaviour), weights
 
     def _basis(
-        self,
-        networks: Networks | None,
-        folder: RunFolder | None,
-        progress: bool,
+        self, networks: Networks | None, folder: RunFolder | None, progress: bool
     ) -> tuple[Basis, float]:
         """Return φ and λ."""
-        data, config, observed = self.data, self.config, Observed.of(self.data)
+        data, config, observed = self.data, self.config, self.observed
         if networks is not None:
             inputs = observed.inputs(data)
-            params = self._trained(networks, inputs, folder, progress)
+            # The rows held out judge the networks too.
+            kept, policy = self._kept, self._policy
+            params = train_networks(kept, config, networks, inputs, policy, folder, progress)
             some = _some(data.next_observation, 10_000, config.seed)
             return NetworkBasis.of(networks, params, inputs, some), 1e-6
         method = config.method
@@ -349,7 +346,7 @@ class Fit:
 
     def _searched(self, method: LeastSquaresFit) -> tuple[FourierBasis, float]:
         """Choose the kernel's width, then λ, on the rows held out."""
-        data, config, observed = self.data, self.config, Observed.of(self.data)
+        data, config, observed = self.data, self.config, self.observed
         count = self._most_features
 
         def basis(width: float, most: int = count) -> FourierBasis:
@@ -364,9 +361,7 @@ class Fit:
         rows = Rows(*(column[few] for column in rows_of_data(kept)))
         bases = {width: basis(width, min(count, _SEARCHED_FEATURES)) for width in widths}
         # One estimate of the policy serves all candidates.
-        first = bases[widths[0]]
-        weights = self._behaviour_weights(first, rows) if self.behaviour is None else None
-        behaviour = behaviour_of(first, observed, weights, self.behaviour)
+        behaviour, _ = self._behaviour(bases[widths[0]], rows)
 
         def error(width: float, ridge: float) -> float:
             solution = LeastSquares(
@@ -387,19 +382,6 @@ class Fit:
         middle = _WIDTHS_AT if method.regularisation is None else ridges[0]
         width = first_good(widths, [error(width, middle) for width in widths], most)
         return basis(width), first_good(ridges, [error(width, ridge) for ridge in ridges], more)
-
-    # --- Networks ---------------------------------------------------------------------------------
-
-    def _trained(
-        self, networks: Networks, inputs: Inputs, folder: RunFolder | None, progress: bool
-    ) -> Mapping[str, Params]:
-        """Train the networks on the rows that are not held out, which then judge them too."""
-        data, config = self._kept, self.config
-        assert data.num_actions is not None
-        taken = np.eye(data.num_actions, dtype=np.float32)[data.action]
-        if isinstance(config.method, EpisodeSums):
-            return {"forward": fit_sums(data, config, networks, inputs, taken, folder, progress)}
-        return fit_td(data, config, networks, inputs, taken, self._policy, folder, progress)
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         """Return the probabilities of the actions that follow a cut, [m, A]."""

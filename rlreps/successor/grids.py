@@ -335,7 +335,7 @@ class BoxGrid:
         """Number of cells."""
         return math.prod(self.bins)
 
-    @property
+    @functools.cached_property
     def cell_widths(self) -> np.ndarray:
         """Extent of a cell along each axis, [k] (float64), in the units of the observations."""
         return np.asarray((np.asarray(self.high) - np.asarray(self.low)) / np.asarray(self.bins))
@@ -415,11 +415,7 @@ class BoxGrid:
         steps = self._steps(np.arange(self.num_cells)).astype(np.float32)
         return np.asarray((steps + np.float32(0.5)) / np.asarray(self.bins, np.float32))
 
-    def unit_widths(self) -> np.ndarray:
-        """Return the extents of a cell [k] (float32) with the box mapped to [0, 1]^k."""
-        return np.float32(1.0) / np.asarray(self.bins, np.float32)
-
-    @property
+    @functools.cached_property
     def _strides(self) -> np.ndarray:
         return np.cumprod([1, *self.bins[:-1]], dtype=np.int64)
 

@@ -33,6 +33,7 @@ from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.estimates import create_estimates
 from rlreps.successor.store.format import find_store
 from rlreps.successor.stored_subspace import (
+    ALONE,
     DEFAULT_DECOMPOSITION,
     Progress,
     Share,
@@ -77,7 +78,8 @@ class GroundTruth:
     @property
     def cell_widths(self) -> np.ndarray | None:
         """Extent of a cell along each coordinate, [k], where states are cells."""
-        return None if self.grid is None else self.grid.unit_widths()
+        bins = None if self.grid is None else np.asarray(self.grid.bins, np.float32)
+        return None if bins is None else np.float32(1.0) / bins
 
     def seen_as(self, observation: Observation | str) -> "GroundTruth":
         """Return the truth with what agents of its PuddleWorld see of every state.
@@ -157,8 +159,8 @@ class GroundTruth:
         return distance_evaluation(encoder, given, self.principal.truncated(shape[1]).basis)
 
 
-def encoder_shape(encoder: Encoder, inputs: Array) -> tuple[int, ...]:
-    """Return the shape of an encoder's features of some inputs, computing none.
+def encoder_shape(encoder: Encoder, inputs: Array | jax.ShapeDtypeStruct) -> tuple[int, ...]:
+    """Return the shape of an encoder's features of inputs [b, ...], computing none.
 
     Raises:
         InputError: If it cannot take them.
@@ -207,7 +209,7 @@ def load_ground_truth(
     *,
     principal: PrincipalSubspace | None = None,
     progress: Progress = no_progress,
-    share: Share | None = None,
+    share: Share = ALONE,
 ) -> GroundTruth:
     """Read a store of a successor measure as a ground truth, with its ``principal_subspace``.
 

@@ -28,7 +28,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from rlreps.config import checked, positive
 from rlreps.errors import InputError, require
 from rlreps.successor.grids import BoxGrid
-from rlreps.successor.rows import RowEstimates, checked_cells
+from rlreps.successor.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.settings import RolloutSettings
 
 NO_CELL = -1
@@ -200,45 +200,6 @@ class CellRun(NamedTuple):
     restarts: np.ndarray
 
 
-_TRACE_BYTES = 2**24
-"""Observations kept before their cells are found together, faster than step by step."""
-
-
-class _Trace:
-    """The cells of observations of all copies, found for many steps at a time."""
-
-    def __init__(self, process: GymnasiumProcess) -> None:
-        self._process = process
-        self._found: list[np.ndarray] = []
-        self._kept, self._count = np.empty(0), 0
-
-    def add(self, observations: Any) -> None:
-        """Add the observations of a step; arrays are copied, as environments write into them."""
-        if not isinstance(observations, np.ndarray):
-            self._found.append(self._process.cells(observations)[None])
-            return
-        if self._count == len(self._kept):
-            self._flush()
-            steps = min(
-                max(16, 2 * len(self._kept)), 1 + _TRACE_BYTES // max(1, observations.nbytes)
-            )
-            self._kept = np.empty((steps, *observations.shape), observations.dtype)
-        self._kept[self._count] = observations
-        self._count += 1
-
-    def cells(self) -> np.ndarray:
-        """Return the cells [t, e] of all that was added."""
-        self._flush()
-        return np.concatenate(self._found)
-
-    def _flush(self) -> None:
-        if self._count:
-            kept = self._kept[: self._count]
-            cells = self._process.cells(kept.reshape(-1, *kept.shape[2:]))
-            self._found.append(cells.reshape(kept.shape[:2]))
-            self._count = 0
-
-
 class CellStepper:
     """Steps a process and tells episodes apart, whatever the autoreset mode."""
 
@@ -278,51 +239,42 @@ class CellStepper:
             steps: Calls of ``step``, at least 1.
             first_episodes: Whether to stop when every copy has ended an episode.
         """
-        environment, policy, mode = self._environment, self._process.policy, self._mode
-        terminated = np.zeros((steps, self._process.num_copies), np.bool_)
-        truncated = np.zeros_like(terminated)
-        trace, over = _Trace(self._process), np.zeros(self._process.num_copies, np.bool_)
-        before, apart = self._ended, {}
-        time = 0
+        environment, process, mode = self._environment, self._process, self._mode
+        shape = steps, process.num_copies
+        terminated, truncated = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+        arrivals, restarts = np.full(shape, NO_CELL), np.full(shape, NO_CELL)
+        over, time = np.zeros(process.num_copies, np.bool_), 0
         for time in range(steps):
-            if policy is None:
+            if process.policy is None:
                 actions = environment.action_space.sample()
             else:
-                actions = policy(self._observations, self.generator)
+                actions = process.policy(self._observations, self.generator)
             observations, _, terminated[time], truncated[time], infos = environment.step(actions)
-            trace.add(observations)
-            ended = terminated[time] | truncated[time]
             self._observations = observations
-            if ended.any():
-                if mode is AutoresetMode.SAME_STEP:
-                    finals = [infos["final_obs"][copy] for copy in np.flatnonzero(ended)]
-                    space = environment.single_observation_space
-                    empty: Any = create_empty_array(space, len(finals))
-                    apart[time] = self._process.cells(concatenate(space, finals, empty))
-                elif mode is AutoresetMode.DISABLED:
-                    self._observations, _ = environment.reset(options={"reset_mask": ended.copy()})
-                    apart[time] = self.cells()[ended]
-                over |= ended
-                if first_episodes and over.all():
-                    break
-        terminated, truncated = terminated[: time + 1], truncated[: time + 1]
-        arrivals, ended = trace.cells(), terminated | truncated
-        restarts = np.full_like(arrivals, NO_CELL)
-        if mode is AutoresetMode.NEXT_STEP:
-            self._ended = ended[-1]
-            only_reset = np.concatenate([before[None], ended[:-1]])
-            restarts[only_reset], arrivals[only_reset] = arrivals[only_reset], NO_CELL
-        else:
-            for time, cells in apart.items():
-                there = ended[time]
-                if mode is AutoresetMode.SAME_STEP:
-                    restarts[time, there], arrivals[time, there] = arrivals[time, there], cells
-                else:
-                    restarts[time, there] = cells
-        return CellRun(arrivals, terminated, truncated, restarts)
+            arrivals[time] = reached = self.cells()
+            ended = terminated[time] | truncated[time]
+            if mode is AutoresetMode.NEXT_STEP:
+                # Behind the end of an episode a step only starts the next one.
+                restarts[time, self._ended] = reached[self._ended]
+                arrivals[time, self._ended] = NO_CELL
+                self._ended = ended
+            elif ended.any() and mode is AutoresetMode.SAME_STEP:
+                finals = [infos["final_obs"][copy] for copy in np.flatnonzero(ended)]
+                space = environment.single_observation_space
+                empty: Any = create_empty_array(space, len(finals))
+                restarts[time, ended] = reached[ended]
+                arrivals[time, ended] = process.cells(concatenate(space, finals, empty))
+            elif ended.any():
+                self._observations, _ = environment.reset(options={"reset_mask": ended.copy()})
+                restarts[time, ended] = self.cells()[ended]
+            over |= ended
+            if first_episodes and over.all():
+                break
+        run = CellRun(arrivals, terminated, truncated, restarts)
+        return CellRun(*(part[: time + 1] for part in run))
 
 
-class GymnasiumRowSampler:
+class GymnasiumRowSampler(RowEstimator):
     """Estimates rows of the successor measure of an environment whose state can be set.
 
     The same estimator as ``RowSampler``, one step of Python at a time. Everything random in a row
@@ -355,24 +307,13 @@ class GymnasiumRowSampler:
             InputError: For an odd number of rollouts.
         """
         require(settings.rollouts % 2 == 0, "an even number of rollouts", settings.rollouts)
-        self._process = process
+        self._process, grid = process, process.grid
+        # Cells beyond those of the grid, if there are any, hold states that cannot be set.
+        self.num_starts = process.size if grid is None else grid.num_cells
         self._set_state = state_attribute() if set_state is None else set_state
         self._tried = False
         self._settings = settings
         self._weights = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
-
-    def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return rows [len(cells), num_cells] (float32) for start cells (see ``row_blocks``)."""
-        return next(self.row_blocks([cells])).rows
-
-    def estimates(self, cells: Sequence[int] | np.ndarray | None = None) -> RowEstimates:
-        """Return the rows of start cells with the difference of their halves.
-
-        None is all cells, or all of the grid if there is one.
-        """
-        grid = self._process.grid
-        count = self._process.size if grid is None else grid.num_cells
-        return next(self.row_blocks([range(count) if cells is None else cells]))
 
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]

@@ -96,6 +96,7 @@ class LeastSquares:
         self.next_features: Any = basis.apply(rows.next_observation)
         self.taken = actions.weights(rows.action)
         self.continues = discount * (1.0 - rows.terminated.astype(np.float32))
+        self._solve: Callable[[np.ndarray], np.ndarray] | None = None
 
     def at(self, discount: float) -> "LeastSquares":
         """Return the same equations with another discount; they share what does not depend on it.
@@ -105,10 +106,8 @@ class LeastSquares:
         """
         if discount == self.discount:
             return self
-        gram = self.gram
         other = copy.copy(self)
-        vars(other).pop("solve", None)
-        other.discount, other.gram = discount, gram
+        other.discount, other.gram, other._solve = discount, self.gram, None
         other.continues = discount * (1.0 - self.rows.terminated.astype(np.float32))
         return other
 
@@ -158,10 +157,12 @@ class LeastSquares:
         weights = following * self.continues[:, None]
         return moment(self.features, self.taken, self.next_features, weights) / count
 
-    @functools.cached_property
+    @property
     def solve(self) -> Callable[[np.ndarray], np.ndarray]:
-        """The solver for the data's policy."""
-        return self.solver(self.behaviour(self.rows.next_observation))
+        """The solver for the data's policy, which one factorisation serves."""
+        if self._solve is None:
+            self._solve = self.solver(self.behaviour(self.rows.next_observation))
+        return self._solve
 
     def right_hand_side(self, cumulants: np.ndarray) -> np.ndarray:
         """Compute E[ψ(s, a) c(s')ᵀ], [p m_b, k].

@@ -197,10 +197,7 @@ class FitConfig:
         for name in given:
             found = rest.pop(name)
             is_own = found is not None and found.get("own", False)
-            place = f"for the representation of {path}"
-            require(not is_own or given[name] is not None, f"{name}= {place}", "none")
-            said = f"no {name}= {place}, which was not fitted with one"
-            require(is_own or given[name] is None, said, given[name])
+            require_own(is_own, given[name], f"{name}=", path)
             if found is not None and not is_own:
                 fields = {key: value for key, value in found.items() if key != "name"}
                 encoders[name] = from_json(CLASSES[found["name"]], fields, CLASSES)
@@ -210,6 +207,13 @@ class FitConfig:
         named = {**rest, "behaviour": "uniform" if kind == "own" else kind}
         config = from_json(cls, named, CLASSES)
         return dataclasses.replace(config, encoder=encoders["encoder"]), observed, encoders
+
+
+def require_own(needed: bool, given: object, name: str, path: Path | str) -> None:
+    """Refuse to load without a part of the user's own, or with one that was not the user's."""
+    place = f"for the representation of {path}"
+    require(not needed or given is not None, f"{name} {place}", "none")
+    require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)
 
 
 def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:

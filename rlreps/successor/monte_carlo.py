@@ -26,7 +26,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.numerics import PRNG, usable_cores
 from rlreps.successor.chains import MarkovChain
-from rlreps.successor.rows import RowEstimates, checked_cells
+from rlreps.successor.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.settings import ROLLOUTS_PER_BLOCK, RolloutSettings
 
 CELLS = "cells"
@@ -122,7 +122,7 @@ def _lanes(leaf: Array) -> Array:
 _CELLS_PER_TILE = {"cpu": 32, "gpu": 512, "tpu": 512}
 
 
-class RowSampler:
+class RowSampler(RowEstimator):
     """Estimates rows of a successor measure; compiled once, for any rows in any order."""
 
     def __init__(
@@ -139,7 +139,7 @@ class RowSampler:
             settings: The discounted sum and the number of rollouts.
             devices: Where to work, to the same bits; None is every device of this process.
         """
-        self._chain = chain
+        self._chain, self.num_starts = chain, chain.num_cells
         # The first half has one more where the number of rollouts is odd.
         self._halves = (settings.rollouts - settings.rollouts // 2, settings.rollouts // 2)
         # Rollouts in each block of a half: full blocks, then what is left.
@@ -158,16 +158,6 @@ class RowSampler:
         # One tile keeps a core of each device busy; on accelerators a second one hides the copy to
         # the host.
         self._workers = max(1, usable_cores() // mesh.size) if platform == "cpu" else 2
-
-    def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return rows [len(cells), num_cells] (float32) of the matrix for the given start cells."""
-        return self.estimates(cells).rows
-
-    def estimates(self, cells: Sequence[int] | np.ndarray | None = None) -> RowEstimates:
-        """Return the rows of start cells (None: all) with the difference of their halves."""
-        given = range(self._chain.num_cells) if cells is None else cells
-        with contextlib.closing(self.row_blocks([given])) as blocks:
-            return next(blocks)
 
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]

@@ -33,38 +33,91 @@ Behaviour = Callable[[Any], Any]
 """Observations [m, ...] → probabilities of the actions, [m, A]."""
 
 
-def fit_td(
+def train_networks(
     data: Transitions,
     config: FitConfig,
     networks: Networks,
     inputs: Inputs,
-    taken: np.ndarray,
     policy: Behaviour,
     folder: RunFolder | None,
     progress: bool,
 ) -> Mapping[str, Params]:
-    """Train forward-backward networks on single transitions; return the parameters of both."""
-    method = config.method
-    assert isinstance(method, TemporalDifferences)
-    assert networks.backward is not None
-    source = TransitionSource(
-        inputs,
-        jnp.asarray(data.observation),
-        jnp.zeros((len(data), 1)),
-        jnp.asarray(taken),
-        jnp.asarray(data.next_observation),
-        jnp.asarray(next_weights(data, taken, policy)),
+    """Train the networks of a fit; return the parameters of F and, where there is one, of B.
+
+    Args:
+        data: The rows to train on.
+        config: How; filled in by ``Fit``.
+        networks: F and, for temporal differences, B.
+        inputs: Map from observations to the networks' inputs.
+        policy: The policy that made the data, which temporal differences follow behind a cut.
+        folder: Where to log and keep checkpoints.
+        progress: Whether to show a bar.
+    """
+    # Deferred: training stands above the mathematics, and least squares need none of it.
+    from rlreps.training.population import train
+
+    # A fit has filled them in.
+    assert config.optimizer is not None
+    assert config.steps is not None
+    assert config.rows is not None
+    assert data.num_actions is not None
+    taken = np.eye(data.num_actions, dtype=np.float32)[data.action]
+    encoder: Encoder
+    objective: Objective
+    if isinstance(config.method, EpisodeSums):
+        encoder = networks.forward
+        sums, starts = episode_sums(data, config, config.method, inputs)
+        objective = with_sizes(
+            config.method.objective,
+            num_features=config.num_features,
+            num_tasks=sums.shape[1],
+            encoder=encoder,
+            encoder_learning_rate=config.optimizer.learning_rate,
+        )
+        source = TransitionSource(
+            inputs,
+            jnp.asarray(data.observation[starts]),
+            jnp.asarray(sums[starts]),
+            jnp.asarray(taken[starts]),
+            with_population=objective.needs_population,
+        )
+    else:
+        assert isinstance(config.method, TemporalDifferences)
+        assert networks.backward is not None
+        encoder = ForwardBackward(networks.forward, networks.backward)
+        objective = ForwardBackwardLoss(
+            num_features=config.num_features,
+            discount=config.discount,
+            averaging_rate=config.method.averaging_rate,
+            orthonormality=config.method.orthonormality,
+            encoder=encoder,
+        )
+        source = TransitionSource(
+            inputs,
+            jnp.asarray(data.observation),
+            jnp.zeros((len(data), 1)),
+            jnp.asarray(taken),
+            jnp.asarray(data.next_observation),
+            jnp.asarray(next_weights(data, taken, policy)),
+        )
+    every = max(1, config.steps // 20)
+    result = train(
+        encoder,
+        objective,
+        source,
+        optimizer=config.optimizer,
+        steps=config.steps,
+        rows=config.rows,
+        tasks=source.num_tasks,
+        seeds=[config.seed],
+        evaluate_every=every,
+        checkpoint_every=5 * every,
+        folder=folder,
+        description=f"{objective.title}, d = {config.num_features}",
+        progress=progress,
     )
-    encoder = ForwardBackward(networks.forward, networks.backward)
-    objective = ForwardBackwardLoss(
-        num_features=config.num_features,
-        discount=config.discount,
-        averaging_rate=method.averaging_rate,
-        orthonormality=method.orthonormality,
-        encoder=encoder,
-    )
-    params: Mapping[str, Params] = _trained(config, encoder, objective, source, 1, folder, progress)
-    return params
+    params: Mapping[str, Params] = result.params()
+    return {"forward": params} if networks.backward is None else params
 
 
 def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> np.ndarray:
@@ -86,42 +139,17 @@ def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> 
     return weights
 
 
-def fit_sums(
-    data: Transitions,
-    config: FitConfig,
-    networks: Networks,
-    inputs: Inputs,
-    taken: np.ndarray,
-    folder: RunFolder | None,
-    progress: bool,
-) -> Params:
-    """Train a network on discounted sums along episodes; return its parameters."""
-    method, d = config.method, config.num_features
-    assert isinstance(method, EpisodeSums)
-    assert config.optimizer is not None
+def episode_sums(
+    data: Transitions, config: FitConfig, method: EpisodeSums, inputs: Inputs
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return discounted sums of cumulants from every row on, [N, k], and which are complete, [N].
+
+    Sums are times 1 − γ: the size of the columns then does not depend on γ, nor does their
+    subspace.
+    """
     starts = complete_starts(data, config.discount, method.tolerance)
-    # Times 1 − γ: the size of the columns then does not depend on γ, nor does their subspace.
-    sums = (1.0 - config.discount) * discounted_sums(
-        cumulant_columns(data, Observed.of(data), inputs, method, config.seed),
-        data.ends,
-        config.discount,
-    )
-    objective = with_sizes(
-        method.objective,
-        num_features=d,
-        num_tasks=sums.shape[1],
-        encoder=networks.forward,
-        encoder_learning_rate=config.optimizer.learning_rate,
-    )
-    source = TransitionSource(
-        inputs,
-        jnp.asarray(data.observation[starts]),
-        jnp.asarray(sums[starts]),
-        jnp.asarray(taken[starts]),
-        with_population=objective.needs_population,
-    )
-    count = sums.shape[1]
-    return _trained(config, networks.forward, objective, source, count, folder, progress)
+    columns = cumulant_columns(data, Observed.of(data), inputs, method, config.seed)
+    return (1.0 - config.discount) * discounted_sums(columns, data.ends, config.discount), starts
 
 
 def complete_starts(data: Transitions, discount: float, tolerance: float) -> np.ndarray:
@@ -159,38 +187,3 @@ def cumulant_columns(
         return cumulants.apply(params, places)
 
     return in_blocks(jax.jit(columns), data.next_observation)
-
-
-def _trained(
-    config: FitConfig,
-    encoder: Encoder,
-    objective: Objective,
-    source: TransitionSource,
-    tasks: int,
-    folder: RunFolder | None,
-    progress: bool,
-) -> Params:
-    # Deferred: training stands above the mathematics, and least squares need none of it.
-    from rlreps.training.population import train
-
-    # A fit has filled them in.
-    assert config.optimizer is not None
-    assert config.steps is not None
-    assert config.rows is not None
-    every = max(1, config.steps // 20)
-    result = train(
-        encoder,
-        objective,
-        source,
-        optimizer=config.optimizer,
-        steps=config.steps,
-        rows=config.rows,
-        tasks=tasks,
-        seeds=[config.seed],
-        evaluate_every=every,
-        checkpoint_every=5 * every,
-        folder=folder,
-        description=f"{objective.title}, d = {config.num_features}",
-        progress=progress,
-    )
-    return result.params()

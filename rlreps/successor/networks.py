@@ -128,6 +128,18 @@ class NetworkBasis(DenseBasis):
             "inputs": self.inputs,
         }
 
+    @classmethod
+    def stored(
+        cls,
+        observed: Observed,
+        config: FitConfig,
+        encoders: Mapping[str, Encoder | None],
+        arrays: Mapping[str, Any],
+    ) -> "NetworkBasis":
+        """Rebuild a basis from its ``arrays``."""
+        parts = (arrays[name] for name in ("network", "inputs", "centre", "matrix"))
+        return cls(networks_of(observed, config, encoders), *parts)
+
     @staticmethod
     def template(
         observed: Observed, config: FitConfig, encoders: Mapping[str, Encoder | None]
@@ -158,16 +170,3 @@ def _encoded(
     if networks.backward is not None:
         parts.append(networks.backward.apply(params["backward"], states))
     return jnp.concatenate(parts, axis=1)
-
-
-def loaded_basis(
-    observed: Observed,
-    config: FitConfig,
-    encoders: Mapping[str, Encoder | None],
-    arrays: Mapping[str, Any],
-) -> NetworkBasis:
-    """Rebuild a basis from its stored arrays."""
-    networks = networks_of(observed, config, encoders)
-    return NetworkBasis(
-        networks, arrays["network"], arrays["inputs"], arrays["centre"], arrays["matrix"]
-    )

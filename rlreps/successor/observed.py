@@ -15,6 +15,7 @@ from rlreps.errors import InputError, require
 from rlreps.successor.basis import ActionBasis
 from rlreps.successor.data import Transitions
 from rlreps.successor.forward_backward import Inputs
+from rlreps.successor.ground_truth import encoder_shape
 
 
 @configurable
@@ -164,16 +165,7 @@ class Observed:
         elif hasattr(encoder, "num_inputs") and len(self.shape) != 1:
             sized = Flattened(sized)
         dtype = jnp.int32 if indices else jnp.float32
-        example = jax.ShapeDtypeStruct((2, *self.shape), dtype)
-        try:
-            found = jax.eval_shape(
-                lambda inputs: sized.apply(sized.init(jax.random.key(0)), inputs), example
-            ).shape
-        except (TypeError, ValueError) as error:
-            said = str(error).splitlines()[0]
-            raise InputError(
-                f"expected an encoder of observations {self.shape}, got {said}"
-            ) from error
+        found = encoder_shape(sized, jax.ShapeDtypeStruct((2, *self.shape), dtype))
         require(found == (2, num_features), f"an encoder with {num_features} features", found[1:])
         return sized
 

@@ -3,7 +3,6 @@
 Environments are those of Gymnasium, single or a vector of copies, of dm_env, and in JAX.
 """
 
-import abc
 import dataclasses
 import importlib
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode
 from jax import Array
 
 from rlreps.envs.core import Environment
@@ -36,24 +37,21 @@ def record(
 
     Arguments are as of ``Transitions.collect``.
     """
-    spaces = ("action_space", "observation_space")
-    of_gymnasium = all(hasattr(environment, name) for name in spaces)
-    source: _Episodes | _Copies
-    if of_gymnasium and hasattr(environment, "num_envs"):
-        source = _Copies(environment, seed)
-    elif of_gymnasium:
-        source = _GymnasiumEpisodes(environment, seed)
-    elif hasattr(environment, "action_spec"):
-        source = _DmEnvEpisodes(environment)
-    elif isinstance(environment, Environment):
-        require_positive("copies", copies)
-        return _record_jax(environment, steps, policy, seed, copies)
-    else:
+    if hasattr(environment, "action_spec"):
+        environment = _OfDmEnv(environment)
+    if not hasattr(environment, "action_space"):
+        if isinstance(environment, Environment):
+            require_positive("copies", copies)
+            return _record_jax(environment, steps, policy, seed, copies)
         raise InputError(
             "expected an environment of Gymnasium, dm_env or rlreps.envs, got "
             f"{type(environment).__name__}"
         )
-    actions, generator = source.actions, np.random.default_rng(seed)
+    several = hasattr(environment, "num_envs")
+    prefix = "single_" if several else ""
+    actions = _actions_of_space(getattr(environment, f"{prefix}action_space"))
+    num_states = _states_of_space(getattr(environment, f"{prefix}observation_space"))
+    generator = np.random.default_rng(seed)
     if policy is None:
         actions.require_drawn()
 
@@ -62,9 +60,10 @@ def record(
             return actions.checked(actions.draw(generator))
         return actions.checked(policy(observation, generator))  # type: ignore[arg-type]
 
-    found = [np.asarray(column) for column in zip(*source.rows(steps, act), strict=True)]
+    rows = (_rows_of_copies if several else _rows)(environment, steps, int(seed), act)
+    found = [np.asarray(column) for column in zip(*rows, strict=True)]
     columns = dict(zip(COLUMNS, found, strict=True))
-    return {**columns, "num_states": source.num_states, **actions.description}
+    return {**columns, "num_states": num_states, **actions.description}
 
 
 def _record_jax(
@@ -201,110 +200,71 @@ _Row: TypeAlias = tuple[Any, Any, Any, bool, bool]
 """Observation, action, next observation, terminated, truncated."""
 
 
-class _Episodes(abc.ABC):
-    """Episodes of one environment on the host, step by step."""
-
-    actions: _Actions
-    num_states: int | None
-
-    @abc.abstractmethod
-    def start(self) -> np.ndarray:
-        """Start an episode and return its first observation."""
-
-    @abc.abstractmethod
-    def step(self, action: Any) -> tuple[np.ndarray, bool, bool]:
-        """Return the next observation, whether it is terminal, and whether the record is cut."""
-
-    def rows(self, steps: int, act: _Act) -> list[_Row]:
-        """Return rows in the order of time."""
-        rows: list[_Row] = []
-        observation = self.start()
-        while len(rows) < steps:
-            action, taken = act(observation)
-            following, terminated, truncated = self.step(taken)
-            rows.append((observation, action, following, terminated, truncated))
-            observation = self.start() if terminated or truncated else following
-        return rows
+def _rows(environment: Any, steps: int, seed: int, act: _Act) -> list[_Row]:
+    """Record the episodes of one environment in the order of time."""
+    rows: list[_Row] = []
+    observation = _observed(environment.reset(seed=seed)[0])
+    while len(rows) < steps:
+        action, taken = act(observation)
+        following, _, terminated, truncated, _ = environment.step(taken)
+        following = _observed(following)
+        rows.append((observation, action, following, bool(terminated), bool(truncated)))
+        observation = following
+        if terminated or truncated:
+            # Seeded once: seeded again, every episode would be the same.
+            observation = _observed(environment.reset()[0])
+    return rows
 
 
-class _GymnasiumEpisodes(_Episodes):
-    def __init__(self, environment: Any, seed: int) -> None:
-        self._environment, self._seed = environment, int(seed)
-        self.actions = _actions_of_space(environment.action_space)
-        self.num_states = _states_of_space(environment.observation_space)
-        self._fresh = True
+def _rows_of_copies(environment: Any, steps: int, seed: int, act: _Act) -> list[_Row]:
+    """Record one copy of a vector environment after another, each cut at its end."""
+    mode = environment.metadata.get("autoreset_mode")
+    next_step = mode == AutoresetMode.NEXT_STEP
+    require(next_step, "a vector environment with next-step autoreset", mode)
+    copies: list[list[_Row]] = [[] for _ in range(environment.num_envs)]
+    starts = np.zeros(len(copies), np.bool_)
+    observations = _observed(environment.reset(seed=seed)[0])
+    while sum(map(len, copies)) < steps:
+        chosen = [act(observation) for observation in observations]
+        taken = np.stack([given for _, given in chosen])
+        following, _, terminated, truncated, _ = environment.step(taken)
+        following = _observed(following)
+        # Behind the end of an episode a step only starts the next one.
+        for i in np.flatnonzero(~starts):
+            flags = bool(terminated[i]), bool(truncated[i])
+            copies[i].append((observations[i], chosen[i][0], following[i], *flags))
+        starts, observations = terminated | truncated, following
+    for rows in copies:
+        rows[-1] = (*rows[-1][:4], True)
+    return [row for rows in copies for row in rows]
 
-    def start(self) -> np.ndarray:
-        # Seeded once: seeded again, every episode would be the same.
-        observation, _ = self._environment.reset(seed=self._seed if self._fresh else None)
-        self._fresh = False
-        return _observed(observation)
 
-    def step(self, action: Any) -> tuple[np.ndarray, bool, bool]:
-        observation, _, terminated, truncated, _ = self._environment.step(action)
-        return _observed(observation), bool(terminated), bool(truncated)
+class _OfDmEnv:
+    """An environment of dm_env with as much of Gymnasium's interface as recording needs."""
 
-
-class _DmEnvEpisodes(_Episodes):
     def __init__(self, environment: Any) -> None:
         self._environment, spec = environment, environment.action_spec()
         if hasattr(spec, "num_values"):
-            self.actions = _DiscreteActions(int(spec.num_values))
+            self.action_space: Any = Discrete(int(spec.num_values))
         else:
-            box = hasattr(spec, "minimum") and np.dtype(spec.dtype).kind == "f"
-            require(box, "discrete actions or a box of floats", str(spec))
+            require(hasattr(spec, "minimum"), "discrete actions or a box of floats", str(spec))
             bounds = (np.asarray(bound, spec.dtype) for bound in (spec.minimum, spec.maximum))
-            self.actions = _BoxActions(*(np.broadcast_to(bound, spec.shape) for bound in bounds))
+            low, high = (np.broadcast_to(bound, spec.shape) for bound in bounds)
+            self.action_space = Box(low, high, dtype=spec.dtype)
         states = getattr(environment.observation_spec(), "num_values", None)
-        self.num_states = None if states is None else int(states)
+        self.observation_space = None if states is None else Discrete(int(states))
 
-    def start(self) -> np.ndarray:
-        return _observed(self._environment.reset().observation)
+    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        return self._environment.reset().observation, {}
 
-    def step(self, action: Any) -> tuple[np.ndarray, bool, bool]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         taken = self._environment.step(action)
         terminal = bool(taken.last()) and not taken.discount
-        return _observed(taken.observation), terminal, bool(taken.last()) and not terminal
-
-
-class _Copies:
-    """Copies of an environment in a vector environment of Gymnasium."""
-
-    def __init__(self, environment: Any, seed: int) -> None:
-        from gymnasium.vector import AutoresetMode
-
-        mode = environment.metadata.get("autoreset_mode")
-        next_step = mode == AutoresetMode.NEXT_STEP
-        require(next_step, "a vector environment with next-step autoreset", mode)
-        self._environment, self._seed = environment, int(seed)
-        self.actions = _actions_of_space(environment.single_action_space)
-        self.num_states = _states_of_space(environment.single_observation_space)
-
-    def rows(self, steps: int, act: _Act) -> list[_Row]:
-        """Return the rows of one copy after another, each cut at its end."""
-        count = self._environment.num_envs
-        copies: list[list[_Row]] = [[] for _ in range(count)]
-        starts = np.zeros(count, np.bool_)
-        observations = _observed(self._environment.reset(seed=self._seed)[0])
-        while sum(map(len, copies)) < steps:
-            chosen = [act(observation) for observation in observations]
-            taken = np.stack([given for _, given in chosen])
-            following, _, terminated, truncated, _ = self._environment.step(taken)
-            following = _observed(following)
-            # Behind the end of an episode a step only starts the next one.
-            for i in np.flatnonzero(~starts):
-                flags = bool(terminated[i]), bool(truncated[i])
-                copies[i].append((observations[i], chosen[i][0], following[i], *flags))
-            starts, observations = terminated | truncated, following
-        for rows in copies:
-            rows[-1] = (*rows[-1][:4], True)
-        return [row for rows in copies for row in rows]
+        return taken.observation, taken.reward, terminal, bool(taken.last()) and not terminal, {}
 
 
 def _actions_of_space(space: Any) -> _Actions:
     """Describe an action space of Gymnasium."""
-    from gymnasium.spaces import Box, Discrete
-
     if isinstance(space, Discrete):
         return _DiscreteActions(int(space.n), int(space.start))
     box = isinstance(space, Box) and space.dtype is not None and space.dtype.kind == "f"
@@ -314,8 +274,6 @@ def _actions_of_space(space: Any) -> _Actions:
 
 def _states_of_space(space: Any) -> int | None:
     """Return the number of indices of a discrete observation space; None for other spaces."""
-    from gymnasium.spaces import Discrete
-
     return int(space.start) + int(space.n) if isinstance(space, Discrete) else None
 
 

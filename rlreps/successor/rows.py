@@ -1,7 +1,9 @@
 """Rows of a matrix as estimators hand them over, block by block."""
 
+import abc
+import contextlib
 from collections.abc import Generator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,9 +36,16 @@ def checked_cells(cells: Sequence[int] | np.ndarray, num_cells: int) -> np.ndarr
     return values.astype(np.int32)
 
 
-class RowEstimator(Protocol):
-    """Computes rows of one matrix, for any blocks of them in any order, always to the same bits."""
+class RowEstimator(abc.ABC):
+    """Computes rows of one matrix, for any blocks of them in any order, always to the same bits.
 
+    Attributes:
+        num_starts: Number of start states.
+    """
+
+    num_starts: int
+
+    @abc.abstractmethod
     def row_blocks(
         self, blocks: Sequence[Sequence[int] | np.ndarray]
     ) -> Generator[RowEstimates, None, None]:
@@ -51,4 +60,13 @@ class RowEstimator(Protocol):
         Raises:
             InputError: If a state is not an integer in [0, n).
         """
-        ...
+
+    def estimates(self, cells: Sequence[int] | np.ndarray | None = None) -> RowEstimates:
+        """Return the rows of start states (None: all), with half differences if sampled."""
+        given = range(self.num_starts) if cells is None else cells
+        with contextlib.closing(self.row_blocks([given])) as blocks:
+            return next(blocks)
+
+    def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the rows of start states, [len(cells), n] (float32)."""
+        return self.estimates(cells).rows

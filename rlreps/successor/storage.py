@@ -10,14 +10,14 @@ import numpy as np
 
 from rlreps.config import from_json
 from rlreps.encoders import Encoder
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.behaviour import behaviour_of
 from rlreps.successor.least_squares import Factors, LeastSquares, Rows
-from rlreps.successor.methods import FitConfig
-from rlreps.successor.networks import NetworkBasis, loaded_basis
+from rlreps.successor.methods import FitConfig, require_own
+from rlreps.successor.networks import NetworkBasis
 from rlreps.successor.quality import Quality
 
 _ARRAYS = "representation"
@@ -33,9 +33,15 @@ def write(
     rows: int,
 ) -> dict[str, Any]:
     """Write the numbers of a representation to a run's folder; return the summary of the run."""
-    arrays = _arrays(solution, factors, behaviour_weights)
-    place = folder.path / _ARRAYS
-    checkpoints = Checkpoints(place, keep=1, run=folder.identity)
+    arrays: dict[str, Any] = {**solution.rows._asdict(), **factors._asdict()}
+    if behaviour_weights is not None:
+        arrays["behaviour"] = np.asarray(behaviour_weights, np.float32)
+    basis = solution.basis
+    if isinstance(basis, NetworkBasis):
+        arrays |= basis.arrays()
+    elif isinstance(basis, FourierBasis):
+        arrays |= {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}
+    checkpoints = Checkpoints(folder.path / _ARRAYS, keep=1, run=folder.identity)
     latest = checkpoints.latest_step()
     checkpoints.save(0 if latest is None else latest + 1, arrays)
     return {
@@ -53,21 +59,6 @@ def write(
     }
 
 
-def _arrays(
-    solution: LeastSquares, factors: Factors, behaviour_weights: np.ndarray | None
-) -> dict[str, Any]:
-    rows = solution.rows._asdict()
-    arrays: dict[str, Any] = {**rows, **factors._asdict()}
-    if behaviour_weights is not None:
-        arrays["behaviour"] = np.asarray(behaviour_weights, np.float32)
-    basis = solution.basis
-    if isinstance(basis, NetworkBasis):
-        return {**arrays, **basis.arrays()}
-    if isinstance(basis, FourierBasis):
-        arrays |= {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}
-    return arrays
-
-
 def read(
     folder: RunFolder,
     path: Path | str,
@@ -79,8 +70,7 @@ def read(
     stored, summary = dict(folder.config), folder.read_summary()
     given = {"encoder": encoder, "backward_encoder": backward_encoder}
     config, observed, encoders = FitConfig.stored(stored, given, path)
-    kind = stored["behaviour"]
-    _require_given(kind == "own", behaviour, "behaviour=", path)
+    require_own(stored["behaviour"] == "own", behaviour, "behaviour=", path)
     if summary is None:
         raise InputError(f"expected a finished fit in {path}, got none: fit again to resume")
     template: dict[str, Any] = {
@@ -97,7 +87,7 @@ def read(
     }
     basis: Basis
     if config.uses_network:
-        basis = loaded_basis(observed, config, encoders, arrays)
+        basis = NetworkBasis.stored(observed, config, encoders, arrays)
     elif observed.num_states is not None:
         basis = UnitVectors(observed.num_states)
     else:
@@ -122,10 +112,3 @@ def read(
         "description": folder.config,
         "quality": None if quality is None else from_json(Quality, quality),
     }
-
-
-def _require_given(needed: bool, given: object, name: str, path: Path | str) -> None:
-    """Refuse to load without a part of the user's own, or with one that was not the user's."""
-    place = f"for the representation of {path}"
-    require(not needed or given is not None, f"{name} {place}", "none")
-    require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)

@@ -60,19 +60,26 @@ class Share(Protocol):
 
     def process_index(self) -> int:
         """Return which process this is."""
-        ...
+        return 0
 
     def process_count(self) -> int:
         """Return how many there are."""
-        ...
+        return 1
 
     def first_does(self, work: Callable[[], Any]) -> Any:
         """Have the first do something, and hand its result, JSON values, to all."""
-        ...
+        return work()
 
     def total(self, part: np.ndarray) -> np.ndarray:
         """Return the sum of every process's array."""
-        ...
+        return part
+
+
+class _Alone(Share):
+    """The place of a process that works by itself."""
+
+
+ALONE = _Alone()
 
 
 @contextlib.contextmanager
@@ -113,7 +120,7 @@ def principal_subspace(
     *,
     matrix: RowBlocks | None = None,
     progress: Progress = no_progress,
-    share: Share | None = None,
+    share: Share = ALONE,
 ) -> PrincipalSubspace:
     """Return the principal subspace of a stored matrix, from beside it if computed before.
 
@@ -144,13 +151,12 @@ def _own_part(store: MatrixStore, share: Share) -> StoreBlocks:
     return StoreBlocks(store, range(*bounds))
 
 
-def centred_matrix(store: MatrixStore, share: Share | None = None) -> RowBlocks:
+def centred_matrix(store: MatrixStore, share: Share = ALONE) -> RowBlocks:
     """Return a store's matrix less its means, which processes compute together if it is large."""
     whole, centring = StoreBlocks(store), centring_of(store.settings)
-    alone = share is None or share.process_count() == 1
-    if alone or whole.dtype.itemsize * math.prod(whole.shape) <= IN_MEMORY_BYTES:
+    small = whole.dtype.itemsize * math.prod(whole.shape) <= IN_MEMORY_BYTES
+    if small or share.process_count() == 1:
         return centred(whole, centring)
-    assert share is not None
     own = _own_part(store, share)
     count = own.shape[0]
     sums, of_rows = np.zeros(whole.shape[1]), np.zeros(whole.shape[0])
@@ -197,20 +203,17 @@ def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[st
 
 
 def _load(
-    store: MatrixStore, decomposition: Decomposition, share: Share | None = None
+    store: MatrixStore, decomposition: Decomposition, share: Share
 ) -> PrincipalSubspace | None:
     def find() -> dict[str, np.ndarray] | None:
         return load_subspace(store, _cache_settings(store, decomposition))
 
-    alone = share is None or share.process_count() == 1
     # All compute it or none, though the first may be done with it before another looks.
-    if share is not None and not alone and not share.first_does(lambda: find() is not None):
+    if not share.first_does(lambda: find() is not None):
         return None
     arrays = find()
-    if arrays is None and not alone:
-        raise InputError(f"expected the subspace beside {store.path} that process 0 has found")
     if arrays is None:
-        return None
+        raise InputError(f"expected the subspace beside {store.path} that process 0 has found")
     settings = dict(decomposition.settings())
     try:
         basis = arrays["basis"]
@@ -237,10 +240,10 @@ def _compute(
     matrix: RowBlocks,
     decomposition: Decomposition,
     progress: Progress,
-    share: Share | None = None,
+    share: Share,
 ) -> PrincipalSubspace:
     title = "principal subspace"
-    if share is not None and share.process_count() > 1 and isinstance(matrix, CentredBlocks):
+    if share.process_count() > 1 and isinstance(matrix, CentredBlocks):
         own, of_rows = _own_part(store, share), matrix.row_means
         part = CentredBlocks(own, matrix.means, None if of_rows is None else of_rows[own.rows])
         place = (own.rows.start, store.shape[0], share.total)
@@ -256,7 +259,7 @@ def _compute(
     }
     if principal.distance_bound is not None:
         arrays["distance_bound"] = principal.distance_bound
-    if share is None or share.process_index() == 0:
+    if share.process_index() == 0:
         save_subspace(store, arrays, _cache_settings(store, decomposition))
     return principal
 

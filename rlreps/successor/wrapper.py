@@ -48,17 +48,7 @@ class _Shown:
         else:
             sampled = copy.deepcopy(space)
             sampled.seed(0)
-            self.of_one(sampled.sample())
-
-    def of_one(self, observation: Any) -> np.ndarray:
-        """Return the features [d] of an observation."""
-        # No check of a type and no array: a step of a table of states takes ten microseconds.
-        if len(self._table):
-            index = observation - self._start
-            if 0 <= index < len(self._table):
-                return np.array(self._table[index])
-        features: np.ndarray = self._computed(np.asarray(observation)[None])[0]
-        return features
+            self.of_many(np.asarray(sampled.sample())[None])
 
     def of_many(self, observations: np.ndarray) -> np.ndarray:
         """Return the features [m, d] of observations [m, ...]."""
@@ -66,9 +56,6 @@ class _Shown:
             indices = observations - self._start
             if indices.min() >= 0 and indices.max() < len(self._table):
                 return np.asarray(self._table[indices])
-        return self._computed(observations)
-
-    def _computed(self, observations: np.ndarray) -> np.ndarray:
         found = self._representation.features(observations, scaling=self._scaling)
         features = np.asarray(found, np.float32)
         shape = (len(observations), self._representation.num_features)
@@ -111,7 +98,8 @@ class RepresentationObservation(
 
     def observation(self, observation: Any) -> np.ndarray:
         """Return the features [d] of an observation."""
-        return self._shown.of_one(observation)
+        features: np.ndarray = self._shown.of_many(np.asarray(observation)[None])[0]
+        return features
 
 
 class RepresentationVectorObservation(

@@ -24,7 +24,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
-from rlreps.training.loop import Figures, Program, run
+from rlreps.training.loop import Figures, Finished, Program, run
 from rlreps.training.optimizers import Optimizer
 from rlreps.training.update import ChunkReport, Learner, TrainState, all_zero, zero_unless
 
@@ -52,23 +52,17 @@ def stack(learners: Sequence[Learner]) -> Learner:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingResult:
-    """A finished run.
+class TrainingResult(Finished[TrainState]):
+    """A finished training; every leaf of its state has a leading seed axis.
+
+    Its records have, as lists over seeds, ``loss`` and the objective's metrics, means since the
+    last record, and every evaluated figure.
 
     Attributes:
-        state: Final state; every leaf has a leading seed axis.
         seeds: The seeds, in the order of that axis.
-        history: One record per evaluation: ``step``, ``seconds``, and as lists over seeds ``loss``
-            and the objective's metrics, means since the last record, and every evaluated figure.
-        seconds: Time spent in updates, without compilation and evaluation.
-        compile_seconds: Time spent compiling, in this process.
     """
 
-    state: TrainState
     seeds: tuple[int, ...]
-    history: list[dict[str, Any]]
-    seconds: float
-    compile_seconds: float
 
     def params(self, index: int = 0) -> Params:
         """Return the encoder parameters of one seed, by position."""
@@ -404,10 +398,10 @@ def train_population(
     )
     return TrainingResult(
         program.collect(finished.state),
-        tuple(seeds),
         finished.history,
         finished.seconds,
         finished.compile_seconds,
+        tuple(seeds),
     )
 
 

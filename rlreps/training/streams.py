@@ -16,27 +16,11 @@ from jax import Array
 from rlreps.numerics import require_seeds, seed_key
 from rlreps.runs.folder import RunFolder
 from rlreps.streaming import StreamingRule
-from rlreps.training.loop import Figures, Program, run
+from rlreps.training.loop import Figures, Finished, Program, run
 from rlreps.training.update import all_finite, all_zero, zero_unless
 
 Draw = Callable[[Any, Array], Array]
 """(data, key) → a batch of observations [b, features]."""
-
-
-@dataclasses.dataclass(frozen=True)
-class StreamResult:
-    """A finished run.
-
-    Attributes:
-        components: Estimated components of every seed, [seeds, features, k].
-        history: One record per evaluation: ``step``, ``seconds``, and lists over seeds of every
-            evaluated figure and of ``diverged``.
-        seconds: Time spent in updates, without compilation and evaluation.
-    """
-
-    components: Array
-    history: list[dict[str, Any]]
-    seconds: float
 
 
 class _Stream(Program[Any]):
@@ -82,7 +66,7 @@ def fit_stream(
     checkpoint_every: int | None = None,
     description: str = "streaming",
     progress: bool = True,
-) -> StreamResult:
+) -> Finished[Array]:
     """Run a rule for several seeds at once.
 
     A seed whose state becomes non-finite is set to zero, where it counts as diverged.
@@ -102,7 +86,8 @@ def fit_stream(
         progress: Whether to show one.
 
     Returns:
-        The components and the history.
+        The run, whose state is the estimated components of every seed, [seeds, features, k].
+        Records have lists over seeds, also of ``diverged``.
 
     Raises:
         InputError: For seeds out of range, and as ``loop.run``.
@@ -117,8 +102,7 @@ def fit_stream(
         description=description,
         progress=progress,
     )
-    components = jax.vmap(rule.components)(finished.state)
-    return StreamResult(components, finished.history, finished.seconds)
+    return dataclasses.replace(finished, state=jax.vmap(rule.components)(finished.state))
 
 
 def _chunk(

@@ -137,8 +137,8 @@ def _prepare(
 
 def _damaged(store: EstimateStore, row_sum: float) -> list[tuple[int, str]]:
     """List index and description of everything wrong with blocks that are there."""
-    reports = store.verify(row_sum)
-    return [(problem.index, str(problem)) for one in reports for problem in one.damaged_blocks]
+    faults = [fault for of_store in store.verify(row_sum) for fault in of_store]
+    return [(fault.index, fault.text) for fault in faults if fault.kind != "missing"]
 
 
 def _compute(

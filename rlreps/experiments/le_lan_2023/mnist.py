@@ -349,7 +349,7 @@ def _train_eigengame(config: Config, problem: Problem, common: Any) -> Trained:
         evaluate=evaluation(problem),
         **common,
     )
-    return result.components, result.history, result.seconds, options.images * num_pixels
+    return result.state, result.history, result.seconds, options.images * num_pixels
 
 
 def frame(run: Run[Config], options: dict[str, Any], found: Mapping[str, Any]) -> Frame:

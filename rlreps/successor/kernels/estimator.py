@@ -27,7 +27,7 @@ from rlreps.successor.grids import Grid
 from rlreps.successor.kernels.matrix import one_step
 from rlreps.successor.kernels.modes import SlowModes, slow_modes
 from rlreps.successor.kernels.solver import BandedSolver, factorise
-from rlreps.successor.rows import RowEstimates, checked_cells
+from rlreps.successor.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.settings import TransitionSettings
 
 TILE_ROWS = 100
@@ -44,7 +44,7 @@ _ROUNDING = 1e-3
 _LONGEST_SINGLE_PRECISION = 1000.0
 
 
-class TransitionEstimator:
+class TransitionEstimator(RowEstimator):
     """Computes rows of PuddleWorld's successor measure; prepared once, for any rows in any order.
 
     With f = (bins · refinement)² sub-cells, the longest move crossing w rows of them, and strips of
@@ -58,7 +58,7 @@ class TransitionEstimator:
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
         """Count the transitions and factorise."""
         self._grid = grid = grid.within(environment)
-        self._settings = settings
+        self._settings, self.num_starts = settings, grid.num_states
         # Terms from the first step on; the start itself is counted apart.
         self._terms = settings.steps_ahead
         fine = Grid(grid.bins * settings.refinement, grid.walls)
@@ -80,18 +80,14 @@ class TransitionEstimator:
     ) -> Generator[RowEstimates, None, None]:
         """See ``RowEstimator.row_blocks``; there is no sampling error."""
         for block in blocks:
-            yield RowEstimates(self.rows(block))
-
-    def rows(self, cells: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return rows [len(cells), n] (float32) of the given start states."""
-        wanted = checked_cells(cells, self._grid.num_states)
-        rows = np.empty((len(wanted), self._grid.num_states), np.float32)
-        for tile in np.unique(wanted // TILE_ROWS):
-            here = wanted // TILE_ROWS == tile
-            if self._tile[0] != tile:
-                self._tile = (int(tile), self._compute_tile(int(tile)))
-            rows[here] = self._tile[1][wanted[here] - tile * TILE_ROWS]
-        return rows
+            wanted = checked_cells(block, self._grid.num_states)
+            rows = np.empty((len(wanted), self._grid.num_states), np.float32)
+            for tile in np.unique(wanted // TILE_ROWS):
+                here = wanted // TILE_ROWS == tile
+                if self._tile[0] != tile:
+                    self._tile = (int(tile), self._compute_tile(int(tile)))
+                rows[here] = self._tile[1][wanted[here] - tile * TILE_ROWS]
+            yield RowEstimates(rows)
 
     def transposed(self, weights: np.ndarray) -> np.ndarray:
         """Return Ψ' times weights, both [n, k] (float64): one solve for k columns, not n rows."""
@@ -254,15 +250,15 @@ def aggregation_error(
         rank: The most dimensions, k; fewer where the matrix has fewer.
         centring: Which means come off before the subspaces are taken.
     """
-    states = np.arange(grid.within(environment).num_states)
-    rows = TransitionEstimator(environment, grid, settings).rows(states)
     finer = dataclasses.replace(settings, refinement=2 * settings.refinement)
-    finer_rows = TransitionEstimator(environment, grid, finer).rows(states)
+    rows, finer_rows = (
+        TransitionEstimator(environment, grid, each).estimates().rows for each in (settings, finer)
+    )
     entries = _REMAINING * (rows - finer_rows)
     bases = []
     for matrix in (rows, finer_rows):
         centre_in_place(matrix, centring)
-        bases.append(exact_svd(matrix, min(rank, len(states)), at_most=True).basis)
+        bases.append(exact_svd(matrix, min(rank, len(rows)), at_most=True).basis)
     dimensions = min(basis.shape[1] for basis in bases)
     distances = nested_distances(*(basis[:, :dimensions] for basis in bases))
     return AggregationError(entries, np.minimum(_REMAINING**2 * distances, 1.0))

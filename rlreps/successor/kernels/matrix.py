@@ -66,8 +66,6 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
         points: Quadrature points in each cell, a power of two; each is moved by all four actions.
         seed: Seed of the shifts, in [0, 2³²).
     """
-    require(points >= 1 and points & (points - 1) == 0, "points to be a power of two", points)
-    require(0 <= seed < 2**32, "seed in [0, 2**32)", seed)
     grid = grid.within(environment)
     require(
         len(grid.divided) == 0,
@@ -242,9 +240,11 @@ def _free_starts(grid: Grid, cells: Array, uniform: Array, seed: int) -> Array:
     start = _positions(grid, cells, uniform[..., :2])
     if not grid.walls:
         return start
-    redrawn: Array = jax.vmap(jax.vmap(grid.outside_walls, in_axes=(0, None, 0)))(
-        _redraw_keys(cells, uniform.shape[1], seed), cells, start
+    keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, 1), uniform.shape[1]))(
+        _cell_keys(cells, seed)
     )
+    redraw = jax.vmap(jax.vmap(grid.outside_walls, in_axes=(0, None, 0)))
+    redrawn: Array = redraw(keys, cells, start)
     return redrawn
 
 
@@ -259,14 +259,6 @@ def _shifted(points: Array, cells: Array, seed: int) -> Array:
 def _cell_keys(cells: Array, seed: int) -> Array:
     base = jax.random.key(seed, impl=PRNG)
     keys: Array = jax.vmap(lambda cell: jax.random.fold_in(base, cell))(cells)
-    return keys
-
-
-def _redraw_keys(cells: Array, points: int, seed: int) -> Array:
-    """Return keys [c, p] for points that have to be drawn again."""
-    keys: Array = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, 1), points))(
-        _cell_keys(cells, seed)
-    )
     return keys
 
 

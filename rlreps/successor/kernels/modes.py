@@ -27,7 +27,6 @@ class SlowModes(NamedTuple):
         right: R, [n, k].
         step: H, [k, k].
         left: L, [k, n].
-        next_eigenvalue: Modulus of the largest eigenvalue left out.
         residual: The larger of the largest row sums of |P R - R H| |L| and |R| |L P - H L|: the
             most that a step adds to the error of a distribution, in total variation.
     """
@@ -35,7 +34,6 @@ class SlowModes(NamedTuple):
     right: np.ndarray
     step: np.ndarray
     left: np.ndarray
-    next_eigenvalue: float
     residual: float
 
 
@@ -68,7 +66,7 @@ def slow_modes(
             right = _invariant(chain, rights, threshold)
             left = _invariant(transposed, lefts, threshold).T
             if right.shape[1] == left.shape[0] == count:
-                return _paired(chain, right, left, float(eigenvalues[count]))
+                return _paired(chain, right, left)
         panel *= 2
     return None
 
@@ -114,9 +112,7 @@ def _invariant(matrix: scipy.sparse.csr_array, panel: np.ndarray, threshold: flo
     return np.asarray(panel @ vectors[:, :count])
 
 
-def _paired(
-    chain: scipy.sparse.csr_array, right: np.ndarray, left: np.ndarray, next_eigenvalue: float
-) -> SlowModes:
+def _paired(chain: scipy.sparse.csr_array, right: np.ndarray, left: np.ndarray) -> SlowModes:
     left = np.linalg.solve(left @ right, left)
     image, preimage = chain @ right, (chain.T @ left.T).T
     step = left @ image
@@ -125,4 +121,4 @@ def _paired(
         float(np.max(np.abs(image - right @ step) @ np.abs(left).sum(axis=1))),
         float(np.max(np.abs(right) @ np.abs(preimage - step @ left).sum(axis=1))),
     )
-    return SlowModes(right, step, left, next_eigenvalue, residual)
+    return SlowModes(right, step, left, residual)

@@ -16,5 +16,4 @@ from rlreps.successor.store.format import find_store as find_store
 from rlreps.successor.store.format import open_store as open_store
 from rlreps.successor.store.format import require_place as require_place
 from rlreps.successor.store.verification import BlockProblem as BlockProblem
-from rlreps.successor.store.verification import VerifyReport as VerifyReport
 from rlreps.successor.store.verification import verify as verify

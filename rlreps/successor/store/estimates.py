@@ -21,7 +21,7 @@ from rlreps.successor.store.format import (
     open_store,
     require_place,
 )
-from rlreps.successor.store.verification import VerifyReport, verify
+from rlreps.successor.store.verification import BlockProblem, verify
 
 if TYPE_CHECKING:
     from rlreps.successor.rows import RowEstimates
@@ -64,7 +64,7 @@ class EstimateStore:
             self.half_difference.write_block(index, estimates.half_difference)
         self.matrix.write_block(index, estimates.rows)
 
-    def verify(self, row_sum: float | None) -> list[VerifyReport]:
+    def verify(self, row_sum: float | None) -> list[list[BlockProblem]]:
         """Check every block of ``stores()``: half differences sum to 0, rows to ``row_sum``."""
         if not isinstance(row_sum, int | float | None) or not math.isfinite(row_sum or 0.0):
             raise InputError(f"expected a number as row_sum in {self.matrix.path}, got {row_sum!r}")
@@ -75,12 +75,12 @@ class EstimateStore:
             for store, total in zip(self.stores(), sums, strict=True)
         ]
 
-    def problems(self, reports: Sequence[VerifyReport]) -> list[str]:
+    def problems(self, faults: Sequence[Sequence[BlockProblem]]) -> list[str]:
         """One line for everything that ``verify`` reported, or that should be there and is not."""
         found = [
             f"{store.path}: {problem}"
-            for store, report in zip(self.stores(), reports, strict=True)
-            for problem in report.problems()
+            for store, of_store in zip(self.stores(), faults, strict=True)
+            for problem in of_store
         ]
         if self.matrix.settings.get("halves") and self.half_difference is None:
             found.append(

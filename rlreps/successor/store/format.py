@@ -88,21 +88,14 @@ class MatrixStore:
         return f"block {index} (rows {start}-{stop - 1}, file {file})"
 
     def missing_blocks(self) -> list[int]:
-        """Return indices of the blocks that were never written, in order."""
-        written = set(self.written_blocks())
-        return [index for index in range(self.num_blocks) if index not in written]
-
-    def written_blocks(self) -> list[int]:
-        """Return indices of the blocks that are there, in order.
+        """Return indices of the blocks that were never written, in order.
 
         Raises:
             InputError: A block is a link that leads out of the store.
         """
-        folder = self.path / "c"
-        if not folder.is_dir():
-            return []
-        refuse_links_out(folder)
-        return [index for index in range(self.num_blocks) if self.block_file(index).is_file()]
+        if (self.path / "c").is_dir():
+            refuse_links_out(self.path / "c")
+        return [index for index in range(self.num_blocks) if not self.block_file(index).is_file()]
 
     def remove_block(self, index: int) -> None:
         """Delete what is there of a block, so that it counts as missing."""
@@ -155,35 +148,16 @@ class MatrixStore:
         """
         return next(self._stream([index]))[1]
 
-    def read_rows(self, start: int, stop: int) -> Rows:
-        """Return rows float32 [stop - start, num_tasks]; NaN where a block was never written.
-
-        Raises:
-            IndexError: Not 0 <= start < stop <= num_states.
-            InputError: A block that holds some of the rows is corrupt.
-        """
-        if not 0 <= start < stop <= self.shape[0]:
-            raise IndexError(
-                f"expected a range of rows within [0, {self.shape[0]}), got [{start}, {stop})"
-            )
-        rows = np.empty((stop - start, self.shape[1]), np.float32)
-        covering = range(start // self.block_rows, -(-stop // self.block_rows))
-        for index, block in self._stream(covering):
-            first, last = self.block_range(index)
-            overlap = slice(max(start, first), min(stop, last))
-            rows[overlap.start - start : overlap.stop - start] = block[
-                overlap.start - first : overlap.stop - first
-            ]
-        return rows
-
     def read(self) -> Rows:
         """Return the whole matrix, float32 [num_states, num_tasks].
 
         Raises:
             InputError: A block is missing or corrupt.
         """
-        self.require_complete()
-        return self.read_rows(0, self.shape[0])
+        matrix = np.empty(self.shape, np.float32)
+        for index, rows in self.iterate_blocks():
+            matrix[slice(*self.block_range(index))] = rows
+        return matrix
 
     def iterate_blocks(self, part: range | None = None) -> Iterator[tuple[int, Rows]]:
         """Yield (index, rows float32 [stop - start, num_tasks]) in order, reading ahead.

@@ -28,41 +28,13 @@ class BlockProblem:
         return self.text
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyReport:
-    """Findings of ``verify``.
-
-    Attributes:
-        found: All that is wrong, in the order of the blocks.
-        worst_deviation: Largest |sum - row_sum| over all finite rows, within the tolerance or
-            not; None if no row sum was checked.
-    """
-
-    found: tuple[BlockProblem, ...]
-    worst_deviation: float | None
-
-    @property
-    def damaged_blocks(self) -> tuple[BlockProblem, ...]:
-        """Faults of blocks that were written."""
-        return tuple(problem for problem in self.found if problem.kind != "missing")
-
-    @property
-    def ok(self) -> bool:
-        """True if nothing is wrong."""
-        return not self.found
-
-    def problems(self) -> list[str]:
-        """One line for each problem, in order of blocks."""
-        return [problem.text for problem in self.found]
-
-
 def verify(
     store: MatrixStore,
     *,
     row_sum: float | None = None,
     relative_tolerance: float = 1e-5,
     scale: float | None = None,
-) -> VerifyReport:
+) -> list[BlockProblem]:
     """Read a store block by block and report everything that is wrong with it.
 
     Args:
@@ -74,13 +46,12 @@ def verify(
         scale: Size of what was summed; None is the row sum itself.
 
     Returns:
-        The report; nothing is raised for what is wrong with a block.
+        The faults in the order of the blocks; nothing is raised for what is wrong with a block.
 
     Raises:
         InputError: A block is a link that leads out of the store, or lies beyond the last.
     """
     found: list[BlockProblem] = []
-    deviations: list[float] = []
     size = row_sum if scale is None else scale
     tolerance = relative_tolerance * abs(size or 0.0)
 
@@ -112,11 +83,10 @@ def verify(
             continue
         sums = rows.sum(axis=1, dtype=np.float64, where=finite)[whole]
         worst = int(np.argmax(np.abs(sums - row_sum)))
-        deviations.append(abs(float(sums[worst]) - row_sum))
-        if deviations[-1] > tolerance:
+        if abs(float(sums[worst]) - row_sum) > tolerance:
             report(
                 "deviating",
                 f"expected rows that sum to {row_sum:.9g} within {tolerance:.3g}, got "
                 f"{sums[worst]:.9g} in row {store.block_range(index)[0] + int(whole[worst])}",
             )
-    return VerifyReport(found=tuple(found), worst_deviation=max(deviations, default=None))
+    return found

@@ -80,14 +80,13 @@ def pendulum(rows):
 
 @pytest.mark.parametrize("method", ["td", "monte_carlo"])
 def test_networks_are_trained_without_the_rows_that_judge_them(method, monkeypatch):
-    name, seen = {"td": "fit_td", "monte_carlo": "fit_sums"}[method], []
-    train = getattr(fitting, name)
+    train, seen = fitting.train_networks, []
 
     def recorded(data, *rest):
         seen.append(data)
         return train(data, *rest)
 
-    monkeypatch.setattr(fitting, name, recorded)
+    monkeypatch.setattr(fitting, "train_networks", recorded)
     data = walk(240, cut_every=12)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # Two updates teach nothing.

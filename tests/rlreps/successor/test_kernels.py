@@ -14,6 +14,7 @@ from rlreps.successor.kernels.estimator import TransitionEstimator, aggregation_
 from rlreps.successor.kernels.matrix import one_step
 from rlreps.successor.kernels.solver import factorise
 from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.rows import RowEstimates
 from rlreps.successor.settings import TransitionSettings
 
 BINS = 16
@@ -233,8 +234,8 @@ def test_the_aggregation_error_extrapolates_one_that_falls_with_the_squared_widt
         def __init__(self, environment, grid, settings):
             self.refinement = settings.refinement
 
-        def rows(self, cells):
-            return truth + noise / self.refinement**2
+        def estimates(self):
+            return RowEstimates(truth + noise / self.refinement**2)
 
     monkeypatch.setattr(transition, "TransitionEstimator", Planted)
     settings = TransitionSettings(horizon=5, discount=0.9)

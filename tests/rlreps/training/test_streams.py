@@ -30,12 +30,12 @@ def test_a_seeds_history_is_the_same_alone_and_in_chunks_of_any_length(run_folde
     together = fit(folder)
     assert [record["step"] for record in together.history] == [0, 20, 40, 60]
     assert folder.read_metrics() == together.history
-    assert together.components.shape == (2, 6, 2)
+    assert together.state.shape == (2, 6, 2)
     assert all(record["diverged"] == [False, False] for record in together.history)
-    assert together.history[-1]["first"] == together.components[:, 0, 0].tolist()
-    assert not np.allclose(together.components[0], together.components[1])
-    alone = fit(seeds=(5,), evaluate_every=12, checkpoint_every=12).components
-    np.testing.assert_allclose(alone[0], together.components[1], atol=1e-6)
+    assert together.history[-1]["first"] == together.state[:, 0, 0].tolist()
+    assert not np.allclose(together.state[0], together.state[1])
+    alone = fit(seeds=(5,), evaluate_every=12, checkpoint_every=12).state
+    np.testing.assert_allclose(alone[0], together.state[1], atol=1e-6)
 
 
 @pytest.mark.integration
@@ -44,7 +44,7 @@ def test_a_run_killed_between_checkpoints_ends_bit_for_bit_as_one_that_was_not(r
     whole = fit(**options)
     die_at(80, lambda folder: fit(folder, **options))
     resumed = fit(run_folder(), **options)
-    np.testing.assert_array_equal(resumed.components, whole.components)
+    np.testing.assert_array_equal(resumed.state, whole.state)
     assert fit(run_folder(), **options).history == resumed.history
 
 
@@ -66,4 +66,4 @@ def test_a_seed_that_diverges_is_counted_and_the_others_go_on():
     assert not any(result.history[0]["diverged"])
     assert result.history[-1]["diverged"] == (started > 0.0).tolist()
     ended = np.where(started > 0.0, 0.0, started)
-    np.testing.assert_array_equal(result.components[:, 0, 0], ended.astype(np.float32))
+    np.testing.assert_array_equal(result.state[:, 0, 0], ended.astype(np.float32))
