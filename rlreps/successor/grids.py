@@ -335,7 +335,7 @@ class BoxGrid:
         """Number of cells."""
         return math.prod(self.bins)
 
-    @functools.cached_property
+    @property
     def cell_widths(self) -> np.ndarray:
         """Extent of a cell along each axis, [k] (float64), in the units of the observations."""
         return np.asarray((np.asarray(self.high) - np.asarray(self.low)) / np.asarray(self.bins))

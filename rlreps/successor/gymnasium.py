@@ -200,6 +200,45 @@ class CellRun(NamedTuple):
     restarts: np.ndarray
 
 
+_TRACE_BYTES = 2**24
+"""Observations kept before their cells are found together, faster than step by step."""
+
+
+class _Trace:
+    """The cells of observations of all copies, found for many steps at a time."""
+
+    def __init__(self, process: GymnasiumProcess) -> None:
+        self._process = process
+        self._found: list[np.ndarray] = []
+        self._kept, self._count = np.empty(0), 0
+
+    def add(self, observations: Any) -> None:
+        """Add the observations of a step; arrays are copied, as environments write into them."""
+        if not isinstance(observations, np.ndarray):
+            self._found.append(self._process.cells(observations)[None])
+            return
+        if self._count == len(self._kept):
+            self._flush()
+            steps = min(
+                max(16, 2 * len(self._kept)), 1 + _TRACE_BYTES // max(1, observations.nbytes)
+            )
+            self._kept = np.empty((steps, *observations.shape), observations.dtype)
+        self._kept[self._count] = observations
+        self._count += 1
+
+    def cells(self) -> np.ndarray:
+        """Return the cells [t, e] of all that was added."""
+        self._flush()
+        return np.concatenate(self._found)
+
+    def _flush(self) -> None:
+        if self._count:
+            kept = self._kept[: self._count]
+            cells = self._process.cells(kept.reshape(-1, *kept.shape[2:]))
+            self._found.append(cells.reshape(kept.shape[:2]))
+            self._count = 0
+
+
 class CellStepper:
     """Steps a process and tells episodes apart, whatever the autoreset mode."""
 
@@ -239,39 +278,48 @@ class CellStepper:
             steps: Calls of ``step``, at least 1.
             first_episodes: Whether to stop when every copy has ended an episode.
         """
-        environment, process, mode = self._environment, self._process, self._mode
-        shape = steps, process.num_copies
-        terminated, truncated = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-        arrivals, restarts = np.full(shape, NO_CELL), np.full(shape, NO_CELL)
-        over, time = np.zeros(process.num_copies, np.bool_), 0
+        environment, policy, mode = self._environment, self._process.policy, self._mode
+        terminated = np.zeros((steps, self._process.num_copies), np.bool_)
+        truncated = np.zeros_like(terminated)
+        trace, over = _Trace(self._process), np.zeros(self._process.num_copies, np.bool_)
+        before, apart = self._ended, {}
+        time = 0
         for time in range(steps):
-            if process.policy is None:
+            if policy is None:
                 actions = environment.action_space.sample()
             else:
-                actions = process.policy(self._observations, self.generator)
+                actions = policy(self._observations, self.generator)
             observations, _, terminated[time], truncated[time], infos = environment.step(actions)
-            self._observations = observations
-            arrivals[time] = reached = self.cells()
+            trace.add(observations)
             ended = terminated[time] | truncated[time]
-            if mode is AutoresetMode.NEXT_STEP:
-                # Behind the end of an episode a step only starts the next one.
-                restarts[time, self._ended] = reached[self._ended]
-                arrivals[time, self._ended] = NO_CELL
-                self._ended = ended
-            elif ended.any() and mode is AutoresetMode.SAME_STEP:
-                finals = [infos["final_obs"][copy] for copy in np.flatnonzero(ended)]
-                space = environment.single_observation_space
-                empty: Any = create_empty_array(space, len(finals))
-                restarts[time, ended] = reached[ended]
-                arrivals[time, ended] = process.cells(concatenate(space, finals, empty))
-            elif ended.any():
-                self._observations, _ = environment.reset(options={"reset_mask": ended.copy()})
-                restarts[time, ended] = self.cells()[ended]
-            over |= ended
-            if first_episodes and over.all():
-                break
-        run = CellRun(arrivals, terminated, truncated, restarts)
-        return CellRun(*(part[: time + 1] for part in run))
+            self._observations = observations
+            if ended.any():
+                if mode is AutoresetMode.SAME_STEP:
+                    finals = [infos["final_obs"][copy] for copy in np.flatnonzero(ended)]
+                    space = environment.single_observation_space
+                    empty: Any = create_empty_array(space, len(finals))
+                    apart[time] = self._process.cells(concatenate(space, finals, empty))
+                elif mode is AutoresetMode.DISABLED:
+                    self._observations, _ = environment.reset(options={"reset_mask": ended.copy()})
+                    apart[time] = self.cells()[ended]
+                over |= ended
+                if first_episodes and over.all():
+                    break
+        terminated, truncated = terminated[: time + 1], truncated[: time + 1]
+        arrivals, ended = trace.cells(), terminated | truncated
+        restarts = np.full_like(arrivals, NO_CELL)
+        if mode is AutoresetMode.NEXT_STEP:
+            self._ended = ended[-1]
+            only_reset = np.concatenate([before[None], ended[:-1]])
+            restarts[only_reset], arrivals[only_reset] = arrivals[only_reset], NO_CELL
+        else:
+            for time, cells in apart.items():
+                there = ended[time]
+                if mode is AutoresetMode.SAME_STEP:
+                    restarts[time, there], arrivals[time, there] = arrivals[time, there], cells
+                else:
+                    restarts[time, there] = cells
+        return CellRun(arrivals, terminated, truncated, restarts)
 
 
 class GymnasiumRowSampler(RowEstimator):
