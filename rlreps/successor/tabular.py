@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import require
+from rlreps.errors import require, require_interval
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -68,7 +68,13 @@ class TabularModel:
             rewards: The reward of arriving in each state, [n, m].
             discount: γ, in [0, 1).
         """
+        require_interval("discount", discount, "[0, 1)")
         rewards = np.asarray(rewards, np.float64)
+        require(
+            rewards.shape[:1] == (self.num_states,),
+            f"rewards [{self.num_states}, m]",
+            rewards.shape,
+        )
         best: FloatArray = np.zeros_like(rewards)
         tolerance = 1e-10 * max(1.0, float(np.abs(rewards).max(initial=0.0)))
         while True:
