@@ -56,6 +56,16 @@ class StoreReader:
             InputError: If blocks are missing, or the system has no positioned reads (Windows).
         """
         require(hasattr(os, "preadv"), "a system with positioned reads (POSIX)", os.name)
+        given = {"column": (means, store.shape[1]), "row": (row_means, store.shape[0])}
+        for kind, (values, size) in given.items():
+            if values is None:
+                continue
+            require(
+                values.shape == (size,) and values.dtype == np.float64,
+                f"float64 {kind} means of shape ({size},)",
+                (values.dtype.name, values.shape),
+            )
+            require(bool(np.isfinite(values).all()), f"finite {kind} means", "NaN or infinity")
         store.require_complete()
         self._store, self._means, self._row_means = store, means, row_means
         self._descriptors: dict[int, int] = {}
