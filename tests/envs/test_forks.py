@@ -29,6 +29,7 @@ copies.close(terminate=True)
 """
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="no forks on this system"
 )

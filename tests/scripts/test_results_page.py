@@ -97,6 +97,7 @@ def test_a_page_is_made_again_without_losing_what_was_written_around_it(script, 
     )
 
 
+@pytest.mark.integration
 def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_path):
     docs = tmp_path / "docs"
     for name in ("mnist", "hydrogen"):

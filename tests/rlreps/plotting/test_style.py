@@ -60,6 +60,7 @@ def test_figures_leave_the_settings_of_matplotlib_as_they_were(tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.integration
 def test_the_package_loads_without_matplotlib_and_figures_without_pyplot():
     script = (
         "import sys, rlreps\n"

@@ -442,6 +442,7 @@ def test_a_seed_gives_the_same_model_and_a_stored_one_goes_on_as_the_one_that_wa
         np.testing.assert_array_equal(other.components_, found.components_)
 
 
+@pytest.mark.integration
 def test_the_rules_are_imported_without_scikit_learn_and_the_estimator_says_what_it_needs():
     program = """
 import sys

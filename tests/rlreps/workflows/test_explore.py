@@ -275,6 +275,7 @@ def solving_page(walled_store, tmp_path_factory):
         return explore([walled_store], out, components=20, progress=False)
 
 
+@pytest.mark.integration
 def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_path, monkeypatch):
     path, components = tmp_path / "store", 12
     config = Transition(bins=10, horizon=90, discount=0.95, points=256, block_rows=32)

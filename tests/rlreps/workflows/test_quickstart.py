@@ -136,6 +136,7 @@ def test_the_laptop_preset_compares_all_methods_under_both_recipes_at_ten_featur
     }
 
 
+@pytest.mark.integration
 def test_the_command_prints_a_table_and_the_reports_path(finished, rlreps, monkeypatch):
     out, summary = finished
     monkeypatch.setitem(PRESETS, "smoke", CONFIG)
