@@ -36,7 +36,7 @@ class Truth:
     """Functions of the states, orthonormal in a measure of them.
 
     Attributes:
-        functions: By falling size of their values, [n, k].
+        functions: By falling values, [n, k].
         values: Singular values or eigenvalues, [k].
         measure: Of the states, sums to 1, [n].
         constants_free: Whether learned features may have any constant added, which is removed from
@@ -50,36 +50,35 @@ class Truth:
 
     def first(self, count: int) -> "Truth":
         """Return the truth of the first functions alone."""
-        kept = {"functions": self.functions[:, :count], "values": self.values[:count]}
-        return dataclasses.replace(self, **kept)
+        functions, values = self.functions[:, :count], self.values[:count]
+        return dataclasses.replace(self, functions=functions, values=values)
 
     def behind_constant(self) -> "Truth":
         """Return the functions behind the first, a constant, with constants free."""
         functions, values = self.functions[:, 1:], self.values[1:]
         return Truth(functions, values, self.measure, constants_free=True)
 
-    @property
-    def basis(self) -> FloatArray:
-        """The functions times the root of the measure: orthonormal columns, [n, k]."""
-        whitened: FloatArray = np.sqrt(self.measure)[:, None] * self.functions
-        return whitened
+    def whitened(self, features: Array) -> tuple[Array, Array]:
+        """Return features [n, d] and functions [n, k] times the root of the measure.
 
-    def whiten(self, features: Array) -> Array:
-        """Prepare features [n, d] for comparisons with ``basis``, in their own dtype."""
+        The functions' columns are then orthonormal, in the dtype of the features.
+        """
         measure = jnp.asarray(self.measure, features.dtype)[:, None]
         if self.constants_free:
             features = features - jnp.sum(measure * features, axis=0, keepdims=True)
-        return features * jnp.sqrt(measure)
+        root, functions = jnp.sqrt(measure), jnp.asarray(self.functions, features.dtype)
+        return root * features, root * functions
 
     def distance(self, features: Array) -> Array:
         """Compute the subspace distance of features [n, d] in the measure, []."""
-        return subspace_distance(self.whiten(features), jnp.asarray(self.basis, features.dtype))
+        return subspace_distance(*self.whitened(features))
 
     def cosines(self, features: Array) -> Array:
         """Compute the |cosine| of the k-th feature with the k-th function in the measure, [k]."""
-        whitened = self.whiten(features)[:, : len(self.values)]
-        lengths = jnp.linalg.norm(whitened, axis=0)
-        products = jnp.abs(jnp.sum(whitened * jnp.asarray(self.basis, features.dtype), axis=0))
+        columns, basis = self.whitened(features)
+        columns = columns[:, : basis.shape[1]]
+        lengths = jnp.linalg.norm(columns, axis=0)
+        products: Array = jnp.abs(jnp.sum(columns * basis, axis=0))
         return products / jnp.where(lengths > 0.0, lengths, 1.0)
 
 
@@ -113,9 +112,9 @@ class ChainTruths:
         states = len(chain)
         require(chain.shape == (states, states), "a transition matrix [n, n]", chain.shape)
         off = np.abs(chain.sum(axis=1) - 1.0).max(initial=0.0)
-        require(off < 1e-5 and (chain >= 0.0).all(), "rows that sum to 1", f"{off:g} off")
+        require(bool(off < 1e-5 and (chain >= 0.0).all()), "rows that sum to 1", f"{off:g} off")
         require_interval("discount", self.discount, "[0, 1)")
-        start = np.full(states, 1.0 / states)
+        start: FloatArray = np.full(states, 1.0 / states)
         if self.distribution is not None:
             start = np.asarray(self.distribution, np.float64)
         fits = start.shape == (states,) and bool((start > 0.0).all())

@@ -310,8 +310,10 @@ def test_truths_of_a_chain_hold_where_its_states_are_not_stationary(objective, t
     one = ChainTruths(counts / visits[:, None], 0.0, visits / visits.sum())
     assert np.abs(one.reached - one.start).max() > 0.05
     if truth is None:
-        expected = dataclasses.replace(one, discount=0.7).temporal_differences(2)
-        assert float(expected.distance(one.density_ratio().first(2).functions)) > 1e-3
+        one = dataclasses.replace(one, discount=0.7)
+        expected = one.temporal_differences(2)
+        # Far enough from the singular functions to be told from them.
+        assert float(expected.distance(one.density_ratio().first(2).functions)) > 1e-5
     else:
         expected = truth(one).first(2)
     assert float(expected.distance(features)) < 1e-8
