@@ -133,8 +133,8 @@ class ChainTruths:
     def successor(self) -> FloatArray:
         """The normalised successor measure M, [n, n]; rows sum to 1."""
         kernel = np.eye(len(self.transition)) - self.discount * self.transition
-        found: FloatArray = np.linalg.solve(kernel, (1.0 - self.discount) * self.transition)
-        return found
+        found = np.linalg.solve(kernel, (1.0 - self.discount) * self.transition)
+        return np.asarray(found, np.float64)
 
     @cached_property
     def reached(self) -> FloatArray:
