@@ -161,6 +161,12 @@ EXPERIMENTS: dict[str, Entry] = {
         recorded=(("paper", "about 4 min"),),
         **_ON_ROWS,
     ),
+    "benchmark": Entry(
+        "ours.benchmark",
+        "Every objective on the same chains, beside the exact truth of each.",
+        largest="has more seeds, trials and updates",
+        takes_jobs=True,
+    ),
     "few-labels": Entry(
         "ours.few_labels",
         "Values of policies from few labelled states: learned features against data-free bases.",

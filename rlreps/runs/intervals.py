@@ -82,6 +82,25 @@ def interquartile_mean_interval(values: npt.ArrayLike, **options: Any) -> Interv
     return _one_sample(interquartile_mean, values, **options)
 
 
+def median_interval(values: npt.ArrayLike) -> Interval:
+    """Compute the median of runs, infinite ones among them, with its 95 % interval.
+
+    The ends are order statistics, for which nothing is assumed; NaN of fewer than six runs. The
+    middle of an even number is the greater of two: a mean with infinity would say nothing.
+
+    Args:
+        values: [runs], such as times to reach something; infinity for a run that does not.
+    """
+    from scipy import stats
+
+    ordered = np.sort(np.asarray(values, np.float64))
+    count = len(ordered)
+    middle, rank = float(ordered[count // 2]), int(stats.binom.ppf(0.025, count, 0.5))
+    if rank < 1:
+        return Interval(middle, math.nan, math.nan)
+    return Interval(middle, float(ordered[rank - 1]), float(ordered[count - rank]))
+
+
 def aggregate(
     values: npt.ArrayLike, *, within: tuple[float, float] | None = None, **options: Any
 ) -> dict[str, Any]:

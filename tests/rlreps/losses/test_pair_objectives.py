@@ -40,6 +40,7 @@ from rlreps.losses import (
     VICReg,
 )
 from rlreps.sources import chain_source, matrix_source
+from rlreps.successor.truths import ChainTruths
 from rlreps.training import Optimizer, train
 
 IN_FULL = pytest.mark.integration
@@ -292,6 +293,36 @@ def test_differences_of_indicators_end_at_their_subspace(irreversible):
     density, *_ = density_of(counts, discount)
     off = 2.0 - np.sum((np.linalg.svd(density)[0][:, :2].T @ expected) ** 2)
     assert off > 0.1 if irreversible else off < 1e-8
+
+
+@in_double_precision
+@pytest.mark.parametrize(
+    ("objective", "truth", "towers"),
+    [
+        (SpectralContrastive(2), lambda one: one.density_ratio(), True),
+        (NestedLora(2), lambda one: one.density_ratio(), True),
+        (OrbitalMinimization(2), lambda one: one.walk(), False),
+        (TDLowRank(2, discount=0.7, averaging_rate=0.3), None, True),
+    ],
+    ids=["contrast", "nested", "orbital", "differences"],
+)
+def test_truths_of_a_chain_hold_where_its_states_are_not_stationary(objective, truth, towers):
+    # More weight on some states than the chain gives them.
+    counts = np.array([1, 3, 1, 2, 1, 4])[:, None] * REVERSIBLE + np.diag([0, 1, 0, 0, 0, 0])
+    features, *_ = descended(objective, counts, towers=towers)
+    visits = counts.sum(axis=1)
+    one = ChainTruths(counts / visits[:, None], 0.0, visits / visits.sum())
+    assert np.abs(one.reached - one.start).max() > 0.05
+    if truth is None:
+        one = dataclasses.replace(one, discount=0.7)
+        expected = one.temporal_differences(2)
+        # Far enough from the singular functions to be told from them.
+        assert float(expected.distance(one.density_ratio().first(2).functions)) > 1e-5
+    else:
+        expected = truth(one).first(2)
+    assert float(expected.distance(features)) < 1e-8
+    if objective.name in ("nested_lora", "orbital_minimization"):
+        np.testing.assert_allclose(expected.cosines(features), 1.0, atol=1e-3)
 
 
 # --- Contrast: the logarithm of the density ratio -------------------------------------------------

@@ -9,6 +9,7 @@ from rlreps.runs.intervals import (
     aggregate,
     holm,
     mean_interval,
+    median_interval,
     probability_of_improvement,
     pseudo_values,
     samples_to_reach,
@@ -259,3 +260,11 @@ def test_pseudo_values_of_a_mean_are_the_runs_and_of_a_statistic_its_jackknife()
     np.testing.assert_allclose(pseudo_values(spread, runs), expected)
     np.testing.assert_allclose(pseudo_values(spread, runs[:, :1]), np.ptp(runs[:, 0]))
     assert np.isnan(pseudo_values(spread, np.full((3, 4), np.nan))).all()
+
+
+def test_a_median_has_order_statistics_for_ends_and_takes_infinity_for_a_value():
+    found = median_interval([*range(9), np.inf])
+    # Binomial(10, 1/2): P(X <= 1) = 11/1024 is below 0.025 and P(X <= 2) = 56/1024 is not.
+    assert found == (5.0, 1.0, 8.0)
+    assert median_interval([np.inf, 1.0, np.inf]).value == np.inf
+    assert np.isnan(median_interval([1.0, 2.0]).low)

@@ -1,0 +1,477 @@
+"""Every objective on the same chains, beside the exact truth.
+
+**Question.** Which objective comes closest to what it is meant to find, to the singular functions
+of the density ratio M̃, and to values; after how many updates, seconds and environment steps?
+
+**Worlds** are chains between the cells of an arena under the random policy. The chain is counted
+from 256 moves from each cell by each action, and then is the world itself, so that every truth is
+exact (``rlreps.successor.truths``). States are drawn uniformly. All objectives see (x, y) through
+the same encoder, whose cosines can represent any function of the cells.
+
+**Rows.** An objective sees entries of the successor measure Ψ (columns centred), transitions
+(s, s'), or futures (s, s⁺), s⁺ from the normalised successor measure. A transition costs one
+environment step, a future 1/(1 - γ) of them on average; an entry of an exact matrix has no such
+cost. Each objective is measured against its own truth and against M̃: a large distance from M̃ of
+one that reaches its own truth is no failure of the optimiser. Where d parts a complex pair,
+temporal differences have no fixed point, and the own distance stays empty. Self-prediction has no
+optimum: its truth here, the functions of largest |λ|, is reached from some starts alone.
+
+**Tuning.** Every objective has the same number of trials in each world, on seeds that are not
+reported, with equal updates (not equal time): a grid of learning rates by an option of its own, or
+of as many more learning rates where it has none. The trial whose last distance to the own truth is
+least is taken: tuned with the truth at hand, all alike.
+
+**Controls** need no training: the cosines of lowest frequency, untrained random features, and the
+singular functions of a chain that is counted from as many transitions as others draw.
+
+**Time** is that of updates alone, of all seeds in one program, divided by their number. R² is of
+values of random policies for random rewards at the states without a label, from a ridge regression
+on whitened features.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps.config import with_sizes
+from rlreps.encoders import Cosine, TwoTowers
+from rlreps.experiments import harness
+from rlreps.experiments.harness import (
+    STEP,
+    SUBSPACE_DISTANCE,
+    Axis,
+    Curve,
+    Experiment,
+    Frame,
+    Measure,
+    Results,
+    Rows,
+    Run,
+    Tabulated,
+    design_of,
+    in_path,
+)
+from rlreps.experiments.ours import few_labels
+from rlreps.experiments.ours.contestants import CONTROLS, OBJECTIVES, Row, World
+from rlreps.report.table import format_number
+from rlreps.runs.intervals import mean_interval, median_interval, samples_to_reach
+from rlreps.subspace.metrics import orthonormal_basis
+from rlreps.successor.forward_backward import unexplained_share
+from rlreps.successor.truths import Truth
+from rlreps.training import Learner, Optimizer, train_population
+from rlreps.training.population import TrainingResult, stack
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """All rows in all worlds at every d.
+
+    Attributes:
+        worlds: Arenas.
+        bins: Cells along each axis; in mazes walls lie along the sides of 20.
+        rows: Objectives and controls.
+        tuned_at: The d at which options are tuned.
+        steps: Updates, of a trial too.
+        batch: Rows of an update, and columns where entries are seen.
+        evaluations: Measurements after the first.
+        trials: Of each objective in each world.
+        rates: Least and largest learning rate of the trials.
+        tuning_seeds: Seeds of each trial.
+        thresholds: Distances to the own truth, the time to which is reported.
+        labels: States with known values.
+        draws: Of labelled states, for each seed.
+    """
+
+    worlds: tuple[str, ...] = ("sutton", "five_corridors", "spiral", "four_rooms")
+    bins: int = 20
+    rows: tuple[Row, ...] = (*OBJECTIVES, *CONTROLS)
+    dimensions: tuple[int, ...] = (5, 10)
+    tuned_at: int = 10
+    discount: float = 0.95
+    steps: int = 3_000
+    batch: int = 256
+    evaluations: int = 40
+    encoder: Cosine
+    trials: int = 12
+    rates: tuple[float, float] = (1e-3, 1e-1)
+    tuning_seeds: int = 1
+    num_seeds: int = 10
+    thresholds: tuple[float, ...] = (0.1, 0.03, 0.01)
+    labels: int = 50
+    draws: int = 5
+
+
+_SHOWN = ("large batch", "OMM", "TD low rank")
+_FULL = Cosine(frequencies=19)
+
+PRESETS = {
+    "smoke": Config(
+        worlds=("sutton",),
+        bins=8,
+        rows=(*(row for row in OBJECTIVES if row.method in _SHOWN), *CONTROLS),
+        dimensions=(3,),
+        tuned_at=3,
+        steps=200,
+        batch=64,
+        evaluations=4,
+        encoder=Cosine(frequencies=7),
+        trials=6,
+        num_seeds=2,
+        draws=2,
+    ),
+    # Not run yet. By CPU times of single updates (1 to 5 ms at d = 10), 8 million updates and the
+    # compilation of 250 programs take about 5 hours of one core: less than 3 hours of two.
+    "laptop": Config(encoder=_FULL),
+    "paper": Config(
+        encoder=_FULL,
+        dimensions=(5, 10, 20, 50),
+        steps=20_000,
+        batch=512,
+        trials=24,
+        tuning_seeds=3,
+        num_seeds=20,
+    ),
+}
+
+
+# --- What is trained ------------------------------------------------------------------------------
+
+
+def forward(encoder: Any, params: Any, inputs: Array) -> Array:
+    """Compute the features that are the representation: of two towers those of the first."""
+    if isinstance(encoder, TwoTowers):
+        encoder, params = encoder.forward, params["forward"]
+    features: Array = encoder.apply(params, inputs)
+    return features
+
+
+def learner_of(config: Config, row: Row, d: int, rate: float, value: float) -> Learner:
+    """Make the update of an objective at d with a learning rate and a value of its own option."""
+    assert row.objective is not None
+    one = with_sizes(config.encoder, num_features=d)
+    encoder = TwoTowers(one, one) if row.towers else one
+    sizes = {"num_features": d, "num_tasks": config.bins**2, "encoder_learning_rate": rate}
+    objective = with_sizes(row.objective, encoder=encoder, **sizes)
+    own: dict[str, Any] = {row.option: value} if row.option else {}
+    own |= {"discount": config.discount} if hasattr(objective, "discount") else {}
+    return Learner(
+        encoder=encoder,
+        objective=dataclasses.replace(objective, **own),
+        optimizer=Optimizer(learning_rate=rate, steps=config.steps),
+        rows=config.batch,
+        tasks=config.batch if row.sees == "entries" else 1,
+        resets_diverged=True,
+    )
+
+
+def figures(features: Array, truth: Truth, density: Truth) -> dict[str, Array]:
+    """Measure features [n, d] against the own truth and against M̃."""
+    cosines = truth.cosines(features)
+    return {
+        "subspace_distance": truth.distance(features),
+        "density_distance": density.distance(features),
+        "cosine": jnp.mean(cosines),
+        "least_cosine": jnp.min(cosines),
+    }
+
+
+def trained(
+    run: Run[Config],
+    world: World,
+    row: Row,
+    learners: Sequence[Learner],
+    seeds: Sequence[int],
+    evaluations: int,
+    **options: Any,
+) -> tuple[TrainingResult, bool]:
+    """Train members of one program; return them, and whether there is a truth of their own."""
+    density, encoder = world.density(row, learners[0].objective.num_features), learners[0].encoder
+    own = [world.own_truth(row, *each) for each in zip(learners, seeds, strict=True)]
+    known = [each for each in own if each is not None]
+    measured = known if len(known) == len(own) else [density] * len(own)
+    result = train_population(
+        stack(learners),
+        world.source(row),
+        steps=run.config.steps,
+        seeds=seeds,
+        evaluate=lambda params, truth: figures(
+            forward(encoder, params, world.inputs), truth, density
+        ),
+        measured=jax.tree.map(lambda *each: jnp.asarray(np.stack(each), jnp.float32), *measured),
+        evaluate_every=run.config.steps // evaluations,
+        progress=run.progress,
+        **options,
+    )
+    return result, len(known) == len(own)
+
+
+def trials(config: Config, row: Row) -> list[tuple[float, float]]:
+    """List the learning rates and values of the own option of an objective's trials."""
+    values = row.values or (math.nan,)
+    rates = np.geomspace(*config.rates, config.trials // len(values)).tolist()
+    return [(rate, value) for rate in rates for value in values]
+
+
+def trials_of(row: Row, arena: str) -> str:
+    """Name the trials of an objective in a world."""
+    return in_path(f"trials {row.method} {arena}")
+
+
+def tune(run: Run[Config], name: str, cell: tuple[Row, str]) -> dict[str, Any]:
+    """Try every setting of an objective in a world; return them all, the best first."""
+    config, (row, arena) = run.config, cell
+    tried, first = trials(config, row), config.num_seeds
+    seeds = [*range(first, first + config.tuning_seeds)] * len(tried)
+    learners = [
+        learner_of(config, row, config.tuned_at, *each)
+        for each in tried
+        for _ in range(config.tuning_seeds)
+    ]
+    world = run.shared.worlds[arena]
+    result, known = trained(run, world, row, learners, seeds, 1, description=name)
+    value = "subspace_distance" if known else "density_distance"
+    found = np.reshape(result.history[-1][value], (len(tried), -1)).mean(axis=1)
+    order = np.argsort(found, kind="stable")
+    return {"trials": [[*tried[index], float(found[index])] for index in order]}
+
+
+# --- What is measured -----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shared:
+    """What all cells share.
+
+    Attributes:
+        worlds: By arena.
+        tuned: Name of an objective's trials in a world → them, the best first.
+    """
+
+    worlds: Mapping[str, World]
+    tuned: Mapping[str, Any]
+
+
+def prepare(run: Run[Config]) -> Shared:
+    """Count the worlds, and tune every objective in each of them."""
+    config, trained_rows = run.config, [row for row in run.config.rows if row.objective is not None]
+    worlds = {
+        arena: World.of(arena, config.bins, config.discount, config.rows) for arena in config.worlds
+    }
+    run.shared = Shared(worlds, {})
+    cells = {trials_of(row, arena): (row, arena) for row in trained_rows for arena in worlds}
+    return Shared(worlds, run.measured(tune, cells, keep=True, title="trials"))
+
+
+def cells(run: Run[Config]) -> dict[str, dict[str, Any]]:
+    """Return every row in every world at every d."""
+    config = run.config
+    rows = {row.method: row for row in config.rows}
+    axes: Any = {"method": rows, "world": config.worlds, "d": config.dimensions}
+    found = harness.crossed("{method}-{world}-{d}", **axes)
+    return {name: {**cell, "row": rows[cell["method"]]} for name, cell in found.items()}
+
+
+def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> dict[str, Any]:
+    """Train all seeds of an objective, or measure a control; values are [seeds, evaluations]."""
+    config, row, d = run.config, cell["row"], cell["d"]
+    world, seeds = run.shared.worlds[cell["world"]], range(config.num_seeds)
+    steps = range(0, config.steps + 1, config.steps // config.evaluations)
+    nothing = [[math.nan]]
+    if row.objective is None:
+        tables = [
+            world.control(row, d, seed, [step * config.batch for step in steps]) for seed in seeds
+        ]
+        truth = world.density(row, d)
+        measured = [[figures(each, truth, truth) for each in table] for table in tables]
+        values = {
+            each: [[float(one[each]) for one in line] for line in measured]
+            for each in ("subspace_distance", "density_distance")
+        }
+        values |= {"cosine": nothing, "least_cosine": nothing, "diverged": [[0.0]]}
+        values["seconds"] = nothing
+        features = [table[-1] for table in tables]
+    else:
+        rate, value, _ = run.shared.tuned[trials_of(row, cell["world"])]["trials"][0]
+        learner = learner_of(config, row, d, rate, value)
+        folder = run.training_folder(name, row=row, d=d, rate=rate, value=value)
+        learners = [learner] * len(seeds)
+        result, known = trained(
+            run, world, row, learners, seeds, config.evaluations, folder=folder, description=name
+        )
+        unknown = set() if known else {"subspace_distance"}
+        unknown |= set() if row.ordered and known else {"cosine", "least_cosine"}
+        values = {
+            each: np.transpose([record[each] for record in result.history]).tolist()
+            for each in (
+                "subspace_distance",
+                "density_distance",
+                "cosine",
+                "least_cosine",
+                "diverged",
+            )
+        }
+        values |= dict.fromkeys(unknown, nothing)
+        values["seconds"] = [[record["seconds"] / len(seeds) for record in result.history]]
+        features = [forward(learner.encoder, result.params(seed), world.inputs) for seed in seeds]
+    values["r2"] = [[explained(config, world, *each)] for each in zip(features, seeds, strict=True)]
+    return {"values": values, "steps": [*steps]}
+
+
+def explained(config: Config, world: World, features: Array, seed: int) -> float:
+    """Compute R² of values at states without a label, the mean over draws of labelled states."""
+    basis = np.asarray(orthonormal_basis(features)[0], np.float64) * len(features) ** 0.5
+    how = few_labels.Config(discount=config.discount)
+    values = few_labels.value_functions(world.model, how, seed)
+    rng = np.random.default_rng((seed, 1))
+    orders = (rng.permutation(len(basis))[: config.labels] for _ in range(config.draws))
+    return 1.0 - float(np.mean([unexplained_share([basis], values, each) for each in orders]))
+
+
+def frame(run: Run[Config], cell: Mapping[str, Any], found: Mapping[str, Any]) -> Frame:
+    """Put a cell into long form, with what its updates cost in environment steps."""
+    config, row = run.config, cell["row"]
+    costs = {"entries": math.nan, "transitions": 1.0, "nothing": 0.0}
+    cost = config.batch * costs.get(row.sees, 1.0 / (1.0 - config.discount))
+    values = {name: np.asarray(each, np.float64) for name, each in found["values"].items()}
+    return Frame.grid(
+        {**values, "environment_steps": np.round(np.asarray([found["steps"]]) * cost)},
+        seed=range(config.num_seeds),
+        step=found["steps"],
+        **{name: cell[name] for name in KEYS},
+        sees=row.sees,
+        truth=row.truth,
+        options=(row.objective is not None) + bool(row.option),
+    )
+
+
+# --- What is reported -----------------------------------------------------------------------------
+
+KEYS = ("world", "d", "method")
+
+DENSITY = Measure(
+    value="density_distance",
+    label="subspace distance to M̃ (0 equal, 1 orthogonal)",
+    within=(0.0, 1.0),
+    log=True,
+)
+
+
+def lines(results: Results[Config]) -> Rows:
+    """Tabulate every row at the end of training: means over seeds with intervals."""
+    found, named = [], (*KEYS, "sees", "truth", "options")
+    for values, group in results.ends.groups(*named).items():
+        row: dict[str, object] = dict(zip(named, values, strict=True))
+        for name in ("subspace_distance", "density_distance", "cosine", "least_cosine", "r2"):
+            column = np.asarray(group[name], np.float64)
+            ends = mean_interval(column) if np.isfinite(column).all() else (math.nan,) * 3
+            row |= zip((name, f"{name}_low", f"{name}_high"), map(float, ends), strict=True)
+        diverged = int(np.sum(group["diverged"]))
+        found.append({**row, "seconds": float(group["seconds"][0]), "diverged": diverged})
+    return found
+
+
+def times(results: Results[Config]) -> Rows:
+    """Tabulate what each row needs to come within each threshold: medians with intervals."""
+    found = []
+    for values, group in results.frame.groups(*KEYS).items():
+        curves, _, steps = group.pivot("subspace_distance", "seed", "step")
+        for threshold in results.config.thresholds:
+            row: dict[str, object] = dict(zip(KEYS, values, strict=True))
+            never = int(np.isinf(samples_to_reach(steps, -curves, -threshold)).sum())
+            row |= {"threshold": threshold, "never": never}
+            for name in ("step", "seconds", "environment_steps"):
+                # The same for all seeds.
+                places = group.adding(place=group[name]).pivot("place", "seed", "step")[0][0]
+                reached = samples_to_reach(places, -curves, -threshold)
+                known = np.isfinite(places).all()
+                ends = median_interval(reached) if known else (math.nan,) * 3
+                row |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
+            found.append(row)
+    return found
+
+
+def spelled(name: str) -> Callable[[Mapping[str, Any]], object]:
+    """Return what writes a median with its interval; what is never reached says so."""
+
+    def written(row: Mapping[str, Any]) -> object:
+        ends = [row[each] for each in (name, f"{name}_low", f"{name}_high")]
+        middle, *rest = ["never" if math.isinf(each) else format_number(each) for each in ends]
+        if math.isnan(ends[0]):
+            return None
+        return middle if math.isnan(ends[1]) else f"{middle} [{', '.join(rest)}]"
+
+    return written
+
+
+def curve(name: str, x: Axis, words: str, y: Measure = SUBSPACE_DISTANCE) -> Curve:
+    """Draw a distance in every world at every d where both it and x are known and x is above 0."""
+
+    def known(results: Results[Any], rows: Frame) -> Frame:
+        return rows.where(**{x.column: lambda each: each > 0, y.value: np.isfinite})
+
+    return Curve(name=name, caption=words, x=x, y=y, of=known, panel="{world}, d = {d}")
+
+
+EXPERIMENT = Experiment(
+    name="benchmark",
+    title="Every objective beside the exact truth",
+    paper="Our own experiment.",
+    presets=PRESETS,
+    prepare=prepare,
+    cells=cells,
+    measure=measure,
+    frame=frame,
+    value=SUBSPACE_DISTANCE,
+    abstract="{config.num_seeds} seeds, {config.steps:,} updates, {config.trials} trials of each "
+    "objective in each world.",
+    sections={
+        "Table": [
+            design_of(__doc__),
+            Tabulated(
+                name="benchmark",
+                rows=lines,
+                caption="The end of training: means over seeds with 95 % intervals. Cosines are of "
+                "ordered objectives: the mean over components, and the least.",
+            ),
+        ],
+        "Time": [
+            Tabulated(
+                name="times",
+                rows=times,
+                columns={
+                    **{each: each for each in (*KEYS, "threshold", "never")},
+                    "updates": spelled("step"),
+                    "seconds": spelled("seconds"),
+                    "environment steps": spelled("environment_steps"),
+                },
+                caption="Until the distance to the own truth is below a threshold in two of three "
+                "evaluations in a row: the median over seeds and its 95 % interval by order "
+                "statistics. A run that does not reach it counts as infinite.",
+            ),
+        ],
+        "Curves": [
+            curve("own_by_update", STEP, "Distance to the own truth against updates."),
+            curve("density_by_update", STEP, "Distance to M̃ against updates.", DENSITY),
+            curve(
+                "own_by_time",
+                Axis("seconds", "training time (s)", log=True),
+                "Distance to the own truth against seconds of training.",
+            ),
+            curve(
+                "own_by_environment_step",
+                Axis("environment_steps", "environment steps", log=True),
+                "Distance to the own truth against environment steps.",
+            ),
+        ],
+    },
+    stated="our goal",
+)

@@ -1,0 +1,239 @@
+"""What objectives lead to on a known chain: exact functions of its states, in double precision.
+
+States are drawn from p, uniform unless given, and P need not be stationary in it. With a discount γ
+the pairs (s, s⁺) are those of the normalised successor measure M = (1 − γ) Σ_{k≥0} γᵏ P^{k+1}, with
+γ = 0 those of single steps. p⁺ = Mᵀp is the distribution of s⁺, p' = Pᵀp that of the next state.
+
+An objective is to be measured against its **own** truth. Truths differ: the singular functions of Ψ
+weigh columns alike, those of the density ratio M̃ = M / p⁺ weigh them by p⁺, the walk's functions
+take pairs in either order, a logarithm has another rank, and temporal differences end at a fixed
+point. For a symmetric P and uniform p all but the logarithm agree, as far as eigenvalues are
+positive.
+"""
+
+import dataclasses
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+from jax import Array
+
+from rlreps.errors import require, require_interval
+from rlreps.subspace import subspace_distance
+from rlreps.subspace.svd import fix_signs
+
+FloatArray = npt.NDArray[np.float64]
+
+_EQUAL = 1e-9
+"""Relative difference below which two sizes of eigenvalues, such as a complex pair's, are one."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Truth:
+    """Functions of the states, orthonormal in a measure of them.
+
+    Attributes:
+        functions: By falling values, [n, k].
+        values: Singular values or eigenvalues, [k].
+        measure: Of the states, sums to 1, [n].
+        constants_free: Whether learned features may have any constant added, which is removed from
+            them before they are compared.
+    """
+
+    functions: FloatArray
+    values: FloatArray
+    measure: FloatArray
+    constants_free: bool = False
+
+    def first(self, count: int) -> "Truth":
+        """Return the truth of the first functions alone."""
+        functions, values = self.functions[:, :count], self.values[:count]
+        return dataclasses.replace(self, functions=functions, values=values)
+
+    def behind_constant(self) -> "Truth":
+        """Return the functions behind the first, a constant, with constants free."""
+        functions, values = self.functions[:, 1:], self.values[1:]
+        return Truth(functions, values, self.measure, constants_free=True)
+
+    def whitened(self, features: Array) -> tuple[Array, Array]:
+        """Return features [n, d] and functions [n, k] times the root of the measure.
+
+        The functions' columns are then orthonormal, in the dtype of the features.
+        """
+        measure = jnp.asarray(self.measure, features.dtype)[:, None]
+        if self.constants_free:
+            features = features - jnp.sum(measure * features, axis=0, keepdims=True)
+        root, functions = jnp.sqrt(measure), jnp.asarray(self.functions, features.dtype)
+        return root * features, root * functions
+
+    def distance(self, features: Array) -> Array:
+        """Compute the subspace distance of features [n, d] in the measure, []."""
+        return subspace_distance(*self.whitened(features))
+
+    def cosines(self, features: Array) -> Array:
+        """Compute the |cosine| of the k-th feature with the k-th function in the measure, [k]."""
+        columns, basis = self.whitened(features)
+        columns = columns[:, : basis.shape[1]]
+        lengths = jnp.linalg.norm(columns, axis=0)
+        products: Array = jnp.abs(jnp.sum(columns * basis, axis=0))
+        return products / jnp.where(lengths > 0.0, lengths, 1.0)
+
+
+jax.tree_util.register_dataclass(
+    Truth,
+    data_fields=["functions", "values", "measure"],
+    meta_fields=["constants_free"],
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChainTruths:
+    """A chain of n states, and what objectives lead to on it.
+
+    Attributes:
+        transition: P, [n, n]; rows sum to 1.
+        discount: γ, in [0, 1).
+        distribution: p, [n]; None is uniform.
+
+    Raises:
+        InputError: If P is no transition matrix, γ is out of range, p is not positive or does not
+            sum to 1, or some state is never reached: nothing is known of what p⁺ has no part of.
+    """
+
+    transition: FloatArray
+    discount: float = 0.95
+    distribution: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        chain = np.asarray(self.transition, np.float64)
+        states = len(chain)
+        require(chain.shape == (states, states), "a transition matrix [n, n]", chain.shape)
+        off = np.abs(chain.sum(axis=1) - 1.0).max(initial=0.0)
+        require(bool(off < 1e-5 and (chain >= 0.0).all()), "rows that sum to 1", f"{off:g} off")
+        require_interval("discount", self.discount, "[0, 1)")
+        start: FloatArray = np.full(states, 1.0 / states)
+        if self.distribution is not None:
+            start = np.asarray(self.distribution, np.float64)
+        fits = start.shape == (states,) and bool((start > 0.0).all())
+        require(fits and abs(start.sum() - 1.0) < 1e-9, "positive shares [n]", start.shape)
+        object.__setattr__(self, "transition", chain / chain.sum(axis=1, keepdims=True))
+        object.__setattr__(self, "distribution", start)
+        never = np.count_nonzero(self.reached <= 0.0)
+        require(never == 0, "a chain that enters every state", f"{never} never entered")
+
+    @property
+    def start(self) -> FloatArray:
+        """The distribution p, [n]."""
+        return np.asarray(self.distribution)
+
+    @cached_property
+    def successor(self) -> FloatArray:
+        """The normalised successor measure M, [n, n]; rows sum to 1."""
+        kernel = np.eye(len(self.transition)) - self.discount * self.transition
+        found = np.linalg.solve(kernel, (1.0 - self.discount) * self.transition)
+        return np.asarray(found, np.float64)
+
+    @cached_property
+    def reached(self) -> FloatArray:
+        """The distribution p⁺ = Mᵀp, [n]."""
+        found: FloatArray = self.successor.T @ self.start
+        return found
+
+    def successor_measure(self, *, centred: bool, count_start: bool = False) -> Truth:
+        """Compute the left singular functions of Ψ, whose columns count alike, in L2(p).
+
+        Args:
+            centred: Whether to subtract each column's mean over states, that of p.
+            count_start: Ψ = Σ_t γᵗ Pᵗ, or else M / (1 − γ), counted from the next state on.
+        """
+        matrix = self.successor / (1.0 - self.discount)
+        if count_start:
+            matrix = np.eye(len(matrix)) + self.discount * matrix
+        if centred:
+            matrix = matrix - self.start @ matrix
+        return self._left_singular(matrix, np.ones(len(matrix)))
+
+    def density_ratio(self) -> Truth:
+        """Compute the left singular functions of M̃ in L2(p x p⁺); the first is the constant."""
+        return self._left_singular(self.successor / self.reached, self.reached)
+
+    def log_density_ratio(self) -> Truth:
+        """Compute the left singular functions of log M̃(s, t) + c(s) in L2(p x p⁺).
+
+        c is the function of least norm, as it is open: each row's mean in p⁺ is removed. Contrast
+        finds these functions where the rank of the features holds the logarithm. Where it does not,
+        they are the best in squares, and not what cross-entropy asks for.
+
+        Raises:
+            InputError: If some state cannot follow another: the logarithm is no number there.
+        """
+        least = float(self.successor.min())
+        require(least > 0.0, "a chain in which every state may follow every other", f"{least:g}")
+        logarithm = np.log(self.successor / self.reached)
+        return self._left_singular(logarithm - logarithm @ self.reached[:, None], self.reached)
+
+    def walk(self) -> Truth:
+        """Compute the eigenfunctions of the pairs taken in either order, by falling λ.
+
+        They are orthonormal in μ = (p + p⁺) / 2; the first is the constant with λ = 1.
+        """
+        joint = self.start[:, None] * self.successor
+        measure = (self.start + self.reached) / 2.0
+        root = np.sqrt(measure)
+        values, vectors = np.linalg.eigh((joint + joint.T) / (2.0 * np.outer(root, root)))
+        functions = fix_signs(vectors[:, ::-1] / root[:, None])
+        return Truth(np.asarray(functions), values[::-1], measure)
+
+    def largest_of_walk(self) -> Truth:
+        """Compute the eigenfunctions of ``walk`` by falling |λ|."""
+        walk = self.walk()
+        order = np.argsort(-np.abs(walk.values), kind="stable")
+        return dataclasses.replace(
+            walk, functions=walk.functions[:, order], values=walk.values[order]
+        )
+
+    def temporal_differences(self, count: int, cumulants: FloatArray | None = None) -> Truth:
+        """Compute where low-rank temporal differences settle, tabular: a span of ``count``.
+
+        Both semi-gradients of ``TDLowRank`` vanish where f spans an invariant subspace of M P*,
+        with P*(s, t) = p(t) P(t, s) / p'(s) the chain in reversed time; those of
+        ``CumulantDifferences`` where φ spans one of M K Pᵀ D, K = Σ c cᵀ, D the diagonal of p. The
+        first is the second with K = 1 / p'. What attracts is the leading subspace. p need not be
+        stationary. Functions span the truth; their order has no meaning.
+
+        Args:
+            count: d.
+            cumulants: Values of cumulants at the states, [n, t]; None for ``TDLowRank``.
+
+        Raises:
+            InputError: If d parts eigenvalues of equal size, such as a complex pair: there is no
+                fixed point.
+        """
+        backwards = self.transition.T * self.start
+        if cumulants is None:
+            following = backwards / (self.transition.T @ self.start)[:, None]
+        else:
+            given = np.asarray(cumulants, np.float64)
+            following = given @ (given.T @ backwards)
+        root = np.sqrt(self.start)
+        operator = root[:, None] * (self.successor @ following) / root
+        sizes = np.sort(np.abs(scipy.linalg.eigvals(operator)))[::-1]
+        parts = count < len(sizes) and sizes[count - 1] - sizes[count] <= _EQUAL * sizes[0]
+        require(not parts, f"a gap behind eigenvalue {count}", f"{sizes[count - 1]:.6g} twice")
+        least = 0.0
+        if count < len(sizes):
+            least = float(sizes[count - 1] + sizes[count]) / 2.0
+        _, vectors, found = scipy.linalg.schur(
+            operator, sort=lambda real, imaginary: np.hypot(real, imaginary) > least
+        )
+        require(found == count, f"{count} leading eigenvalues", found)
+        return Truth(vectors[:, :count] / root[:, None], sizes[:count], self.start)
+
+    def _left_singular(self, matrix: FloatArray, columns: FloatArray) -> Truth:
+        """Decompose a matrix in L2(p x columns' weights)."""
+        root = np.sqrt(self.start)[:, None]
+        left, values, _ = np.linalg.svd(root * matrix * np.sqrt(columns))
+        return Truth(np.asarray(fix_signs(left / root)), values, self.start)
