@@ -373,7 +373,9 @@ def lines(results: Results[Config]) -> Rows:
         for name in ("subspace_distance", "density_distance", "cosine", "least_cosine", "r2"):
             column = np.asarray(group[name], np.float64)
             ends = mean_interval(column) if np.isfinite(column).all() else (math.nan,) * 3
-            row |= zip((name, f"{name}_low", f"{name}_high"), map(float, ends), strict=True)
+            # No distance and no cosine is below 0; R² may be.
+            ends = np.clip(ends, -math.inf if name == "r2" else 0.0, 1.0).tolist()
+            row |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
         diverged = int(np.sum(group["diverged"]))
         found.append({**row, "seconds": float(group["seconds"][0]), "diverged": diverged})
     return found
