@@ -18,7 +18,7 @@ _RIDGE = 1e-6
 
 
 class CumulantState(NamedTuple):
-    """What is drawn once, and what is averaged.
+    """Cumulants, drawn once, and averages.
 
     Attributes:
         cumulants: Parameters of the cumulants.

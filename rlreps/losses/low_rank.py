@@ -21,7 +21,7 @@ from rlreps.numerics import DecayedMean, matmul
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpectralContrastive(PairObjective):
-    """−2 E[f(s)ᵀg(s⁺)] + E_{s⊥t}[(f(s)ᵀg(t))²], t another row's s⁺: ‖fgᵀ − M̃‖² but for a constant.
+    """−2 E[f(s)ᵀg(s⁺)] + E_{s⊥t}[(f(s)ᵀg(t))²], t another row's s⁺: ‖fgᵀ − M̃‖² plus a constant.
 
     HaoChen et al. 2021; with f and g, the low-rank approximation of Ryu et al. 2024. Without bias
     from two rows on.

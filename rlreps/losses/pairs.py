@@ -1,4 +1,4 @@
-"""What objectives on pairs of states share: encodings of both ends, products of independent rows.
+"""Shared parts of objectives on pairs of states: encodings of both ends, products of other rows.
 
 The rows of a batch are independent pairs (s, s⁺): a state and the next one, or a state and one that
 follows it by a random number of steps, as the source draws them. With p and p⁺ the distributions of

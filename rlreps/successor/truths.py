@@ -1,4 +1,4 @@
-"""What objectives lead to on a known chain: exact functions of its states, in double precision.
+"""Exact optima of objectives on a known chain: functions of its states, in double precision.
 
 States are drawn from p, uniform unless given, and P need not be stationary in it. With a discount γ
 the pairs (s, s⁺) are those of the normalised successor measure M = (1 − γ) Σ_{k≥0} γᵏ P^{k+1}, with
@@ -38,7 +38,7 @@ class Truth:
     Attributes:
         functions: By falling values, [n, k].
         values: Singular values or eigenvalues, [k].
-        measure: Of the states, sums to 1, [n].
+        measure: Measure of the states, sums to 1, [n].
         constants_free: Whether learned features may have any constant added, which is removed from
             them before they are compared.
     """
@@ -168,7 +168,7 @@ class ChainTruths:
         they are the best in squares, and not what cross-entropy asks for.
 
         Raises:
-            InputError: If some state cannot follow another: the logarithm is no number there.
+            InputError: If some state cannot follow another: the logarithm is not defined there.
         """
         least = float(self.successor.min())
         require(least > 0.0, "a chain in which every state may follow every other", f"{least:g}")

@@ -101,12 +101,12 @@ def explore(
         for label, run in runs.items()
     ]
     text = exploration_page(page.title, page.facts, page.cells, page.arrays, learned)
-    # Names of runs may hold bytes that are no text.
+    # Names of runs may hold bytes that are not text.
     return write_atomically(out, text.encode(errors="xmlcharrefreplace"))
 
 
 class _Page(NamedTuple):
-    """What is on the page but for runs; ``exploration_page`` says what facts and arrays are."""
+    """Return the page's facts and arrays, without runs; see ``exploration_page``."""
 
     title: str
     truth: GroundTruth

@@ -1,4 +1,4 @@
-"""What every environment and every interface to one have in common."""
+"""One suite for every environment and every interface to one."""
 
 import dataclasses
 

@@ -208,7 +208,7 @@ class Run(Generic[Config]):
             steps: Updates.
             evaluations: Measurements after the one before the first update.
             every: Evaluations from one checkpoint to the next.
-            title: Of its progress bar; by default the name.
+            title: Title of its progress bar; by default the name.
             members: Runs that devices share, each whole; by default devices share the rows.
             **described: What else ``training_folder`` takes.
         """
@@ -389,7 +389,8 @@ class Experiment(Generic[Config]):
             for each in claims
         ]
         header = ("", self.stated, "what was found", "holds?")
-        tables = [Table(header, rows, f"{self.stated.capitalize()} and what was found.")]
+        caption = f"{self.stated.capitalize()} and what was found."
+        tables = [Table(header, rows, caption)] if rows else []
         if self.deviations:
             caption = "Where the paper preset is not the paper's protocol."
             tables.append(Table(("", "deviation"), list(self.deviations.items()), caption))
@@ -441,7 +442,8 @@ def _has(value: Any, name: str) -> bool:
 
 def print_claims(summary: Mapping[str, Any]) -> None:
     """Print a summary's claims beside what was found, and the report's path."""
-    print("What is stated, and what was found")
+    if summary["claims"]:
+        print("What is stated, and what was found")
     for claim in summary["claims"]:
         print(f"\n{printable(claim['statement'])}: {VERDICTS[claim['holds']]}")
         print(printable(f"  stated  {claim['stated']}"))

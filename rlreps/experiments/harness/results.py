@@ -1,6 +1,7 @@
 """What a finished run found, as figures, tables and claims see it."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -153,9 +154,13 @@ class Results(Generic[Config]):
 
 
 def design_of(docstring: str | None) -> str:
-    """Return a module's docstring as the text of a section: without first line and markup."""
+    """Return a module's docstring as the text of a section: without first line and markup.
+
+    Paragraphs and items of lists become one line each: pages wrap lines by themselves.
+    """
     _, _, text = (docstring or "").partition("\n\n")
-    return text.replace("**", "").replace("``", "").strip()
+    plain = text.replace("**", "").replace("``", "").strip()
+    return re.sub(r"(?<!\n)\n *(?!\n|- )", " ", plain)
 
 
 Text: TypeAlias = str | Callable[[Results[Any]], str]

@@ -424,7 +424,7 @@ TURN = 25
 
 
 class View(NamedTuple):
-    """What is found of one spectrum under one normaliser."""
+    """The results of one spectrum under one normaliser."""
 
     results: Results[Config]
     spectrum: Spectrum

@@ -12,9 +12,10 @@ the same encoder, whose cosines can represent any function of the cells.
 (s, s'), or futures (s, s⁺), s⁺ from the normalised successor measure. A transition costs one
 environment step, a future 1/(1 - γ) of them on average; an entry of an exact matrix has no such
 cost. Each objective is measured against its own truth and against M̃: a large distance from M̃ of
-one that reaches its own truth is no failure of the optimiser. Where d parts a complex pair,
-temporal differences have no fixed point, and the own distance stays empty. Self-prediction has no
-optimum: its truth here, the functions of largest |λ|, is reached from some starts alone.
+an objective that reaches its own truth does not mean that the optimiser failed. Where d separates a
+complex pair, temporal differences have no fixed point, and the distance to the own truth stays
+empty. Self-prediction has no optimum: only some starts reach its truth here, the functions of
+largest |λ|.
 
 **Tuning.** Every objective has the same number of trials in each world, on seeds that are not
 reported, with equal updates (not equal time): a grid of learning rates by an option of its own, or
@@ -83,12 +84,12 @@ class Config:
         steps: Updates, of a trial too.
         batch: Rows of an update, and columns where entries are seen.
         evaluations: Measurements after the first.
-        trials: Of each objective in each world.
+        trials: Number of trials of each objective in each world.
         rates: Least and largest learning rate of the trials.
         tuning_seeds: Seeds of each trial.
         thresholds: Distances to the own truth, the time to which is reported.
         labels: States with known values.
-        draws: Of labelled states, for each seed.
+        draws: Number of draws of labelled states, for each seed.
     """
 
     worlds: tuple[str, ...] = ("sutton", "five_corridors", "spiral", "four_rooms")
@@ -249,7 +250,7 @@ def tune(run: Run[Config], name: str, cell: tuple[Row, str]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shared:
-    """What all cells share.
+    """Worlds and tuned options, which all cells share.
 
     Attributes:
         worlds: By arena.
@@ -372,9 +373,11 @@ def lines(results: Results[Config]) -> Rows:
         row: dict[str, object] = dict(zip(named, values, strict=True))
         for name in ("subspace_distance", "density_distance", "cosine", "least_cosine", "r2"):
             column = np.asarray(group[name], np.float64)
-            ends = mean_interval(column) if np.isfinite(column).all() else (math.nan,) * 3
-            # No distance and no cosine is below 0; R² may be.
-            ends = np.clip(ends, -math.inf if name == "r2" else 0.0, 1.0).tolist()
+            ends: list[float | None] = [None] * 3
+            if np.isfinite(column).all():
+                # No distance and no cosine is below 0; R² may be.
+                least = -math.inf if name == "r2" else 0.0
+                ends = np.clip(mean_interval(column), least, 1.0).tolist()
             row |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
         diverged = int(np.sum(group["diverged"]))
         found.append({**row, "seconds": float(group["seconds"][0]), "diverged": diverged})

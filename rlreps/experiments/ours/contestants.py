@@ -45,7 +45,7 @@ class Row:
         method: Its label.
         objective: What is trained; None for a control.
         option: Its option that is tuned beside the learning rate, if any.
-        values: Of that option.
+        values: Values of ``option`` to try.
         sees: What a row of its batches is.
         truth: Its own: of ``TRUTHS``, or ``FIXED_POINT``.
         ordered: Whether its k-th feature is to be the k-th function.

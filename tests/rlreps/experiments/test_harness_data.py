@@ -31,6 +31,7 @@ from rlreps.experiments.harness import (
     Tabulated,
     Wide,
     crossed,
+    design_of,
     differences,
     falling,
     follows,
@@ -56,6 +57,13 @@ ROWS = [
     for step in (0, 10)
     for distance in [(ord(method) - 96) / (d + seed + step)]
 ]
+
+
+def test_paragraphs_and_items_of_a_design_are_a_line_each():
+    written = (
+        "First line.\n\n**Arms**, all\nfor one:\n\n- ``a``: one\n  thing;\n- b.\n\nThe\nend.\n"
+    )
+    assert design_of(written) == "Arms, all for one:\n\n- a: one thing;\n- b.\n\nThe end."
 
 
 def test_cells_of_every_combination_have_names_of_their_own():

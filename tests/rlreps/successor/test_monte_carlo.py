@@ -238,7 +238,7 @@ def test_a_chain_without_chance_gives_its_geometric_series_to_six_digits(horizon
 def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_by_any_number_of_workers(
     monkeypatch,
 ):
-    # Tiles of 4 cells: NUM_CELLS is no multiple of them.
+    # Tiles of 4 cells: NUM_CELLS is not a multiple of 4.
     monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 4)
     sampler = ring_sampler()
     together = sampler.rows(range(NUM_CELLS))
