@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_positive
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -69,8 +69,9 @@ def mean_interval(values: npt.ArrayLike, **options: Any) -> Interval:
             the same values and seed give the same interval).
 
     Raises:
-        InputError: For other shapes, no runs or values that are not finite. The functions below
-            raise it likewise.
+        InputError: For other shapes, no runs, values that are not finite, a confidence outside
+            (0, 1) or resamples below 1. The functions below raise it likewise, for what they do
+            not say that they take.
     """
     if len(_table(values)) >= _FEWEST_RESAMPLED:
         return _one_sample(np.mean, values, **options)
@@ -167,6 +168,11 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, **options: An
         of the method and no certainty.
     """
     ours, theirs = _table(x, finite=False), _table(y, finite=False)
+    require(
+        ours.shape[1] == theirs.shape[1],
+        "the same tasks of both methods",
+        (ours.shape[1], theirs.shape[1]),
+    )
 
     def probability(*samples: FloatArray, axis: int = -1) -> Any:
         """Samples [..., runs] of the first method and the second by turns, task after task."""
@@ -201,7 +207,7 @@ def sign_flip_p_value(x: npt.ArrayLike, y: npt.ArrayLike, *, seed: int = 0) -> f
     """
     import scipy.stats
 
-    differences = (_table(x) - _table(y))[:, 0]
+    differences = _differences(x, y)
     if len(differences) < 2:
         return 1.0
     found = scipy.stats.permutation_test(
@@ -219,6 +225,8 @@ def sign_flip_p_value(x: npt.ArrayLike, y: npt.ArrayLike, *, seed: int = 0) -> f
 def holm(p_values: npt.ArrayLike) -> FloatArray:
     """Adjust p-values [k] for their number (Holm 1979): those below α hold together at level α."""
     given = np.asarray(p_values, np.float64)
+    inside = given.ndim == 1 and bool(np.all((given >= 0.0) & (given <= 1.0)))
+    require(inside, "p-values [k] in [0, 1]", given.tolist())
     order = np.argsort(given, kind="stable")
     steps = (given.size - np.arange(given.size)) * given[order]
     adjusted = np.empty_like(given)
@@ -246,7 +254,10 @@ def smallest_detectable(differences: npt.ArrayLike, level: float, power: float =
     import scipy.optimize
     import scipy.stats
 
+    require(0.0 < level < 1.0, "a level strictly between 0 and 1", level)
+    require(level < power < 1.0, f"a power strictly between the level, {level}, and 1", power)
     values = _table(differences)
+    require(values.shape[1] == 1, "differences [runs]", np.shape(differences))
     runs = len(values)
     if runs < 2:
         return math.inf
@@ -317,6 +328,15 @@ def sign_test_detectable(differences: npt.ArrayLike, level: float, power: float 
     return float(scipy.optimize.brentq(missing, against, 1.0 - against)) - against
 
 
+def _differences(x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
+    """Check runs [runs] of two methods that share seeds, and return their differences."""
+    ours, theirs = _table(x), _table(y)
+    same = ours.shape == theirs.shape and ours.shape[1] == 1
+    require(same, "runs [runs] of both methods, with the same seeds", (np.shape(x), np.shape(y)))
+    differences: FloatArray = (ours - theirs)[:, 0]
+    return differences
+
+
 def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: float) -> FloatArray:
     """Count the environment steps after which each run has reached a threshold.
 
@@ -333,6 +353,14 @@ def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: flo
         Steps [runs] (float64), infinite for a run that never reaches it.
     """
     when, table = np.asarray(steps, np.float64), np.asarray(curves, np.float64)
+    require(when.ndim == 1 and when.size >= 1, "steps [p]", f"shape {when.shape}")
+    require(bool(np.all(np.diff(when) > 0.0)), "steps that increase", when.tolist())
+    require(
+        table.ndim == 2 and table.shape[1] == when.size,
+        f"curves [runs, {when.size}]",
+        f"shape {table.shape}",
+    )
+    require(not math.isnan(threshold), "a threshold", threshold)
     above = np.pad(table >= threshold, ((0, 0), (_RECENT - 1, 0)))
     recent = np.lib.stride_tricks.sliding_window_view(above, _RECENT, axis=1).sum(axis=2)
     reached = 2 * recent > _RECENT
@@ -364,10 +392,15 @@ def _one_sample(statistic: Callable[..., Any], values: npt.ArrayLike, **options:
     return _bootstrap([sample], statistic, entries=table.size, **options)
 
 
-def _student(values: npt.ArrayLike, *, confidence: float = 0.95, **_: Any) -> Interval:
-    """Compute the mean over runs with Student's t interval; options of bootstraps do not matter."""
+def _student(
+    values: npt.ArrayLike, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
+    """Compute the mean over runs with Student's t interval; the last two options are not used."""
     import scipy.stats
 
+    del seed
+    require(0.0 < confidence < 1.0, "confidence strictly between 0 and 1", confidence)
+    require_positive("resamples", resamples)
     table = _table(values)
     table = table[:, 0] if np.ndim(values) == 1 else table
     runs, value = len(table), np.asarray(table.mean(axis=0))
@@ -394,6 +427,8 @@ def _bootstrap(
     seed: int = 0,
 ) -> Interval:
     """Estimate a statistic of independent samples, runs last, with its percentile interval."""
+    require(0.0 < confidence < 1.0, "confidence strictly between 0 and 1", confidence)
+    require_positive("resamples", resamples)
     value = np.asarray(statistic(*samples, axis=-1), np.float64)
     low = high = np.full(value.shape, math.nan)
     if min(sample.shape[-1] for sample in samples) > 1:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rlreps.numerics import PRNG, largest_even_share
+from rlreps.errors import require, require_positive
+from rlreps.numerics import PRNG, largest_even_share, require_seeds
 from rlreps.streaming.rules.base import StreamingRule
 
 MakeRule = Callable[[Array], StreamingRule]
@@ -37,6 +38,16 @@ class Runs(NamedTuple):
 
     seeds: Sequence[int]
     learning_rates: Sequence[float]
+
+    def check(self) -> None:
+        """Raise an ``InputError`` unless there are runs, each with a seed in range and a rate."""
+        require_positive("runs", len(self.seeds))
+        require_seeds(self.seeds)
+        require(
+            len(self.seeds) == len(self.learning_rates),
+            f"a learning rate for each of the {len(self.seeds)} seeds",
+            self.learning_rates,
+        )
 
     def orders(self, index: int, count: int) -> npt.NDArray[np.int32]:
         """Draw each run's order of ``count`` rows in its pass number ``index``, [runs, count]."""
@@ -88,8 +99,20 @@ def run_passes(
         passes: Times that every row is seen.
         devices: Devices of this process, over which the runs are shared out evenly; None is JAX's
             default device.
+
+    Raises:
+        InputError: For counts below 1, more rows an interval than there are, or runs whose seeds
+            and learning rates are not as many.
     """
+    runs.check()
+    require_positive("rows_per_update", rows_per_update)
+    require_positive("passes", passes)
     interval = evaluate_every - evaluate_every % rows_per_update
+    require(
+        1 <= interval <= len(rows),
+        f"evaluate_every in [{rows_per_update}, {len(rows)}], from an update's rows to all",
+        evaluate_every,
+    )
     seen, seconds, figures, components = follow_orders(
         runs,
         rows,
@@ -148,9 +171,7 @@ def follow_orders(
         Rows seen, seconds in the updates without compilation, and figures, each at every point, the
         start included; and what was to be seen at the last.
     """
-    mesh = None
-    if devices is not None:
-        mesh = Mesh(np.asarray(largest_even_share(devices, len(runs.seeds))), (_RUNS,))
+    mesh = None if devices is None else _even_mesh(devices, len(runs.seeds))
     own, same = PartitionSpec(_RUNS), PartitionSpec()
 
     def put(array: npt.NDArray[Any], spec: PartitionSpec) -> Array:
@@ -235,3 +256,9 @@ def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:
         return jax.lax.map(lambda one: function(*one), arguments)
 
     return jax.lax.platform_dependent(*arguments, cpu=in_turn, default=jax.vmap(function))
+
+
+def _even_mesh(devices: Sequence[jax.Device], runs: int) -> Mesh:
+    """Return a mesh of devices that share the runs out evenly."""
+    require(len(set(devices)) == len(devices) >= 1, "at least one device, each once", devices)
+    return Mesh(np.asarray(largest_even_share(devices, runs)), (_RUNS,))

@@ -17,7 +17,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlreps.config import configurable
-from rlreps.errors import require
+from rlreps.errors import require, require_positive
 from rlreps.streaming.passes import Evaluate, MakeRule, Runs, follow_orders, map_runs, scan_updates
 from rlreps.streaming.rules.base import StreamingRule, WrappedRule
 from rlreps.streaming.rules.combining import online_em_average
@@ -93,23 +93,38 @@ def worker_step(
 
     Returns:
         The step, for ``jit``. Weights are the same on all processes and of positive sum.
-    """
 
-    def step(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
+    Raises:
+        InputError: If ``rows_per_update`` is below 1; from the step, if rows are not of whole
+            updates or weights not as many as workers.
+    """
+    require_positive("rows_per_update", rows_per_update)
+
+    def learn_and_combine(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
         learned = map_runs(
             lambda state, rows: scan_updates(rule, state, rows, rows_per_update), states, rows
         )
         everyone = learned if mesh is None else jax.lax.all_gather(learned, WORKERS, tiled=True)
         return learned, broadcast(rule.combine(everyone, weights), len(rows))
 
-    if mesh is None:
-        return step
-    own, same = PartitionSpec(WORKERS), PartitionSpec()
-    # Every device combines the same states in the same way: no replication has to be checked.
-    spread: WorkerStep = jax.shard_map(
-        step, mesh=mesh, in_specs=(own, own, same), out_specs=(own, own), check_vma=False
-    )
-    return spread
+    step = learn_and_combine
+    if mesh is not None:
+        own, same = PartitionSpec(WORKERS), PartitionSpec()
+        # Every device combines the same states in the same way: no replication has to be checked.
+        step = jax.shard_map(
+            step, mesh=mesh, in_specs=(own, own, same), out_specs=(own, own), check_vma=False
+        )
+
+    def checked(states: Any, rows: Array, weights: Array) -> tuple[Any, Any]:
+        require(
+            rows.ndim == 3 and rows.shape[1] % rows_per_update == 0,
+            f"rows [workers, n, features], n a multiple of {rows_per_update}",
+            rows.shape,
+        )
+        require(weights.shape == rows.shape[:1], "a weight for each worker", weights.shape)
+        return step(states, rows, weights)
+
+    return checked
 
 
 class WorkerResult(NamedTuple):
@@ -147,8 +162,21 @@ def run_workers(
     Every run has M ``workers``, which learn from ``combine_every`` rows each, of whole updates,
     between combinations. Rows that do not fill a worker's last interval are left out of a pass. All
     workers weigh the same. Other arguments are those of ``run_passes``.
+
+    Raises:
+        InputError: As ``run_passes``, for an interval between combinations.
     """
+    runs.check()
+    require_positive("workers", workers)
+    require_positive("rows_per_update", rows_per_update)
+    require_positive("passes", passes)
     each = len(rows) // workers
+    require(
+        1 <= combine_every <= each and combine_every % rows_per_update == 0,
+        f"combine_every in [1, {each}], the rows of a worker, and a multiple of rows_per_update "
+        f"({rows_per_update})",
+        combine_every,
+    )
 
     def advance(state: Any, rows: Array, order: Array, rate: Array) -> Any:
         _, combined = state

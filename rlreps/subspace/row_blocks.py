@@ -58,6 +58,9 @@ class ArrayBlocks:
     matrix: np.ndarray
     block_rows: int = positive(1024)
 
+    def __post_init__(self) -> None:
+        require(self.matrix.ndim == 2, "a matrix [n, t]", self.matrix.shape)
+
     @property
     def shape(self) -> tuple[int, int]:
         rows, columns = self.matrix.shape
@@ -102,6 +105,13 @@ class CentredBlocks(DerivedBlocks):
 
     means: np.ndarray
     row_means: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        rows, columns = self.source.shape
+        require(self.means.shape == (columns,), f"means of shape ({columns},)", self.means.shape)
+        if self.row_means is not None:
+            found = self.row_means.shape
+            require(found == (rows,), f"row means of shape ({rows},)", found)
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
         for start, rows in self.source.blocks():
