@@ -1,5 +1,7 @@
 """Intervals over runs against scipy, closed forms, cases by hand and their promise of coverage."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -84,6 +86,21 @@ def test_a_diverged_run_is_not_dropped_silently(bad):
     message = f"expected finite values; give a diverged run its worst value, got {bad}"
     with pytest.raises(InputError, match=message):
         aggregate([0.1, bad, 0.2])
+
+
+REFUSED = {
+    "runs [runs] of both methods": lambda: sign_flip_p_value([1.0, 2.0, 3.0], [1.0]),
+    "the same tasks of both": lambda: probability_of_improvement(np.ones((3, 2)), np.ones((3, 1))),
+    "p-values [k] in [0, 1]": lambda: holm([0.5, 1.5]),
+    "steps that increase": lambda: samples_to_reach([2.0, 1.0], [[0.0, 1.0]], 0.5),
+    "confidence strictly between": lambda: aggregate([0.0, 1.0], confidence=1.0),
+}
+
+
+@pytest.mark.parametrize("expected", REFUSED)
+def test_what_would_broadcast_or_mean_nothing_is_refused(expected):
+    with pytest.raises(InputError, match=re.escape(f"expected {expected}")):
+        REFUSED[expected]()
 
 
 class TestProbabilityOfImprovement:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.errors import InputError
 from rlreps.streaming import (
     ImplicitKrasulina,
     IncrementalPCA,
@@ -130,6 +132,22 @@ def test_workers_learn_alone_and_go_on_from_what_they_combine_to():
     mean = np.average(alone, axis=0, weights=np.arange(1.0, WORKERS + 1.0))
     np.testing.assert_allclose(after.rows, np.broadcast_to(mean, alone.shape), atol=1e-5)
     assert after.step.tolist() == [ROWS // 2] * WORKERS
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"combine_every": 3}, "combine_every in [1, 8], the rows of a worker, and a multiple"),
+        ({"combine_every": 10}, "combine_every in [1, 8]"),
+        ({"passes": 0}, "passes"),
+        ({"runs": Runs([5, 6], [1.0])}, "a learning rate for each of the 2 seeds"),
+    ],
+)
+def test_workers_and_runs_that_do_not_fit_the_rows_are_refused(given, expected):
+    options = {"workers": 3, "combine_every": 4, "rows_per_update": 2, "evaluate": float, **given}
+    runs = options.pop("runs", Runs([5], [1.0]))
+    with pytest.raises(InputError, match=re.escape(expected)):
+        run_workers(Recorder, data(26), runs, **options)
 
 
 def test_workers_share_the_rows_of_a_pass_and_go_on_from_their_mean():
