@@ -340,7 +340,7 @@ def explained(config: Config, world: World, features: Array, seed: int) -> float
 def frame(run: Run[Config], cell: Mapping[str, Any], found: Mapping[str, Any]) -> Frame:
     """Put a cell into long form, with what its updates cost in environment steps."""
     config, row = run.config, cell["row"]
-    costs = {"entries": math.nan, "transitions": 1.0, "nothing": 0.0}
+    costs = {"entries": math.nan, "transitions": 1.0, "nothing": math.nan}
     cost = config.batch * costs.get(row.sees, 1.0 / (1.0 - config.discount))
     values = {name: np.asarray(each, np.float64) for name, each in found["values"].items()}
     return Frame.grid(
@@ -396,9 +396,9 @@ def times(results: Results[Config]) -> Rows:
             for name in ("step", "seconds", "environment_steps"):
                 # The same for all seeds.
                 places = group.adding(place=group[name]).pivot("place", "seed", "step")[0][0]
-                reached = samples_to_reach(places, -curves, -threshold)
-                known = np.isfinite(places).all()
-                ends = median_interval(reached) if known else (math.nan,) * 3
+                ends = (math.nan,) * 3
+                if np.isfinite(places).all():
+                    ends = median_interval(samples_to_reach(places, -curves, -threshold))
                 row |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
             found.append(row)
     return found
