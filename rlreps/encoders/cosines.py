@@ -31,16 +31,27 @@ def cosine_products(inputs: Array, frequencies: int) -> Array:
     Returns:
         [b, (1 + frequencies)^c].
     """
-    multiples = jnp.arange(1 + frequencies, dtype=inputs.dtype)
-    norms = jnp.where(multiples > 0, jnp.sqrt(jnp.asarray(2.0, inputs.dtype)), 1.0)
-    cosines = jnp.cos(inputs[:, :, None] * (jnp.pi * multiples)[None, None, :])
-    cosines = cosines * norms.astype(inputs.dtype)[None, None, :]
-    products, squares = cosines[:, 0], jnp.square(multiples)
+    factors = _factors(inputs, frequencies)
+    products = factors[:, 0]
     for coordinate in range(1, inputs.shape[1]):
-        factor = cosines[:, coordinate]
+        factor = factors[:, coordinate]
         products = (products[:, :, None] * factor[:, None, :]).reshape(inputs.shape[0], -1)
-        squares = (squares[:, None] + jnp.square(multiples)[None, :]).reshape(-1)
-    return products * lax.rsqrt(1.0 + squares / _KNEE**2)[None, :]
+    return products * jnp.asarray(_scales(inputs.shape[1], frequencies), inputs.dtype)[None, :]
+
+
+def _factors(inputs: Array, frequencies: int) -> Array:
+    """Compute √2 cos(jπx), 1 for j = 0, of each coordinate: [b, c] → [b, c, 1 + frequencies]."""
+    multiples = np.arange(1 + frequencies)
+    norms = np.where(multiples > 0, np.sqrt(2.0), 1.0)
+    angles = inputs[:, :, None] * jnp.asarray(np.pi * multiples, inputs.dtype)[None, None, :]
+    return jnp.cos(angles) * jnp.asarray(norms, inputs.dtype)[None, None, :]
+
+
+def _scales(coordinates: int, frequencies: int) -> npt.NDArray[np.float64]:
+    """Compute (1 + |j|²/9)^(-1/2) of all vectors j of frequencies, [(1 + frequencies)^c]."""
+    squares = sum(np.square(np.indices((1 + frequencies,) * coordinates)))
+    scales: npt.NDArray[np.float64] = (1.0 + np.ravel(squares) / _KNEE**2) ** -0.5
+    return scales
 
 
 def lowest_frequencies(count: int) -> tuple[int, npt.NDArray[np.intp]]:
@@ -113,5 +124,15 @@ class Cosine(Encoder):
 
     def apply(self, params: Params, inputs: Array) -> Array:
         require_coordinates(inputs, self.num_inputs)
-        features: Array = cosine_products(inputs, self.frequencies) @ params
-        return features
+        if self.num_features > 2 * (1 + self.frequencies):
+            features: Array = cosine_products(inputs, self.frequencies) @ params
+            return features
+        # The sum over one coordinate's frequencies after the other needs no products: up to seven
+        # times as fast. Its partial sums are larger than the products where features are many.
+        scales = jnp.asarray(_scales(self.num_inputs, self.frequencies), params.dtype)
+        factors = lax.optimization_barrier(_factors(inputs, self.frequencies))
+        sums = factors[:, 0] @ (params * scales[:, None]).reshape(1 + self.frequencies, -1)
+        for coordinate in range(1, self.num_inputs):
+            sums = sums.reshape(len(inputs), 1 + self.frequencies, -1)
+            sums = jnp.sum(sums * factors[:, coordinate, :, None], axis=1)
+        return sums

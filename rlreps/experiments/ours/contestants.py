@@ -4,9 +4,11 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax import Array
 
 from rlreps import losses
@@ -18,10 +20,12 @@ from rlreps.experiments.ours.mazes import CellModel
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
 from rlreps.sources import Source, chain_source, matrix_source
-from rlreps.successor.grids import Grid
+from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.kernels.actions import cell_moves
 from rlreps.successor.truths import ChainTruths, Truth
 from rlreps.training import Learner
+
+FloatArray = npt.NDArray[np.float64]
 
 TRUTHS: Mapping[str, Callable[[ChainTruths], Truth]] = {
     "Ψ": lambda chain: chain.successor_measure(centred=True),
@@ -35,6 +39,14 @@ TRUTHS: Mapping[str, Callable[[ChainTruths], Truth]] = {
 """Name → truth of a chain; that of temporal differences depends on d and on cumulants."""
 
 FIXED_POINT = "fixed point of TD"
+
+PENDULUM = "Pendulum-v1"
+"""World of cells of the angle and the velocity of Gymnasium's pendulum."""
+
+_TORQUES = (-2.0, 0.0, 2.0)
+
+_SAMPLES = 64
+"""The pendulum's steps from each cell with each torque."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,14 +147,17 @@ class World:
 
     @classmethod
     def of(cls, arena: str, bins: int, discount: float, rows: Collection[Row]) -> "World":
-        """Count the moves between the cells of an arena; take the truths that rows have."""
-        grid = Grid(bins)
-        moves = cell_moves(load_arena(arena), grid, jax.random.key(0))
-        centres = grid.centres()[moves.cells]
-        chain = ChainTruths(moves.to.mean(axis=0), discount)
+        """Count the moves between the cells of an arena, or of ``PENDULUM``; take rows' truths."""
+        if arena == PENDULUM:
+            box = BoxGrid((-np.pi, -8.0), (np.pi, 8.0), (bins, bins))
+            cells, to, centres = np.arange(box.num_cells), _pendulum(box), box.unit_centres()
+        else:
+            moves = cell_moves(load_arena(arena), Grid(bins), jax.random.key(0))
+            cells, to, centres = moves.cells, moves.to, Grid(bins).centres()[moves.cells]
+        chain = ChainTruths(to.mean(axis=0), discount)
         needed = {row.truth for row in rows} & {*TRUTHS} | {"M̃"}
         truths = {name: TRUTHS[name](chain) for name in sorted(needed)}
-        return cls(CellModel(moves.to, arena, moves.cells, centres, centres), chain, truths)
+        return cls(CellModel(to, arena, cells, centres, centres), chain, truths)
 
     def source(self, row: Row) -> Source:
         """Return where an objective's batches come from."""
@@ -201,3 +216,20 @@ class World:
             model = ChainTruths(counts / counts.sum(axis=1, keepdims=True), self.chain.discount)
             tables.append(jnp.asarray(model.density_ratio().first(d).functions, jnp.float32))
         return tables
+
+
+def _pendulum(grid: BoxGrid) -> FloatArray:
+    """Count the steps of Gymnasium's pendulum between cells, [torques, n, n]."""
+    pendulum: Any = gymnasium.make(PENDULUM).unwrapped
+    pendulum.reset(seed=0)
+    generator = np.random.default_rng(0)
+    counts = np.zeros((len(_TORQUES), grid.num_cells, grid.num_cells))
+    for cell in np.repeat(np.arange(grid.num_cells), _SAMPLES):
+        start = grid.sample_with(generator, cell)
+        for torque, table in zip(_TORQUES, counts, strict=True):
+            pendulum.state = start
+            pendulum.step(np.asarray([torque]))
+            angle, velocity = pendulum.state
+            around = (angle + np.pi) % (2.0 * np.pi) - np.pi
+            table[cell, grid.cell((around, velocity))] += 1.0
+    return counts / _SAMPLES

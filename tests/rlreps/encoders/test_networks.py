@@ -88,8 +88,14 @@ def test_cosine_products_are_orthogonal_over_a_grid_with_the_stated_scale():
     three = np.asarray(jax.jit(cosine_products, static_argnums=1)(point, 2)).reshape(3, 3, 3)
     expected = np.sqrt(8.0) * np.cos(0.2 * np.pi) * np.cos(np.pi) * np.cos(0.9 * np.pi)
     np.testing.assert_allclose(three[1, 2, 1], expected / np.sqrt(1.0 + 6.0 / 9.0), rtol=1e-5)
-    encoder = Cosine(3, frequencies=5)
+
+
+@pytest.mark.parametrize(("num_inputs", "num_features"), [(1, 3), (2, 3), (2, 40), (3, 4)])
+def test_cosines_are_summed_alike_with_and_without_their_products(num_inputs, num_features):
+    encoder = Cosine(num_features, num_inputs=num_inputs, frequencies=5)
     params = params_of(encoder)
+    inputs = np.random.default_rng(0).random((50, num_inputs), np.float32)
+    products = np.asarray(jax.jit(cosine_products, static_argnums=1)(inputs, 5), np.float64)
     features = jax.jit(encoder.apply)(params, inputs)
     np.testing.assert_allclose(features, products @ params, atol=1e-4)
 
