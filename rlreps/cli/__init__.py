@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train-live": ("training:train_live", "Train an encoder on fresh rollouts, without a matrix."),
     "sweep": ("training:sweep", "Train at every point of a grid and gather one table."),
     "fit": ("fit:fit", "Fit successor features to transitions of your own."),
+    "benchmark": ("benchmark:benchmark", "Compare objectives with each other and the truth."),
     "evaluate": ("training:evaluate", "Measure a trained encoder against a ground truth."),
     "agent train": ("agent:train_agents", "Train agents, with an auxiliary task or without."),
     "agent evaluate": ("agent:evaluate_agents", "Play greedy episodes and measure the torsos."),

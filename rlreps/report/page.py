@@ -1,11 +1,12 @@
 """One self-contained HTML page for a run: figures, tables, the configuration and the versions.
 
-The page needs no script and no network: figures are embedded, styles are inline, and a content
-security policy forbids everything else. The same arguments give the same bytes.
+The page needs no network: figures are embedded, styles are inline, and a content security policy
+forbids everything else but one script, which sorts tables. The same arguments give the same bytes.
 """
 
 import base64
 import dataclasses
+import hashlib
 import html
 import importlib.metadata
 import importlib.resources
@@ -79,9 +80,14 @@ def write_report(
     """
     counts = {"Figure": 0, "Table": 0}
     parts = [_section_html(number, part, counts) for number, part in enumerate(sections, start=1)]
-    page = importlib.resources.files(__package__).joinpath("page.html")
+    page, script = (
+        importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.html", "sort.js")
+    )
     described = json.dumps(config, indent=2, ensure_ascii=False, default=_to_json)
-    text = string.Template(page.read_text(encoding="utf-8")).substitute(
+    text = string.Template(page).substitute(
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         title=html.escape(title),
         summary=_paragraphs(summary) + (_EXPLORE if explorable else ""),
         contents=_contents(sections),

@@ -83,9 +83,11 @@ class Curve:
     )
 
     def show(self, results: Results[Any]) -> list[Shown]:
-        """Write the rows and the picture."""
+        """Write the rows and the picture; nothing where there is nothing to draw."""
         measure, unit = self.y or results.measure, self.unit or results.unit
         frame = chosen(self.of, results, at_end=self.at_end)
+        if not len(frame):
+            return []
         axes = dict(self.axes(results) if callable(self.axes) else self.axes)
         if self.x.ticks:
             axes.setdefault("x_ticks", sorted({*frame[self.x.column].tolist()}))

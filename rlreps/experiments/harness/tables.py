@@ -81,7 +81,7 @@ class Tabulated:
             [row.get(each) if isinstance(each, str) else each(row) for each in columns.values()]
             for row in rows
         ]
-        return [Table([*columns], cells, text_of(self.caption, results))]
+        return [Table([*columns], cells, text_of(self.caption, results))] if columns else []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

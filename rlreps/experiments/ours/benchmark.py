@@ -33,6 +33,8 @@ on whitened features.
 """
 
 import dataclasses
+import importlib.resources
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -42,15 +44,18 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import Array
+from matplotlib.figure import Figure
 
 from rlreps.config import with_sizes
 from rlreps.encoders import Cosine, TwoTowers
+from rlreps.errors import InputError
 from rlreps.experiments import harness
 from rlreps.experiments.harness import (
     STEP,
     SUBSPACE_DISTANCE,
     Axis,
     Curve,
+    Drawn,
     Experiment,
     Frame,
     Measure,
@@ -61,8 +66,10 @@ from rlreps.experiments.harness import (
     design_of,
     in_path,
 )
+from rlreps.experiments.harness.figures import aligned
 from rlreps.experiments.ours import few_labels
 from rlreps.experiments.ours.contestants import CONTROLS, OBJECTIVES, PENDULUM, Row, World
+from rlreps.plotting import plot_components
 from rlreps.report.table import format_number
 from rlreps.runs.intervals import mean_interval, median_interval, samples_to_reach
 from rlreps.subspace.metrics import orthonormal_basis
@@ -258,10 +265,12 @@ class Shared:
     Attributes:
         worlds: By arena.
         tuned: Name of an objective's trials in a world → them, the best first.
+        left_out: Method → why it cannot be trained here.
     """
 
     worlds: Mapping[str, World]
     tuned: Mapping[str, Any]
+    left_out: Mapping[str, str]
 
 
 def prepare(run: Run[Config]) -> Shared:
@@ -270,15 +279,23 @@ def prepare(run: Run[Config]) -> Shared:
     worlds = {
         arena: World.of(arena, config.bins, config.discount, config.rows) for arena in config.worlds
     }
-    run.shared = Shared(worlds, {})
-    cells = {trials_of(row, arena): (row, arena) for row in trained_rows for arena in worlds}
-    return Shared(worlds, run.measured(tune, cells, keep=True, title="trials"))
+    left_out = {}
+    for row in trained_rows:
+        try:
+            learner = learner_of(config, row, config.tuned_at, *trials(config, row)[0])
+            learner.check(next(iter(worlds.values())).source(row))
+        except InputError as error:
+            left_out[row.method] = str(error)
+    run.shared = Shared(worlds, {}, left_out)
+    able = [row for row in trained_rows if row.method not in left_out]
+    cells = {trials_of(row, arena): (row, arena) for row in able for arena in worlds}
+    return Shared(worlds, run.measured(tune, cells, keep=True, title="trials"), left_out)
 
 
 def cells(run: Run[Config]) -> dict[str, dict[str, Any]]:
     """Return every row in every world at every d."""
     config = run.config
-    rows = {row.method: row for row in config.rows}
+    rows = {row.method: row for row in config.rows if row.method not in run.shared.left_out}
     axes: Any = {"method": rows, "world": config.worlds, "d": config.dimensions}
     found = harness.crossed("{method}-{world}-{d}", **axes)
     return {name: {**cell, "row": rows[cell["method"]]} for name, cell in found.items()}
@@ -353,6 +370,7 @@ def frame(run: Run[Config], cell: Mapping[str, Any], found: Mapping[str, Any]) -
         step=found["steps"],
         **{name: cell[name] for name in KEYS},
         sees=row.sees,
+        family=row.family,
         truth=row.truth,
         options=(row.objective is not None) + bool(row.option),
     )
@@ -361,6 +379,8 @@ def frame(run: Run[Config], cell: Mapping[str, Any], found: Mapping[str, Any]) -
 # --- What is reported -----------------------------------------------------------------------------
 
 KEYS = ("world", "d", "method")
+
+NEVER = "never"
 
 DENSITY = Measure(
     value="density_distance",
@@ -385,7 +405,41 @@ def lines(results: Results[Config]) -> Rows:
             row |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
         diverged = int(np.sum(group["diverged"]))
         found.append({**row, "seconds": float(group["seconds"][0]), "diverged": diverged})
-    return found
+    return [*found, *released(results, "benchmark")]
+
+
+def by_world(value: str) -> Callable[[Results[Config]], Rows]:
+    """Return what tabulates means of a value at ``tuned_at``, a line a method and column a world.
+
+    Methods are sorted by the mean over worlds, those that lack a world's value last.
+    """
+
+    def tabulated(results: Results[Config]) -> Rows:
+        found: dict[str, dict[str, object]] = {}
+        for row in results.once(lines):
+            if row["d"] == results.config.tuned_at:
+                line = {name: row[name] for name in ("method", "sees", "truth")}
+                found.setdefault(str(row["method"]), line)[str(row["world"])] = row[value]
+        sign = -1.0 if value == "r2" else 1.0
+
+        def rank(line: Mapping[str, Any]) -> float:
+            values = [line.get(world) for world in results.config.worlds]
+            return math.inf if None in values else sign * float(np.mean(values))
+
+        return sorted(found.values(), key=rank)
+
+    return tabulated
+
+
+def released(results: Results[Config], name: str) -> Rows:
+    """Read the rows that come with the package, where all else is as they were made."""
+    whole = PRESETS["laptop"]
+    if dataclasses.replace(results.config, rows=whole.rows) != whole:
+        return []
+    file = importlib.resources.files("rlreps.data") / f"{name}.json"
+    here = {row.method for row in results.config.rows}
+    rows: Rows = json.loads(file.read_text(encoding="utf-8"))
+    return [{**row, "released": True} for row in rows if row["method"] not in here]
 
 
 def times(results: Results[Config]) -> Rows:
@@ -400,34 +454,99 @@ def times(results: Results[Config]) -> Rows:
             for name in ("step", "seconds", "environment_steps"):
                 # The same for all seeds.
                 places = group.adding(place=group[name]).pivot("place", "seed", "step")[0][0]
-                ends = (math.nan,) * 3
+                ends: Sequence[float | None] = (None,) * 3
                 if np.isfinite(places).all():
-                    ends = median_interval(samples_to_reach(places, -curves, -threshold))
-                row |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
+                    reached = median_interval(samples_to_reach(places, -curves, -threshold))
+                    ends = [None if math.isnan(each) else each for each in reached]
+                row |= {
+                    f"{name}{end}": NEVER if each == math.inf else each
+                    for end, each in zip(("", "_low", "_high"), ends, strict=True)
+                }
             found.append(row)
-    return found
+    return [*found, *released(results, "benchmark_times")]
 
 
 def spelled(name: str) -> Callable[[Mapping[str, Any]], object]:
-    """Return what writes a median with its interval; what is never reached says so."""
+    """Return what writes a median with its interval."""
 
     def written(row: Mapping[str, Any]) -> object:
-        ends = [row[each] for each in (name, f"{name}_low", f"{name}_high")]
-        middle, *rest = ["never" if math.isinf(each) else format_number(each) for each in ends]
-        if math.isnan(ends[0]):
-            return None
-        return middle if math.isnan(ends[1]) else f"{middle} [{', '.join(rest)}]"
+        middle, *rest = (row[each] for each in (name, f"{name}_low", f"{name}_high"))
+        if middle is None or middle == NEVER or rest[0] is None:
+            return middle
+        return f"{format_number(middle)} [{', '.join(map(format_number, rest))}]"
 
     return written
 
 
-def curve(name: str, x: Axis, words: str, y: Measure = SUBSPACE_DISTANCE) -> Curve:
-    """Draw a distance in every world at every d where both it and x are known and x is above 0."""
+_PICTURES = 6
+"""Functions whose pictures are shown."""
 
-    def known(results: Results[Any], rows: Frame) -> Frame:
-        return rows.where(**{x.column: lambda each: each > 0, y.value: np.isfinite})
+FAMILIES = {
+    "entries": "objectives that see entries",
+    "transitions": "objectives that see transitions",
+    "futures": "objectives that see futures, without order",
+    "futures, ordered": "ordered objectives that see futures",
+}
+"""``Row.family`` → what its figures show."""
 
-    return Curve(name=name, caption=words, x=x, y=y, of=known, panel="{world}, d = {d}")
+
+def curves(start: str, x: Axis, y: Measure = SUBSPACE_DISTANCE) -> list[Curve]:
+    """Draw a distance at ``tuned_at``, where both it and x are known and x is above 0.
+
+    Each family has a figure of all worlds, with the controls.
+    """
+
+    def of(family: str) -> Callable[[Results[Any], Frame], Frame]:
+        def known(results: Results[Any], rows: Frame) -> Frame:
+            methods = [row.method for row in results.config.rows if row.family == family]
+            methods += [row.method for row in CONTROLS if methods]
+            above: Any = {x.column: lambda each: each > 0, y.value: np.isfinite}
+            return rows.where(d=results.config.tuned_at, method=methods, **above)
+
+        return known
+
+    return [
+        Curve(
+            name=f"{start}_{in_path(family).replace('-', '_')}",
+            caption=f"{y.label[0].upper()}{y.label[1:]}: {shown} and controls, "
+            f"d = {{config.tuned_at}}, against {x.label}.",
+            x=x,
+            y=y,
+            of=of(family),
+            panel="{world}",
+        )
+        for family, shown in FAMILIES.items()
+    ]
+
+
+def draw_components(results: Results[Config]) -> tuple[Rows | None, Figure] | None:
+    """Draw what the first seed learned in the first world at ``tuned_at``, beside M̃'s functions.
+
+    Features of rows that are not ordered are rotated within their span onto the functions.
+    """
+    config, arena = results.config, results.config.worlds[0]
+    world, drawn = results.run.shared.worlds[arena], {}
+    for name, frame_ in results.cells.items():
+        chosen = frame_.where(world=arena, d=config.tuned_at)
+        if len(chosen) and results.found[name]["features"] is not None:
+            drawn[str(chosen["method"][0])] = jnp.asarray(results.found[name]["features"])
+    if not drawn:
+        return None
+    behind = world.truths["M̃"].behind_constant().first(config.tuned_at).functions
+    exact = np.asarray(orthonormal_basis(jnp.asarray(behind))[0])
+    maps, cosines = aligned(exact, drawn)
+    shown = slice(_PICTURES)
+    exact, maps, cosines = (
+        exact[:, shown],
+        *(
+            {name: np.asarray(each)[..., shown] for name, each in found.items()}
+            for found in (maps, cosines)
+        ),
+    )
+    figure = plot_components(
+        {"M̃": exact, **maps}, bins=config.bins, cells=world.model.cells, cosines=cosines
+    )
+    return None, figure
 
 
 EXPERIMENT = Experiment(
@@ -446,15 +565,38 @@ EXPERIMENT = Experiment(
         "Table": [
             design_of(__doc__),
             Tabulated(
+                name="own_distances",
+                rows=by_world("subspace_distance"),
+                caption="Distance to the own truth, d = {config.tuned_at}: means over seeds.",
+            ),
+            Tabulated(
+                name="density_distances",
+                rows=by_world("density_distance"),
+                caption="Distance to M̃'s functions, d = {config.tuned_at}: means over seeds.",
+            ),
+            Tabulated(
+                name="values",
+                rows=by_world("r2"),
+                caption="R² of values from {config.labels} labels, d = {config.tuned_at}: means "
+                "over seeds.",
+            ),
+            Tabulated(
                 name="benchmark",
                 rows=lines,
                 caption="The end of training: means over seeds with 95 % intervals. Cosines are of "
                 "ordered objectives: the mean over components, and the least.",
             ),
+            Tabulated(
+                caption="Objectives that cannot be trained here.",
+                rows=lambda results: [
+                    {"method": method, "why": why}
+                    for method, why in results.run.shared.left_out.items()
+                ],
+            ),
         ],
         "Time": [
             Tabulated(
-                name="times",
+                name="benchmark_times",
                 rows=times,
                 columns={
                     **{each: each for each in (*KEYS, "threshold", "never")},
@@ -468,17 +610,16 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Curves": [
-            curve("own_by_update", STEP, "Distance to the own truth against updates."),
-            curve("density_by_update", STEP, "Distance to M̃ against updates.", DENSITY),
-            curve(
-                "own_by_time",
-                Axis("seconds", "training time (s)", log=True),
-                "Distance to the own truth against seconds of training.",
-            ),
-            curve(
-                "own_by_environment_step",
-                Axis("environment_steps", "environment steps", log=True),
-                "Distance to the own truth against environment steps.",
+            *curves("own_by_update", STEP),
+            *curves("density_by_update", STEP, DENSITY),
+            *curves("own_by_time", Axis("seconds", "training time (s)", log=True)),
+        ],
+        "Components": [
+            Drawn(
+                name="components",
+                caption="Functions of M̃ behind the constant in {config.worlds[0]}, and what each "
+                "row learned at d = {config.tuned_at}, rotated within its span onto them.",
+                draw=draw_components,
             ),
         ],
     },

@@ -1,6 +1,8 @@
 """The lines of the benchmark as data: objectives, what each sees and leads to, and its worlds."""
 
 import dataclasses
+import importlib
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,7 +17,7 @@ from rlreps import losses
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import cosine_products, lowest_frequencies
 from rlreps.envs import load_arena
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.experiments.ours.mazes import CellModel
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
@@ -74,6 +76,11 @@ class Row:
     ordered: bool = False
     towers: bool = False
 
+    @property
+    def family(self) -> str:
+        """What the row sees, and whether it is ordered."""
+        return f"{self.sees}, ordered" if self.ordered else self.sees
+
 
 COSINES = Row("cosines, no data", sees="nothing")
 RANDOM = Row("random features, no data", sees="nothing")
@@ -129,6 +136,39 @@ OBJECTIVES = (
     Row("BYOL-γ", _FUTURE_SELF, "averaging_rate", (0.03, 0.3, 1.0), truth="walk, largest |λ|"),
 )
 """Every objective that is compared."""
+
+
+def row_of(place: str) -> Row:
+    """Load a row of the user's own.
+
+    An objective whose rows are pairs sees futures and is measured against M̃, another one sees
+    entries and is measured against Ψ; a ``Row`` says it itself.
+
+    Args:
+        place: ``module:name`` of an objective, of a class of objectives whose options all have
+            defaults, or of a ``Row``. The working folder is searched too.
+
+    Raises:
+        InputError: If there is no such thing, or its name is that of a row of the table.
+    """
+    home, _, name = place.partition(":")
+    require(bool(home and name), "an objective as module:name", place)
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(home), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"expected an objective at {place}, got: {error}") from error
+    found = found() if isinstance(found, type) else found
+    if isinstance(found, Objective):
+        sees: Any = {} if found.needs_clips else _ENTRIES
+        found = Row(found.title, found, **sees)
+    if not (isinstance(found, Row) and found.objective is not None):
+        raise InputError(f"expected an Objective or a Row at {place}, got {type(found).__name__}")
+    taken = {row.method for row in (*OBJECTIVES, *CONTROLS)}
+    require(found.method not in taken, "a title that no row of the table has", found.method)
+    require(found.truth in {*TRUTHS, FIXED_POINT}, f"a truth of {[*TRUTHS]}", found.truth)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -21,6 +21,8 @@ from rlreps.encoders import FourierMLP, Tabular
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
 from rlreps.report.explore import Arrays, Cells, Learned, exploration_page
+from rlreps.report.page import Section, write_report
+from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.ground_truth import load_ground_truth, save_matrix
@@ -494,4 +496,39 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
     np.testing.assert_allclose(cells[:, 2], stored(toy_store)[20], atol=1e-4)
     for section in ("rows", "components", "reward", "spectrum"):
         assert browser.js(f"explore.pngOf('{section}').then((b) => b.size)") > 5000
+    assert browser.troubles() == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_a_heading_of_a_report_sorts_the_rows_of_its_table(browser, tmp_path):
+    rows = [
+        ("b", 0.5, "0.2 [0.1, 0.3]"),
+        ("a", 12345.0, "never"),
+        ("c", -6.2e-4, "10.0"),
+        ("d", None, "x"),
+    ]
+    table = Table(("name", "value", "time"), rows, "Values.")
+    path = write_report(
+        tmp_path / "report.html",
+        title="t",
+        summary="",
+        sections=[Section("s", tables=[table])],
+        config={},
+    )
+    browser.get(path.as_uri())
+
+    def sorted_by(column):
+        browser.find_elements(By.CSS_SELECTOR, "thead button")[column].click()
+        return "".join(
+            browser.js("[...document.querySelectorAll('td:first-child')].map(c => c.textContent)")[
+                :4
+            ]
+        )
+
+    assert [sorted_by(0), sorted_by(0)] == ["abcd", "dcba"]
+    # Numbers by their size; what is missing comes last both ways.
+    assert [sorted_by(1), sorted_by(1)] == ["cbad", "abcd"]
+    assert [sorted_by(2), sorted_by(2)] == ["bcad", "dacb"]
+    assert browser.js("document.querySelector('th[aria-sort]').textContent") == "time"
     assert browser.troubles() == []

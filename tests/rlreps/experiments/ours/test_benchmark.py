@@ -3,22 +3,30 @@
 import dataclasses
 import json
 import math
+import re
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.cli import main
 from rlreps.encoders import Cosine
+from rlreps.errors import InputError
+from rlreps.experiments.harness import Run
 from rlreps.experiments.ours import benchmark
 from rlreps.experiments.ours.benchmark import EXPERIMENT, Config
 from rlreps.experiments.ours.contestants import (
+    CONTROLS,
     COSINES,
     COUNTED,
     FIXED_POINT,
     OBJECTIVES,
     RANDOM,
     World,
+    row_of,
 )
 
 SMALL = Config(worlds=("sutton",), bins=5, encoder=Cosine(frequencies=4), batch=32, trials=12)
@@ -111,10 +119,61 @@ def test_times_are_medians_in_which_never_is_infinite(results_of):
     config = dataclasses.replace(SMALL, thresholds=(0.1, 0.01))
     close, closer = benchmark.times(results_of(EXPERIMENT, config, rows))
     assert (close["never"], close["step"], close["seconds"]) == (1, 30.0, 0.3)
-    assert math.isnan(close["environment_steps"])
-    assert (closer["never"], closer["step"]) == (3, math.inf)
+    assert close["environment_steps"] is None
+    assert (closer["never"], closer["step"]) == (3, "never")
     assert benchmark.spelled("step")(closer) == "never"
+    assert benchmark.spelled("step")(close) == 30.0
+    ends = {"step": 30.0, "step_low": 20.0, "step_high": "never"}
+    assert benchmark.spelled("step")(ends) == "30.0 [20.0, never]"
     assert benchmark.spelled("environment_steps")(close) is None
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """The working folder with the objective of docs/losses.md in ``my_module``."""
+    text = (Path(__file__).parents[4] / "docs/losses.md").read_text("utf-8")
+    [block] = re.findall(r"```python\n((?:(?!```).)*class BatchMoments.*?)```", text, re.S)
+    (tmp_path / "my_module.py").write_text(f"{block}\nNUMBER = 3\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("my_module", None)
+
+
+def test_an_objective_of_one_s_own_is_a_row_and_what_is_none_is_refused(own_module):
+    row = row_of("my_module:BatchMoments")
+    assert (row.method, row.sees, row.truth) == ("batch moments", "futures", "M̃")
+    for place, said in {
+        "my_module": "module:name",
+        "no_module:Any": "No module named",
+        "my_module:Other": "no attribute",
+        "my_module:NUMBER": "got int",
+        "rlreps.losses:SpectralContrastive": "no row of the table",
+    }.items():
+        with pytest.raises(InputError, match=said):
+            row_of(place)
+
+
+def test_an_objective_that_cannot_be_trained_is_left_out_with_a_line(own_module):
+    # On pairs, of a source of entries: nothing that it could learn from.
+    wrong = dataclasses.replace(row_of("my_module:BatchMoments"), sees="entries", truth="Ψ")
+    config = dataclasses.replace(SMALL, rows=(wrong, *CONTROLS), dimensions=(3,), tuned_at=3)
+    run = Run(config, folder=None, progress=False)
+    run.shared = benchmark.prepare(run)
+    assert "pairs" in run.shared.left_out["batch moments"]
+    assert {each["method"] for each in benchmark.cells(run).values()} == {
+        row.method for row in CONTROLS
+    }
+
+
+@pytest.mark.experiments
+def test_an_objective_of_one_s_own_is_trained_alone(own_module, capsys):
+    words = ["benchmark", "--preset", "smoke", "--objective", "my_module:BatchMoments"]
+    main([*words, "--out", "mine", "--quiet"])
+    summary = json.loads(Path("mine/summary.json").read_text("utf-8"))
+    [line] = summary["benchmark"]
+    assert line["method"] == "batch moments"
+    assert line["subspace_distance"] < 0.3
 
 
 @pytest.mark.experiments
