@@ -165,6 +165,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "ours.benchmark",
         "Every objective on the same chains, beside the exact truth of each.",
         largest="has more seeds, trials and updates",
+        recorded=(("laptop", "about 73 min"),),
         takes_jobs=True,
     ),
     "few-labels": Entry(

@@ -37,6 +37,7 @@ import importlib.resources
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -411,7 +412,8 @@ def lines(results: Results[Config]) -> Rows:
 def by_world(value: str) -> Callable[[Results[Config]], Rows]:
     """Return what tabulates means of a value at ``tuned_at``, a line a method and column a world.
 
-    Methods are sorted by the mean over worlds, those that lack a world's value last.
+    Methods are sorted by the mean over worlds, the best first, and those that lack the value of a
+    world last. Methods without any value are left out.
     """
 
     def tabulated(results: Results[Config]) -> Rows:
@@ -420,24 +422,29 @@ def by_world(value: str) -> Callable[[Results[Config]], Rows]:
             if row["d"] == results.config.tuned_at:
                 line = {name: row[name] for name in ("method", "sees", "truth")}
                 found.setdefault(str(row["method"]), line)[str(row["world"])] = row[value]
-        sign = -1.0 if value == "r2" else 1.0
+        sign = 1.0 if value.endswith("distance") else -1.0
 
         def rank(line: Mapping[str, Any]) -> float:
             values = [line.get(world) for world in results.config.worlds]
             return math.inf if None in values else sign * float(np.mean(values))
 
-        return sorted(found.values(), key=rank)
+        known = [
+            line
+            for line in found.values()
+            if any(isinstance(each, float) for each in line.values())
+        ]
+        return sorted(known, key=rank)
 
     return tabulated
 
 
 def released(results: Results[Config], name: str) -> Rows:
     """Read the rows that come with the package, where all else is as they were made."""
-    whole = PRESETS["laptop"]
-    if dataclasses.replace(results.config, rows=whole.rows) != whole:
+    whole, here = PRESETS["laptop"], {row.method for row in results.config.rows}
+    same = dataclasses.replace(results.config, rows=whole.rows) == whole
+    if not same or {row.method for row in whole.rows} <= here:
         return []
     file = importlib.resources.files("rlreps.data") / f"{name}.json"
-    here = {row.method for row in results.config.rows}
     rows: Rows = json.loads(file.read_text(encoding="utf-8"))
     return [{**row, "released": True} for row in rows if row["method"] not in here]
 
@@ -478,16 +485,16 @@ def spelled(name: str) -> Callable[[Mapping[str, Any]], object]:
     return written
 
 
-_PICTURES = 6
+_PICTURES = 4
 """Functions whose pictures are shown."""
 
 FAMILIES = {
-    "entries": "objectives that see entries",
-    "transitions": "objectives that see transitions",
-    "futures": "objectives that see futures, without order",
-    "futures, ordered": "ordered objectives that see futures",
+    "entries": ("entries", "objectives that see entries"),
+    "transitions": ("transitions", "objectives that see transitions"),
+    "futures": ("futures", "objectives that see futures, without order"),
+    "futures, ordered": ("futures_ordered", "ordered objectives that see futures"),
 }
-"""``Row.family`` → what its figures show."""
+"""``Row.family`` → how names of its figures end, and what they show."""
 
 
 def curves(start: str, x: Axis, y: Measure = SUBSPACE_DISTANCE) -> list[Curve]:
@@ -507,7 +514,7 @@ def curves(start: str, x: Axis, y: Measure = SUBSPACE_DISTANCE) -> list[Curve]:
 
     return [
         Curve(
-            name=f"{start}_{in_path(family).replace('-', '_')}",
+            name=f"{start}_{spelled_family}",
             caption=f"{y.label[0].upper()}{y.label[1:]}: {shown} and controls, "
             f"d = {{config.tuned_at}}, against {x.label}.",
             x=x,
@@ -515,25 +522,26 @@ def curves(start: str, x: Axis, y: Measure = SUBSPACE_DISTANCE) -> list[Curve]:
             of=of(family),
             panel="{world}",
         )
-        for family, shown in FAMILIES.items()
+        for family, (spelled_family, shown) in FAMILIES.items()
     ]
 
 
-def draw_components(results: Results[Config]) -> tuple[Rows | None, Figure] | None:
+def draw_components(results: Results[Config], family: str) -> tuple[Rows | None, Figure] | None:
     """Draw what the first seed learned in the first world at ``tuned_at``, beside M̃'s functions.
 
-    Features of rows that are not ordered are rotated within their span onto the functions.
+    Features are rotated within their span onto the functions, which are orthogonal as they are:
+    states are drawn uniformly.
     """
     config, arena = results.config, results.config.worlds[0]
     world, drawn = results.run.shared.worlds[arena], {}
     for name, frame_ in results.cells.items():
-        chosen = frame_.where(world=arena, d=config.tuned_at)
+        chosen = frame_.where(world=arena, d=config.tuned_at, family=family)
         if len(chosen) and results.found[name]["features"] is not None:
             drawn[str(chosen["method"][0])] = jnp.asarray(results.found[name]["features"])
     if not drawn:
         return None
     behind = world.truths["M̃"].behind_constant().first(config.tuned_at).functions
-    exact = np.asarray(orthonormal_basis(jnp.asarray(behind))[0])
+    exact = behind / np.linalg.norm(behind, axis=0)
     maps, cosines = aligned(exact, drawn)
     shown = slice(_PICTURES)
     exact, maps, cosines = (
@@ -573,6 +581,12 @@ EXPERIMENT = Experiment(
                 name="density_distances",
                 rows=by_world("density_distance"),
                 caption="Distance to M̃'s functions, d = {config.tuned_at}: means over seeds.",
+            ),
+            Tabulated(
+                name="least_cosines",
+                rows=by_world("least_cosine"),
+                caption="Least |cosine| of a feature with its own function, ordered objectives, "
+                "d = {config.tuned_at}: means over seeds.",
             ),
             Tabulated(
                 name="values",
@@ -616,11 +630,12 @@ EXPERIMENT = Experiment(
         ],
         "Components": [
             Drawn(
-                name="components",
-                caption="Functions of M̃ behind the constant in {config.worlds[0]}, and what each "
-                "row learned at d = {config.tuned_at}, rotated within its span onto them.",
-                draw=draw_components,
-            ),
+                name=f"components_{spelled_family}",
+                caption="Functions of M̃ behind the constant in {config.worlds[0]}, and features of "
+                f"{shown} at d = {{config.tuned_at}}, rotated within their span onto them.",
+                draw=partial(draw_components, family=family),
+            )
+            for family, (spelled_family, shown) in FAMILIES.items()
         ],
     },
     stated="our goal",

@@ -154,6 +154,17 @@ def test_an_objective_of_one_s_own_is_a_row_and_what_is_none_is_refused(own_modu
             row_of(place)
 
 
+def test_released_rows_stand_beside_those_of_a_run_of_the_same_settings(own_module, results_of):
+    whole, row = benchmark.PRESETS["laptop"], row_of("my_module:BatchMoments")
+    alone = dataclasses.replace(whole, rows=(row,))
+    found = benchmark.released(results_of(EXPERIMENT, alone, []), "benchmark")
+    assert {each["method"] for each in found} == {each.method for each in whole.rows}
+    assert len(found) == len(whole.rows) * len(whole.worlds) * len(whole.dimensions)
+    assert benchmark.released(results_of(EXPERIMENT, whole, []), "benchmark") == []
+    other = dataclasses.replace(alone, steps=100)
+    assert benchmark.released(results_of(EXPERIMENT, other, []), "benchmark") == []
+
+
 def test_an_objective_that_cannot_be_trained_is_left_out_with_a_line(own_module):
     # On pairs, of a source of entries: nothing that it could learn from.
     wrong = dataclasses.replace(row_of("my_module:BatchMoments"), sees="entries", truth="Ψ")
