@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A loss inside a training step of your own
 #
-# Only the objective is from rlreps; the network is Flax's and the step optax's. First the world:
-# a random walk round a square block, and its exact successor measure.
+# Use an objective of rlreps in your own training step, with a network from Flax and an optimizer
+# from optax. The environment is a random walk round a square block; its exact successor measure is
+# computed first.
 
 # %%
 import jax
@@ -24,7 +25,8 @@ matrix = jnp.asarray(measure - measure.mean(axis=0), jnp.float32)
 places = jnp.asarray(np.stack([columns, rows], axis=1)[free] / side, jnp.float32)
 
 # %% [markdown]
-# `encode` is a pure function of the network's parameters. The step: gradient, update, new state.
+# `encode` is a pure function of the network's parameters. `step` computes the gradient, updates the
+# parameters and returns the objective's new state.
 
 # %%
 sizes, rngs = [(2, 256), (256, 256), (256, 8)], nnx.Rngs(0)
