@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Auxiliary tasks in an agent
 #
-# Deep Q-networks in PuddleWorld, with and without an auxiliary task that predicts discounted sums
-# of random functions of the state. The agents differ in nothing else. Two seeds of each train in
-# one program; these runs are much too short to tell returns apart.
+# Train deep Q-networks in PuddleWorld with and without an auxiliary task, and see what the task
+# changes. The task predicts discounted sums of random functions of the state; the agents differ in
+# nothing else. Two seeds of each train in one program. These runs are much too short to tell
+# returns apart.
 
 # %%
 import json
@@ -32,8 +33,8 @@ for name, weight in {"values alone": 0.0, "auxiliary task": 0.1}.items():
     found[name] = [json.loads(line) for line in log]
 
 # %% [markdown]
-# What the task changes is the torso: how much of the ten leading components of the successor
-# measure its features can express.
+# The task changes the torso: how much of the ten leading components of the successor measure its
+# features can express.
 
 # %%
 lines = []

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A loss inside a training step of your own
 #
-# Only the objective is from rlreps; the network is Flax's and the step optax's. First the world:
-# a random walk round a square block, and its exact successor measure.
+# Use an objective of rlreps in your own training step, with a network from Flax and optax. The data
+# are the exact successor measure of a random walk round a square block.
 
 # %%
 import jax
@@ -24,7 +24,7 @@ matrix = jnp.asarray(measure - measure.mean(axis=0), jnp.float32)
 places = jnp.asarray(np.stack([columns, rows], axis=1)[free] / side, jnp.float32)
 
 # %% [markdown]
-# `encode` is a pure function of the network's parameters. The step: gradient, update, new state.
+# `step` takes the gradient of the loss, updates the parameters and keeps the objective's state.
 
 # %%
 sizes, rngs = [(2, 256), (256, 256), (256, 8)], nnx.Rngs(0)

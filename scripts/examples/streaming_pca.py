@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Streaming PCA of images
 #
-# 1,797 handwritten digits of 8 x 8 pixels arrive in batches of ten, one pass, and are never
-# stored. `StreamingPCA` is a scikit-learn estimator (extra `sklearn`); here it keeps 16 components
-# of 64.
+# Compute principal components of images that arrive in batches and are never stored. Of 1,797
+# handwritten digits of 8 x 8 pixels, 1,500 arrive in batches of ten, in one pass. `StreamingPCA` is
+# a scikit-learn estimator (extra `sklearn`); here it keeps 16 components of 64.
 
 # %%
 import numpy as np
@@ -25,7 +25,8 @@ def error(pca):
 
 
 # %% [markdown]
-# The reconstruction error of images that were not in the stream, as a multiple of exact PCA's.
+# Compare three rules by the reconstruction error on the images that were not in the stream, as a
+# multiple of the error of exact PCA:
 
 # %%
 rules = {"implicit_krasulina": [], "oja": [], "incremental_pca": []}

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Train an encoder and measure it
 #
-# First the ground truth: the successor measure of an arena with a wall and a door, on 40 x 40
-# cells, from one-step transition probabilities. It is stored, and read back with its principal
-# subspace.
+# Train an encoder on a ground truth and follow how far it is from the leading components. The
+# ground truth is the successor measure of an arena with a wall and a door, on 40 x 40 cells, from
+# one-step transition probabilities. `generate` stores it; `load_ground_truth` reads it back with
+# its principal subspace.
 
 # %%
 from pathlib import Path
@@ -19,8 +20,8 @@ truth = successor.load_ground_truth(Path("two_room"))
 print(truth.num_states, "states; singular values", truth.principal.singular_values[:4].round(1))
 
 # %% [markdown]
-# Ten features are trained on sampled entries: 400 states and 200 tasks an update. The distance to
-# the ten leading components is measured on the way, for three seeds in one program.
+# Train ten features on sampled entries, 400 states and 200 tasks an update, for three seeds in one
+# program. `evaluate` measures the distance to the ten leading components during training.
 
 # %%
 encoder = encoders.FourierMLP(10, hidden=(128, 128))
@@ -43,8 +44,8 @@ figure = plotting.plot_curves(lines, x_label="updates", y_label="subspace distan
 plotting.save_figure(figure, "subspace-distance-while-training.png")
 
 # %% [markdown]
-# One seed of three has not found its last direction yet. The best one's features, rotated onto
-# the true components:
+# One of the three seeds has not found its last direction yet. Draw the features of the best seed,
+# rotated onto the true components:
 
 # %%
 features = encoder.apply(result.params(int(curves[:, -1].argmin())), truth.coordinates)

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Zero-shot policies
 #
-# A representation is fitted once, to 50,000 random steps in CartPole without any reward. Afterwards
-# a reward is a function of the state reached, and a policy for it takes seconds of linear algebra
-# and no further step.
+# Fit a representation once, to 50,000 random steps in CartPole without any reward. Then name a
+# reward as a function of the state reached: a policy for it takes seconds of linear algebra and no
+# further step in the environment.
 
 # %%
 import gymnasium
@@ -17,15 +17,16 @@ rep = fit(steps, num_features=64, discount=0.99)
 
 # %% [markdown]
 # The reward is 1 for every step that the pole stands. `improvements=None` improves the policy until
-# it no longer changes; by default it is one step better than the one that made the data.
+# it no longer changes; the default is one improvement on the policy that made the data.
 
 # %%
 task = rep.task(reward=lambda reached: np.ones(len(reached)))
 policy = rep.policy(task, improvements=None)
 
 # %% [markdown]
-# Twenty episodes, side by side, beside those of random actions. CartPole ends an episode after 500
-# steps, or where the pole leans by more than 12 degrees or the cart leaves the track.
+# Play twenty episodes in parallel with the policy and twenty with random actions. CartPole ends an
+# episode after 500 steps, or when the pole leans by more than 12 degrees or the cart leaves the
+# track.
 
 
 # %%
