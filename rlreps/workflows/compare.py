@@ -96,8 +96,8 @@ class Comparison:
         header = ("run", "measure", "seeds", "final", f"difference from {self.first}")
         caption = (
             "Final figures and differences with 95 % intervals over seeds; the last column is the "
-            f"smallest difference that a test at the {format_number(100 * LEVEL)} % level detects "
-            "in 80 of 100 cases"
+            f"smallest difference that a test at the {100 * LEVEL:g} % level detects in 80 of 100 "
+            "cases"
         )
         Table((*header, "paired by seed", "detectable"), cells, caption).print()
         for note in self.notes:
@@ -195,7 +195,7 @@ def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
         )
     if run.problem != first.problem:
         found = "; ".join(differences(first.problem, run.problem))
-        notes.append(f"no difference for {run.label}, which is measured otherwise: {found}")
+        notes.append(f"{run.label} is not measured as {first.label} is: {found}")
     elif run.about["steps"] != first.about["steps"]:
         steps = [format_number(each.about["steps"]) for each in (run, first)]
         notes.append(f"{run.label} made {steps[0]} updates, {first.label} {steps[1]}")

@@ -141,9 +141,7 @@ def test_runs_of_other_problems_have_no_difference_and_other_steps_are_noted(fin
     compared = {row["run"] for row in found.rows if "difference" in row}
     assert compared == {"longer"}
     smaller, other, note, of_live = found.notes
-    assert smaller == (
-        "no difference for smaller, which is measured otherwise: expected d=3, got 2"
-    )
+    assert smaller == "smaller is not measured as first is: expected d=3, got 2"
     assert "expected matrix.checksum='abc', got 'xyz'" in other
     assert note == "longer made 90 updates, first 60"
     assert "target.checksum" in of_live or "target=" in of_live
