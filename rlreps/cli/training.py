@@ -127,3 +127,19 @@ def evaluate(
             the position.
     """
     print_json(evaluate_run(run_folder, store, observation))
+
+
+def compare(
+    runs: Positional[tuple[Path, ...]], out: Path | None = None, quiet: Switch = False
+) -> None:
+    """Compare finished runs with the first of them: one table, with intervals over seeds.
+
+    Args:
+        runs: Folders of train, train-live, sweep and fit; every point of a sweep counts as a run.
+        out: Folder for the table (comparison.csv), every seed's figures (seeds.csv) and the
+            learning curves (curves.png); none by default.
+        quiet: Show no progress bar.
+    """
+    from rlreps.workflows.compare import compare_runs
+
+    compare_runs(runs, out, progress=not quiet).print()

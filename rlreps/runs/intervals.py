@@ -251,17 +251,82 @@ def smallest_detectable(differences: npt.ArrayLike, level: float, power: float =
     Returns:
         The difference; 0 of pairs that all differ alike, infinite of one pair.
     """
+    values = _runs(differences, "differences")
+    return _detected_errors(len(values) - 1, level, power) * _standard_error(values)
+
+
+def welch_interval(x: npt.ArrayLike, y: npt.ArrayLike) -> Interval:
+    """Compute the mean of x less that of y with its 95 % interval, for runs that share no seeds.
+
+    The interval is Welch's (1947, "The generalization of Student's problem when several different
+    population variances are involved"): Student's t with the degrees of freedom of Satterthwaite.
+
+    Args:
+        x: One method's runs, [runs].
+        y: Another's, [other runs].
+
+    Returns:
+        The difference with its interval; NaN ends where a method has one run.
+    """
+    import scipy.stats
+
+    ours, theirs = _runs(x, "x"), _runs(y, "y")
+    error, freedom = _welch(ours, theirs)
+    half = float(scipy.stats.t.ppf(0.975, freedom)) * error if freedom > 0.0 else math.nan
+    value = float(ours.mean() - theirs.mean())
+    return Interval(value, value - half, value + half)
+
+
+def welch_detectable(x: npt.ArrayLike, y: npt.ArrayLike, level: float, power: float = 0.8) -> float:
+    """Compute the smallest difference that Welch's test would detect; see ``smallest_detectable``.
+
+    Args:
+        x: As for ``welch_interval``.
+        y: Likewise.
+        level: Of the test, corrected for the number of tests.
+        power: Chance of detecting it, above the level.
+
+    Returns:
+        The difference; infinite where a method has one run.
+    """
+    error, freedom = _welch(_runs(x, "x"), _runs(y, "y"))
+    return _detected_errors(freedom, level, power) * error
+
+
+def _welch(ours: FloatArray, theirs: FloatArray) -> tuple[float, float]:
+    """Compute the standard error of a difference of means, and its degrees of freedom.
+
+    The degrees are 0 where a sample has one run.
+    """
+    if min(len(ours), len(theirs)) < 2:
+        return math.inf, 0.0
+    parts = np.array([_standard_error(each) ** 2 for each in (ours, theirs)])
+    degrees = np.array([len(ours) - 1, len(theirs) - 1])
+    error = float(np.sqrt(parts.sum()))
+    # Without any spread every number of degrees gives the same interval.
+    return error, float(error**4 / np.sum(parts**2 / degrees)) if error > 0.0 else 1.0
+
+
+def _standard_error(values: FloatArray) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+
+
+def _runs(values: npt.ArrayLike, name: str) -> FloatArray:
+    """Check the values of runs and return them as [runs]."""
+    table = _table(values)
+    require(table.shape[1] == 1, f"{name} [runs]", np.shape(values))
+    return table[:, 0]
+
+
+def _detected_errors(freedom: float, level: float, power: float) -> float:
+    """Find the effect in standard errors that a two-sided t-test detects with a power."""
     import scipy.optimize
     import scipy.stats
 
     require(0.0 < level < 1.0, "a level strictly between 0 and 1", level)
     require(level < power < 1.0, f"a power strictly between the level, {level}, and 1", power)
-    values = _table(differences)
-    require(values.shape[1] == 1, "differences [runs]", np.shape(differences))
-    runs = len(values)
-    if runs < 2:
+    if freedom <= 0.0:
         return math.inf
-    freedom = runs - 1
     critical = float(scipy.stats.t.isf(level / 2.0, freedom))
 
     def missing(effect: float) -> float:
@@ -273,8 +338,7 @@ def smallest_detectable(differences: npt.ArrayLike, level: float, power: float =
     high = 2.0 * critical
     while missing(high) > 0.0:
         high *= 2.0
-    effect = float(scipy.optimize.brentq(missing, 0.0, high))
-    return effect * float(values.std(ddof=1)) / math.sqrt(runs)
+    return float(scipy.optimize.brentq(missing, 0.0, high))
 
 
 def sign_test(differences: npt.ArrayLike) -> float:

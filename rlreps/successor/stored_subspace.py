@@ -191,7 +191,7 @@ def _watched(
         advance(rows)
 
     # The bar counts a row each time that it is read.
-    title = f"{description} ({decomposition.num_reads} passes)"
+    title = f"{description} ({decomposition.num_reads} x {matrix.shape[0]:,} rows)"
     with progress(title, total=total, unit="rows") as advance:
         result = decomposition.decompose(join(WatchedBlocks(matrix, count)))
         advance(total - done)  # A matrix of low rank needs fewer reads.

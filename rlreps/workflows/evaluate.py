@@ -22,6 +22,7 @@ from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.successor.store import open_store
 from rlreps.training import evaluation
+from rlreps.workflows import live
 from rlreps.workflows.train import (
     KIND,
     MATRIX,
@@ -247,7 +248,8 @@ def distance_history(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         InputError: If the folder holds another kind of run, or none that has logged anything.
     """
-    load_config(folder)
+    if folder.kind != live.KIND:
+        folder.require_kind(KIND)
     records = folder.read_metrics()
     try:
         steps = np.asarray([int(record["step"]) for record in records])

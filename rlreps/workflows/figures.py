@@ -26,7 +26,7 @@ from rlreps.workflows.evaluate import (
     successor_components,
     trained_store,
 )
-from rlreps.workflows.train import ground_truth_for
+from rlreps.workflows.train import KIND, ground_truth_for
 
 MOST_DRAWN_BINS = 1000
 
@@ -138,6 +138,8 @@ def draw_curves(runs: Sequence[Path], out: Path, *, progress: bool = False) -> P
 
 def _common_noise_floor(folders: Sequence[RunFolder], progress: bool) -> float | None:
     """Find the noise floor of all runs; None unless they share d and one sampled matrix."""
+    if any(folder.kind != KIND for folder in folders):
+        return None
     dimensions = {load_config(folder).num_features for folder in folders}
     stores = {trained_store(folder) for folder in folders}
     if len(dimensions) > 1 or len(stores) > 1 or None in stores:

@@ -46,6 +46,7 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monke
     again = json.loads(rlreps("successor", "generate", "--out", store, *GENERATE))
     assert again["computed_transitions"] == 0
     assert again["transitions_per_second"] is None
+    fresh = shutil.copytree(store, tmp_path / "fresh")
     info = json.loads(rlreps("successor", "info", store, "--json", "--quiet"))
     assert (info["shape"], info["missing_blocks"]) == ([64, 64], 0)
     assert info["settings"]["discount"] == 0.9
@@ -72,6 +73,10 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monke
     assert time.perf_counter() - start < 2.0
     evaluated = json.loads(rlreps("evaluate", run))
     assert evaluated["subspace_distance"] == pytest.approx(summary["subspace_distance"], rel=1e-4)
+    compared = tmp_path / "compared"
+    assert "excess loss" in rlreps("compare", run, run, "--out", compared, "--quiet")
+    written = sorted(path.name for path in compared.iterdir())
+    assert written == ["comparison.csv", "curves.png", "seeds.csv"]
     for name, arguments in {
         "env": ["--arena", "hydrogen", "--bins", "8"],
         "components": [store, "--runs", run, "--d", "3"],
@@ -89,6 +94,8 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monke
     said = rlreps("explore", store, run, "--out", page, "--components", "5", "--quiet")
     assert said == f"wrote {page}\n"
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    # Quiet where nothing is kept beside the store, too.
+    rlreps("explore", fresh, "--out", page, "--components", "5", "--quiet")
 
 
 @pytest.mark.integration

@@ -19,6 +19,8 @@ from rlreps.runs.intervals import (
     sign_test,
     sign_test_detectable,
     smallest_detectable,
+    welch_detectable,
+    welch_interval,
 )
 
 MEANS = ("mean", "interquartile_mean")
@@ -191,6 +193,21 @@ def test_the_smallest_detectable_mean_is_detected_as_often_as_it_says(runs, leve
     assert detected == pytest.approx(power, abs=4.0 * np.sqrt(power * (1.0 - power) / 20_000))
     # The mean of the pilot does not count, its unit does.
     assert smallest_detectable(100.0 - 3.0 * pilot, level, power) == pytest.approx(3.0 * mean)
+
+
+@pytest.mark.parametrize("runs", [(2, 9), (5, 4)])
+def test_runs_without_common_seeds_are_compared_as_by_welchs_test_of_scipy(runs):
+    rng = np.random.default_rng(0)
+    one, other = (rng.normal(size=count) * (count - 1) for count in runs)
+    found, expected = welch_interval(one, other), stats.ttest_ind(one, other, equal_var=False)
+    np.testing.assert_allclose(found[1:], expected.confidence_interval())
+    assert found.value == pytest.approx(one.mean() - other.mean())
+    errors = welch_detectable(one, other, 0.05) * expected.statistic / found.value
+    ways = stats.nct.sf(stats.t.isf(0.025, expected.df), expected.df, [errors, -errors])
+    assert sum(ways) == pytest.approx(0.8, abs=1e-6)
+    assert np.isnan(welch_interval(one, other[:1]).low)
+    assert welch_detectable(one[:1], other, 0.05) == np.inf
+    assert welch_interval([1.0, 1.0], [3.0, 3.0]) == (-2.0, -2.0, -2.0)
 
 
 def test_what_one_pair_and_equal_pairs_could_have_shown():

@@ -1,5 +1,6 @@
 """A stored matrix as a ground truth: centred, decomposed once, with its sampling error."""
 
+import contextlib
 import functools
 import shutil
 
@@ -232,6 +233,22 @@ def test_halves_are_centred_as_the_matrix_is(tmp_path, centring):
     for d in range(1, RANK + 1):
         captured = np.linalg.norm(one[:, :d].T @ other[:, :d]) ** 2
         assert error[d - 1] == pytest.approx((1 - captured / d) / 4, rel=1e-2)
+
+
+def test_the_bar_of_a_noise_floor_says_how_often_it_counts_how_many_rows(tmp_path):
+    told = []
+
+    @contextlib.contextmanager
+    def progress(description, *, total, unit):
+        told.append((description, total, unit))
+        yield lambda count: None
+
+    module.sampling_error(make(tmp_path / "psi"), RANDOMIZED, progress=progress)
+    reads = RANDOMIZED.num_reads
+    assert told == [
+        (f"subspace of the {half} half ({reads} x {N} rows)", N * reads, "rows")
+        for half in ("first", "second")
+    ]
 
 
 @pytest.mark.parametrize("centring", ["columns", "both"])

@@ -11,6 +11,7 @@ from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.store import open_store
 from rlreps.training import Optimizer
+from rlreps.workflows.compare import compare_runs
 from rlreps.workflows.live import LiveConfig, live_ground_truth, run_live_training
 from rlreps.workflows.train import TrainingConfig
 
@@ -50,6 +51,9 @@ def test_an_encoder_trained_on_rollouts_comes_near_the_subspace_of_a_matrix_it_n
     assert np.all(distances[-1] < 0.25)
     assert summary["subspace_distance"] == pytest.approx(distances[-1].mean(), rel=1e-4)
     assert summary["method"] == "large_batch"
+    first, again = compare_runs([out, out]).rows[:2]
+    assert first["mean"] == pytest.approx(summary["subspace_distance"])
+    assert (again["pairs"], again["difference"]) == (2, 0.0)
     assert json.loads((out / "summary.json").read_text()) == summary
 
 

@@ -16,6 +16,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import aggregate
 from rlreps.training import Optimizer
 from rlreps.workflows import sweep as module
+from rlreps.workflows.compare import compare_runs
 from rlreps.workflows.grid import (
     GridAxis,
     SweepConfig,
@@ -264,6 +265,10 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
     learned = [run["subspace_distance"] for run in members(out)[:4]]
     assert len({*learned}) == 4
     assert max(learned) < 0.9
+    compared = [row for row in compare_runs([out]).rows if row["measure"] == "subspace_distance"]
+    assert [row.get("pairs") for row in compared] == [None, 2, 2, 2]
+    means = [point["subspace_distance_mean"] for point in summary["points"]]
+    assert [row["mean"] for row in compared] == pytest.approx(means)
     principal = ground_truth_for(toy_store, 3).principal
     captured = float(np.sum(principal.singular_values[:3] ** 2))
     excess = principal.total_energy / (principal.total_energy - captured) - 1

@@ -1,0 +1,314 @@
+"""Finished runs beside each other: what ``rlreps compare`` prints, writes and draws."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlreps.errors import InputError, require
+from rlreps.files import write_atomically
+from rlreps.report.table import Table, format_number
+from rlreps.runs.contrasts import Sample, as_columns, said
+from rlreps.runs.folder import RunFolder, differences, in_words
+from rlreps.runs.intervals import (
+    Interval,
+    smallest_detectable,
+    welch_detectable,
+    welch_interval,
+)
+from rlreps.successor.representation import KIND as SUCCESSOR
+from rlreps.workflows import live, sweep, train
+from rlreps.workflows.figures import draw_curves, labelled
+from rlreps.workflows.grid import as_text, flag_of
+
+LEVEL = 0.05
+"""Of every test whose smallest detectable difference is given."""
+
+MEASURES = {
+    "subspace_distance": "subspace distance",
+    "relative_excess_loss": "excess loss",
+    "r_squared": "R² on held-out episodes",
+}
+"""Name in files → title."""
+
+_WITHIN = {"subspace_distance": (0.0, 1.0)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FinalFigures:
+    """The final figures of a run, or of a sweep at one point of its grid.
+
+    Attributes:
+        label: Name of the run.
+        about: ``method``, ``d`` and ``steps``.
+        problem: What the figures are measured against; figures of other problems have no
+            differences.
+        measures: Name in ``MEASURES`` → the figure of every seed.
+        diverged: Number of runs that diverged and count with the worst figures.
+        has_curve: Whether the run logs its distance over training.
+    """
+
+    label: str
+    about: Mapping[str, Any]
+    problem: Mapping[str, Any]
+    measures: Mapping[str, Sample]
+    diverged: int = 0
+    has_curve: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """Runs beside the first of them.
+
+    Attributes:
+        first: Label of the run that differences are taken from.
+        rows: One row for every run and measure: ``run``, ``method``, ``d``, ``steps``,
+            ``measure``, ``seeds`` (how many), ``mean``, ``mean_low``, ``mean_high``, ``pairs``,
+            ``difference``, ``difference_low``, ``difference_high`` and ``detectable``. Where
+            ``pairs`` is 0, the difference is one of runs that share no seeds.
+        seeds: One row for every run and seed: ``run``, ``method``, ``d``, ``steps``, ``seed`` and
+            the measures.
+        notes: What a reader has to know of these rows.
+    """
+
+    first: str
+    rows: Sequence[Mapping[str, Any]]
+    seeds: Sequence[Mapping[str, Any]]
+    notes: Sequence[str]
+
+    def print(self) -> None:
+        """Print the table and the notes."""
+        cells = [
+            (
+                row["run"],
+                MEASURES[row["measure"]],
+                row["seeds"],
+                said(_interval(row, "mean")),
+                said(_interval(row, "difference"), signed=True) if "difference" in row else None,
+                {None: None, 0: "no"}.get(row.get("pairs"), f"{row.get('pairs')} pairs"),
+                row.get("detectable"),
+            )
+            for row in self.rows
+        ]
+        header = ("run", "measure", "seeds", "final", f"difference from {self.first}")
+        caption = (
+            "Final figures and differences with 95 % intervals over seeds; the last column is the "
+            f"smallest difference that a test at the {100 * LEVEL:g} % level detects in 80 of 100 "
+            "cases"
+        )
+        Table((*header, "paired by seed", "detectable"), cells, caption).print()
+        for note in self.notes:
+            print(f"note: {note}")
+
+
+def compare_runs(
+    paths: Sequence[Path], out: Path | None = None, *, progress: bool = False
+) -> Comparison:
+    """Compare the final figures of finished runs with those of the first.
+
+    Runs with at least two seeds in common are compared in pairs of one seed, others by Welch's t.
+
+    Args:
+        paths: Folders of ``train``, ``train-live``, ``sweep`` and ``fit``. Every point of a sweep
+            counts as a run.
+        out: Folder of ``comparison.csv``, ``seeds.csv`` and, of runs that log their distance, the
+            learning curves ``curves.png``; nothing is written by default.
+        progress: Whether to show a progress bar.
+
+    Raises:
+        InputError: For less than two runs, a run that is not finished, and runs without a measure.
+    """
+    if out is not None:
+        is_folder = not out.is_file() and out.suffix not in (".csv", ".png")
+        require(is_folder, "a folder to write tables and curves in", str(out))
+    folders = [(path, _read(label, RunFolder(path))) for label, path in labelled(paths)]
+    runs = [run for _, found in folders for run in found]
+    curves = [path for path, found in folders if found[0].has_curve]
+    require(len(runs) >= 2, "at least two runs to compare", len(runs))
+    first = runs[0]
+    comparison = Comparison(
+        first=first.label,
+        rows=[_row(run, first, name) for name in MEASURES for run in runs if name in run.measures],
+        seeds=[row for run in runs for row in _seed_rows(run)],
+        notes=[note for run in runs for note in _notes(run, first)],
+    )
+    if out is not None:
+        for name, rows in (("comparison", comparison.rows), ("seeds", comparison.seeds)):
+            columns = list(dict.fromkeys(column for row in rows for column in row))
+            table = Table(columns, [[row.get(each) for each in columns] for row in rows], name)
+            write_atomically(out / f"{name}.csv", table.to_csv().encode())
+        if curves:
+            draw_curves(curves, out / "curves.png", progress=progress)
+    return comparison
+
+
+def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
+    sample = run.measures[name]
+    mean = sample.interval.within(*_WITHIN[name]) if name in _WITHIN else sample.interval
+    row: dict[str, Any] = {
+        **{"run": run.label, **run.about, "measure": name, "seeds": len(sample.values)},
+        **as_columns("mean", mean),
+    }
+    if run is first or name not in first.measures or run.problem != first.problem:
+        return row
+    other = first.measures[name]
+    shared = len({*sample.units} & {*other.units})
+    if shared >= 2:
+        pairs = sample.against(other)
+        found = pairs.interval
+        detectable = smallest_detectable(pairs.differences, LEVEL)
+    else:
+        shared = 0
+        found = welch_interval(sample.values, other.values)
+        detectable = welch_detectable(sample.values, other.values, LEVEL)
+    return {
+        **{**row, "pairs": shared, **as_columns("difference", found)},
+        "detectable": detectable if math.isfinite(detectable) else None,
+    }
+
+
+def _interval(row: Mapping[str, Any], name: str) -> Interval:
+    return Interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
+
+
+def _seed_rows(run: FinalFigures) -> list[dict[str, Any]]:
+    seeds = next(iter(run.measures.values())).units
+    return [
+        {
+            **{"run": run.label, **run.about, "seed": seed},
+            **{name: sample.values[index] for name, sample in run.measures.items()},
+        }
+        for index, seed in enumerate(seeds)
+    ]
+
+
+def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
+    notes = []
+    if run.diverged:
+        count = len(next(iter(run.measures.values())).values)
+        notes.append(
+            f"{run.diverged} of {count} runs of {run.label} diverged and count with the worst "
+            "figures there are"
+        )
+    if run.problem != first.problem:
+        found = "; ".join(differences(first.problem, run.problem))
+        notes.append(f"{run.label} is not measured as {first.label} is: {found}")
+    elif run.about["steps"] != first.about["steps"]:
+        steps = [format_number(each.about["steps"]) for each in (run, first)]
+        notes.append(f"{run.label} made {steps[0]} updates, {first.label} {steps[1]}")
+    return notes
+
+
+def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
+    """Read the final figures of a folder, of a sweep those of every point.
+
+    Raises:
+        InputError: If there are none.
+    """
+    kinds = (train.KIND, live.KIND, sweep.KIND, SUCCESSOR)
+    if folder.kind not in kinds:
+        raise InputError(
+            f"expected runs of train, train-live, sweep or fit, got {folder.path}, which holds a "
+            f"{in_words(folder.kind)}"
+        )
+    summary = folder.read_summary()
+    if summary is None:
+        raise InputError(f"expected finished runs, got {folder.path}, which has no summary")
+    read = {sweep.KIND: _read_sweep, SUCCESSOR: _read_fit}.get(folder.kind, _read_training)
+    try:
+        runs = read(label, folder.config, summary)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected the figures of a {in_words(folder.kind)} in {folder.path}, got "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not runs or not all(run.measures for run in runs):
+        raise InputError(
+            f"expected runs that were measured against a ground truth or on held-out data, got "
+            f"{folder.path}"
+        )
+    return runs
+
+
+def _read_training(
+    label: str, config: Mapping[str, Any], summary: Mapping[str, Any]
+) -> list[FinalFigures]:
+    training = config.get("training", config)
+    problem: dict[str, Any] = {"d": training["num_features"]}
+    if train.MATRIX in config:
+        problem[train.MATRIX] = config[train.MATRIX]
+    else:
+        # The target of a live run is the matrix times the cumulants.
+        problem |= {name: config[name] for name in ("target", "cumulants", "target_tasks")}
+    measured = summary.get("per_seed", [])
+    return [
+        FinalFigures(
+            label=label,
+            about=_about(summary["method"], training["num_features"], summary["steps"]),
+            problem=problem,
+            measures=_samples(
+                summary["seeds"],
+                {name: [each.get(name) for each in measured] for name in MEASURES},
+            ),
+            has_curve=bool(measured),
+        )
+    ]
+
+
+def _read_sweep(
+    label: str, config: Mapping[str, Any], summary: Mapping[str, Any]
+) -> list[FinalFigures]:
+    runs = []
+    for point in summary["points"]:
+        given = {**config["base"], **point}
+        place = ", ".join(f"{flag_of(name)}={as_text(point[name])}" for name in summary["fields"])
+        runs.append(
+            FinalFigures(
+                label=f"{label} {place}",
+                about=_about(
+                    point.get("method", config["base"]["objective"]["name"]),
+                    *(given["num_features"], given["steps"]),
+                ),
+                problem={"d": given["num_features"], train.MATRIX: config[train.MATRIX]},
+                measures=_samples(
+                    range(given["seed"], given["seed"] + given["num_seeds"]),
+                    {
+                        "subspace_distance": point["subspace_distances"],
+                        "relative_excess_loss": point["excess_losses"],
+                    },
+                ),
+                diverged=point["diverged"],
+            )
+        )
+    return runs
+
+
+def _read_fit(
+    label: str, config: Mapping[str, Any], summary: Mapping[str, Any]
+) -> list[FinalFigures]:
+    quality, method = summary["quality"] or {}, config["method"]
+    return [
+        FinalFigures(
+            label=label,
+            about=_about(None if method is None else method["name"], config["num_features"], None),
+            # A fit is judged by a smaller discount where its records are short.
+            problem={"data": config["data"], "discount": quality.get("discount")},
+            measures=_samples([config["seed"]], {"r_squared": [quality.get("r_squared")]}),
+        )
+    ]
+
+
+def _about(method: str | None, d: int, steps: int | None) -> dict[str, Any]:
+    return {"method": method, "d": d, "steps": steps}
+
+
+def _samples(seeds: Sequence[int], found: Mapping[str, Sequence[Any]]) -> dict[str, Sample]:
+    """Return the measures that every seed has."""
+    return {
+        name: Sample(np.asarray(values, np.float64), seeds)
+        for name, values in found.items()
+        if len(values) == len(seeds) and None not in values
+    }

@@ -1,0 +1,178 @@
+"""Comparisons of finished runs, against SciPy's t-tests."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlreps.config import as_json
+from rlreps.runs.folder import RunFolder
+from rlreps.workflows.compare import compare_runs
+from rlreps.workflows.live import LiveConfig
+from rlreps.workflows.train import TrainingConfig
+
+MATRIX = {"checksum": "abc", "states": 64, "tasks": 64}
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """Writes the folder of a finished run, as far as it is read."""
+
+    def write(name, kind, config, summary, metrics=()):
+        came = {"store": str(tmp_path / "gone"), "store_from_run": "gone"}
+        path = tmp_path / name
+        folder = RunFolder.create_or_resume(path, kind=kind, config=config, provenance=came)
+        for record in metrics:
+            folder.append_metrics(record)
+        if summary is not None:
+            folder.write_summary(summary)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def trained(finished):
+    """Writes a training run with random figures, and returns its folder and its distances."""
+
+    def write(name, seeds, *, d=3, steps=60, matrix=MATRIX, excess=True):
+        config = TrainingConfig(num_features=d, steps=steps, num_seeds=len(seeds))
+        distances = RNG.uniform(0.1, 0.2, len(seeds)).tolist()
+        summary = {
+            **{"method": "large_batch", "steps": steps, "seeds": [*seeds]},
+            "per_seed": [
+                {"subspace_distance": each, "relative_excess_loss": each / 2 if excess else None}
+                for each in distances
+            ],
+        }
+        metrics = [{"step": step, "subspace_distance": distances} for step in (0, steps)]
+        stored = {"matrix": matrix, **as_json(config)}
+        return finished(name, "train", stored, summary, metrics), np.array(distances)
+
+    return write
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def ends(row, name):
+    return [row[f"{name}_low"], row[f"{name}_high"]]
+
+
+def test_runs_that_share_seeds_are_compared_in_pairs(trained, rlreps, tmp_path):
+    (first, one), (second, other) = trained("first", range(5)), trained("second", range(5))
+    out = tmp_path / "compared"
+    said = rlreps("compare", first, second, "--out", out, "--quiet")
+    rows = {(row["run"], row["measure"]): row for row in read(out / "comparison.csv")}
+    found = {
+        name: float(value or "nan")
+        for name, value in rows["second", "subspace_distance"].items()
+        if name not in ("run", "method", "measure")
+    }
+    expected = stats.ttest_rel(other, one)
+    np.testing.assert_allclose(ends(found, "difference"), expected.confidence_interval())
+    mean = stats.ttest_1samp(other, 0.0).confidence_interval()
+    np.testing.assert_allclose(ends(found, "mean"), mean)
+    assert (found["d"], found["steps"], found["seeds"], found["pairs"]) == (3, 60, 5, 5)
+    errors = found["detectable"] * expected.statistic / found["difference"]
+    ways = stats.nct.sf(stats.t.isf(0.025, 4), 4, [errors, -errors])
+    assert sum(ways) == pytest.approx(0.8, abs=1e-6)
+    assert rows["first", "subspace_distance"]["difference"] == ""
+    assert ("second", "relative_excess_loss") in rows
+    seeds = [row for row in read(out / "seeds.csv") if row["run"] == "second"]
+    assert [int(row["seed"]) for row in seeds] == [*range(5)]
+    assert [float(row["subspace_distance"]) for row in seeds] == other.tolist()
+    assert (out / "curves.png").stat().st_size > 1000
+    assert "difference from first" in said
+    assert "5 pairs" in said
+    assert "note:" not in said
+
+
+@pytest.mark.parametrize(("start", "pairs"), [(8, 0), (4, 0), (3, 2)])
+def test_runs_with_fewer_than_two_common_seeds_are_compared_by_welchs_test(trained, start, pairs):
+    (first, one), (second, other) = trained("first", range(5)), trained("second", range(start, 12))
+    row = next(row for row in compare_runs([first, second]).rows if "difference" in row)
+    assert row["pairs"] == pairs
+    expected = (
+        stats.ttest_rel(other[:pairs], one[-pairs:])
+        if pairs
+        else stats.ttest_ind(other, one, equal_var=False)
+    )
+    np.testing.assert_allclose(ends(row, "difference"), expected.confidence_interval())
+
+
+def test_a_sweep_is_compared_point_by_point(finished, trained):
+    path, distances = trained("run", range(2))
+    points = [
+        {"num_features": d, "subspace_distances": [0.1 * d, 0.2], "excess_losses": [None, 1.0]}
+        for d in (2, 3)
+    ]
+    base, grid = as_json(TrainingConfig(num_seeds=2, steps=60)), {"num_features": [2, 3]}
+    summary = {"fields": ["num_features"], "points": [{**each, "diverged": 1} for each in points]}
+    config = {"matrix": MATRIX, "base": base, "grid": grid}
+    found = compare_runs([path, finished("grid", "sweep", config, summary)])
+    labels = ["run", "grid num-features=2", "grid num-features=3"]
+    rows = [row for row in found.rows if row["measure"] == "subspace_distance"]
+    assert [row["run"] for row in rows] == labels
+    assert [row.get("pairs") for row in rows] == [None, None, 2]
+    assert rows[2]["difference"] == pytest.approx(0.25 - distances.mean())
+    # One seed has no excess.
+    assert [row["run"] for row in found.rows if row["measure"] == "relative_excess_loss"] == ["run"]
+    assert "expected d=3, got 2" in found.notes[1]
+    assert found.notes[0].startswith("1 of 2 runs of grid num-features=2 diverged")
+
+
+def test_runs_of_other_problems_have_no_difference_and_other_steps_are_noted(finished, trained):
+    first, _ = trained("first", range(3))
+    others = {"smaller": {"d": 2}, "other": {"matrix": {**MATRIX, "checksum": "xyz"}}}
+    paths = [trained(name, range(3), **changes)[0] for name, changes in others.items()]
+    longer, _ = trained("longer", range(3), steps=90)
+    config = as_json(LiveConfig(training=TrainingConfig(num_features=3, num_seeds=3)))
+    summary = RunFolder(first).read_summary()
+    metrics = RunFolder(first).read_metrics()
+    config["target"] = {"checksum": "abc"}
+    live = finished("live", "train-live", config, summary, metrics)
+    found = compare_runs([first, *paths, longer, live], first.parent / "out")
+    compared = {row["run"] for row in found.rows if "difference" in row}
+    assert compared == {"longer"}
+    smaller, other, note, of_live = found.notes
+    assert smaller == "smaller is not measured as first is: expected d=3, got 2"
+    assert "expected matrix.checksum='abc', got 'xyz'" in other
+    assert note == "longer made 90 updates, first 60"
+    assert "target.checksum" in of_live or "target=" in of_live
+
+
+def test_fits_are_compared_by_what_they_predict(finished):
+    paths = []
+    for seed, r_squared in ((0, 0.5), (1, 0.25)):
+        config = {"method": None, "num_features": 4, "seed": seed, "data": {"sha256": "a"}}
+        summary = {"quality": {"r_squared": r_squared, "discount": 0.9}}
+        paths.append(finished(f"fit{seed}", "successor representation", config, summary))
+    first, second = compare_runs(paths).rows
+    assert (first["mean"], second["difference"]) == (0.5, -0.25)
+    assert np.isnan(second["difference_low"])
+    assert second["detectable"] is None
+
+
+def test_what_cannot_be_compared_is_refused_in_one_line(finished, trained, refused, tmp_path):
+    run, _ = trained("run", range(2))
+    config = {"matrix": MATRIX, **as_json(TrainingConfig())}
+    live = {**as_json(LiveConfig()), "target": None}
+    summary = {"method": "large_batch", "steps": 2, "seeds": [0], "loss": [0.1]}
+    (tmp_path / "file.csv").write_text("precious")
+    for others, message in {
+        (): "expected at least two runs to compare, got 1",
+        (finished("unfinished", "train", config, None),): "expected finished runs, got",
+        (finished("start", "quickstart", {}, {}),): "which holds a quickstart",
+        (finished("live", "train-live", live, summary),): "measured against a ground truth",
+        (finished("broken", "sweep", config, {}),): "the figures of a sweep in",
+        (tmp_path / "none",): "expected a run's config.json",
+        (run, "--out", tmp_path / "file.csv"): "expected a folder to write tables",
+    }.items():
+        assert message in refused("compare", run, *others)
+    assert json.loads((run / "summary.json").read_text())["seeds"] == [0, 1]
