@@ -187,7 +187,7 @@ def test_floats_that_look_like_indices_of_actions_are_warned_of():
         "terminated": np.zeros(4, bool),
     }
     counts = np.array([0.0, 2.0, 1.0, 1.0])
-    with pytest.warns(FitWarning, match="all of them whole numbers") as said:
+    with pytest.warns(FitWarning, match="all whole numbers") as said:
         assert Transitions(**rows, action=counts).continuous
     assert said[0].filename == __file__
     # Silent: warnings are errors here.
