@@ -37,6 +37,7 @@ EvaluateMember: TypeAlias = Callable[[Params, Any], Mapping[str, Array]]
 Observe: TypeAlias = Callable[[int, Callable[[], Params]], None]
 """Called at every evaluation with the step and a function that returns the first member's
 parameters; must change nothing. All processes must call the function, or none."""
+
 _EVALUATED_TOGETHER = 16
 _CHECKPOINT_EVERY = 500
 
@@ -128,8 +129,8 @@ class Population(Program[TrainState]):
         if len(seeds) > 1:
             axes = (0, 0 if self._own_sources else None, 0, 0)
             return jax.vmap(one, in_axes=axes)(states, source, seeds, numbers)
-        # Without vmap, a single member would cost a quarter less on a CPU: XLA keeps batched
-        # products.
+        # No vmap for one member: on a CPU, where XLA keeps products batched, it costs a quarter
+        # more.
         state, seed, number = jax.tree.map(lambda leaf: leaf[0], (states, seeds, numbers))
         own = jax.tree.map(lambda leaf: leaf[0], source) if self._own_sources else source
         alone: tuple[TrainState, ChunkReport] = jax.tree.map(
