@@ -15,10 +15,9 @@ def shares(weights: Array) -> Array:
 def online_em_average(rows: Array, weights: Array) -> Array:
     """Compute the weighted mean of factors, Σ_m w_m C_m with Σ_m w_m = 1.
 
-    Amid & Warmuth 2020, Eq. 18: it minimises the weighted sum of the relative entropies between
-    the probabilistic models x = Cy + noise with y ~ N(0, I) (Eq. 14), each of which is
-    ‖C_m − C‖² / 2σ². A rotation of y changes the mean but no model, so workers must start from a
-    common C.
+    Amid & Warmuth 2020, Eq. 18: it minimises the weighted sum of the relative entropies between the
+    probabilistic models x = Cy + noise with y ~ N(0, I) (Eq. 14), each of which is ‖C_m − C‖² /
+    2σ². A rotation of y changes the mean but no model, so workers must start from a common C.
 
     Args:
         rows: C_mᵀ, [workers, k, features].

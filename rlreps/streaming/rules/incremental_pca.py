@@ -45,10 +45,9 @@ class IncrementalPCA(AnchoredRule):
     beyond rank k is dropped for good. This is why larger batches can lead closer to the exact
     components, and why a direction that single rows never raise above the k-th is never found.
 
-    One row takes O(k² (features + k)), the rotation of all components; b rows take
-    O((b + k)² (features + b + k)). Batches of about k rows cost least, O(k · features) a row. In
-    float32, rows have equal weights until some 10⁷ have been seen; then rounding loses a further
-    single row.
+    One row takes O(k² (features + k)), the rotation of all components; b rows take O((b + k)²
+    (features + b + k)). Batches of about k rows cost least, O(k · features) a row. In float32, rows
+    have equal weights until some 10⁷ have been seen; then rounding loses a further single row.
 
     Components come in descending order of variance; before k independent rows, those without
     variance are arbitrary. Combining models decomposes their weighted mean XᵀX, in which rows of
