@@ -151,7 +151,7 @@ def test_states_without_rows_are_counted_unless_they_ended_episodes():
     found = measured(data)
     assert found.untried == pytest.approx(1 / 4)
     assert found.leading is found.row_sums is None
-    assert any("no row starts from 25% of the states" in said for said in found.warnings())
+    assert any("no row starts in 25% of the states" in said for said in found.warnings())
 
 
 def test_effective_rows_of_components():
