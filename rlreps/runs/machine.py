@@ -6,23 +6,23 @@ import sys
 from pathlib import Path
 
 CACHE_BYTES = 2**31
-"""Size that the cache of compiled programs is cut back to."""
+"""Size to which the cache of compiled programs is reduced."""
 
 
 def keep_lapack_to_one_thread() -> None:
     """Keep OpenBLAS, which JAX calls for small factorisations on a CPU, to one thread.
 
     Its threads and XLA's wait for each other: an eigendecomposition of order 100 within a compiled
-    loop took a hundred times longer with two. Only before NumPy, SciPy and JAX are loaded; what the
-    user has set stands.
+    loop took a hundred times longer with two threads. Call this before NumPy, SciPy and JAX are
+    loaded. A user's own setting is kept.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def quieten_orbax() -> None:
-    """Silence Orbax's warnings of what a killed run left behind.
+    """Silence Orbax's warnings of files that a killed run left behind.
 
-    A full disk, which it reports from each of its threads, it raises as well.
+    It also reports a full disk from each of its threads, and raises this error as well.
     """
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

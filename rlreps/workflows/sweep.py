@@ -1,6 +1,6 @@
 """Sweeps over a stored successor measure: what ``rlreps sweep`` runs.
 
-Points whose learners differ in numbers alone are trained in one compiled program.
+Points whose learners differ only in numbers are trained in one compiled program.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ GROUPS = "groups"
 
 
 class Member(NamedTuple):
-    """One run among those of a program: the index of its point in the grid, and its seed."""
+    """One run of a program: the index of its point in the grid, and its seed."""
 
     point: int
     seed: int
@@ -52,7 +52,7 @@ class Group:
     """Runs that one compiled program trains.
 
     Attributes:
-        config: The configuration of the first; others differ in numbers and seeds alone.
+        config: The configuration of the first run; others differ only in numbers and seeds.
         members: The runs, in the order of the grid's points and their seeds.
         learner: Their learners, numbers [members].
     """
@@ -63,7 +63,7 @@ class Group:
 
 
 def groups_of(sweep: SweepConfig, make: Callable[[TrainingConfig], Learner]) -> list[Group]:
-    """Collect the runs of a sweep by program, in the order in which the grid first needs each."""
+    """Group the runs of a sweep by program, in the order in which the grid first needs each."""
     found: dict[Any, list[tuple[Member, Learner]]] = {}
     for index, (_, config) in enumerate(sweep.points):
         learner = make(config)
@@ -89,10 +89,10 @@ def run_sweep(
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Train at every point of a grid in a folder of its own, resuming what was interrupted.
+    """Train at every point of a grid in a folder, resuming an interrupted sweep.
 
-    A run that diverges stops no other: it counts with the worst values there are, those of features
-    that are zero.
+    A run that diverges stops no other run. It counts with the worst possible values, those of zero
+    features.
 
     Args:
         config: The sweep.
@@ -107,8 +107,8 @@ def run_sweep(
         ``seconds`` of training, ``compile_seconds`` and the path of the ``report``.
 
     Raises:
-        InputError: For anything about the store, the folder or a point that does not fit, before
-            the first file is written.
+        InputError: If the store, the folder or a point is invalid, before the first file is
+            written.
     """
     store = open_store(store_path)
     described = {MATRIX: describe_matrix(store), **config.as_json()}
