@@ -1,11 +1,12 @@
-"""Streaming PCA by several workers, whose models are combined again and again (Table 2, Fig. 2).
+"""Streaming PCA by several workers, whose models are combined repeatedly (Table 2, Fig. 2).
 
 The paper combines orthonormal bases, and those of incremental PCA, by their mean and a QR
-decomposition, for want of a systematic way; factors by their mean (the online-EM average, Eq. 18).
-The ways of ours beside it are the subspace nearest to all bases and, of incremental PCA, the mean
-of the workers' second moments. Of incremental PCA's singular values after a mean of bases the text
-says nothing: they are one, as in the authors' code. The 37.17 of Table 2 is 35.17 in Table 1: our
-value is held against both tables. Losses are compared by runs paired by their seeds.
+decomposition, for want of a systematic way; and factors by their mean (the online-EM average,
+Eq. 18). Ways of rlreps stand beside it: the subspace nearest to all bases and, for incremental PCA,
+the mean of the workers' second moments. The text does not say what becomes of incremental PCA's
+singular values after a mean of bases: they are set to one, as in the authors' code. The 37.17 of
+Table 2 is 35.17 in Table 1, so our value is compared with both tables. Runs that are compared are
+paired by their seeds.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What the paper prints (Amid & Warmuth 2020, Tables 1 and 2), and runs held against it."""
+"""Printed numbers (Amid & Warmuth 2020, Tables 1 and 2), and their comparison with runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -4,29 +4,29 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 
 1. A frozen configuration dataclass and ``PRESETS`` (smoke, laptop, paper). Its fields decide the
    result, so they are the identity of the run's folder. Nothing checks presets: they are code.
-2. ``cells(run)`` names what is to be measured: a mapping from a name (also a file's name) to
+2. ``cells(run)`` names the parts to be measured: a mapping from a name (also a file's name) to
    whatever ``measure`` needs; ``crossed`` makes one of every combination of values. Training that
    one program can do together is one cell.
 3. ``measure(run, name, cell)`` measures one cell and returns JSON values. The harness keeps them in
    ``parts/<name>.json``: a resumed run measures only what is missing. A cell that trains does so in
    ``run.training_folder(name, ...)``, from whose checkpoints it resumes; it shares
    ``run.devices`` and ``run.progress``. With ``keeps_parts=False`` a measurement may be any object
-   (arrays, pictures) and is made again on resumption: for cells whose cost is that of training.
-   Other things of this kind, such as trials that choose a setting, go through ``run.measured``.
-4. ``frame(run, cell, found)`` puts a measurement into long form: a row each method, d, seed, step.
-   Figures, tables, files and claims are made of these rows. Without it a measurement has ``values``
-   and ``axes``, as of ``Frame.grid``, to which a cell's own values are added.
+   (arrays, pictures) and is made again on resumption, for cells whose cost is their training.
+   Other such measurements, such as trials that choose a setting, go through ``run.measured``.
+4. ``frame(run, cell, found)`` puts a measurement into long form: a row for each method, d, seed and
+   step, from which figures, tables, files and claims are made. Without it a measurement has
+   ``values`` and ``axes``, as in ``Frame.grid``, to which the cell's own values are added.
 5. ``sections`` of the report by their titles: paragraphs, figures (``Curve``, or ``Drawn`` by a
    function) and tables (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows). Texts may
    name fields of the configuration, such as "{config.steps:,}".
 6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs
    that are paired by their seeds. A statement that no preset can decide is not a claim: put it in
-   a table or a text. Statements of a paper are decided by ``decided_on``, its protocol, alone,
-   whatever the ``free`` fields are. Where the ``paper`` preset is not the paper's protocol,
-   ``deviations`` says so and why; a test compares the two field by field.
+   a table or a text. Only a paper's protocol, ``decided_on``, decides a paper's statements,
+   whatever the ``free`` fields are. If the ``paper`` preset differs from the paper's protocol,
+   ``deviations`` says how and why; a test compares the two field by field.
 7. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
-   ``check(config, data)`` refuses, before the folder is made, what cannot be run, and returns what
-   becomes ``run.data``; ``prepare(run)`` makes in the folder what all cells share (``run.shared``).
+   ``check(config, data)`` refuses invalid runs before the folder is made, and returns
+   ``run.data``; ``prepare(run)`` makes the parts that all cells share (``run.shared``).
 8. Enter the module in ``rlreps.experiments.EXPERIMENTS``: the command line knows it from there.
 """
 
@@ -392,12 +392,12 @@ class Experiment(Generic[Config]):
         caption = f"{self.stated.capitalize()} and what was found."
         tables = [Table(header, rows, caption)] if rows else []
         if self.deviations:
-            caption = "Where the paper preset is not the paper's protocol."
+            caption = "Where the paper preset differs from the paper's protocol."
             tables.append(Table(("", "deviation"), list(self.deviations.items()), caption))
         changed = differences(run.config, self.decided_on) if self.decided_on is not None else {}
         if changed:
             rows = [(name, str(theirs), str(ours)) for name, (theirs, ours) in changed.items()]
-            caption = "What this run changes of the paper's protocol, and all fields that are free."
+            caption = "Changes of this run from the paper's protocol, and all fields that are free."
             tables.append(Table(("setting", "paper preset", "this run"), rows, caption))
         return tables
 

@@ -1,4 +1,4 @@
-"""What a finished run found, as figures, tables and claims see it."""
+"""The results of a finished run, for figures, tables and claims."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""Tables as data: each is made of the results, for the report and for a file."""
+"""Tables as data: each is made from the results, for the report and for a file."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

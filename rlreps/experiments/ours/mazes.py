@@ -1,8 +1,8 @@
-"""What the experiments in mazes share: arenas, goals, data without rewards, exact values of cells.
+"""Shared parts of the experiments in mazes: arenas, goals, reward-free data, exact values of cells.
 
-Agents see a fixed random code of their cell (``Code``): what is near what, and where the walls are,
-must be learned. ``sutton``, whose agents see their position, stands beside the mazes as the arena
-in which nothing is expected.
+Agents see a fixed random code of their cell (``Code``), and must learn which cells are near each
+other and where the walls are. ``sutton``, whose agents see their position, stands beside the mazes
+as the arena in which nothing is expected.
 """
 
 import dataclasses

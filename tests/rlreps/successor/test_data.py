@@ -111,7 +111,7 @@ OTHERS = {
     "expected Transitions, a dictionary": lambda: as_transitions("data.npz"),
     "entry 'actions', got observations": lambda: as_transitions({"observations": STATES}),
     # A misspelt entry would else be data without ends.
-    r"that tells ends .* actions, dones, obs": lambda: as_transitions(
+    r"that marks ends .* actions, dones, obs": lambda: as_transitions(
         {"observations": STATES, "actions": np.zeros(6, int), "dones": np.zeros(6)}
     ),
     "expected an environment of Gymnasium": lambda: Transitions.collect(3, steps=1),

@@ -133,7 +133,7 @@ def test_without_complete_sums_the_discount_is_smaller():
     found = measured(steps_of(chain, 2_000, seed=0, limit=2))
     figures = found.starts, found.r_squared, found.attainable, found.missed, found.worse
     assert figures == (0, None, None, None, None)
-    assert found.lines()[0].startswith("R² on held-out episodes: not known")
+    assert found.lines()[0].startswith("R² on held-out episodes: unknown")
 
 
 def test_states_without_rows_are_counted_unless_they_ended_episodes():
