@@ -232,7 +232,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     if os.isatty(2):
         os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.
     said = b"interrupted" if number == signal.SIGINT else b"asked to end"
-    os.write(2, b"rlreps: " + said + b"; the same command goes on from what was saved\n")
+    os.write(2, b"rlreps: " + said + b"; run the same command again to continue\n")
     os._exit(128 + number)
 
 

@@ -51,8 +51,8 @@ ABOUT_SANGER = (
 )
 
 SUBSET = (
-    "The paper's CIFAR-10 has 60,000 images. Without all of them, a subset of 8,152 training images "
-    "is run: the paper's statements stand beside the results, and none of them is decided."
+    "The paper's CIFAR-10 has 60,000 images. If some are missing, 8,152 training images are run: "
+    "the paper's statements stand beside the results, and none of them is decided."
 )
 PRECISION = (
     "The authors' code computes in float64. Here only the explicit rule does, whose tiny start "

@@ -493,8 +493,8 @@ EXPERIMENT = Experiment(
                 "budget; gains on the arm from scratch are paired by seed, with 95 % intervals. "
                 "Detectable: the smallest difference found with 80 % power at 5 % / 3, two-sided: "
                 "for shares (of agents that gain minus those that lose) by the exact sign test, "
-                "with as many losing; for returns by a paired test. p-values are by sign tests of the "
-                "share, adjusted for the arms of the arena (Holm). During free steps the return is "
+                "with as many losing; for returns by a paired test. p-values are by sign tests "
+                "of the share, adjusted for the arms of the arena (Holm). The return of free steps is "
                 f"{format_number(-float(mazes.CAP))}, that of an agent that never arrives.",
             ),
             Curve(
