@@ -426,8 +426,7 @@ def make_auxiliary_task(
         observation_dtype: Dtype of observations in replay.
         num_actions: Number of the agent's actions; required for targets per action.
         encoder: The torso, whose parameters ``spin`` needs with ``averaging_rate`` < 1.
-        learning_rate: Learning rate of ``explicit``'s stored weights, unless the configuration has
-            one.
+        learning_rate: Rate of ``explicit``'s stored weights, unless the configuration has one.
 
     Raises:
         InputError: For an objective that needs exact expectations or pairs of states, too few

@@ -191,8 +191,7 @@ class DQN:
     def epsilon(self, count: Array) -> Array:
         """Compute the share of random actions [] after ``count`` rows of each environment.
 
-        It falls only once learning starts: exploring with a network before its first update is
-        useless.
+        It falls once learning starts: a network without an update does not explore.
         """
         options = self.options
         steps = (count * self.num_envs - options.warmup).astype(jnp.float32)
@@ -303,8 +302,7 @@ class DQN:
         ``relative``, it is first divided by the ratio of both gradients' root mean square norms at
         the torso, running averages of decay 0.99 that include this update. Including this update
         bounds the added gradient: whatever came before, it is at most ten weights times as large as
-        its share. This update's 1 % makes the factor depend a little on the rows that it
-        multiplies.
+        its share. Its 1 % makes the factor depend a little on the rows that it multiplies.
 
         Returns:
             The gradient, errors [b], the auxiliary task's new state and norms, and metrics, those

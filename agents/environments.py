@@ -1,7 +1,6 @@
 """Environments that run on the host, many copies at a time, from Gymnasium and dm_env.
 
-Agents see bounded coordinates scaled to [0, 1], images as bytes, and discrete numbers as unit
-vectors.
+Agents see bounded coordinates scaled to [0, 1], images as bytes, and indices as unit vectors.
 """
 
 import dataclasses

@@ -1,7 +1,6 @@
 """Observations of environments on the host, converted to what agents see.
 
-Bounded coordinates are scaled to [0, 1], images stay bytes, and discrete numbers become unit
-vectors.
+Bounded coordinates are scaled to [0, 1], images stay bytes, and indices become unit vectors.
 """
 
 import math

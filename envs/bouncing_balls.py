@@ -61,8 +61,7 @@ class BouncingBalls:
     with elastic collisions and reflecting walls, so it preserves the volume of phase space
     (Liouville) and the energy. Hence the uniform distribution over one energy surface (positions
     uniform over all that do not overlap, velocities uniform over a sphere) is the distribution of
-    every later frame. ``reset`` and one ``step`` therefore give a pair of consecutive frames,
-    without a burn-in.
+    every later frame. So ``reset`` and ``step`` give consecutive frames without a burn-in.
 
     Attributes:
         num_balls: number of balls.

@@ -51,8 +51,7 @@ class Puddle:
     Attributes:
         shape: the convex region.
         multiplier: speed inside as a fraction of the speed outside, in [0, 1]; 0 is a wall.
-        may_be_wall: whether the multiplier is 0, or an array, whose value is unknown when
-            compiling.
+        may_be_wall: whether the multiplier is 0, or an array of unknown value.
 
     Raises:
         ArenaError: not a shape, or the multiplier is outside [0, 1].

@@ -24,8 +24,7 @@ class ShapedEnvironment:
     Attributes:
         environment: the environment.
         potential: state → Φ, a scalar; call ``environment.observe`` in it for what an agent sees. A
-            ``jax.tree_util.Partial`` exposes its arrays to JAX: they may then differ between
-            copies.
+            ``jax.tree_util.Partial`` exposes its arrays to JAX, so that copies may differ.
         discount: γ of the agent that learns from the rewards, in [0, 1].
 
     Raises:

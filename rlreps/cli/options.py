@@ -325,8 +325,7 @@ def parse(
         prog: Name of the command in help and messages.
         choices: Annotated type of a field → how the user chooses its class.
         names: ``Class.field`` → option, if the option is not named after the field.
-        needs: Dataclass of a field → the option without which, or at 0, its other options are
-            refused.
+        needs: Dataclass of a field → the option without which (or at 0) the others are refused.
 
     Returns:
         The command.

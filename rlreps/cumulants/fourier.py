@@ -69,8 +69,8 @@ def cosine(angles: Array) -> Array:
     """Compute cosines of angles in radians, with an error about as large as the angles' rounding.
 
     On a CPU it takes less than a tenth of the time of ``jnp.cos``, which XLA compiles for accuracy
-    at angles of any size and computes one at a time. Waves are evaluated at every row of every
-    sequence of an update.
+    at angles of any size and computes one at a time. Updates evaluate waves at every row of every
+    sequence.
     """
     turns = angles * (0.5 / math.pi)
     squared = jnp.square(turns - jnp.round(turns))

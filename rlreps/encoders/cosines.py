@@ -21,9 +21,9 @@ def cosine_products(inputs: Array, frequencies: int) -> Array:
     """Compute products over coordinates of cos(jπx), j = 0 … frequencies.
 
     They are the Neumann eigenfunctions of the unit cube, orthonormal under a uniform state, times
-    (1 + |j|²/9)^(-1/2) for the vector j of frequencies. The scaling makes maps with small weights
-    smooth and speeds up learning of the slow, large directions of a successor measure. It does not
-    change the span.
+    (1 + |j|²/9)^(-1/2) for the vector j of frequencies. The scaling keeps the span, makes maps with
+    small weights smooth and speeds up learning of the slow, large directions of a successor
+    measure.
 
     Args:
         inputs: Coordinates in [0, 1], [b, c].

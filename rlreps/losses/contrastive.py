@@ -53,8 +53,7 @@ class TDInfoNCE(TowardsAverages):
     The weights are normalised within the batch, which biases them by O(1/b).
 
     **Optimum.** As for ``InfoNCE``, with the density ratio of the normalised successor measure,
-    (1 − γ) Σ_k γᵏ P^{k+1} / p⁺, for p stationary, if rank d suffices for its logarithm. Not
-    ordered.
+    (1 − γ) Σ_k γᵏ P^{k+1} / p⁺, for p stationary, if d suffices for its logarithm. Not ordered.
 
     The gradient is a semi-gradient: it is not the gradient of any scalar.
 

@@ -56,8 +56,7 @@ class ChunkedState(NamedTuple):
     Attributes:
         covariance: Running covariance of the features.
         weight_moment: Running mean of ŵŵᵀ over tasks.
-        inverse_moment: Newton-Schulz iterate towards the inverse of ``weight_moment``, [d, d]; zero
-            at the start.
+        inverse_moment: Newton-Schulz iterate towards its inverse, [d, d]; zero at the start.
     """
 
     covariance: DecayedMean

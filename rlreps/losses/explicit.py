@@ -27,8 +27,7 @@ class ExplicitState(NamedTuple):
     """The stored weights.
 
     Attributes:
-        weights: One weight vector per task, [tasks, d] (W transposed, since an update gathers
-            rows).
+        weights: One weight vector per task, [tasks, d] (W transposed: updates gather rows).
         optimizer: Their optimizer state, every leaf with a leading task axis; with
             ``dense_optimizer``, the state of one optimizer for all tasks.
     """

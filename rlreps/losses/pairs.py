@@ -46,8 +46,7 @@ class PairObjective(Objective):
         """Encode both states of every pair.
 
         Raises:
-            InputError: Unless there are two rows, rows are pairs, and features are [b,
-                num_features].
+            InputError: Unless there are two rows of pairs, and features are [b, num_features].
         """
         features = self.features(params, encode, _states_of(self, batch))
         first, second = jnp.split(features, 2)
@@ -59,8 +58,7 @@ class PairObjective(Objective):
         Features [b, 2 d] of ``TwoTowers`` are [f, g]; features [b, d] are f = g.
 
         Raises:
-            InputError: Unless there are two rows, rows are pairs, and features have one of these
-                shapes.
+            InputError: Unless there are two rows of pairs, and features have one of these shapes.
         """
         states = _states_of(self, batch)
         features, d = encode(params, states), self.num_features
@@ -125,8 +123,7 @@ def nesting(num_features: int) -> tuple[Array, Array]:
     """Weigh features v [d] and pairs of them m [d, d] by the mean over the first k, k = 1 … d.
 
     A loss Σ_l x_l + Σ_lm y_lm of all d features becomes (1/d) Σ_k of the loss of the first k. A
-    minimiser of all these losses at once is ordered (Wang et al. 2021; Ryu et al. 2024, joint
-    nesting).
+    minimiser of all of them is ordered (Wang et al. 2021; Ryu et al. 2024, joint nesting).
     """
     weights = np.arange(num_features, 0, -1) / num_features
     return jnp.asarray(weights), jnp.asarray(np.minimum(weights[:, None], weights[None, :]))

@@ -151,8 +151,7 @@ def box_spectrum(
 def aligned(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
     """Rotate eigenfunctions [m, 9] within each level to the exact ones; columns of length 1.
 
-    Within a level any rotation is an equally good eigenbasis; this one solves orthogonal
-    Procrustes.
+    Any rotation within a level is as good an eigenbasis; this one solves Procrustes' problem.
     """
     columns = []
     for level in LEVELS:

@@ -95,8 +95,7 @@ def write_report(
         config=html.escape(described),
         versions=_versions(git_revision).to_html(),
     )
-    # A path in the configuration may hold bytes that are not text; the page is written all the
-    # same.
+    # A path in the configuration may hold bytes that are not text; write the page all the same.
     return write_atomically(path, text.encode(errors="xmlcharrefreplace"))
 
 

@@ -240,9 +240,8 @@ def smallest_detectable(differences: npt.ArrayLike, level: float, power: float =
     It is what the design could have detected: a verdict of "no effect" excludes only larger
     differences. The test's statistic has a noncentral t distribution (``scipy.stats.nct``), whose
     normal approximation would promise too much for few pairs. Differences are assumed independent
-    and normal with the standard deviation of these; their mean does not enter. Sign flips of as
-    many pairs detect about as much, but not with very few pairs, whose p-value is at least
-    2^(1 - runs).
+    and normal with the standard deviation of these; their mean does not enter. Sign flips detect
+    about as much, but not with very few pairs, whose p-value is at least 2^(1 - runs).
 
     Args:
         differences: Difference between the methods in each pair, [runs].
@@ -347,8 +346,7 @@ def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: flo
 
     Args:
         steps: Steps of the evaluations, [p], increasing.
-        curves: Results of the evaluations, [runs, p]; NaN, as of a diverged run, is below any
-            threshold.
+        curves: Their results, [runs, p]; NaN, as of a diverged run, is below any threshold.
         threshold: The threshold.
 
     Returns:

@@ -59,8 +59,7 @@ def progress_bar(
         TimeRemainingColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
     )
-    # Lines printed meanwhile go above the bar on a terminal, and only into a file or a pipe
-    # otherwise.
+    # Lines printed meanwhile go above the bar on a terminal; otherwise into the file or pipe.
     with Progress(
         *columns,
         console=console,

@@ -162,8 +162,7 @@ def load_images(data_dir: Path | None) -> Images:
     """Load training and test images, divided by 255, as the rows of two matrices.
 
     Args:
-        data_dir: Folder with IDX files under MNIST's names; None downloads MNIST through
-            scikit-learn.
+        data_dir: Folder of IDX files named as MNIST's; None downloads MNIST through scikit-learn.
 
     Raises:
         InputError: If there is neither a folder nor a download, a file is missing, truncated or

@@ -120,8 +120,7 @@ def streamed_source(
     """Return a source over a matrix that is not in memory.
 
     Args:
-        reader: Reads its entries; centre them to learn the principal subspace of the centred
-            matrix.
+        reader: Reads its entries; they are centred if the centred matrix's subspace is the target.
         inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32), for a
             tabular encoder.
         cell_widths: As for ``matrix_source``.

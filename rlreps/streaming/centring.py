@@ -134,8 +134,7 @@ class Centred(WrappedRule):
         """Return the rows given to the rule for a batch, from the mean before and after it.
 
         With ``exact_scatter`` these are the batch less its own mean and the row for the shift of
-        the mean, [b + 1, features]. A single row less its mean is zero: then only the shift
-        remains.
+        the mean, [b + 1, features]. For a single row only the shift remains.
         """
         if not self.exact_scatter:
             return _centred(moved, batch)

@@ -78,10 +78,9 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             variance. None takes one half over the variance along the k-th component, of the first
             1,024 rows in ``fit`` and of all rows so far in ``partial_fit``, and bounds η_t by one
             half (EigenGame: two) over the total variance. Implicit Krasulina, which hardly depends
-            on its rate, multiplies it by the squared length of its first vectors. Incremental PCA
-            has no learning rate.
-        power: Exponent of the learning rate's decay; 0 keeps the rate, for streams whose components
-            drift.
+            on it, multiplies it by its first vectors' squared length. Incremental PCA has no
+            learning rate.
+        power: Exponent of the learning rate's decay; 0 keeps the rate, for drifting components.
         whiten: Divide coordinates by their standard deviations.
         batch_size: Rows that one update averages over. The last update of an array or batch may be
             smaller. EigenGame needs at least as many rows as components, learns well from several
@@ -117,8 +116,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         A constant stream leaves the components at their start: orthonormal, of zero variance. With
         ``missing``, variances are those of reconstructed rows. Reconstructed entries have no
         residual, so the ratios are too high, and so are the variances of rows with few entries.
-        Units do not
-        matter: rows are scaled by the spread of the first ones.
+        Units do not matter: rows are scaled by the spread of the first.
 
         A batch that cannot be used (another number of features, infinity, NaN without ``missing``)
         raises a ValueError and changes nothing. A step whose outcome is not finite raises

@@ -32,8 +32,7 @@ class Runs(NamedTuple):
     """Seeds and learning rates of runs.
 
     Attributes:
-        seeds: Seeds of the start and of the order of the rows, [runs], in [0, 2**32); runs may
-            share one.
+        seeds: Seeds of start and row order, [runs], in [0, 2**32); runs may share one.
         learning_rates: Initial learning rates, [runs].
     """
 

@@ -99,8 +99,7 @@ class TunedRule:
         Returns:
             ``power`` and ``learning_rate``, the first pair with the least loss, ``tuning_losses``
             [powers, rates] (NaN if a run diverged) and ``all_diverged``. If all diverged, the pair
-            is the first power and the smallest rate. Both are None for a rule without a learning
-            rate.
+            is the first power and the smallest rate. Both are None for rules without a rate.
         """
         rates, powers = self.learning_rates, self.powers
         if not rates:

@@ -156,8 +156,7 @@ def puddle_world_chain(
     """Return PuddleWorld under the random policy, started uniformly inside a cell of a grid.
 
     Its states are positions [2]; its cells are the states of the grid with the environment's walls.
-    ``environment_chain`` would give the same chain, but this function uses a single block of random
-    bits per step.
+    ``environment_chain`` gives the same chain; here a step uses a single block of random bits.
     """
     grid = grid.within(environment)
 

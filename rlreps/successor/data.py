@@ -226,8 +226,8 @@ class Transitions:
         Rows are in the order of time. Without ``next_observations``, the next observation of a row
         is the observation of the following row. If there is one observation more than actions, as
         in an episode of Minari, the last one is the final next observation. Otherwise the last row
-        of each episode has no known next state and is left out: a terminal state after it is lost,
-        and the episode counts as cut.
+        of each episode has no known next state and is left out, a terminal state is lost, and the
+        episode counts as cut.
 
         Args:
             data: ``observations`` and ``actions``; ``next_observations`` if known; ends as
@@ -325,8 +325,7 @@ class Transitions:
     def concatenate(cls, parts: Sequence["Transitions"]) -> "Transitions":
         """Join records of the same environment, for example one record per episode, in this order.
 
-        The result takes the largest number of actions and states, and the widest box, of all
-        records.
+        The result has the largest number of actions and states, and the widest box, of all.
         """
         require(len(parts) >= 1, "at least one record", 0)
         shapes = {part.observation.shape[1:] for part in parts}

@@ -290,8 +290,7 @@ class BoxGrid:
     Attributes:
         low: Lower corner [k], in the units of the observations.
         high: Upper corner [k].
-        bins: Cells along each axis [k]; fewer than 2³¹ in all, and few enough for float32 to tell
-            apart.
+        bins: Cells along each axis [k]; fewer than 2³¹ in all, which float32 must tell apart.
         names: Names of the axes with their units, [k], for figures; x0, x1, ... by default.
     """
 
@@ -346,8 +345,7 @@ class BoxGrid:
         """Return the distance from a cell's faces, in cell widths, that rounding cannot cross.
 
         A point, the corner and their difference are each rounded to float32, by 2⁻²⁴ of the largest
-        magnitude among them. The margin allows for four such roundings and four of the scaled
-        number.
+        magnitude among them. The margin allows for four such roundings and four after scaling.
         """
         largest = np.maximum(np.abs(self.low), np.abs(self.high))
         bins = np.asarray(self.bins, np.float64)

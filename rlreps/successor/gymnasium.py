@@ -56,9 +56,8 @@ class GymnasiumProcess:
     Attributes:
         environment: From ``gymnasium.make_vec``, or any other vector environment, in any autoreset
             mode. It is reset, reseeded and stepped freely. Of an environment from
-            ``gymnasium.make``, or of your own, ``copies`` are made by ``copy.deepcopy``. An
-            environment that cannot be copied is made again from its ``spec``, without later
-            changes.
+            ``gymnasium.make``, or of your own, ``copies`` are made by ``copy.deepcopy``. If it
+            cannot be copied, it is made again from its ``spec``, without later changes.
         grid: Cells over the states. Observations are points of the grid, unless there is a
             ``cell``. Discrete observations need no grid: each is a cell, the first is cell 0.
         cell: The cell function; None is that of the grid or of discrete observations.
@@ -474,8 +473,7 @@ def state_attribute(
                 f"expected copies of an environment with the attribute {name!r}, or another "
                 f"set_state, such as state_attribute(NAME) gives, got {environment}"
             ) from error
-        # Observations often have other coordinates than the state, such as an angle's cosine and
-        # sine.
+        # Observations often have other coordinates than the state: an angle's cosine and sine.
         require(
             current is None or np.shape(current) == states.shape[1:],
             f"a grid over the attribute {name!r}, of shape {np.shape(current)}, with a cell "

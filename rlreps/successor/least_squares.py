@@ -200,8 +200,7 @@ class LeastSquares:
     def arrivals(self, goal: np.ndarray) -> tuple[int | None, np.ndarray]:
         """Return how many rows reach a goal [1, ...], and the reward of arriving there, [N].
 
-        The reward makes values the density m at the goal: it is the inverse share of arrivals
-        there.
+        The reward is the inverse share of arrivals at the goal: values are the density m there.
 
         Rows whose kernel with the goal is at least 0.95 count as arrivals: they are within a third
         of the kernel's width. Features of networks have no kernel, and None is returned. For dense

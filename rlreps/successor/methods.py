@@ -129,9 +129,8 @@ class FitConfig:
     Attributes:
         num_features: d.
         discount: γ, in (0, 1).
-        method: Least squares, temporal differences or sums along episodes. None takes least squares
-            for indices of states and for vectors of at most eight numbers, else temporal
-            differences.
+        method: Least squares, temporal differences or sums along episodes. None is least squares
+            for indices of states and vectors of at most eight numbers, else temporal differences.
         encoder: The encoder of F (with a head for each action) and of B. None takes the one that
             fits the observations (``Observed.default_encoder``). Least squares use none.
         optimizer: The optimizer of both networks; None takes a learning rate of 0.02 for tables and

@@ -26,9 +26,9 @@ def load(name: str | Path) -> "GroundTruth":
     """Load a released ground truth by name, or the ground truth of a store by its folder.
 
     A released ground truth holds the leading subspace, spectrum, error and conventions. A store
-    also holds its matrix (``load_ground_truth``). If its matrix was sampled, the error comes from
-    the two halves of the samples (``sampling_error``): the first call computes two more
-    decompositions and keeps them beside the store.
+    also holds its matrix (``load_ground_truth``). The error of a sampled matrix comes from its two
+    halves (``sampling_error``): the first call decomposes both and keeps the result beside the
+    store.
 
     ``load("sutton-100").distance(features)`` measures features [10,000, d] of the states at its
     ``coordinates``, d ≤ 100. ``sutton-100`` is PuddleWorld's ``sutton`` arena on 100 x 100 cells,

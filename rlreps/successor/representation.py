@@ -303,10 +303,9 @@ class SuccessorRepresentation:
 
         Args:
             task: The reward.
-            improvements: 1 is greedy with respect to the values of the data's policy. For indices
-                of states, k adds k − 1 steps of policy iteration, and None iterates until the
-                policy stops changing. For other observations, any value but 1 runs fitted Q
-                iteration to its end.
+            improvements: 1 is greedy on the values of the data's policy. For indices of states, k
+                adds k − 1 steps of policy iteration, and None iterates until the policy stops
+                changing. For other observations, all but 1 run fitted Q iteration to its end.
 
         Warns:
             FitWarning: If the data tell no actions apart, or fitted Q iteration diverges.

@@ -165,8 +165,7 @@ class ChainTruths:
 
         c is undetermined, and the function of least norm is taken: each row's mean in p⁺ is
         removed. Contrastive objectives find these functions if the rank of the features suffices
-        for the logarithm. If not, these are best in squared error, which is not what cross-entropy
-        minimises.
+        for the logarithm. If not, these are best in squares, not in cross-entropy.
 
         Raises:
             InputError: If some state cannot follow another: the logarithm is not defined there.

@@ -129,8 +129,7 @@ class Population(Program[TrainState]):
         if len(seeds) > 1:
             axes = (0, 0 if self._own_sources else None, 0, 0)
             return jax.vmap(one, in_axes=axes)(states, source, seeds, numbers)
-        # No vmap for one member: on a CPU, where XLA keeps products batched, it costs a quarter
-        # more.
+        # No vmap for one member: on a CPU, XLA's batched products cost a quarter more.
         state, seed, number = jax.tree.map(lambda leaf: leaf[0], (states, seeds, numbers))
         own = jax.tree.map(lambda leaf: leaf[0], source) if self._own_sources else source
         alone: tuple[TrainState, ChunkReport] = jax.tree.map(

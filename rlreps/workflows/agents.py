@@ -121,8 +121,7 @@ def run_agents(
         config: The run.
         out: The folder: ``metrics.jsonl`` with a line for every evaluation, ``checkpoints`` and
             ``summary.json``.
-        truth: Ground truth against which torsos in PuddleWorld are measured; see
-            ``make_measurement``.
+        truth: Ground truth of torsos in PuddleWorld; see ``make_measurement``.
         start: Torsos to start with instead of fresh ones.
         own: The user's own parts.
         origin: Where the ground truth came from, as JSON values; not compared on resumption.

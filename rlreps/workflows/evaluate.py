@@ -105,8 +105,7 @@ def evaluate_run(
     Args:
         run: The run's folder.
         store_path: The ground truth; None is that of the training. A successor representation
-            fitted to data (``rlreps fit``) has none: without a store, its quality on held-out data
-            is read.
+            fitted to data (``rlreps fit``) has none: without a store, its quality is read.
         observation: As for ``successor_components``.
 
     Returns:
@@ -150,7 +149,7 @@ def successor_components(
     Args:
         folder: The run of ``rlreps fit``.
         truth: The ground truth.
-        observation: What the fit observes of the states; None is what its folder names, or the
+        observation: What the fit sees of the states; None is what its folder names, or the
             position.
 
     Raises:

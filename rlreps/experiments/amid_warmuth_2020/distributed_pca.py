@@ -5,8 +5,7 @@ decomposition, for want of a systematic way; and factors by their mean (the onli
 Eq. 18). Ways of rlreps stand beside it: the subspace nearest to all bases and, for incremental PCA,
 the mean of the workers' second moments. The text does not say what becomes of incremental PCA's
 singular values after a mean of bases: they are set to one, as in the authors' code. The 37.17 of
-Table 2 is 35.17 in Table 1, so our value is compared with both tables. Runs that are compared are
-paired by their seeds.
+Table 2 is 35.17 in Table 1, so ours is compared with both. Compared runs are paired by their seeds.
 """
 
 import dataclasses

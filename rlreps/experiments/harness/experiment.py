@@ -209,8 +209,7 @@ class Run(Generic[Config]):
             evaluations: Number of evaluations after the one before the first update.
             every: Evaluations from one checkpoint to the next.
             title: Title of its progress bar; by default the name.
-            members: Number of whole runs to distribute over devices; by default rows are
-                distributed.
+            members: Whole runs to distribute over devices; by default rows are.
             **described: Further arguments of ``training_folder``.
         """
         devices = self.devices

@@ -494,7 +494,7 @@ EXPERIMENT = Experiment(
                 "Detectable: the smallest difference found with 80 % power at 5 % / 3, two-sided: "
                 "for shares (of agents that gain minus those that lose) by the exact sign test, "
                 "with as many losing; for returns by a paired test. p-values are by sign tests "
-                "of the share, adjusted for the arms of the arena (Holm). The return of free steps is "
+                "of the share, adjusted for the arms of the arena (Holm). Free steps return "
                 f"{format_number(-float(mazes.CAP))}, that of an agent that never arrives.",
             ),
             Curve(

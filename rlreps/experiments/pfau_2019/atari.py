@@ -10,9 +10,8 @@ The paper leaves some choices open that the authors' code (its Atari example) se
 convolutions of 64 maps with 6 x 6 kernels and stride 2, the first unpadded, on stacks of the last
 four 84 x 84 grey frames, and no block sparsity. Public readings of Machado et al.'s Fig. 2 give the
 widths 1024 and 2048 of the other layers, and that the predictor multiplies the code by a linear map
-of the action. Choices that nothing settles, and those made otherwise here (their example feeds grey
-levels 0 … 255, ours have the mean frame subtracted and are divided by 255), are listed among the
-deviations.
+of the action. The deviations list choices that nothing settles and those made otherwise here (their
+example feeds grey levels 0 … 255, ours are less the mean frame, over 255).
 
 The paper compares both averages of a feature by eye: where they differ, the feature encodes
 something. Numbers cannot tell whether one method's objects are clearer than another's; look at the

@@ -7,9 +7,8 @@ functions of the balls' positions, which shows how slow features of positions ca
 
 The paper shows maps against a ball's position and the frames that excite each feature most and
 least. It prints no eigenvalues. The claims judge, network by network, how much of each feature's
-variance is explained by functions of the balls' positions and velocities: a statement holds if it
-holds for all networks, and does not if it holds for none. Two goals of our own follow the paper's
-statements.
+variance is explained by functions of the balls' positions and velocities: a statement holds if all
+networks meet it, and does not if none does. Two goals of our own follow.
 
 An eigenvalue is E[(u(s') - u(s))²] of a feature of mean zero and variance 1 that is uncorrelated
 with the features before it; 1 - λ/2 is its correlation with itself a frame later. All analyses are

@@ -25,7 +25,7 @@ class Krasulina(VectorRule):
     Amid & Warmuth 2020, Eqs. 8 and 9: projected gradient descent on the Stiefel manifold, where
     Oja's rule takes the plain gradient. The R of QR has a positive diagonal. One row costs
     O(k · features): its QR decomposition has a closed form (``orthonormal.add_outer``). The steps
-    turn the span alone: columns within it are not distinguished. η is in units of one over a
+    turn only the span, in which columns are not distinguished. η is in units of one over a
     variance.
     """
 

@@ -241,8 +241,7 @@ def aggregation_error(
     quarters of it: the whole error is 4/3 of the change and, for a subspace distance, quadratic in
     small errors, 16/9. On coarser grids, where halving the width helps less than fourfold, the
     estimate is too low, and gives the order of magnitude only. The function holds both matrices and
-    runs the finer one, some 20 times the work: use it on small grids, whose error bounds that of
-    finer grids.
+    runs the finer one, some 20 times the work: use it on small grids, which bound finer ones.
 
     Args:
         environment: The dynamics.

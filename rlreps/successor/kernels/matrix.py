@@ -216,8 +216,7 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
             left = left.at[jnp.arange(cells.shape[0])[:, None], offset(cells[:, None], middle)].add(
                 counts
             )
-            # Each first action keeps one second action for all points: all pairs occur equally
-            # often.
+            # Each first action keeps one second action: all pairs occur equally often.
             last = cell_of(move_all(position, (draw + action) % 4, next_noise))
             entered = entered.at[middle, offset(middle, last)].add(counts_entered)
             return (left, entered), None

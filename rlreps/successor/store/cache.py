@@ -112,8 +112,7 @@ def load_subspace(store: MatrixStore, settings: Mapping[str, Any]) -> Arrays | N
     """Load the arrays kept under these settings, or None if there are none for this matrix.
 
     Raises:
-        InputError: If the cache file is corrupt (the message names it), or the matrix is
-            incomplete.
+        InputError: If the cache file is corrupt (and named), or the matrix is incomplete.
     """
     file = _file(store, settings)
     if not file.is_file():

@@ -268,8 +268,7 @@ def create_or_resume(
         path: A folder that does not exist, is empty, or holds a store.
         shape: (num_states, num_tasks).
         block_rows: Rows in a block; the last block may have fewer.
-        settings: Everything that determines the matrix, as plain JSON values; mappings may be
-            nested.
+        settings: What determines the matrix, as plain JSON values; mappings may be nested.
         provenance: Versions, date, device and the like, as plain JSON values. It is not compared,
             and an existing store keeps its own.
 
@@ -279,7 +278,7 @@ def create_or_resume(
     Raises:
         InputError: If the store has other settings, shape or block_rows (the message gives both
             values of each), the path is something else, the shape is not positive, or the disk
-            refused it.
+            fails.
     """
     sizes = (*shape, block_rows)
     require(min(sizes) >= 1, "positive shape and block_rows", sizes)

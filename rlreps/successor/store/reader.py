@@ -97,8 +97,7 @@ class StoreReader:
 
         Raises:
             IndexError: If the matrix has no such row or column.
-            InputError: If a block is missing, too short or holds NaN or infinity; or this is
-                closed.
+            InputError: If a block is missing, too short or not finite; or this is closed.
         """
         for indices, size in zip((rows, columns), self.shape, strict=True):
             if indices.size and not 0 <= indices.min() <= indices.max() < size:
