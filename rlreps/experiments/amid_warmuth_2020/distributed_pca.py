@@ -90,7 +90,7 @@ class Config(pca.PcaConfig):
     """The paper's protocol by default, our ways to combine bases, and another start.
 
     Attributes:
-        workers: M, that go on from a common model.
+        workers: M, the number of workers, which start from a common model.
         combine_every: Rows that each worker learns from between combinations; all of its rows,
             where it has fewer.
     """
@@ -226,8 +226,8 @@ def sawteeth(
 
     Args:
         seen: Rows at each combination, [p].
-        combined: Of the combined model, [p].
-        workers: Of the workers just before it, [p, workers].
+        combined: Losses of the combined model, [p].
+        workers: Losses of the workers just before the combination, [p, workers].
 
     Returns:
         x [3p - 3] and heights [workers, 3p - 3], NaN in every third place.

@@ -197,7 +197,7 @@ def worse_scales(results: Results[Config], frame: Frame) -> Frame:
 
 
 Cell = tuple[pca.Contender, int, Mapping[str, Any], float, Repeated, Printed | None]
-"""Rule, k, its measurement, scale, final losses and what is printed of them, if it is."""
+"""Rule, k, its measurement, scale, final losses and the printed ones, if any."""
 
 
 def cells_of(results: Results[Config]) -> Iterator[Cell]:

@@ -46,7 +46,7 @@ ORTHONORMAL = ("oja", "krasulina", "incremental_pca")
 """Rules of the paper that implicit Krasulina is to be faster than."""
 
 _LEAST_POINTS = 10
-"""Of a curve, where the rows are fewer than so many intervals."""
+"""Least number of intervals of a curve, if the rows are few."""
 _TIMED_ROWS = 1000
 _TRIALS = 5
 

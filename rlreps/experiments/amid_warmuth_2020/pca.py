@@ -67,7 +67,7 @@ DEVIATIONS: Mapping[str, str] = {"data": SUBSET, "precision": PRECISION}
 """Those of every experiment."""
 
 _LEAST_SHARE = 1e-6
-"""Of the variance: what float32 rows can hold beyond their top components."""
+"""Share of the variance that float32 rows can hold beyond their top components."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,7 +258,7 @@ def choose_rates(run: Run[Config], cell: tuple[Contender, int]) -> dict[str, Any
 def measured(
     run: Run[Any], cell: tuple[Contender, int], losses: npt.ArrayLike, **axes: Any
 ) -> Frame:
-    """List losses, NaN where a run had diverged, along axes as of ``Frame.grid``.
+    """List losses, NaN once a run has diverged, along axes as for ``Frame.grid``.
 
     Returns:
         ``loss``; ``counted``, with the loss of no components for a run that diverged; ``excess``
@@ -287,7 +287,7 @@ def least_claims(
     Args:
         results: The results.
         statement: What it is about.
-        entry: (rule, k) → what is compared, by seeds, and its text.
+        entry: (rule, k) → the sample to compare, by seeds, and its text.
         tuned: Whether rules without a learning rate are left out.
     """
     rules = {

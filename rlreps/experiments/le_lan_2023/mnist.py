@@ -183,7 +183,7 @@ PRESETS: dict[str, Config] = {
 
 
 class Problem(NamedTuple):
-    """Images without their mean, and what is exact about them.
+    """Images without their mean, and their exact components.
 
     Attributes:
         exact: Training images less their mean, and all of their components.
@@ -211,7 +211,7 @@ class Problem(NamedTuple):
 
 
 def make_problem(config: Config, images: Images) -> Problem:
-    """Remove the mean training image and find the exact components of what is left.
+    """Remove the mean training image and find the exact components of the rest.
 
     Raises:
         InputError: If d exceeds the number of pixels or the rank of the images, or a label has
@@ -241,7 +241,7 @@ def make_problem(config: Config, images: Images) -> Problem:
 
 
 def evaluation(problem: Problem) -> Callable[[Array], dict[str, Array]]:
-    """Return what is measured of features [pixels, d] during a run: names in ``_FOLLOWED``."""
+    """Return the measures of features [pixels, d] during a run: names in ``_FOLLOWED``."""
     basis, test = jnp.asarray(problem.basis, jnp.float32), second_moments(problem.test)
 
     def evaluate(features: Array) -> dict[str, Array]:

@@ -180,7 +180,7 @@ def prepare(run: Run[Config]) -> OwnGroundTruth:
 
 
 def cells(run: Run[Config]) -> dict[str, Cell]:
-    """Split every method's runs into programs of no more members than the configuration lets."""
+    """Split every method's runs into programs of at most the configured number of members."""
     config, seeds = run.config, run.config.training.seeds
     members = tuple(Member(d, seed) for d in config.dimensions for seed in seeds)
     found: dict[str, Cell] = {}

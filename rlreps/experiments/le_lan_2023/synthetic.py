@@ -89,7 +89,7 @@ EMPIRICAL, NAIVE = (
 
 
 class Setting(NamedTuple):
-    """One point of the experiment: what is trained with every seed.
+    """One point of the experiment: a method and its options, trained with every seed.
 
     All but the last two decide which program trains it.
 
@@ -98,7 +98,7 @@ class Setting(NamedTuple):
         rows: Rows of each role, J = M = N.
         option: Of LISSA ``feature_norm``, of Danskin-empirical and naive ``inverse``, else empty.
         permutations: Assignments of rows to roles that an update averages.
-        kappa0: κ0 of LISSA; of no effect on other methods.
+        kappa0: κ0 of LISSA; other methods ignore it.
     """
 
     method: Method
@@ -225,7 +225,7 @@ class Config:
 
     @cached_property
     def figures(self) -> dict[str, list[Setting]]:
-        """What every figure shows."""
+        """The settings of every figure."""
         lissa = Setting(
             "danskin_lissa", self.dimension, self.rows, "batch", 1, "linear", self.kappa0
         )

@@ -98,7 +98,7 @@ OBJECTIVES = (FOLLOWING, FIXED, LARGE_BATCH, DANSKIN)
 """Labels of the arms that can meet the goal."""
 
 SHARE = 0.25
-"""Of the baseline's gap: the effect that counts."""
+"""Share of the baseline's gap: the effect that counts."""
 
 FEWEST_AGENTS = 20
 """Agents of each arm below which no verdict is given."""
@@ -149,7 +149,7 @@ class Setting:
 
     Attributes:
         base: What they have in common, without an auxiliary task.
-        length_scale: Of the random waves behind task columns, in units of observations.
+        length_scale: Length scale of the random waves behind task columns, in observations' units.
         solved: Return of what counts as a solution; None in mazes, where the optimum is known.
         tasks: Labels of the auxiliary tasks, of ``TASKS``.
         wider: Whether there is an arm without a task of twice the units.

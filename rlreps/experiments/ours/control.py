@@ -115,7 +115,7 @@ class Config:
     """Ways to act in classic control after as many steps.
 
     Attributes:
-        num_features: Of the fit.
+        num_features: Number of features of the fit.
         agents: DQN; environment and seed are set here. Steps and discount are everyone's.
         episodes: Greedy episodes of each seed.
         num_seeds: Sets of data, and agents.

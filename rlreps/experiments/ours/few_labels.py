@@ -105,7 +105,7 @@ class Config:
         labels: Numbers of labelled cells, increasing.
         replicates: Sets of transitions, fits and value functions.
         draws: Of labelled cells, for each replicate and number.
-        num_policies: Of a replicate.
+        num_policies: Number of policies of a replicate.
         num_rewards: That each policy is valued for.
         length_scale: Over which logits and rewards vary, in sides of the square.
     """
@@ -150,7 +150,7 @@ PRESETS = {
 def value_functions(model: CellModel, config: Config, seed: int) -> DoubleArray:
     """Solve for values of random policies and rewards, [n, policies · rewards], policy by policy.
 
-    Logits are random waves, rewards random networks, as of ``agents.probes.puddle_world_probe``.
+    Logits are random waves, rewards random networks, as in ``agents.probes.puddle_world_probe``.
     """
     waves = RandomFourier(length_scale=config.length_scale)
     networks = RandomNetwork(input_scale=1.0 / config.length_scale)

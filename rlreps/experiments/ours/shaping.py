@@ -97,10 +97,10 @@ ORACLE = "oracle"
 ARMS = (NONE, EUCLIDEAN, LEARNED, WHITENED, RANDOM, ORACLE)
 
 TESTED = (NONE, EUCLIDEAN)
-"""What the learned potential is tested against in every maze."""
+"""Arms that the learned potential is compared with in every maze."""
 
 MARGIN = 10.0
-"""Points of mean return over training: what is less is no gain in ``sutton``."""
+"""Points of mean return over training: a smaller difference is no gain in ``sutton``."""
 
 FEWEST_PAIRS = 20
 """Pairs of agents below which no verdict is given."""

@@ -63,7 +63,7 @@ Action: TypeAlias = Literal["exact", "sampled"]
 TRUE = "true slow features"
 
 DISTANCES, COSINES, AFTER = "distances", "cosines", "after training"
-"""Parts of the frame: distances and cosines in training, and what is measured after it."""
+"""Parts of the frame: distances and cosines during training, and measures after it."""
 
 HOW = ("action", "averaging_rate", "rows")
 """Columns of how a contender trains."""
@@ -186,7 +186,7 @@ PRESETS = {
 
 
 class Shared(NamedTuple):
-    """What is exact.
+    """The exact parts.
 
     Attributes:
         problem: The chain and its slow features, with one more than is learned: the gap after the
@@ -259,7 +259,7 @@ def measure(run: Run[Config], name: str, contender: Contender) -> dict[str, Any]
 
 
 def frame(run: Run[Config], contender: Contender, found: dict[str, Any]) -> Frame:
-    """List distances and cosines in training, and what is measured after it."""
+    """List distances and cosines during training, and measures after it."""
     config, (problem, _, floor) = run.config, run.shared
     history, learned = found["history"], found["learned"]
     seeds, numbers = range(config.num_seeds), range(1, config.num_features + 1)
@@ -335,7 +335,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 
 
 def beside_truth(results: Results[Config], frame: Frame, column: str) -> Frame:
-    """Put what is true, with no more than one seed, below what was learned."""
+    """Put the true values, with one seed at most, below the learned ones."""
     problem, _, floor = results.run.shared
     values = {"learned": problem.eigenvalues, "successor_distance": floor}[column]
     numbers = np.arange(1, len(values) + 1)

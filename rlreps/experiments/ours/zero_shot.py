@@ -123,13 +123,13 @@ class Config:
         main: (improvements, steps) that the goals are judged at; improvements vary at these steps,
             steps at these improvements.
         replicates: Sets of transitions and fits.
-        num_rewards: Of each kind.
+        num_rewards: Number of rewards of each kind.
         length_scale: Over which smooth rewards vary, in sides of the square.
-        dqn_rewards: Of each kind, that agents learn.
+        dqn_rewards: Number of rewards of each kind that agents learn.
         dqn_steps: Environment steps of agents at their snapshots, increasing.
         codes: Agents that see codes; their discount is everyone's γ.
         positions: Agents that see positions.
-        seed: Of the first replicate, and of rewards.
+        seed: Seed of the first replicate and of the rewards.
     """
 
     arenas: tuple[str, ...] = (*MAZES, NULL)
@@ -230,7 +230,7 @@ class Rewarded:
 
     Attributes:
         world: The arena.
-        rewards: Of all cells of the grid, [bins²].
+        rewards: Rewards of all cells of the grid, [bins²].
     """
 
     world: PuddleWorld
@@ -238,7 +238,7 @@ class Rewarded:
 
     @property
     def num_actions(self) -> int:
-        """As of the arena."""
+        """Number of actions in the arena."""
         return self.world.num_actions
 
     def reset(self, key: Array) -> PuddleWorldState:
@@ -246,7 +246,7 @@ class Rewarded:
         return self.world.reset(key)
 
     def observe(self, state: PuddleWorldState) -> Array:
-        """Return what is seen in the arena."""
+        """Return what agents see in the arena."""
         return self.world.observe(state)
 
     def step(self, key: Array, state: PuddleWorldState, action: Array) -> TimeStep:
@@ -305,7 +305,7 @@ class Cell(NamedTuple):
 
 
 def cells(run: Run[Config]) -> dict[str, Cell]:
-    """List what is measured."""
+    """List the cells to measure."""
     config = run.config
     listed = []
     for arena in config.arenas:
@@ -470,8 +470,8 @@ def repaid(config: Config, even: int | None) -> str:
     """Say how many rewards it takes until DQN's steps together are as many as the free steps.
 
     Args:
-        config: Of the free steps and the last snapshot.
-        even: DQN's steps to break even, as of ``break_even``.
+        config: Gives the numbers of free steps and of the last snapshot.
+        even: DQN's steps to break even, as from ``break_even``.
 
     Returns:
         A number; "never" where DQN breaks even without a step; "at most" a number where it does

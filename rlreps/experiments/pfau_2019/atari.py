@@ -83,7 +83,7 @@ class Config:
         hidden: Width of the slow features' hidden layer.
         clips: Clips of an update of the slow features.
         clip_frames: Consecutive frames of a clip, in ``clip_frames - stack + 1`` stacks.
-        objective: Of the slow features; as the paper has it.
+        objective: Objective of the slow features, as in the paper.
         optimizer: Theirs.
         steps: Their updates.
         code_size: Numbers in the next-frame predictor's code, and successor features.

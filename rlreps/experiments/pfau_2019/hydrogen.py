@@ -125,7 +125,7 @@ PUBLISHED = Contender(
 )
 """The paper's protocol (App. C.1). The number of updates is that of its public code."""
 
-# Without averages, how they start and what is taken off the operator have no effect.
+# Without averages, their start and the shift of the operator have no effect.
 UNAVERAGED = varied(
     PUBLISHED,
     name="Pfau et al., β = 1",
@@ -239,7 +239,7 @@ def make_encoder(contender: Contender, half_width: float) -> Encoder:
 def make_evaluation(
     encoder: Encoder, half_width: float, *, ordered: bool = True
 ) -> Callable[[Params], dict[str, Array]]:
-    """Build what is measured of parameters during training, by quadrature.
+    """Build the measure of parameters during training, by quadrature.
 
     ``energy_1`` … ``energy_9`` are those of ``box_spectrum``, ``worst_error`` is the largest of
     their relative errors, and ``subspace_distance`` that to the nine closed-form wavefunctions.
@@ -376,7 +376,7 @@ def reaches_goal(results: Results[Config]) -> Verdict:
 
 
 def is_nowhere_near(results: Results[Config]) -> Verdict:
-    """Judge that no energy without averages is near; what is near in part cannot be told."""
+    """Judge that no energy without averages is near; if some are, it cannot be told."""
     errors, words = of_seeds(results, UNAVERAGED)
     far = unanimous(errors > NOWHERE_NEAR, words)
     return far if far.holds or learned(results, UNAVERAGED).holds else far.open()
