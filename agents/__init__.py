@@ -1,6 +1,6 @@
 """Agents that use the representation losses as auxiliary tasks.
 
-Names load on first use: importing this package leaves JAX and rlax alone.
+Names load on first use: importing this package loads neither JAX nor rlax.
 """
 
 import importlib

@@ -22,13 +22,13 @@ ByteArray: TypeAlias = npt.NDArray[np.uint8]
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 
 IMAGES, STEPS = "images.npy", "steps.npy"
-"""Files of a folder of frames; the second is written last."""
+"""Files in a folder of frames; the second is written last."""
 
 _PREFIX, _VERSION = "ALE/", "-v5"
 
 
 def require_game(game: str) -> None:
-    """Raise an ``InputError`` without the package ``ale-py``, or for a game it does not know."""
+    """Raise an ``InputError`` if the package ``ale-py`` is missing or does not know the game."""
     import_games(f"{_PREFIX}{game}{_VERSION}")
     names = sorted(
         name.removeprefix(_PREFIX).removesuffix(_VERSION)
@@ -44,10 +44,10 @@ def require_game(game: str) -> None:
 
 
 def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], None, None]:
-    """Play a game without an end, each action with equal probability.
+    """Play a game endlessly, each action with equal probability.
 
-    The environment is ``ALE/<game>-v5`` as it comes: every action is held for four frames, and
-    repeated in place of the next with probability 1/4; a frame is the last of its four.
+    The environment is ``ALE/<game>-v5`` with its defaults: every action is held for four frames and
+    repeated instead of the next one with probability 1/4; a frame is the last of its four.
 
     Yields:
         (grey levels [height, width], number of the episode, the action that follows).
@@ -67,7 +67,7 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
             yield frame, episode, action
             frame, _, terminated, truncated, _ = environment.step(space.start + action)
             if terminated or truncated:
-                # The frame at the end is seen too, before the next episode's first.
+                # The frame at the end is yielded too, before the next episode's first.
                 yield frame, episode, 0
                 frame, _ = environment.reset()
                 episode += 1
@@ -76,13 +76,13 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
 def recorded_frames(
     folder: Path, game: str, size: int, count: int, seed: int, *, progress: bool = True
 ) -> Frames:
-    """Read the frames in a folder, playing them first if they are not all there.
+    """Read the frames in a folder, playing them first if they are not complete.
 
-    Both files appear whole or not at all; images are read from disk as they are used.
+    Both files are written whole or not at all; images are read from disk as they are used.
 
     Args:
         folder: The folder.
-        game: What to play.
+        game: The game to play.
         size: Height and width of a frame in pixels, after area-averaging.
         count: Number of frames.
         seed: Seed of the agent and the game.
@@ -94,7 +94,7 @@ def recorded_frames(
     if not (folder / STEPS).exists():
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / f".{IMAGES}"
-        # In place on disk: half a million frames need not be in memory while they are played.
+        # Written to disk in place: half a million frames need not fit in memory.
         played: Any = np.lib.format.open_memmap(
             unfinished, mode="w+", dtype=np.uint8, shape=(count, size, size)
         )
@@ -134,8 +134,8 @@ def shrunk(frame: ByteArray, size: int) -> ByteArray:
 def _area_means(values: DoubleArray, size: int) -> DoubleArray:
     """Compute means over ``size`` equal stretches of the first axis, [m, n] → [size, n].
 
-    By differences of running sums: products with a matrix of shares would start BLAS's threads for
-    every frame, which costs far more than the sums where cores are shared.
+    Uses differences of running sums. Products with a matrix of shares would start BLAS's threads
+    for every frame, which costs far more than the sums if cores are shared.
     """
     edges = np.linspace(0.0, len(values), size + 1)
     whole = edges.astype(np.int64)

@@ -13,41 +13,41 @@ use, whatever its network and replay are:
 
 with ``encode(params, observations [b, ...]) → features [b, 32]`` and ``rows`` of ``task.sequences``
 sequences of ``task.length`` rows: ``observed_rows(observations, terminated, last)`` makes them from
-arrays. A task of one's own is a subclass of ``AuxiliaryTask``.
+arrays. Your own task is a subclass of ``AuxiliaryTask``.
 
-**What objectives assume, and how replay meets it.** All take the rows of a batch for independent
-draws of (s_0, targets); a row here is a sequence.
+**What objectives assume, and how replay meets it.** All objectives assume that the rows of a batch
+are independent draws of (s_0, targets); a row here is a sequence.
 
 - ``danskin_lissa``, ``danskin_empirical``, ``danskin_chunked``: rows of different roles must be
-  independent: the gradient is a product of estimates from different rows, whose mean is then the
-  product of theirs.
+  independent. The gradient is a product of estimates from different rows; its mean is then the
+  product of their means.
 - ``naive`` and ``large_batch``: one estimate from all rows, whose own noise biases the gradient by
-  O(d / b), independent or not; dependent rows make that larger, as if there were fewer.
-- ``explicit``: the gradient is linear in a row's targets, given weights of the past: rows need only
-  be identically distributed.
-- losses on pairs of states (``spin`` with ``Slowness``): refused, as a row is a single state.
+  O(d / b). Dependent rows increase the bias, like fewer rows.
+- ``explicit``: given the weights, which come from the past, the gradient is linear in a row's
+  targets: rows need only be identically distributed.
+- losses on pairs of states (``spin`` with ``Slowness``): not allowed, as a row is a single state.
 - ``spin``: the kernel ψ(s)ᵀψ(s') over pairs of different rows must be that of independent states:
   dependent pairs look like structure.
 
-Starts of sequences must be drawn independently and uniformly from the buffer. Given the buffer, and
-the state of the task, rows are then independent and identically distributed, so that whatever is
-unbiased is so for the distribution in the buffer. That a buffer holds neighbours in time, and that
-sequences that overlap share their futures, makes the buffer a worse sample of the environment, not
-the gradient a biased one of the buffer; it takes a buffer that is small beside what a batch draws
-from it (and the same row drawn twice) to matter. Prioritised draws are not independent of the
-targets: they do not feed auxiliary tasks. Everything else that rows of a batch have in common is
-of earlier batches: the averages that centre and scale targets, and the predictor that continues
-them. So given the past no row depends on another.
+Starts of sequences must be drawn independently and uniformly from the buffer. Given the buffer and
+the state of the task, rows are then independent and identically distributed, and unbiased estimates
+stay unbiased for the distribution in the buffer. A buffer holds neighbours in time, and overlapping
+sequences share their futures. This makes the buffer a worse sample of the environment, but does not
+bias the gradient for the buffer; it matters only if the buffer is small compared with a batch (as
+does drawing the same row twice). Prioritised draws depend on the targets, so they do not feed
+auxiliary tasks. All else that rows of a batch share comes from earlier batches: the averages that
+centre and scale targets, and the predictor that continues them. So, given the past, rows are
+independent.
 
 **Units.** Targets are centred by running means and divided by one running standard deviation
-(``standardise``), so that the weight of a loss has no unit. That is right for every objective:
-column means would make the constant function a principal component, and a common factor changes no
-subspace. What has to be learned drifts a little with the averages, which the weights that
-``explicit`` stores, and the moments that ``spin`` averages, follow. Targets that a prediction
-continues are fitted as they are, before that.
+(``standardise``), so that the weight of a loss has no unit. This suits every objective: column
+means would make the constant function a principal component, and a common factor changes no
+subspace. The averages make the targets drift a little, and the weights that ``explicit`` stores and
+the moments that ``spin`` averages follow the drift. A predictor of bootstrapped targets is fitted
+to targets before this standardisation.
 
-**Features** of a network are far from white. ``danskin_lissa``'s series converges slowly there, and
-its features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
+**Features** of a network are far from white. The series of ``danskin_lissa`` then converges slowly
+and its features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
 """
 
 import abc
@@ -81,7 +81,7 @@ from rlreps.losses.base import Batch, Encode, Metrics, Params, in_single_precisi
 from rlreps.numerics import DecayedMean
 
 TASKS: dict[str, type[Cumulants]] = registry(Cells, RandomFourier, RandomIndicators)
-"""Name → family of cumulants that task columns can have: those with known bounds."""
+"""Name → family of cumulants for task columns: those with known bounds."""
 
 AUXILIARY_OBJECTIVES: dict[str, type[Objective]] = {
     name: cls for name, cls in OBJECTIVES.items() if not cls().needs_population
@@ -89,10 +89,10 @@ AUXILIARY_OBJECTIVES: dict[str, type[Objective]] = {
 """Name → objective that replay can feed: those that need no exact expectations."""
 
 _MOST_DIMENSIONS = 3
-"""Coordinates beyond which cells of a grid are too many to be visited."""
+"""Largest number of coordinates for ``Cells``: with more, most cells are never visited."""
 
 _LEFT_OUT = 0.05
-"""Largest share of a discounted sum beyond the horizon that is chosen for it."""
+"""Largest share of a discounted sum that a default horizon leaves out."""
 
 _NUM_TASKS = 64
 
@@ -107,31 +107,31 @@ class AuxiliaryConfig:
 
     Attributes:
         objective: The objective.
-        weight: Weight of its gradient at the torso beside that of the temporal-difference loss; 0
-            is no auxiliary task.
-        relative: Whether the weight is in units of the other gradient's norm: the task's is scaled
-            to the same running norm at the torso before it is weighed, so that one weight means
-            the same for every objective, unit of targets and scale of rewards.
-        head: Units of hidden layers of a head of the task's own, between the torso's features and
-            as many that the objective sees; none shows it the torso's. ``explicit`` has linear
-            weights of its own behind either.
+        weight: Weight of its gradient at the torso relative to the temporal-difference loss; 0 is
+            no auxiliary task.
+        relative: Whether the weight is in units of the other gradient's norm. The task's gradient
+            is then scaled to the same running norm at the torso before weighing, so that one weight
+            means the same for every objective, unit of targets and scale of rewards.
+        head: Units of the hidden layers of the task's own head, which maps the torso's features to
+            as many features for the objective; empty gives the objective the torso's features.
+            ``explicit`` has linear weights of its own after either.
         tasks: Cumulants behind the task columns, one of ``TASKS``.
         num_tasks: Task columns, drawn once at the start, 64 by default; ``Cells`` sets its own.
         discount_low: Each column's discount is drawn uniformly from an interval; its lower end.
         discount_high: Its upper end.
-        targets: Discounted sums along replayed sequences (``monte_carlo``), or continued beyond
-            them by a prediction from the target network's features (``bootstrapped``).
-        horizon: Rows of a sequence. Monte-Carlo targets leave out a share γ^horizon of what sums
-            to infinity could be; None is the fewest rows that leave out at most 5 % at the largest
+        targets: Discounted sums along replayed sequences (``monte_carlo``), or the same sums
+            continued by a prediction from the target network's features (``bootstrapped``).
+        horizon: Rows of a sequence. Monte-Carlo targets leave out a share γ^horizon of infinite
+            sums; None is the smallest number of rows that leaves out at most 5 % at the largest
             discount, 299 at 0.99.
-        sequences: Sequences of an update, each of which gives a row of the objective's batch.
-        per_action: Teach ψ(s, a), of the first action of a sequence and of the policies behind the
-            replay from then on, in place of ψ(s): the objective's weights are a head for each
-            action, and the torso's features are what the heads share. A batch has rows of every
-            action only as often as replay does.
-        remembered: Of which rows sequences are: ``all`` that replay holds, so that targets follow
-            the agent's changing policy; or those of the ``warmup`` alone, whose policy is the
-            uniformly random one where ``epsilon_start`` is 1, so that targets stay as they are.
+        sequences: Number of sequences in an update; each gives a row of the objective's batch.
+        per_action: Teach ψ(s, a) instead of ψ(s): a is the first action of a sequence, and later
+            actions follow the policies behind the replay. The objective's weights are a head for
+            each action, which share the torso's features. A batch has rows of an action as often
+            as replay does.
+        remembered: Source of the sequences: ``all`` rows in replay, so that targets follow the
+            agent's changing policy; or the ``warmup`` alone, whose policy is uniformly random if
+            ``epsilon_start`` is 1, so that targets stay the same.
     """
 
     objective: Objective = dataclasses.field(
@@ -172,14 +172,14 @@ class AuxiliaryConfig:
 
     @property
     def length(self) -> int:
-        """Rows of a sequence."""
+        """Number of rows of a sequence."""
         if self.horizon is not None:
             return self.horizon
         high = self.discount_high
         return math.ceil(math.log(_LEFT_OUT) / math.log(high)) if high > 0.0 else 1
 
     def require_objective(self) -> None:
-        """Raise an ``InputError`` unless the objective can learn from so many sequences."""
+        """Raise an ``InputError`` unless the objective can learn from this many sequences."""
         require(
             not self.objective.needs_population,
             "an auxiliary objective that needs no exact expectations",
@@ -190,17 +190,17 @@ class AuxiliaryConfig:
             "an auxiliary objective on single states, which rows of replay are",
             f"{self.objective.name} on pairs or clips of states",
         )
-        # How many features there are is not known here: check for the fewest.
+        # The number of features is not known here: check for the smallest.
         with_sizes(self.objective, num_features=1).require_rows(self.sequences)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuxiliaryTask(abc.ABC):
-    """Something else that a torso learns from replay.
+    """Another task that a torso learns from replay.
 
     Attributes:
-        sequences: Sequences that an update wants.
-        length: Rows of each.
+        sequences: Number of sequences in an update.
+        length: Rows of each sequence.
     """
 
     sequences: int
@@ -220,11 +220,11 @@ class AuxiliaryTask(abc.ABC):
         state: Any,
         key: Array,
     ) -> tuple[Array, tuple[Any, Metrics]]:
-        """Compute a scalar, not yet weighed, to be differentiated in ``params``.
+        """Compute a scalar, before weighing, to be differentiated in ``params``.
 
         Args:
             params: The torso's parameters.
-            target_params: The target network's.
+            target_params: The target network's parameters.
             encode: (parameters, observations [b, ...]) → features [b, d].
             rows: [sequences, length, ...]; no first row is ``last``.
             state: The task's state.
@@ -236,12 +236,12 @@ class AuxiliaryTask(abc.ABC):
 
 
 class LastTargets(NamedTuple):
-    """Targets of the update before, to which the predictor of bootstrapped targets is fitted.
+    """Targets of the previous update, to which the predictor of bootstrapped targets is fitted.
 
     Attributes:
         observations: First rows, [b, *observation].
-        targets: Theirs, not standardised, [b, t].
-        known: Whether there was one, [].
+        targets: Their targets, not standardised, [b, t].
+        known: Whether there was a previous update, [].
     """
 
     observations: Array
@@ -250,7 +250,7 @@ class LastTargets(NamedTuple):
 
 
 class AuxiliaryState(NamedTuple):
-    """All that a task remembers.
+    """The state of a task.
 
     Attributes:
         columns: The task columns' parameters; drawn once.
@@ -271,10 +271,10 @@ class RepresentationTask(AuxiliaryTask):
 
     Attributes:
         objective: The objective.
-        columns: Its task columns.
+        columns: The task columns.
         observation: Shape and dtype of an observation.
-        bootstraps: Whether sums are continued by a prediction beyond the sequences.
-        num_actions: Actions, each of which has a head of its own; None teaches ψ(s).
+        bootstraps: Whether a prediction continues sums beyond the sequences.
+        num_actions: Number of actions, each with its own head; None teaches ψ(s).
     """
 
     objective: Objective
@@ -318,7 +318,7 @@ class RepresentationTask(AuxiliaryTask):
         kind = f"observations of type {self.observation.dtype.name} (observation_dtype)"
         require(seen.dtype == self.observation.dtype, kind, seen.dtype.name)
         encode = in_single_precision(encode)  # The prediction is fitted to features, too.
-        # Targets are data: nothing is differentiated through them.
+        # Targets are data: no gradient goes through them.
         targets, last = lax.stop_gradient(self.targets(partial(encode, target_params), rows, state))
         standardised, moments = standardise(state.moments, targets)
         inputs: Any = seen[:, 0]
@@ -333,20 +333,20 @@ class RepresentationTask(AuxiliaryTask):
     def targets(
         self, features: Callable[[Array], Array], rows: Rows, state: AuxiliaryState
     ) -> tuple[Array, Any]:
-        """Compute targets [b, t], and what the next update's predictor is to be fitted to.
+        """Compute targets [b, t], and the data for the next update's predictor.
 
         Predictions of ψ at the sequences' ends are one step of fitted value iteration an update:
-        targets → their least-squares fit → predictions → new targets. What is carried from one
-        update to the next is the data of the fit, not its weights W̄, which mean nothing for
-        another target network's features: refitted with the features at hand, just before they are
-        used, predictions change by no more than what these features cannot express. The price
-        beside keeping W̄ is one batch of observations in the state, and no time: the features of
-        the earlier rows are computed in place of this batch's.
+        targets → their least-squares fit → predictions → new targets. The state carries the data of
+        the fit instead of its weights W̄, which are meaningless for another target network's
+        features. Refitting with the current features just before their use changes predictions only
+        by what these features cannot express. Compared with keeping W̄ this costs one batch of
+        observations in the state, and no time: the features of earlier rows replace those of this
+        batch.
 
-        A least-squares fit may expand what it is fitted to where sequences end at states that they
-        seldom start from, so that iteration need not contract. ψ lies between the cumulants' bounds
-        over 1 − γ: predictions are brought back into that interval, which leaves the fixed point as
-        it is and keeps everything bounded.
+        If sequences end at states in which they seldom start, a least-squares fit may expand the
+        function that it is fitted to, and the iteration need not contract. ψ lies between the
+        cumulants' bounds over 1 − γ. Predictions are clipped to this interval, which keeps the
+        fixed point and bounds everything.
 
         Args:
             features: φ⁻, the target network's features of observations.
@@ -369,7 +369,7 @@ class RepresentationTask(AuxiliaryTask):
 def _by_action(encode: Encode, num_actions: int) -> Encode:
     """Make the encoder (s, a) → e_a ⊗ φ(s), [b, a d], of pairs (observations, actions [b]).
 
-    Weights [a d, t] on these features are a block [d, t] for each action: a head of its own.
+    Weights [a d, t] on these features consist of a block [d, t], a head, for each action.
     """
 
     def encode_pairs(params: Params, inputs: tuple[Array, Array]) -> Array:
@@ -385,12 +385,12 @@ def make_task_columns(config: AuxiliaryConfig, observation_shape: Sequence[int])
     """Make the task columns that a configuration names.
 
     Args:
-        config: Their kind, number and discounts.
+        config: Kind, number and discounts of the columns.
         observation_shape: Shape of one observation. Images are flattened for random networks and
-            waves; ``Cells`` divide vectors alone, each coordinate from 0 to 1.
+            waves; ``Cells`` divide only vectors, each coordinate from 0 to 1.
 
     Raises:
-        InputError: For ``Cells`` of anything but vectors of at most three coordinates.
+        InputError: If ``Cells`` meet anything but vectors of at most three coordinates.
     """
     rank, inputs = len(observation_shape), math.prod(observation_shape)
     family, num_tasks = with_sizes(config.tasks, num_inputs=inputs), config.num_tasks or _NUM_TASKS
@@ -416,7 +416,7 @@ def make_auxiliary_task(
     encoder: Encoder | None = None,
     learning_rate: float = 1e-3,
 ) -> AuxiliaryTask:
-    """Make the auxiliary task that a configuration describes; its weight is left to the caller.
+    """Make the auxiliary task that a configuration describes; the caller applies its weight.
 
     Args:
         config: The configuration.
@@ -424,9 +424,9 @@ def make_auxiliary_task(
         observation_shape: Shape of one observation; bounded coordinates lie in [0, 1], or are
             bytes.
         observation_dtype: Dtype of observations in replay.
-        num_actions: Number of the agent's actions; needed for targets per action.
+        num_actions: Number of the agent's actions; required for targets per action.
         encoder: The torso, whose parameters ``spin`` needs with ``averaging_rate`` < 1.
-        learning_rate: Of ``explicit``'s stored weights, where the configuration names none.
+        learning_rate: Rate of ``explicit``'s stored weights, unless the configuration has one.
 
     Raises:
         InputError: For an objective that needs exact expectations or pairs of states, too few
@@ -467,7 +467,7 @@ def make_auxiliary_task(
 
 
 class GradientNorms(NamedTuple):
-    """Decayed sums of squared norms of two gradients at the torso; their weights are the same.
+    """Decayed sums of squared norms of two gradients at the torso, with equal weights.
 
     Attributes:
         values: Sum for the temporal-difference loss, [].
@@ -484,10 +484,10 @@ class GradientNorms(NamedTuple):
 
     @property
     def auxiliary_to_values(self) -> Array:
-        """Ratio of the root mean squares, []; between the ends of what single precision squares."""
+        """Ratio of the root mean squares, []; limited to what single precision can square."""
         least = float(np.finfo(np.float32).tiny)
-        # Roots before the quotient, which else can be subnormal, flushed to 0: explicit weights
-        # start at 0, and so does the task's gradient.
+        # Take roots before dividing: the quotient may be subnormal and flushed to 0, since explicit
+        # weights start at 0 and so does the task's gradient.
         values, auxiliary = (jnp.sqrt(jnp.maximum(norm, least)) for norm in self)
         return auxiliary / values
 

@@ -1,7 +1,7 @@
-"""Agents in an environment of pure JAX: their training loops side by side in one program.
+"""Agents in an environment of pure JAX: their training loops run side by side in one program.
 
-Several agents, which differ in their seeds alone, run on a leading seed axis, shared out over
-devices where there are several. They never exchange a number.
+Agents differ only in their seeds and run on a leading seed axis, distributed over devices if there
+are several. They never exchange data.
 """
 
 import abc
@@ -29,7 +29,7 @@ class Trainer(abc.ABC):
     """Agents of a configuration in their environments; states have a leading seed axis.
 
     Attributes:
-        agent: What ``make_agent`` made for the environment.
+        agent: The agent that ``make_agent`` made for the environment.
     """
 
     def __init__(self, config: AgentConfig, agent: DQN, seeds: Sequence[int] | None = None) -> None:
@@ -43,23 +43,23 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
-        """Let every agent act and learn for a while; the state handed in is used up.
+        """Let every agent act and learn for a while; the state passed in is used up.
 
         Args:
-            state: Where things stand.
+            state: The current state.
             step: Environment steps that each agent has taken; a multiple of ``steps_per_update``.
-            steps: How many more; a multiple, too.
+            steps: Further steps to take; a multiple, too.
 
         Returns:
             The new state, and metrics [seeds]: means over the updates, ``episodes`` that ended, and
-            the mean ``training_return`` of those (NaN where none did).
+            their mean ``training_return`` (NaN if none ended).
         """
 
     @abc.abstractmethod
     def evaluate(self, state: AgentState, step: int) -> Array:
         """Compute undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
 
-        The state is not changed; the ``step`` decides the episodes' randomness.
+        The state does not change; ``step`` decides the episodes' randomness.
 
         Raises:
             InputError: If an environment does not end its episodes.
@@ -67,15 +67,15 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def put(self, state: AgentState) -> AgentState:
-        """Place a state, such as one from a checkpoint, where this trainer wants it."""
+        """Place a state, such as one from a checkpoint, on this trainer's devices."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Free what the environments hold."""
+        """Release the resources of the environments."""
 
 
 def place_agents(devices: Sequence[jax.Device] | None, count: int) -> Placement:
-    """Share agents out over as many of the devices as do so evenly; None is JAX's default one."""
+    """Distribute agents over the largest number of devices that divides them evenly."""
     return make_placement(None if devices is None else largest_even_share(devices, count), count)
 
 
@@ -85,14 +85,14 @@ class CompiledTrainer(Trainer):
     Args:
         config: The run.
         environment: The environment, which must end or cut its episodes itself.
-        agent: What ``make_agent`` made for it.
-        evaluation: The environment of evaluations, such as one whose rewards are not shaped; None
-            is the same.
-        own_environments: Whether each agent has an environment of its own: every leaf of both has a
+        agent: The agent that ``make_agent`` made for it.
+        evaluation: The environment of evaluations, for example one without reward shaping; None is
+            the same environment.
+        own_environments: Whether each agent has its own environment: every leaf of both has a
             leading seed axis.
-        seeds: One for each agent in place of the configuration's, so that agents in different
-            environments may share theirs.
-        devices: Devices of which as many are used as share the seeds out evenly; None is JAX's
+        seeds: One for each agent instead of the configuration's, so that agents in different
+            environments may share seeds.
+        devices: Devices, of which as many are used as divide the seeds evenly; None is JAX's
             default device.
     """
 
@@ -136,7 +136,7 @@ class CompiledTrainer(Trainer):
             each = jax.vmap(function, in_axes=(0, None, 0, 0), axis_name=AGENTS)
             return placement.spread_seeds(each, own_sources=False)
 
-        # Each device begins its own: the memories of all agents may not fit one.
+        # Each device makes its own agents: the memories of all agents may not fit one device.
         self._begin = jit_briefly(for_all(begin))
         self._train = jit_briefly(for_all(train), donate_argnums=0)
         self._play = jit_briefly(for_all(play))
@@ -148,7 +148,7 @@ class CompiledTrainer(Trainer):
         return self._placement.put_seeds(state)
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing, since this trainer holds no resources."""
 
     def advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
         dqn, num_envs = self._config.dqn, self._config.num_envs

@@ -1,4 +1,4 @@
-"""Runs of agents as they are configured: environment, torso, agent, memory, auxiliary task."""
+"""Configurations of agents' runs: environment, torso, agent, memory, auxiliary task."""
 
 import dataclasses
 import importlib.util
@@ -19,44 +19,44 @@ from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require
 
 PUDDLE_WORLD = "puddle-world"
-"""The environment that is compiled together with the agent; an arena may follow after a colon."""
+"""The environment compiled together with the agent; an arena may follow after a colon."""
 
 DEFAULT_ARENA = "sutton"
 
 TORSOS: dict[str, type[Encoder]] = {**ENCODERS, "convolutional": Convolutional}
-"""Name → class of the torsos that a configuration can name; images need the convolutional one."""
+"""Name → class of torso, for configurations; images need the convolutional one."""
 
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgentConfig:
-    """A training run of agents that differ in their seeds alone.
+    """A training run of agents that differ only in their seeds.
 
     Attributes:
         environment: ``puddle-world`` or ``puddle-world:ARENA`` (compiled), the id of a Gymnasium
-            environment, or ``dm_env:MODULE:FUNCTION`` for what a function without arguments makes.
+            environment, or ``dm_env:MODULE:FUNCTION``, a function without arguments.
         observation: What agents see of PuddleWorld.
         goal: Where PuddleWorld's episodes end: a disc (x, y, radius); None is the arena's own goal,
             or the corner x + y >= 1.9.
         encoder: The torso.
-        num_features: d, its features; values are linear in them.
-        normalise_features: Whether the values' read-out sees each state's features divided by the
+        num_features: d, number of features of the torso; values are linear in the features.
+        normalise_features: Whether the values' head sees each state's features divided by the
             root of their mean square (``QNetwork``).
         dqn: The agent.
         replay: Its memory.
         auxiliary: Its auxiliary task.
-        num_envs: Environments that each agent acts in at a time.
-        max_episode_steps: Steps after which an episode is cut where the environment has no limit
-            of its own, as those of Gymnasium mostly have.
+        num_envs: Environments in which each agent acts at a time.
+        max_episode_steps: Steps after which an episode is cut if the environment has no limit of
+            its own, unlike most of Gymnasium's.
         steps: Environment steps of each agent.
         evaluate_every: Environment steps between evaluations.
         evaluation_episodes: Episodes of an evaluation, apart from training.
         checkpoint_every: Environment steps between checkpoints, a multiple of ``evaluate_every``;
-            None is the largest such within a quarter of the run, or ``evaluate_every``.
-            Environments other than PuddleWorld begin new episodes there, as their state cannot be
-            saved.
+            None is the largest multiple within a quarter of the run, or ``evaluate_every``.
+            Environments other than PuddleWorld begin new episodes at checkpoints, since their
+            state cannot be saved.
         seed: Seed of the first agent.
-        num_seeds: Agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
+        num_seeds: Number of agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
     """
 
     environment: str = "puddle-world"
@@ -99,7 +99,7 @@ class AgentConfig:
             fits = value >= 1 and value % base == 0
             require(fits, f"{name} to be a multiple of {unit} ({base})", value)
         require(warmup < self.steps, f"a warmup of less than the run's {self.steps} steps", warmup)
-        # The shortest memory of one environment must hold a sequence, and warm-up fill it.
+        # The shortest memory of one environment must hold a sequence, and the warm-up must fill it.
         longest = self.sequence_length + 1
         least = longest * self.num_envs
         why = f"a sequence of {longest} for each of {self.num_envs} environments"
@@ -135,7 +135,7 @@ class AgentConfig:
 
 
 def arena_of(config: AgentConfig) -> str | None:
-    """Name the arena of PuddleWorld that agents act in; None for any other environment."""
+    """Name of the PuddleWorld arena in which agents act; None for any other environment."""
     name, _, arena = config.environment.partition(":")
     return arena or DEFAULT_ARENA if name == PUDDLE_WORLD else None
 
@@ -144,7 +144,7 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     """Load the PuddleWorld, with its task, that a configuration names; None for any other.
 
     Raises:
-        InputError: For PuddleWorld's goal or observation in another environment.
+        InputError: If another environment has PuddleWorld's goal or observation.
         ArenaError: For an unknown or invalid arena.
     """
     arena, observation, goal = arena_of(config), config.observation, config.goal
@@ -153,7 +153,7 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
         seen = observation == Position()
         require(seen, f"a kind of observation for {PUDDLE_WORLD} alone", config.environment)
         return None
-    # A file may have an observation and a goal of its own.
+    # A file may set its own observation and goal.
     changes: dict[str, Any] = {} if observation == Position() else {"observation": observation}
     changes |= {} if goal is None else {"goal": goal}
     return load_arena(arena, max_steps=config.max_episode_steps, **changes).with_task()
@@ -175,8 +175,8 @@ def make_agent(
         observation_shape: Shape of one observation.
         num_actions: Discrete actions, numbered from 0.
         observation_dtype: Dtype of observations; bytes are kept as bytes.
-        torso: An encoder of the user's own, with ``config.num_features`` outputs.
-        auxiliary: An auxiliary task of the user's own, weighed by the configuration's weight.
+        torso: A user's own encoder, with ``config.num_features`` outputs.
+        auxiliary: A user's own auxiliary task, weighed by the configuration's weight.
 
     Raises:
         InputError: For images without a torso that takes them, or an auxiliary task that has no
@@ -226,7 +226,7 @@ def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder
     """Make the torso that a configuration names.
 
     Raises:
-        InputError: If observations are no vectors, or no images for a convolutional torso.
+        InputError: If observations are not vectors, or not images for a convolutional torso.
     """
     shape, name = tuple(observation_shape), config.encoder.name
     if isinstance(config.encoder, Convolutional):

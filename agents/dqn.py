@@ -1,9 +1,9 @@
 """Deep Q-networks (Mnih et al. 2015), double (van Hasselt et al. 2016), with n-step targets.
 
-One agent as pure functions, read from top to bottom: its options, what it is, how it acts and
+One agent as pure functions, to be read from top to bottom: its options, its state, how it acts and
 remembers, how it learns, and its training loop in an environment of pure JAX. Its values are a
-``QNetwork``; whatever else shapes the torso comes in as an ``AuxiliaryTask``. Everything is for one
-agent; trainers ``vmap`` over the axis ``AGENTS``.
+``QNetwork``; an ``AuxiliaryTask`` may also train the torso. Everything is for one agent; trainers
+``vmap`` over the axis ``AGENTS``.
 """
 
 import dataclasses
@@ -48,30 +48,30 @@ class DQNConfig:
     """A deep Q-network (Mnih et al. 2015), double by default (van Hasselt et al. 2016).
 
     Three-step returns (Hessel et al. 2018) and a learning rate that falls to zero keep what agents
-    have learned: in CartPole-v1, 20,000 steps, one-step agents at a constant rate reached a mean
-    evaluation of 417 and fell to 171; these stayed between 460 and 500 (six seeds each).
+    have learned. In CartPole-v1, 20,000 steps, one-step agents at a constant rate reached a mean
+    evaluation of 417 and fell to 171; the defaults stayed between 460 and 500 (six seeds each).
 
     Attributes:
         double: Choose the next action by the online network and value it by the target network.
-        n_step: Rewards of a transition before its value is bootstrapped.
+        n_step: Number of rewards in a transition before its value is bootstrapped.
         discount: γ, in [0, 1).
-        learning_rate: Adam's, at the first update.
-        schedule: What becomes of it over the run: ``constant``, or ``cosine`` or ``linear`` decay
-            to zero.
+        learning_rate: Adam's learning rate at the first update.
+        schedule: Learning rate over the run: ``constant``, or ``cosine`` or ``linear`` decay to
+            zero.
         adam_epsilon: Adam's ε.
-        max_gradient_norm: Global norm beyond which gradients are scaled down.
-        huber_delta: Where the loss of a temporal-difference error turns from square to linear.
+        max_gradient_norm: Global norm above which gradients are scaled down.
+        huber_delta: Temporal-difference error at which the loss turns from square to linear.
         target_every: Updates between changes of the target network.
-        target_rate: Share of the way to the online parameters that it then goes, in (0, 1]; 1
-            copies them.
-        reward_scale: What rewards are multiplied by before they are learned from.
+        target_rate: Share of the way to the online parameters of each change, in (0, 1]; 1 copies
+            the parameters.
+        reward_scale: Factor of rewards in learning.
         batch_size: Transitions of an update.
         warmup: Environment steps before learning starts.
         steps_per_update: Environment steps from one update to the next.
         epsilon_start: Share of random actions until learning starts.
-        epsilon_end: Share of random actions in the end.
+        epsilon_end: Share of random actions at the end.
         epsilon_steps: Environment steps after the warm-up over which it falls, linearly.
-        freeze_torso: Learn the values' read-out alone, from features as they are.
+        freeze_torso: Learn only the values' head, from fixed features.
     """
 
     double: bool = True
@@ -99,11 +99,11 @@ class DQNState(NamedTuple):
 
     Attributes:
         params: The online network's parameters.
-        target_params: The target network's.
+        target_params: The target network's parameters.
         optimizer: The optimizer's state.
         auxiliary: The auxiliary task's state; () without one.
-        norms: Of the gradients of both losses at the torso; () without an auxiliary task.
-        updates: Updates so far, [] (int32).
+        norms: Norms of the gradients of both losses at the torso; () without an auxiliary task.
+        updates: Number of updates so far, [] (int32).
     """
 
     params: Params
@@ -115,14 +115,14 @@ class DQNState(NamedTuple):
 
 
 class Acting(NamedTuple):
-    """Places of an agent in its environments; leading axis [environments].
+    """State of an agent in its environments; leading axis [environments].
 
     Attributes:
         states: The environments' states; on the host, the actions chosen for ``observations``.
         observations: What the agent sees.
-        ended: Whether that is the last observation of an episode: the next action will be ignored
-            and an episode begun.
-        returns: Undiscounted rewards of the episode so far.
+        ended: Whether the observation is the last of an episode: the next action is then ignored
+            and an episode begins.
+        returns: Undiscounted sum of the episode's rewards so far.
     """
 
     states: Any
@@ -132,12 +132,12 @@ class Acting(NamedTuple):
 
 
 class AgentState(NamedTuple):
-    """Everything that an agent is; a checkpoint of it resumes exactly.
+    """The complete state of an agent; it resumes exactly from a checkpoint.
 
     Attributes:
-        learner: What it has learned.
-        replay: What it remembers.
-        acting: Where it is; () before it has met an environment.
+        learner: Everything that it has learned.
+        replay: Its memory.
+        acting: Its state in the environments; () before it has met one.
     """
 
     learner: DQNState
@@ -147,21 +147,21 @@ class AgentState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DQN:
-    """An agent that learns by Q-learning and, on the side, by an auxiliary task.
+    """An agent that learns by Q-learning and, in addition, by an auxiliary task.
 
-    Its loss is the mean Huber loss of temporal-difference errors. To this loss's gradient at the
-    torso the auxiliary task's is added, times a weight; the values' read-out learns from the first
-    alone.
+    The loss is the mean Huber loss of temporal-difference errors. At the torso, the auxiliary
+    task's gradient times a weight is added to the gradient of this loss; the values' head learns
+    from this loss alone.
 
     Attributes:
         options: Its options.
         network: Torso and values.
         observation: Shape and dtype of an observation.
         replay: Options of its memory.
-        num_envs: Environments that it acts in at a time.
+        num_envs: Environments in which it acts at a time.
         num_updates: Updates of its whole training, over which the learning rate falls.
         auxiliary: The auxiliary task, if any.
-        auxiliary_options: How the auxiliary task is weighed and what it sees of the memory.
+        auxiliary_options: Weight of the auxiliary task, and the part of the memory that it sees.
     """
 
     options: DQNConfig
@@ -191,7 +191,7 @@ class DQN:
     def epsilon(self, count: Array) -> Array:
         """Compute the share of random actions [] after ``count`` rows of each environment.
 
-        It falls once learning starts: a network that was never updated explores nothing.
+        It falls once learning starts: a network without an update does not explore.
         """
         options = self.options
         steps = (count * self.num_envs - options.warmup).astype(jnp.float32)
@@ -217,9 +217,9 @@ class DQN:
         """Add one more row of each environment to the memory.
 
         Args:
-            state: Where things stood.
-            actions: What was done, [environments].
-            taken: What came of it, [environments, ...].
+            state: The current state.
+            actions: The actions taken, [environments].
+            taken: Their outcomes, [environments, ...].
             count: Rows that each environment added before, [] (int32).
 
         Returns:
@@ -269,7 +269,7 @@ class DQN:
 
         Args:
             state: What the agent has learned.
-            rows: Sequences [b, n + 1, ...], no first row of which is ``last``.
+            rows: Sequences [b, n + 1, ...], whose first rows are not ``last``.
             weights: Importance weights [b].
             auxiliary_rows: Sequences for the auxiliary task; None without one.
             key: Random key.
@@ -298,15 +298,15 @@ class DQN:
     ) -> tuple[Params, Array, tuple[Any, Any], Metrics]:
         """Compute the joint gradient; arguments as for ``update``.
 
-        The auxiliary task's is added times the configured weight and, where that is ``relative``,
-        divided by the ratio of both gradients' root mean square norms at the torso, running
-        averages of decay 0.99 up to this update. That this update counts bounds the gradient that
-        is added: whatever came before, it is at most ten weights times as large as its share. Its
-        1 % makes the factor depend a little on the rows that it multiplies.
+        The auxiliary task's gradient is added times the configured weight. If the weight is
+        ``relative``, it is first divided by the ratio of both gradients' root mean square norms at
+        the torso, running averages of decay 0.99 that include this update. Including this update
+        bounds the added gradient: whatever came before, it is at most ten weights times as large as
+        its share. Its 1 % makes the factor depend a little on the rows that it multiplies.
 
         Returns:
             The gradient, errors [b], the auxiliary task's new state and norms, and metrics, those
-            of the auxiliary task under ``auxiliary_`` and their names.
+            of the auxiliary task with the prefix ``auxiliary_``.
         """
 
         def value_loss(params: Params) -> tuple[Array, Array]:
@@ -336,7 +336,7 @@ class DQN:
             name: jax.tree.map(lambda own, other: own + factor * other, gradients[name], part)
             for name, part in added.items()
         }
-        # In one type: a trainer averages them.
+        # In one type, so that a trainer can average them.
         reported = {
             f"auxiliary_{name}": jnp.asarray(value, jnp.float32) for name, value in reported.items()
         }
@@ -345,12 +345,12 @@ class DQN:
 
     def errors(self, params: Params, target_params: Params, rows: Rows) -> Array:
         """Compute temporal-difference errors [b] of sequences [b, n + 1, ...]."""
-        import rlax  # It takes a second, and comes with the extra ``agents`` alone.
+        import rlax  # Takes a second to import, and only the extra ``agents`` installs it.
 
         options = self.options
         step = transitions(rows, options.discount)
         if options.freeze_torso:
-            # The values are to be fitted to features that stay as they are.
+            # Fit the values to fixed features.
             params = {**params, "torso": lax.stop_gradient(params["torso"])}
         q_tm1 = self.network.values(params, step.observation)
         q_t_target = self.network.values(target_params, step.next_observation)
@@ -376,7 +376,7 @@ class DQN:
 
     @property
     def period(self) -> int:
-        """Rows of each environment from one update to the next."""
+        """Number of rows of each environment from one update to the next."""
         return self.options.steps_per_update // self.num_envs
 
     def begin(self, environment: Environment, key: Array) -> AgentState:
@@ -387,7 +387,7 @@ class DQN:
         return self.start(states, seen, key)
 
     def start(self, states: Any, observations: Array, key: Array) -> AgentState:
-        """Make an agent before its first step, in environments that have been started."""
+        """Make an agent before its first step, in environments that have started."""
         never = jnp.zeros((self.num_envs,), bool)
         acting = Acting(states, observations, never, never.astype(jnp.float32))
         return self.init(key_for(key, Use.NETWORK, 0))._replace(acting=acting)
@@ -399,10 +399,10 @@ class DQN:
 
         Args:
             environment: The environment, which must end or cut its episodes itself.
-            state: Where things stand.
-            span: Rows that each environment has added, periods without and then periods with an
-                update, [3] (int32). Loops of any length are one program.
-            key: The agent's.
+            state: The current state.
+            span: Rows that each environment has added, then numbers of periods without and with an
+                update, [3] (int32). Loops of any length share one program.
+            key: The agent's key.
 
         Returns:
             The new state, and metrics: the ``SUMS``, and means over updates.
@@ -454,7 +454,7 @@ class DQN:
         acting = state.acting
         actions = self.explore(state.learner.params, acting.observations, count, key)
         keys = jax.random.split(key_for(key, Use.STEP, count), self.num_envs)
-        # Whether any agent needs a reset: without one, no agent draws any.
+        # Whether any agent needs a reset; if none does, no resets are drawn.
         anywhere = lax.pmax(jnp.any(acting.ended).astype(jnp.int32), AGENTS) > 0
         taken = step_or_reset(environment, keys, acting.states, actions, acting.ended, anywhere)
         return self.remember(state, actions, taken, count)

@@ -1,6 +1,6 @@
-"""Environments that run on the host, many copies at a time: Gymnasium's and dm_env's alike.
+"""Environments that run on the host, many copies at a time, from Gymnasium and dm_env.
 
-Agents see bounded coordinates scaled to [0, 1], images as bytes, and numbers as unit vectors.
+Agents see bounded coordinates scaled to [0, 1], images as bytes, and indices as unit vectors.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ DM_ENV = "dm_env:"
 """Prefix of the names of dm_env environments."""
 
 _ATARI_LIMIT = "max_num_frames_per_episode"
-"""The argument in which Atari games name their limit, which no specification of theirs does."""
+"""Argument in which Atari games take their limit, which none of their specifications names."""
 
 
 class HostStep(NamedTuple):
@@ -47,8 +47,8 @@ class HostStep(NamedTuple):
     Attributes:
         observations: [n, *observation].
         rewards: [n].
-        terminated: Whether it ended the task, [n].
-        truncated: Whether it ended the episode and not the task, as a time limit does, [n].
+        terminated: Whether the step ended the task, [n].
+        truncated: Whether the step ended the episode but not the task, as a time limit does, [n].
     """
 
     observations: Inputs
@@ -60,15 +60,15 @@ class HostStep(NamedTuple):
 class HostEnvironments:
     """Copies of an environment that are stepped together; see ``make_host_environments``.
 
-    The step after an episode's end ignores that copy's action: it starts an episode, with reward 0
+    The step after an episode's end ignores the copy's action: it starts an episode, with reward 0
     and the first observation (Gymnasium's next-step autoreset).
 
     Attributes:
-        num_envs: n, the copies.
-        num_actions: Actions, numbered from 0 whatever the environment calls them.
+        num_envs: n, number of copies.
+        num_actions: Number of actions, counted from 0 whatever the environment calls them.
         observation_shape: Shape of one observation.
         observation_dtype: float32, or uint8 for images.
-        max_episode_steps: Steps within which every episode ends; None if nobody knows.
+        max_episode_steps: Steps within which every episode ends; None if unknown.
     """
 
     max_episode_steps: int | None
@@ -105,8 +105,8 @@ class HostEnvironments:
     def _make_together(self, spec: EnvSpec, render: bool) -> bool:
         """Make copies by an environment's own vector entry point, if there is one that fits.
 
-        It must end its episodes, begin the next ones in the step after that, and take a seed for
-        each copy, without which an agent's episodes would depend on how many agents there are.
+        It must end its episodes, begin the next ones in the following step, and take a seed for
+        each copy, without which an agent's episodes would depend on the number of agents.
         """
         limit = spec.max_episode_steps or spec.kwargs.get(_ATARI_LIMIT)
         if spec.vector_entry_point is None or spec.additional_wrappers or limit is None:
@@ -122,7 +122,7 @@ class HostEnvironments:
         if own.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
             forms: tuple[Callable[[Sequence[int]], Any], ...] = (list, np.array)
             for self._as_seeds in forms:
-                # Whatever it raises, it takes no such seeds.
+                # Whatever it raises, it takes no seed for each copy.
                 with suppress(Exception):
                     own.reset(seed=self._as_seeds(range(self.num_envs)))
                     return True
@@ -130,7 +130,7 @@ class HostEnvironments:
         return False
 
     def _make_singly(self, spec: EnvSpec, max_episode_steps: int | None, render: bool) -> None:
-        """Make copies one by one, and cut their episodes where they name no limit of their own."""
+        """Make copies one by one, and cut their episodes if they have no limit of their own."""
         if spec.entry_point is None:
             raise gymnasium.error.Error(
                 "it has no copies with next-step autoreset, a limit of steps (max_episode_steps) "
@@ -143,7 +143,7 @@ class HostEnvironments:
         options: dict[str, Any] = {"render_mode": "rgb_array"} if self._draws else {}
 
         def make_one() -> gymnasium.Env[Any, Any]:
-            # The checker's remarks are for an environment's author.
+            # The checker's remarks are meant for an environment's author.
             return gymnasium.make(spec, disable_env_checker=True, **options)
 
         self._environments = SyncVectorEnv(
@@ -152,7 +152,7 @@ class HostEnvironments:
         self._as_seeds, self.max_episode_steps = list, spec.max_episode_steps
 
     def _make_of_dm_env(self, max_episode_steps: int | None, render: bool) -> None:
-        """Make copies of an environment of dm_env, none of which names a limit of its own."""
+        """Make copies of an environment of dm_env, which names no limit of its own."""
 
         def make_one() -> gymnasium.Env[Any, Any]:
             copy = AsGymnasium(self._name)
@@ -167,8 +167,8 @@ class HostEnvironments:
         """Start an episode in every copy, [n, *observation].
 
         Args:
-            seeds: In [0, 2^31), one for each copy: it alone decides what is random in that copy,
-                up to the next reset and whatever the other copies do.
+            seeds: In [0, 2^31), one for each copy. It alone decides the copy's randomness up to the
+                next reset, whatever the other copies do.
 
         Raises:
             InputError: For observations that are NaN or infinite.
@@ -191,7 +191,7 @@ class HostEnvironments:
         return HostStep(self._seen(raw), given, *ends)
 
     def close(self) -> None:
-        """Free what the copies hold."""
+        """Release the resources of the copies."""
         self._environments.close()
 
     def render(self) -> Picture:
@@ -216,10 +216,10 @@ class HostEnvironments:
 
 
 def describe(name: str) -> HostEnvironments:
-    """Return a copy that is closed, for its attributes: actions and observations.
+    """Return a copy that is already closed, for its action and observation attributes.
 
     Raises:
-        InputError: As ``make_host_environments`` does.
+        InputError: As ``make_host_environments``.
     """
     with closing(make_host_environments(name, 1)) as environments:
         return environments
@@ -231,38 +231,37 @@ def make_host_environments(
     """Make copies of an environment.
 
     Args:
-        name: An id of Gymnasium, with the module that registers it before a colon where that is
-            needed, or ``dm_env:MODULE:FUNCTION`` for what a function or class without required
-            arguments makes. One that takes a ``seed`` is given one.
-        num_envs: n, the copies.
-        max_episode_steps: Steps after which an episode is truncated where the environment names no
-            limit of its own, as dm_env's cannot; None is none.
-        render: Whether pictures of copy 0 will be asked for.
+        name: An id of Gymnasium, if necessary with the module that registers it before a colon,
+            or ``dm_env:MODULE:FUNCTION``, a function or class without required arguments. If it
+            takes a ``seed``, it is given one.
+        num_envs: n, number of copies.
+        max_episode_steps: Steps after which an episode is truncated if the environment names no
+            limit of its own, as dm_env's cannot; None is no limit.
+        render: Whether pictures of copy 0 will be needed.
 
     Returns:
         The environments. Bounded coordinates of observations are scaled to [0, 1], images of bytes
-        stay bytes, and numbers become unit vectors. Gymnasium's copies come from the environment's
-        own vector entry point where it has one with next-step autoreset, a limit of steps and a
+        stay bytes, and discrete numbers become unit vectors. Gymnasium's copies come from the
+        environment's own vector entry point if it has next-step autoreset, a limit of steps and a
         seed for each copy.
 
     Raises:
-        InputError: For a name that stands for no environment, a missing package, actions that are
-            not discrete, observations that are not one array, or pictures of an environment that
-            cannot be drawn.
+        InputError: For an unknown name, a missing package, actions that are not discrete,
+            observations that are not one array, or pictures of an environment that cannot be drawn.
     """
     require_positive("num_envs", num_envs)
     return HostEnvironments(name, num_envs, max_episode_steps, render)
 
 
 def make_environment(name: str, seed: int) -> Any:
-    """Make one environment itself, of Gymnasium or dm_env.
+    """Make a single environment, of Gymnasium or dm_env.
 
     Args:
-        name: As of ``make_host_environments``.
-        seed: Given to what makes a dm_env environment, if it takes one.
+        name: As for ``make_host_environments``.
+        seed: Given to the maker of a dm_env environment, if it takes one.
 
     Raises:
-        InputError: For a name that stands for none.
+        InputError: For an unknown name.
     """
     with quietly(), explained(name):
         if not name.startswith(DM_ENV):
@@ -290,7 +289,7 @@ def _import_module(name: str) -> str:
 
 
 def import_games(name: str) -> None:
-    """Register the games of Atari or MinAtar where a name is one of them."""
+    """Register the games of Atari or MinAtar if a name is one of them."""
     if name.startswith("MinAtar/") and name not in gymnasium.registry:
         try:
             import minatar.gym  # type: ignore[import-not-found]
@@ -314,13 +313,13 @@ def import_games(name: str) -> None:
 class AsGymnasium(gymnasium.Env[Any, Any]):
     """An environment of dm_env as one of Gymnasium.
 
-    dm_env has no way of seeding. A reset with a seed therefore makes the environment anew, with
-    that seed if what makes it takes one. If it takes none, copies are as different and as
-    repeatable as it makes them.
+    dm_env has no way of seeding. A reset with a seed therefore makes the environment anew, with the
+    seed if the maker takes one. If it takes none, copies are as different and as repeatable as it
+    makes them.
 
-    An episode's end with discount 0 is a termination; with any other, a truncation. Discounts
-    before it are not used: the agent has its own. dm_env knows nothing of pictures: those come from
-    a method ``render``.
+    An episode that ends with discount 0 terminates; any other end is a truncation. Earlier
+    discounts are not used, since the agent has its own. dm_env has no pictures, so they come from
+    a method ``render`` of the environment.
     """
 
     def __init__(self, name: str) -> None:
@@ -361,7 +360,7 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
 
 
 def _require_dm_env(made: object, name: str) -> None:
-    """Raise an ``InputError`` unless what a name has made is an environment of dm_env."""
+    """Raise an ``InputError`` unless a name has made an environment of dm_env."""
     require(isinstance(made, dm_env.Environment), f"{name} to make a dm_env.Environment", made)
 
 
@@ -396,9 +395,9 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Turn what is raised while a name is looked up and made into an ``InputError`` of one line.
+    """Turn exceptions while a name is looked up and made into an ``InputError`` of one line.
 
-    Constructors are anyone's code: they may raise anything.
+    Constructors may be anyone's code and raise anything.
     """
     try:
         yield
@@ -414,7 +413,7 @@ def explained(name: str) -> Iterator[None]:
 
 
 def imports_code(name: str) -> bool:
-    """Tell whether an environment's name names a module, which making it would import and run."""
+    """Tell whether an environment's name includes a module, which making it would run."""
     return ":" in name and not name.startswith("puddle-world:")
 
 

@@ -1,12 +1,12 @@
 """The same agents in environments that run on the host: Gymnasium's and dm_env's.
 
 All agents of a run act at once: one call steps their environments, and one compiled call remembers
-what came of it, learns if that is due, and chooses the next actions.
+the outcomes, learns if an update is due, and chooses the next actions.
 
-The state of such an environment cannot be saved. So that a run which goes on from a checkpoint is
-bit-identical to one that never stopped, both reset the environments at every checkpoint, with
-seeds that depend on the agent's and the step; episodes that were going on end there, as by a time
-limit, and count in no return.
+The state of such an environment cannot be saved. So that a run resumed from a checkpoint is
+bit-identical to one that never stopped, both reset the environments at every checkpoint, with seeds
+that depend on the agent's seed and the step. Running episodes end there, as by a time limit, and
+count in no return.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,20 +31,20 @@ from rlreps.losses.base import Metrics, Params
 from rlreps.numerics import jit_briefly
 
 MOST_COPIES = 16
-"""Environments that an agent is evaluated in at once."""
+"""Number of environments in which an agent is evaluated at once."""
 
 
 class HostTrainer(Trainer):
     """Trainer of agents in environments on the host.
 
-    Its states are those of ``CompiledTrainer``, but for ``acting.states``: the actions that have
-    been chosen for ``acting.observations``, [seeds, environments].
+    Its states are those of ``CompiledTrainer``, except for ``acting.states``: the actions chosen
+    for ``acting.observations``, [seeds, environments].
 
     Args:
         config: The run.
         make_environments: Number of copies → environments, which must end or cut their episodes
             themselves.
-        agent: What ``make_agent`` made for them.
+        agent: The agent that ``make_agent`` made for them.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class HostTrainer(Trainer):
         self._make = make_environments
         self._environments = make_environments(config.num_seeds * config.num_envs)
         self._evaluation: HostEnvironments | None = None
-        # The step that the environments stand at, if any.
+        # The step at which the environments are, if any.
         self._stands_at: int | None = None
 
         def begin(seen: Array, key: Array) -> AgentState:
@@ -73,7 +73,7 @@ class HostTrainer(Trainer):
         def advance(
             learns: bool, state: AgentState, taken: TimeStep, count: Array, key: Array
         ) -> tuple[AgentState, Metrics]:
-            """Remember what came of the actions, learn if that is due, and choose the next ones."""
+            """Remember the actions' outcomes, learn if an update is due, and choose again."""
             state, metrics = agent.remember(state, state.acting.states, taken, count)
             if learns:
                 state, losses = agent.learn(state, count + 1 - agent.period, key)
@@ -120,7 +120,7 @@ class HostTrainer(Trainer):
     def evaluate(self, state: AgentState, step: int) -> Array:
         episodes = self._config.evaluation_episodes
         rounds = -(-episodes // MOST_COPIES)
-        # As even as can be: the last round may play a few episodes too many.
+        # As evenly as possible: the last round may play a few episodes too many.
         copies = -(-episodes // rounds)
         if self._evaluation is None:
             self._evaluation = self._make(self._config.num_seeds * copies)
@@ -144,19 +144,19 @@ class HostTrainer(Trainer):
             self._evaluation.close()
 
     def _step(self, acting: Acting, step: int) -> tuple[Acting, TimeStep]:
-        """Take a step, or begin episodes where a checkpoint is or environments are elsewhere.
+        """Take a step, or begin episodes at a checkpoint or if environments are at another step.
 
-        At the first step, environments that are elsewhere are brought to where all begin.
+        At the first step, environments at another step are reset to the common start.
         """
         begins = self._stands_at != step or (
             step > 0 and step % self._config.checkpoint_period == 0
         )
-        # Wherever an error or an interruption leaves them.
+        # The step is unknown if an error or an interruption stops the environments.
         self._stands_at = None
         if begins:
             seen = self._reset(step)
         if begins and step > 0:
-            # Episodes that were going on end with what was seen last, and count in no return.
+            # Running episodes end with the last observation, and count in no return.
             acting = acting._replace(
                 ended=jnp.ones_like(acting.ended), returns=jnp.zeros_like(acting.returns)
             )
@@ -175,7 +175,7 @@ class HostTrainer(Trainer):
         alive = np.ones((self._config.num_seeds, len(seeds) // self._config.num_seeds), np.bool_)
         returns = np.zeros(alive.shape, np.float32)
         limit = environments.max_episode_steps or self._config.max_episode_steps
-        # Twice: what ends its episodes itself may not count as Gymnasium does.
+        # Twice the limit: an environment may count its steps differently from Gymnasium.
         for _ in range(2 * limit):
             actions = self._greedy(params, self._grouped(seen), self._keys)
             taken = environments.step(np.asarray(actions).reshape(-1))
@@ -196,12 +196,12 @@ class HostTrainer(Trainer):
     def _grouped(self, values: npt.NDArray[Any]) -> Any:
         """Reshape values [seeds x copies, ...] to [seeds, copies, ...].
 
-        They stay NumPy's, which compiled calls take as they are.
+        They stay NumPy arrays, which compiled calls accept.
         """
         return values.reshape(self._config.num_seeds, -1, *values.shape[1:])
 
     def _seeds(self, use: Use, step: int, copies: Iterable[int]) -> list[int]:
-        """Derive seeds of some copies of every agent, [seeds x copies]."""
+        """Derive the seeds of some copies of every agent, [seeds x copies]."""
         return [
             environment_seed(seed, use, step, copy)
             for seed in self._config.seeds

@@ -1,6 +1,6 @@
-"""Observations of environments on the host as agents see them.
+"""Observations of environments on the host, converted to what agents see.
 
-Bounded coordinates are scaled to [0, 1], images stay bytes, and numbers become unit vectors.
+Bounded coordinates are scaled to [0, 1], images stay bytes, and indices become unit vectors.
 """
 
 import math
@@ -16,12 +16,12 @@ from gymnasium import spaces
 from rlreps.errors import InputError
 
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
-"""Observations as agents see them: float32, or bytes, which a Q-network divides by 255."""
+"""Observations that agents see: float32, or bytes, which a Q-network divides by 255."""
 
 Picture = npt.NDArray[np.uint8]
 
 LARGEST_BOUND = 1e6
-"""A coordinate with a bound beyond this counts as unbounded: it would be scaled to nothing."""
+"""A coordinate with a larger bound counts as unbounded: scaling would make it zero."""
 
 
 class Observations(NamedTuple):
@@ -42,13 +42,13 @@ def observations_of_space(space: gymnasium.Space[Any], name: str) -> Observation
     """Describe the observations of a space of Gymnasium.
 
     Args:
-        space: A ``Box``, whose bounded coordinates are scaled to [0, 1] and whose others are left
-            as they are, or a ``Discrete``, whose numbers become unit vectors. Images of bytes stay
-            what they are.
-        name: The environment's, for messages.
+        space: A ``Box``, whose bounded coordinates are scaled to [0, 1] and whose others are
+            unchanged, or a ``Discrete``, whose numbers become unit vectors. Images of bytes are
+            unchanged.
+        name: The environment's name, for messages.
 
     Raises:
-        InputError: For any other.
+        InputError: For any other space.
     """
     if isinstance(space, spaces.Discrete):
         return _unit_vectors(int(space.n), int(space.start))
@@ -61,7 +61,7 @@ def space_of_spec(spec: Any, name: str) -> gymnasium.Space[Any]:
     """Return the space of a dm_env spec: an array of numbers, bounded or not, or ``DiscreteArray``.
 
     Raises:
-        InputError: For nested ones and for those of other than numbers.
+        InputError: For nested specs and for specs of anything but numbers.
     """
     if isinstance(spec, specs.DiscreteArray):
         return spaces.Discrete(int(spec.num_values))
@@ -85,12 +85,12 @@ def _of_box(low: npt.NDArray[Any], high: npt.NDArray[Any], dtype: npt.DTypeLike)
         return Observations(shape, np.uint8, lambda raw: arrange(np.array(raw, np.uint8)))
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     bounded = (np.abs(low) <= LARGEST_BOUND) & (np.abs(high) <= LARGEST_BOUND) & (low < high)
-    # In single precision before they are subtracted, so that the upper bound itself becomes 1.
+    # Convert to single precision before subtracting, so that the upper bound itself becomes 1.
     least = np.where(bounded, low, 0.0).astype(np.float32)
     width = np.where(bounded, high, 1.0).astype(np.float32) - least
 
     def encode(raw: Any) -> Inputs:
-        # What is too large for single precision becomes infinite, which the copies refuse.
+        # Numbers too large for single precision become infinite, which the copies refuse.
         with np.errstate(over="ignore"):
             return arrange((np.asarray(raw).astype(np.float32) - least) / width)
 
@@ -123,7 +123,7 @@ def picture_of(images: Inputs | None) -> Picture:
     Three channels are its colours; of any other number, the last is its brightness.
 
     Raises:
-        InputError: If there are none yet.
+        InputError: If there are no images yet.
     """
     if images is None:
         raise InputError("expected reset() before render()")

@@ -1,6 +1,6 @@
-"""Random keys of agents and seeds of their environments, by what they are for and when.
+"""Random keys of agents and seeds of their environments, by purpose and time.
 
-No chunk, evaluation or resume changes a key, and no other agent shares it.
+No chunk, evaluation or resumption changes a key, and no other agent shares it.
 """
 
 import enum
@@ -34,8 +34,8 @@ def key_for(key: Array, use: Use, count: int | Array) -> Array:
     """Derive an agent's key for one use at one time.
 
     Args:
-        key: The agent's own.
-        use: What for.
+        key: The agent's own key.
+        use: The purpose.
         count: Rows that each environment had added, or steps; [].
     """
     return jax.random.fold_in(jax.random.fold_in(key, use), count)
@@ -48,7 +48,7 @@ def environment_seed(agent_seed: int, use: int, step: int, copy: int) -> int:
         agent_seed: The agent's own seed.
         use: What the environment is for.
         step: Environment steps that the agent has taken.
-        copy: Which of the agent's environments, or which episode of an evaluation.
+        copy: Index of the agent's environment, or of an evaluation's episode.
     """
     entropy = (agent_seed, int(use), step, copy)
     return int(np.random.SeedSequence(entropy).generate_state(1)[0]) >> 1

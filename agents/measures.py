@@ -1,4 +1,4 @@
-"""Measures of a torso while an agent learns, beside its return, and what they are taken on.
+"""Measures of a torso while an agent learns, besides its return, and the data for them.
 
 ``effective_rank``, ``dormant_share`` and ``coverage_distance`` are pure functions of one agent's
 arrays; callers ``vmap`` over agents.
@@ -35,22 +35,21 @@ DORMANT_THRESHOLD = 0.025
 """τ of Sokar et al. (2023), for agents that learn from replay."""
 
 COMPONENTS = 10
-"""Leading components of the ground truth that features are to express, at most."""
+"""Largest number of the ground truth's leading components that features should express."""
 
 _RELEASED = "sutton-100"
 _SEED = 0
 _COPIES = 16
 _STEPS = 400
 _HORIZONS = (64, 32, 16, 8, 4, 2)
-"""Terms of the probe's values, from the most that are worth their noise on."""
+"""Numbers of terms of the probe's values, from the largest worth its noise."""
 
 
 def effective_rank(features: Array) -> Array:
     """Compute the features' effective rank (Roy & Vetterli 2007, Definition 1).
 
-    exp of the entropy of the singular values, divided by their sum. They are those of the features
-    with each column's mean over the states removed, which the paper does not do: a constant is no
-    direction that tells states apart.
+    It is exp of the entropy of the singular values, divided by their sum. Unlike in the paper, each
+    column's mean over the states is removed first: a constant does not tell states apart.
 
     Args:
         features: Φ, [n, d], floating point.
@@ -69,8 +68,8 @@ def effective_rank(features: Array) -> Array:
 def dormant_share(hidden: Sequence[Array], threshold: float = DORMANT_THRESHOLD) -> Array:
     """Compute the share of τ-dormant hidden units (Sokar et al. 2023, Definitions 3.1 and 3.2).
 
-    A unit's score is its mean |activation| over the inputs, divided by the mean of that over the
-    units of its layer; at a score of τ or less it is dormant. So are all units of a layer of zeros.
+    A unit's score is its mean |activation| over the inputs, divided by the mean of this over the
+    units of its layer. A unit is dormant if its score is at most τ, or if its whole layer is zero.
     A channel of a convolution is one unit, averaged over its places too.
 
     Args:
@@ -85,7 +84,7 @@ def dormant_share(hidden: Sequence[Array], threshold: float = DORMANT_THRESHOLD)
     for layer in hidden:
         activity = jnp.mean(jnp.abs(layer), axis=tuple(range(layer.ndim - 1)))
         level = jnp.mean(activity)
-        # Not divided by the level, which may be zero.
+        # Multiply by the layer's level instead of dividing, since it may be zero.
         asleep = jnp.sum(activity <= threshold * level, dtype=jnp.float32)
         dormant = dormant + jnp.where(jnp.isfinite(level), asleep, jnp.nan)
         units += activity.size
@@ -95,9 +94,9 @@ def dormant_share(hidden: Sequence[Array], threshold: float = DORMANT_THRESHOLD)
 def coverage_distance(features: Array, basis: Array) -> Array:
     """Compute the share of a ground truth's leading components that features cannot express.
 
-    The subspace distance of the features, each column's mean removed as from the ground truth's.
-    The numbers of features and components need not agree: with d < k it is at least 1 - d/k, with
-    d > k features beyond the components cost nothing.
+    It is the subspace distance of the features, with each column's mean removed as in the ground
+    truth. The numbers of features and components may differ: with d < k it is at least 1 - d/k;
+    with d > k, features beyond the components cost nothing.
 
     Args:
         features: Φ of all states, [n, d], float32 or float64.
@@ -113,7 +112,7 @@ def coverage_distance(features: Array, basis: Array) -> Array:
 
 
 def _centred(features: Array) -> Array:
-    """Subtract each column's mean of [n, d]; leave zero where only rounding would be left."""
+    """Subtract each column's mean of [n, d]; return zero if only rounding would be left."""
     centred = centre_columns(features)
     sizes, rests = (jnp.linalg.norm(part, axis=0) for part in (features, centred))
     # Stated as "not below", so that NaN stays NaN.
@@ -128,13 +127,13 @@ def _probe_of(world: PuddleWorld) -> ValueProbe:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Measurement:
-    """States and probes that torsos are measured on.
+    """States and probes on which torsos are measured.
 
     Attributes:
-        inputs: Observations for the effective rank and dormant units and, where there is a ground
-            truth, its states, [n, *observation].
-        basis: The ground truth's leading components, [n, k], as many as features and at least ten
-            where it has as many; None without one.
+        inputs: Observations for the effective rank and dormant units and, with a ground truth, its
+            states, [n, *observation].
+        basis: The ground truth's leading components, [n, k]: as many as features and at least ten,
+            if it has so many; None without one.
         probe: Values of held-out policies and rewards.
     """
 
@@ -144,10 +143,10 @@ class Measurement:
 
 
 def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) -> Measurement:
-    """Make what the agents of a configuration are measured on; the same for every run of it.
+    """Make the data on which the agents of a configuration are measured; equal for all its runs.
 
     PuddleWorld: the states of a ground truth, and the exact values of random policies and rewards.
-    Others: states and returns of a policy of uniformly random actions.
+    Others: states and returns of a uniformly random policy.
 
     Args:
         config: The configuration.
@@ -180,7 +179,7 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
 
 
 def _sampled_probe(rows: Rows) -> ValueProbe:
-    """Make a probe whose values are sums of as many terms as a time limit leaves room for."""
+    """Make a probe whose values are sums of as many terms as a time limit allows."""
     for horizon in _HORIZONS:
         with suppress(InputError):
             return rollout_probe(rows, horizon=horizon, seed=_SEED)
@@ -188,7 +187,7 @@ def _sampled_probe(rows: Rows) -> ValueProbe:
 
 
 def default_ground_truth(config: AgentConfig) -> "GroundTruth | None":
-    """Load the released ground truth of the arena that agents act in; None if there is none."""
+    """Load the released ground truth of the arena in which agents act; None if there is none."""
     return load(_RELEASED) if arena_of(config) == DEFAULT_ARENA else None
 
 
@@ -211,9 +210,9 @@ def make_measure(
 ) -> Callable[[Params], Mapping[str, Array]]:
     """Make a jitted function from torsos' parameters [seeds, ...] to measures [seeds].
 
-    They are ``effective_rank``, ``probe_error`` and, where they can be told, ``dormant_share``,
-    ``leading_distance`` (to the ten leading components, which d > 10 features can express beside
-    others) and ``subspace_distance`` (to the d leading ones, 0 for none but their span).
+    They are ``effective_rank``, ``probe_error`` and, if available, ``dormant_share``,
+    ``leading_distance`` (to the ten leading components, which d > 10 features can express besides
+    others) and ``subspace_distance`` (to the d leading ones, 0 only for their span).
     """
 
     def one(torso: Any) -> dict[str, Array]:

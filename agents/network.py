@@ -21,20 +21,20 @@ def as_inputs(observations: Array) -> Array:
 class QNetwork:
     """Values Q(s, ·) = φ(s)ᵀW + b, linear in the features φ of a torso.
 
-    Parameters are ``{"torso": ..., "head": {"weights": [d, a], "biases": [a]}}``. Observations that
-    are bytes, as of images, are divided by 255 on their way in.
+    Parameters are ``{"torso": ..., "head": {"weights": [d, a], "biases": [a]}}``. Observations of
+    bytes, such as images, are divided by 255 first.
 
     With ``normalised``, the head reads √d φ(s) / ‖φ(s)‖ (RMSNorm; Zhang & Sennrich 2019), so that
-    features that grow do not multiply its steps. Values are then linear in directions of features,
-    no longer in the features themselves.
+    features that grow do not enlarge its steps. Values are then linear in the features' directions,
+    not in the features themselves.
 
     Attributes:
         torso: The encoder φ.
         num_features: d.
         num_actions: a.
         normalised: Whether the head reads features of mean square 1.
-        auxiliary_head: Encoder [b, d] → [b, d] between φ and what an auxiliary task sees, with
-            parameters ``auxiliary_head``; None shows it φ itself.
+        auxiliary_head: Encoder [b, d] → [b, d] between φ and an auxiliary task, with parameters
+            ``auxiliary_head``; None gives the task φ itself.
     """
 
     torso: Encoder
@@ -59,7 +59,7 @@ class QNetwork:
         return self.torso.apply(torso_params, as_inputs(observations))
 
     def values(self, params: Params, observations: Array) -> Array:
-        """Compute one value an action [b, a] for observations [b, ...]."""
+        """Compute one value per action [b, a] for observations [b, ...]."""
         head = params["head"]
         features = self.features(params["torso"], observations)
         if self.normalised:
@@ -70,7 +70,7 @@ class QNetwork:
 
     @property
     def auxiliary_encoder(self) -> Encoder:
-        """Return the encoder that an auxiliary task trains: the torso, with any head of its own."""
+        """Return the encoder that an auxiliary task trains: the torso, with its head if any."""
         head = self.auxiliary_head
         if head is None:
             return self.torso
@@ -81,18 +81,18 @@ class QNetwork:
         return FunctionEncoder(init, self.auxiliary_features)
 
     def auxiliary_params(self, params: Params) -> Params:
-        """Return the parameters that an auxiliary task learns: the torso's, with any own head's."""
+        """Return the parameters that an auxiliary task trains: the torso's, with its head's."""
         if self.auxiliary_head is None:
             return params["torso"]
         return {name: params[name] for name in ("torso", "auxiliary_head")}
 
     def auxiliary_features(self, params: Params, observations: Array) -> Array:
-        """Compute what an auxiliary task sees [b, d], of ``auxiliary_params``."""
+        """Compute the features of ``auxiliary_params`` that an auxiliary task sees, [b, d]."""
         if self.auxiliary_head is None:
             return self.features(params, observations)
         features = self.features(params["torso"], observations)
         return self.auxiliary_head.apply(params["auxiliary_head"], features)
 
     def hidden(self, torso_params: Params, observations: Array) -> list[Array] | None:
-        """Compute activations of the torso's hidden layers; None where it does not tell."""
+        """Compute activations of the torso's hidden layers; None if the torso cannot tell."""
         return self.torso.hidden_activations(torso_params, as_inputs(observations))

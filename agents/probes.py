@@ -1,6 +1,6 @@
-"""Value probes: how well frozen features predict values that they were not trained for.
+"""Value probes: how well frozen features predict values for which they were not trained.
 
-A probe is states with the values there of many policies and rewards; a linear map from the features
+A probe is states with the values there of many policies and rewards. A linear map from the features
 is fitted at some of the states and measured at the others. Values are solved for in PuddleWorld and
 sampled in any other environment.
 """
@@ -27,17 +27,16 @@ from rlreps.successor.kernels.actions import cell_moves
 FloatArray = npt.NDArray[np.float64]
 
 POLICY_SHARPNESS = 2.0
-"""Factor of the waves that are the logits of a random policy."""
+"""Factor of the waves that serve as logits of a random policy."""
 
 
 class ValueProbe(NamedTuple):
     """States with values of m policies and rewards.
 
     Attributes:
-        inputs: What an encoder takes, [n, *observation].
+        inputs: Encoder inputs, [n, *observation].
         values: V(s), [n, m] (float32), in units of the rewards.
-        train: Whether a state is one that the linear map is fitted at, [n]; it is measured at the
-            others.
+        train: Whether the linear map is fitted at a state, [n]; it is measured at the other states.
     """
 
     inputs: Array
@@ -48,19 +47,19 @@ class ValueProbe(NamedTuple):
 def probe_error(features: Array, probe: ValueProbe) -> Array:
     """Compute the share of held-out states' variance of values not explained linearly, 1 - R².
 
-    Least squares with an intercept at the states to fit, of smallest norm where features depend on
-    each other; so an invertible linear map of the features changes nothing. There should be many
-    more states to fit than features. The mean over the value functions, those left out that are
-    constant over the held-out states.
+    Least squares with an intercept at the fitted states, of smallest norm if features depend on
+    each other, so that an invertible linear map of the features changes nothing. There should be
+    many more fitted states than features. The result is the mean over the value functions that vary
+    over the held-out states.
 
     Args:
         features: φ at the probe's inputs, [n, d], floating point.
         probe: The probe.
 
     Returns:
-        Scalar of the features' dtype: 0 for features that tell all, 1 for ones that tell no more
-        than the mean, more for ones that mislead. NaN if a feature is not finite or no value
-        function varies.
+        Scalar of the features' dtype: 0 for features that explain everything, 1 for features that
+        explain no more than the mean, more for misleading ones. NaN if a feature is not finite or
+        no value function varies.
     """
     dtype = features.dtype
     train = probe.train.astype(dtype)
@@ -88,7 +87,7 @@ def _fit(inputs: Array, targets: Array, train: Array) -> Array:
     """Fit weights [d, m] of the least-squares map from inputs [n, d] to targets [n, m]."""
     chosen = inputs * train[:, None]
     lengths = jnp.linalg.norm(chosen, axis=0)
-    # What a constant feature's mean leaves behind is rounding, however small.
+    # Subtracting a constant feature's mean leaves only rounding, however small.
     constant = lengths <= _rounding(inputs.dtype) * jnp.linalg.norm(inputs, axis=0)
     scales = jnp.where(constant, 0.0, 1.0 / jnp.where(constant, 1.0, lengths))
     tolerance = relative_tolerance(inputs.shape, inputs.dtype)
@@ -112,28 +111,28 @@ def rollout_probe(
 ) -> ValueProbe:
     """Sum returns along trajectories of any environment, for the policy that made them.
 
-    One policy makes one probe; random ones that an agent never follows are the ones to take. Values
-    are sums over ``horizon`` steps, Σ_{k < horizon} γᵏ r, of random functions of the observations
-    (``RandomNetwork``; nothing is added beyond a termination) and of the task's reward, the last
-    column. Rows that a time limit or the end of the data leaves fewer steps are not used.
+    One policy makes one probe; use random policies that an agent never follows. Values are sums
+    over ``horizon`` steps, Σ_{k < horizon} γᵏ r, of random functions of the observations
+    (``RandomNetwork``; nothing is added after a termination) and of the task's reward, the last
+    column. Rows with fewer steps before a time limit or the end of the data are not used.
 
-    A single return stands for each value. Its noise about the value is variance that no features
-    can explain: it raises the error of all alike and leaves it above 0 for perfect ones. Errors
-    compare features on the same probe; they do not compare probes. Whole trajectories are held out,
-    so that no noise is shared between the states to fit and the others.
+    A single return stands for each value. Its noise is variance that no features can explain: it
+    raises the error of all features equally and keeps it above 0 for perfect ones. Compare errors
+    of features on the same probe, not across probes. Whole trajectories are held out, so that the
+    fitted states share no noise with the others.
 
     Args:
         rows: [steps, environments], in order of time along the first axis.
         num_states: n, half of them to fit, from the first half of the environments.
-        num_rewards: Random functions.
+        num_rewards: Number of random functions.
         discount: γ, in [0, 1).
-        horizon: Terms of a sum.
-        length_scale: Of the functions: in standard deviations of each coordinate, times the square
-            root of the number of coordinates, which distances grow by.
-        seed: Of the functions and of the choice of states.
+        horizon: Number of terms of a sum.
+        length_scale: Length scale of the functions, in standard deviations of each coordinate times
+            the square root of the number of coordinates, with which distances grow.
+        seed: Seed of the functions and of the choice of states.
 
     Returns:
-        The probe; inputs are observations as they are in the rows.
+        The probe; its inputs are the observations in the rows.
 
     Raises:
         InputError: For too few rows with enough steps after them.
@@ -142,7 +141,7 @@ def rollout_probe(
     places = _usable_places(np.asarray(rows.last), np.asarray(rows.terminated), horizon)
     times, members = _chosen(places, num_states, seed)
     drawn = _random_rewards(rows.observation, num_rewards, length_scale, seed)
-    # They take the observations' place: windows of those would be long copies of images.
+    # They replace the observations, whose windows would be long copies of images.
     steps = np.minimum(times[:, None] + np.arange(horizon), shape[0] - 1)
     windows: Rows = jax.tree.map(
         lambda part: jnp.asarray(part)[steps, members[:, None]], rows._replace(observation=drawn)
@@ -175,7 +174,7 @@ def _usable_places(
 def _chosen(
     places: npt.NDArray[np.bool_], num_states: int, seed: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Choose steps and environments of the states [n], as many as can be from either half."""
+    """Choose steps and environments of the states [n], equally from both halves if possible."""
     generator = np.random.default_rng(seed)
     middle = places.shape[1] // 2
     times, members = np.nonzero(places)
@@ -228,22 +227,22 @@ def puddle_world_probe(
 ) -> ValueProbe:
     """Solve for values of random policies and rewards over PuddleWorld, exact up to the grid.
 
-    Policies and rewards are constant over a cell, and an agent that enters a cell is taken to be
-    anywhere in it: V = (I - γ P_π)⁻¹ r of a chain between cells, r counted from the first state on
-    as in the successor measure. P is estimated from 256 moves from each cell by each action. Logits
-    of the policies are random waves (``RandomFourier``), rewards random networks
-    (``RandomNetwork``), and under these no episode ends. Where the environment has rewards of its
-    own they are one reward more, the last of each policy, and there its goal ends episodes. Cells
-    that are more than 95 % wall are left out.
+    Policies and rewards are constant over a cell, and an agent that enters a cell is assumed to be
+    anywhere in it: V = (I - γ P_π)⁻¹ r of a chain between cells, with r counted from the first
+    state on as in the successor measure. P is estimated from 256 moves from each cell by each
+    action. The policies' logits are random waves (``RandomFourier``), rewards are random networks
+    (``RandomNetwork``), and under them no episode ends. If the environment has its own reward, it
+    is the last reward of each policy, and there its goal ends episodes. Cells that are more than 95
+    % wall are left out.
 
     Args:
         environment: The dynamics, and the task.
         bins: Cells along each axis; time and memory grow as bins⁶ and bins⁴.
-        num_policies: Random policies.
-        num_rewards: Random rewards that each of them is valued for.
+        num_policies: Number of random policies.
+        num_rewards: Number of random rewards for each policy.
         discount: γ, in [0, 1).
-        length_scale: Over which waves and networks vary, in sides of the square.
-        seed: Of everything random.
+        length_scale: Length over which waves and networks vary, in sides of the square.
+        seed: Seed of everything random.
 
     Returns:
         A probe of the cells' centres, a random half of them to fit; policy by policy.

@@ -1,13 +1,13 @@
 """Replay: the last rows of several environments in order of time, and sequences drawn from them.
 
-A row holds an observation and what was done there. The last observation of an episode has a row of
-its own, whose action was never taken (``last``), as in dm_env and in Gymnasium's next-step
-autoreset. So the next observation of a step is always the next row, after a time limit too, and no
-observation is kept twice. Sequences of rows may cross the ends of episodes.
+A row holds an observation and the action taken there. The last observation of an episode has a row
+of its own, whose action was never taken (``last``), as in dm_env and in Gymnasium's next-step
+autoreset. So the next observation of a step is always in the next row, after a time limit too, and
+no observation is stored twice. Sequences of rows may cross the ends of episodes.
 
-All functions are for one agent; callers ``vmap``. ``count``, the rows that each environment has
-added so far, is the same for all agents of a run and is kept by the caller: a row's slot does not
-depend on what an agent did, and writing to it stays a copy of one slice.
+All functions are for one agent; callers ``vmap``. ``count``, the number of rows that each
+environment has added so far, is the same for all agents of a run, and the caller keeps it: a row's
+slot then does not depend on the agent's actions, and writing to it copies one slice.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from rlreps.config import checked, interval, positive
 from rlreps.errors import require
 
 _DRAWS = 4
-"""Starts drawn to find one that is not an episode's last row."""
+"""Number of draws to find a start that is not an episode's last row."""
 
 
 class Rows(NamedTuple):
@@ -30,9 +30,9 @@ class Rows(NamedTuple):
 
     Attributes:
         observation: What the agent saw, [..., *observation].
-        action: What it did, [...] (int32).
-        reward: What it got for it, [...] (float32).
-        terminated: Whether that ended the task, so that nothing is to be had beyond it, [...].
+        action: The action taken, [...] (int32).
+        reward: The reward for it, [...] (float32).
+        terminated: Whether the action ended the task, so that no value follows, [...].
         last: Whether the row is the last observation of its episode: its action was not taken, and
             its reward and ``terminated`` mean nothing, [...].
     """
@@ -50,8 +50,8 @@ def observed_rows(observation: Array, terminated: Array, last: Array) -> Rows:
     Args:
         observation: Sequences in order of time, [b, l, *observation]; rows of further episodes
             within a sequence are left out.
-        terminated: Whether what was done at an observation ended the task, [b, l]; the observation
-            it led to comes next and is ``last``.
+        terminated: Whether the action at an observation ended the task, [b, l]; the resulting
+            observation comes next and is ``last``.
         last: Whether an observation is the last of its episode, [b, l]; never a sequence's first.
     """
     shape = terminated.shape
@@ -60,13 +60,13 @@ def observed_rows(observation: Array, terminated: Array, last: Array) -> Rows:
 
 
 class Window(NamedTuple):
-    """Which rows of sequences [b, l] belong to the episode that their first row is in.
+    """Which rows of sequences [b, l] belong to the episode of their first row.
 
     Attributes:
-        seen: Whether a row's observation does, [b, l]; always true of the first.
-        taken: Whether its action was taken in it, [b, l].
-        end: Index of the last row that was seen, [b].
-        terminal: Whether the task ended there: nothing is to be had from it on, [b].
+        seen: Whether a row's observation belongs to it, [b, l]; always true of the first.
+        taken: Whether a row's action was taken in it, [b, l].
+        end: Index of the last row that belongs to it, [b].
+        terminal: Whether the task ended there, so that no value follows, [b].
     """
 
     seen: Array
@@ -90,8 +90,8 @@ class Transitions(NamedTuple):
     Attributes:
         observation: S_t, [b, *observation].
         action: A_t, [b].
-        reward: Discounted sum of the rewards on the way, [b].
-        discount: Weight of the value of the state they end in, γ^m or 0, [b].
+        reward: Discounted sum of the rewards, [b].
+        discount: Weight of the value of the state reached, γ^m or 0, [b].
         next_observation: S_{t+m}, m the number of rewards, [b, *observation].
     """
 
@@ -105,11 +105,11 @@ class Transitions(NamedTuple):
 def transitions(rows: Rows, discount: float) -> Transitions:
     """Make n-step transitions of sequences of n + 1 rows (Sutton & Barto 2018, Eq. 7.1).
 
-    A sequence that meets its episode's end before n steps gives a shorter one. A time limit cuts
-    it, but the value of the state reached counts; after a termination nothing does.
+    If a sequence's episode ends before n steps, the transition is shorter. After a time limit the
+    value of the state reached counts; after a termination nothing does.
 
     Args:
-        rows: [b, n + 1], none of the first ones ``last``.
+        rows: [b, n + 1], whose first rows are not ``last``.
         discount: γ.
     """
     window = episode_window(rows)
@@ -139,8 +139,8 @@ class ReplayConfig:
     """The agent's memory.
 
     Attributes:
-        capacity: Rows it holds, of all environments together.
-        prioritised: Draw sequences in proportion to their last error (Schaul et al. 2016) in place
+        capacity: Number of rows, of all environments together.
+        prioritised: Draw sequences in proportion to their last error (Schaul et al. 2016) instead
             of uniformly.
         priority_exponent: α of the priorities.
         importance_exponent: β of the weights that correct for them.
@@ -159,11 +159,11 @@ class ReplayConfig:
 
 
 class Priorities(NamedTuple):
-    """Priorities of sequences by where they start.
+    """Priorities of sequences by their starts.
 
     Attributes:
         tree: Sums of priorities, already raised to α; a start that cannot be drawn has 0.
-        largest: The largest so far, which new starts get, [].
+        largest: The largest priority so far, which new starts get, [].
     """
 
     tree: Array
@@ -176,7 +176,7 @@ class Replay(NamedTuple):
     Attributes:
         rows: [slots, environments, ...]; row ``count`` of each environment is in slot
             ``count % slots``.
-        priorities: ``Priorities``, or () where sequences are drawn uniformly.
+        priorities: ``Priorities``, or () if sequences are drawn uniformly.
     """
 
     rows: Rows
@@ -214,7 +214,7 @@ def add(replay: Replay, count: Array, rows: Rows, length: int) -> Replay:
         replay: The memory.
         count: Rows that each environment added before, [] (int32).
         rows: [environments, ...].
-        length: Rows of the sequences that ``draw_prioritised`` will want.
+        length: Number of rows of the sequences that ``draw_prioritised`` will draw.
     """
     slots, num_envs = replay.rows.action.shape
     place = count % slots
@@ -225,15 +225,15 @@ def add(replay: Replay, count: Array, rows: Rows, length: int) -> Replay:
         )
         return written
 
-    # Once, in a loop whose length the compiler cannot know: else XLA fuses the write into the
-    # gathers that draw from the memory, and for their sake copies all of it at every update.
+    # One iteration of a loop whose length the compiler cannot know. Otherwise XLA fuses the
+    # write into the gathers that draw from the memory, and copies all of it at every update.
     kept = lax.fori_loop(0, 1 + jnp.minimum(count, 0), write, replay.rows)
     if not isinstance(replay.priorities, Priorities):
         return Replay(kept, ())
     tree, largest = replay.priorities
     environments = jnp.arange(num_envs, dtype=jnp.int32)
-    # The sequence that started here is gone, and the one that starts here is not complete; but
-    # the one that starts length - 1 rows before now is.
+    # The sequence that started here is gone, and the one that starts here is not complete yet;
+    # but the sequence that starts length - 1 rows before now is.
     complete = (count - (length - 1)) % slots
     startable = (count >= length - 1) & ~kept.last[complete]
     places = jnp.concatenate([place * num_envs + environments, complete * num_envs + environments])
@@ -244,21 +244,21 @@ def add(replay: Replay, count: Array, rows: Rows, length: int) -> Replay:
 def draw_uniform(key: Array, replay: Replay, count: Array, num: int, length: int) -> Draw:
     """Draw sequences whose starts are independent and uniform over rows that are not ``last``.
 
-    Uniform but for one start in (rows of an episode)⁴: where each of four draws found an episode's
+    Uniform except for one start in (rows of an episode)⁴: if each of four draws found an episode's
     last row, the row before it is taken.
 
     Args:
         key: Random key.
         replay: The memory.
         count: Rows that each environment has added, [] (int32), more than ``length``.
-        num: Sequences, b.
-        length: Rows of each.
+        num: Number of sequences, b.
+        length: Rows of each sequence.
     """
     slots, num_envs = replay.rows.action.shape
     filled = jnp.minimum(count, slots)
     age_key, environment_key = jax.random.split(key)
     shape = (_DRAWS, num)
-    # Not the oldest row, so that there is one before.
+    # Leave out the oldest row, so that there is always a row before.
     offsets = jax.random.randint(age_key, shape, 1, filled - length + 1, jnp.int32)
     places = (count - filled + offsets) % slots
     environments = jax.random.randint(environment_key, shape, 0, num_envs, jnp.int32)
@@ -276,14 +276,14 @@ def draw_prioritised(
 ) -> Draw:
     """Draw sequences in proportion to their priorities (Schaul et al. 2016, Algorithm 1).
 
-    Unlike there, β stays as it is and does not grow to 1.
+    Unlike there, β is constant and does not grow to 1.
 
     Args:
         key: Random key.
         replay: A memory with priorities.
         count: Rows that each environment has added, [] (int32).
-        num: Sequences, b.
-        length: Rows of each, as told to ``add``.
+        num: Number of sequences, b.
+        length: Rows of each sequence, as given to ``add``.
         exponent: β of the importance weights (N · P)^-β, divided by the largest of them.
     """
     slots, num_envs = replay.rows.action.shape
@@ -322,9 +322,9 @@ def empty_tree(size: int) -> Array:
 
 
 def set_leaves(tree: Array, indices: Array, priorities: Array) -> Array:
-    """Set priorities [b] at leaves [b]; of an index that comes twice one of them stays.
+    """Set priorities [b] at leaves [b]; if an index is repeated, one of its priorities stays.
 
-    Sums are recomputed from both children, so rounding errors do not pile up.
+    Sums are recomputed from both children, so rounding errors do not accumulate.
     """
     leaves = tree.shape[0] // 2
 

@@ -1,6 +1,6 @@
 """Targets of auxiliary tasks: discounted sums of cumulants along replayed sequences.
 
-Symbols: s_0 ... s_m the observations of a sequence's first episode, m the last that was seen, c_k
+Symbols: s_0 ... s_m are the observations of a sequence's first episode up to the last one seen, c_k
 the cumulants, γ_k the columns' discounts, φ⁻ the target network's features.
 """
 
@@ -21,13 +21,13 @@ from rlreps.losses.least_squares import least_squares_weights
 from rlreps.numerics import DecayedMean, matmul
 
 _ROWS_A_PASS = 8
-"""Rows of a sequence that are added in one pass over the sums."""
+"""Number of a sequence's rows that are added in one pass over the sums."""
 
 _RATE = 0.01
 """Weight of a batch in the running averages."""
 
 _RELATIVE_FLOOR = 1e-5
-"""Standard deviation below which, relative to the means, columns are constant but for rounding."""
+"""Columns with a smaller standard deviation, relative to the means, are constant up to rounding."""
 
 
 class ColumnParams(NamedTuple):
@@ -47,15 +47,15 @@ class TaskColumns:
     """Columns of an auxiliary task: cumulants and discounts.
 
     Column k has a cumulant c_k, a function of observations, and a discount γ_k, both drawn once at
-    the start; it asks for ψ_k(s) = E Σ_{j≥0} γ_k^j c_k(S_j), S_0 = s, under the policies that
-    filled the replay. Columns of larger discounts are larger and count for more, as in the
-    successor measure.
+    the start. It asks for ψ_k(s) = E Σ_{j≥0} γ_k^j c_k(S_j), S_0 = s, under the policies that
+    filled the replay. Columns with larger discounts are larger and weigh more, as in the successor
+    measure.
 
     Attributes:
         family: The cumulants.
         num_tasks: t.
-        discounts: Between what the discounts lie.
-        rank: Axes of one observation, which are flattened.
+        discounts: The interval of the discounts.
+        rank: Number of axes of one observation, which are flattened.
     """
 
     family: Cumulants
@@ -65,7 +65,7 @@ class TaskColumns:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Between what the cumulants' values lie; the first is <= 0 and the second >= 0."""
+        """The interval of the cumulants' values; its first end is <= 0, the second >= 0."""
         waves = isinstance(self.family, RandomFourier)
         return (-math.sqrt(2.0), math.sqrt(2.0)) if waves else (0.0, 1.0)
 
@@ -90,13 +90,13 @@ class TaskColumns:
 def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> Array:
     """Compute Σ_{j=0}^m γ_k^j c_k(s_j), [b, t].
 
-    Exact where the task ended at s_m, as nothing comes after. A time limit or the sequence's end
-    cuts the sum: the rest is taken for 0, which is off by γ_k^{m+1} ψ_k(s_{m+1}). For sequences of
+    The sum is exact if the task ended at s_m, since nothing follows. A time limit or the sequence's
+    end cuts the sum: the rest is taken as 0, an error of γ_k^{m+1} ψ_k(s_{m+1}). For sequences of
     l rows that no episode's end cuts, the targets are Σ_{j<l} γ^j P^j c without bias, short of ψ by
     (γP)^l ψ: at most a share γ^l of the largest |c| / (1 − γ).
 
     Args:
-        cumulants: c at every row, [b, l, t]; beyond the episode they are not looked at.
+        cumulants: c at every row, [b, l, t]; rows beyond the episode are ignored.
         discounts: γ, [t].
         window: Which rows belong to the first one's episode.
     """
@@ -108,15 +108,15 @@ def bootstrapped_targets(
 ) -> Array:
     """Compute Σ_{j<m} γ_k^j c_k(s_j) + γ_k^m v_k(s_m), [b, t].
 
-    v is a prediction of ψ(s_m), or c(s_m) itself where the task ended there. Neither a time limit
-    nor the sequence's end biases the sums then, but the error of predictions does, times γ^m.
+    v is a prediction of ψ(s_m), or c(s_m) itself if the task ended there. Neither a time limit
+    nor the sequence's end then biases the sums, but the error of predictions does, times γ^m.
 
     Args:
         cumulants: c at every row, [b, l, t].
         discounts: γ, [t].
         window: Which rows belong to the first one's episode.
         predictions: Predicted ψ at the last row that was seen, [b, t].
-        predicted: Whether there are predictions yet, []; without, sums are those of
+        predicted: Whether there are predictions yet, []; without them, sums are those of
             ``monte_carlo_targets``.
     """
     continued = predicted & ~window.terminal
@@ -131,8 +131,8 @@ def _discounted_sums(cumulants: Array, discounts: Array, counted: Array) -> Arra
     """Sum γ_k^j c_k(s_j) over the rows that count, [b, t]."""
     length = cumulants.shape[1]
 
-    # Row by row from the end, G_j = c(s_j) + γ G_{j+1}: of all [b, l, t] products at once, XLA
-    # would make a second array as large as the cumulants. It fuses several rows into one pass.
+    # Row by row from the end, G_j = c(s_j) + γ G_{j+1}. XLA would store all [b, l, t] products
+    # at once in an array as large as the cumulants. It fuses several rows into one pass.
     def add(index: Array, sums: Array) -> Array:
         row = length - 1 - index
         values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
@@ -166,7 +166,7 @@ def fit_predictor(features: Array, targets: Array, ridge: float = 1e-4) -> Predi
 
     Args:
         features: φ⁻.
-        targets: What to predict.
+        targets: The targets to predict.
         ridge: Tikhonov term on the weights, relative to the mean eigenvalue of the features'
             covariance; the intercept has none.
     """
@@ -199,10 +199,10 @@ def init_moments(num_tasks: int) -> DecayedMean:
 def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMean]:
     """Subtract each column's running mean and divide all by one running standard deviation.
 
-    One deviation, so that columns keep their relative sizes and the principal subspace stays that
-    of the centred Ψ; none of its own would make a weight mean the same for all tasks. Averages are
-    those of the batches before: given these, rows of a batch stay independent of each other, which
-    their own mean would undo. The first batch has none before it and takes its own.
+    All columns share one deviation, so that they keep their relative sizes and the principal
+    subspace stays that of the centred Ψ. Dividing at all makes a weight mean the same for all
+    tasks. Averages are those of earlier batches: given these, rows of a batch stay independent of
+    each other, which a mean of their own would undo. The first batch takes its own.
 
     Args:
         moments: Averages over the batches before.
@@ -212,7 +212,7 @@ def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMea
         The standardised targets, and the averages with this batch.
     """
     batch_mean = jnp.mean(targets, axis=0)
-    # About the batch's own mean: while bootstrapped targets grow, their drift is no spread.
+    # About the batch's own mean: while bootstrapped targets grow, their drift is not spread.
     batch_variance = jnp.mean(jnp.square(targets - batch_mean[None]))
     updated = moments.add(Moments(batch_mean, batch_variance), _RATE)
     started = moments.weight > 0.0

@@ -33,9 +33,9 @@ def make_trainer(
 
     Args:
         config: The run.
-        devices: Over which seeds are shared out, where the trainer is compiled.
-        torso: An encoder of the user's own in place of the configured one.
-        auxiliary: An auxiliary task of the user's own in place of the configured one.
+        devices: Devices over which seeds are distributed, if the trainer is compiled.
+        torso: A user's own encoder instead of the configured one.
+        auxiliary: A user's own auxiliary task instead of the configured one.
 
     Raises:
         InputError: For an environment that does not exist or does not fit the agent.
@@ -70,10 +70,10 @@ def make_trainer(
 
 
 def _require_room(agent: DQN, seeds: int) -> None:
-    """Raise an ``InputError`` if so many agents cannot fit into memory, before any is made.
+    """Raise an ``InputError`` if this many agents cannot fit into memory, before any is made.
 
-    What counts is what they hold, and of an update the rows that are drawn and, for the values, the
-    activations that the gradient needs: less than it takes.
+    The estimate counts the agents' states and, of an update, the rows drawn and the activations for
+    the values' gradient. The true need is larger.
     """
     seen = agent.observation
     row = math.prod(seen.shape) * np.dtype(seen.dtype).itemsize + 9  # Action, reward and end.
@@ -98,5 +98,5 @@ def _require_room(agent: DQN, seeds: int) -> None:
 
 
 def _bytes_of(tree: Any) -> int:
-    """Add up what arrays of these shapes take; Python's integers do not overflow."""
+    """Add up the bytes of arrays of these shapes; Python's integers do not overflow."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -1,7 +1,7 @@
 """Environments in pure JAX, with Gymnasium and dm_env adapters.
 
-Names load on first use: importing this package registers them with Gymnasium and watches for forks,
-which is quick, and leaves JAX alone.
+Names load on first use. Importing this package registers the environments with Gymnasium and
+watches for forks, which is quick and does not load JAX.
 """
 
 import importlib

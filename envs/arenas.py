@@ -27,10 +27,10 @@ _HALF_THICKNESS = 0.01
 
 
 def _maze(*walls: tuple[float, float, float, float]) -> PuddleWorld:
-    """Build thin walls about the segments (x, y) to (x, y), horizontal or vertical.
+    """Build thin walls along the segments (x, y) to (x, y), horizontal or vertical.
 
-    A wall is its segment and all within 0.01 of it along either axis: walls that meet overlap, and
-    nobody slips through the line where they touch.
+    A wall is its segment and everything within 0.01 of it along either axis. Walls that meet
+    overlap, so that no agent slips through the line where they touch.
     """
     half = np.array([-1.0, -1.0, 1.0, 1.0]) * _HALF_THICKNESS
     corners = np.round(np.clip(np.asarray(walls) + half, 0.0, 1.0), 6).tolist()
@@ -50,8 +50,8 @@ ARENAS: dict[str, PuddleWorld] = {
     "two_room": _arena(0.0, *_WALLS),
     # The same wall as a puddle that halves the speed.
     "two_room_slow": _arena(0.5, *_WALLS),
-    # Mazes: sealed thin walls about lines at fifths of the square, which are lines of every grid
-    # whose bins are a multiple of 5. Their goal corner is an end, or in the corner of a room.
+    # Mazes: thin walls without gaps along lines at fifths of the square, which are lines of every
+    # grid whose bins are a multiple of 5. Their goal corner is an end, or in the corner of a room.
     # Five corridors up and down, joined in turn above and below, as one serpentine.
     "five_corridors": _maze(
         (0.2, 0.0, 0.2, 0.8), (0.4, 0.2, 0.4, 1.0), (0.6, 0.0, 0.6, 0.8), (0.8, 0.2, 0.8, 1.0)
@@ -90,10 +90,10 @@ def load_arena(name_or_path: str | Path, **overrides: Any) -> PuddleWorld:
     """Return an arena by name, or read one from a TOML file.
 
     A file has one ``[[puddles]]`` table per puddle, with ``multiplier``, ``shape`` and the shape's
-    fields: "capsule" (start, end, radius), "disc" (centre, radius) or "polygon" (vertices). Beside
-    them it may set any other field of ``PuddleWorld``: step_size, noise, goal (a bool, or
-    [x, y, radius]), step_penalty, puddle_penalty, max_steps, observation ("position", "code" or
-    "image", or a table of that name and options).
+    fields: "capsule" (start, end, radius), "disc" (centre, radius) or "polygon" (vertices). It may
+    also set any other field of ``PuddleWorld``: step_size, noise, goal (a bool, or [x, y, radius]),
+    step_penalty, puddle_penalty, max_steps, observation ("position", "code" or "image", or a table
+    of that name and options).
 
     Args:
         name_or_path: a key of ``ARENAS``, or the path of a file that ends in .toml.
@@ -118,7 +118,7 @@ def load_arena(name_or_path: str | Path, **overrides: Any) -> PuddleWorld:
 def resolve_arena(
     arena: str | Path | PuddleWorld, *, task: bool, max_steps: int | None = None, **overrides: Any
 ) -> PuddleWorld:
-    """Return an arena given by name, path or itself, changed by an adapter's arguments.
+    """Return an arena given by name, by path or as a world, changed by an adapter's arguments.
 
     Args:
         arena: as for ``load_arena``, or a world.
@@ -144,7 +144,7 @@ def _read_arena(path: Path) -> PuddleWorld:
         raise ArenaError(
             f"expected a readable arena file, got {path} ({error.strerror})"
         ) from error
-    except ValueError as error:  # broken TOML, and bytes that are no UTF-8
+    except ValueError as error:  # broken TOML, or bytes that are not UTF-8
         raise ArenaError(f"expected TOML, got {path} ({error})") from error
     try:
         return arena_from_settings(settings)
@@ -171,7 +171,7 @@ def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
     if isinstance(environment.goal, Disc):
         centre, radius = environment.goal.centre, environment.goal.radius
         settings["goal"] = [float(number) for number in (*centre, radius)]
-    # Not where it is the position: stores of earlier versions say nothing of it.
+    # Left out if it is the position, as in stores of earlier versions.
     if environment.observation != Position():
         seen = environment.observation
         settings["observation"] = {"name": seen.name, **dataclasses.asdict(seen)}

@@ -1,9 +1,9 @@
 """Bouncing balls: a video of equal discs that collide elastically in a box.
 
-Source: Sutskever, Hinton & Taylor (2008), "The recurrent temporal restricted Boltzmann machine",
-whose videos Pfau et al. (2019), "Spectral inference networks", learn slow features of. The default
+Source: Sutskever, Hinton & Taylor (2008), "The recurrent temporal restricted Boltzmann machine".
+Pfau et al. (2019), "Spectral inference networks", learn slow features of these videos. The default
 size and speed are theirs (radius 1.2 in a box of side 10; velocities of all three balls together of
-norm 0.5 per frame). Two things differ: motion here is exact, where their balls move in steps of
+norm 0.5 per frame). Two things differ: motion here is exact, while their balls move in steps of
 half a frame and collide when they overlap; and the edges of balls are sharper here.
 """
 
@@ -24,21 +24,21 @@ from rlreps.envs.core import (
 )
 
 EVENTS_PER_BALL = 100
-"""Collisions per ball that a frame may hold; a guard that no accepted parameters come near."""
+"""Largest number of collisions per ball in a frame; valid parameters come nowhere near it."""
 
 EDGE_WIDTH = 1.5
 """Pixels over which a disc's edge goes from black to white.
 
-The step's slope is then one per pixel at the circle, as the covered part of a pixel has it. Over
-random places this width leaves 0.04 % of a disc's brightness to where its centre lies between
-pixels; a width of 1 leaves 0.11 %.
+The step's slope is then one per pixel at the circle, like that of the covered part of a pixel. Over
+random places, 0.04 % of a disc's brightness depends on where its centre lies between pixels; with a
+width of 1 it would be 0.11 %.
 """
 
 LEAST_ACCEPTANCE = 0.01
-"""Least bound on the chance that independently placed balls do not overlap."""
+"""Least probability (by a bound) that independently placed balls do not overlap."""
 
 Motion = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-"""Positions, velocities, what is left of the frame, and collisions so far."""
+"""Positions, velocities, the rest of the frame, and the number of collisions so far."""
 
 
 class BouncingBallsState(NamedTuple):
@@ -57,15 +57,15 @@ class BouncingBallsState(NamedTuple):
 class BouncingBalls:
     """Equal hard discs in the unit square, without friction; an agent can only watch.
 
-    The law that ``reset`` draws from is stationary. The motion is that of a Hamiltonian system with
-    elastic collisions and reflecting walls, so it keeps the volume of phase space (Liouville) and
-    the energy: the uniform law over one energy surface, positions uniform over all that do not
-    overlap and velocities uniform over a sphere, is the law of every later frame. A pair of
-    consecutive frames can therefore be had from ``reset`` and one ``step``, without a burn-in.
+    ``reset`` draws from the stationary distribution. The motion is that of a Hamiltonian system
+    with elastic collisions and reflecting walls, so it preserves the volume of phase space
+    (Liouville) and the energy. Hence the uniform distribution over one energy surface (positions
+    uniform over all that do not overlap, velocities uniform over a sphere) is the distribution of
+    every later frame. So ``reset`` and ``step`` give consecutive frames without a burn-in.
 
     Attributes:
-        num_balls: how many balls there are.
-        radius: of each ball, in sides of the unit square, in (0, 0.25].
+        num_balls: number of balls.
+        radius: radius of each ball, in sides of the unit square, in (0, 0.25].
         speed: root mean square of the balls' speeds, in sides of the square per frame, in (0, 1].
             The total energy is num_balls · speed² / 2 for balls of mass 1.
         frame_size: side of a frame in pixels, at most 1,024.
@@ -98,7 +98,7 @@ class BouncingBalls:
         return 1
 
     def reset(self, key: jax.Array) -> BouncingBallsState:
-        """Draw a start from the stationary law.
+        """Draw a start from the stationary distribution.
 
         Positions are uniform over all that do not overlap: all balls are drawn anew until none do.
         Velocities are uniform over those of the stated energy: normal draws, rescaled.
@@ -148,8 +148,8 @@ class BouncingBalls:
     def move(self, positions: jax.Array, velocities: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Move the balls for one frame, from each collision to the next.
 
-        Exact up to rounding, so energy is kept, balls do not overlap, and with velocities reversed
-        the same frames run backwards. Collisions at one instant are taken one after another.
+        Exact up to rounding: energy is kept, balls do not overlap, and with reversed velocities the
+        same frames run backwards. Simultaneous collisions are taken one after another.
 
         Positions and velocities are those of a ``BouncingBallsState``, and keep their dtype.
         """
@@ -179,7 +179,7 @@ class BouncingBalls:
         """Draw white discs on black.
 
         A disc's edge is a smooth step, ``EDGE_WIDTH`` pixels wide and centred on the circle, so
-        brightness is close to the part of each pixel that the disc covers.
+        that brightness is close to the part of each pixel that the disc covers.
 
         Returns:
             float32 [frame_size, frame_size] in [0, 1]. The y axis points up: row 0 is the top.
@@ -210,8 +210,8 @@ class BouncingBalls:
         still = v == 0.0
         walls = jnp.where(still, jnp.inf, (edge - x) / jnp.where(still, jnp.ones_like(v), v))
         gaps, closing = x[None, :, :] - x[:, None, :], v[None, :, :] - v[:, None, :]
-        # |gap + t closing|² = (2 radius)² is a t² + 2 b t + c = 0; its lesser root, in the form
-        # that does not subtract nearly equal numbers.
+        # |gap + t closing|² = (2 radius)² is a t² + 2 b t + c = 0; take its smaller root, in the
+        # form that does not subtract nearly equal numbers.
         a, b = jnp.sum(closing**2, axis=2), jnp.sum(gaps * closing, axis=2)
         c = jnp.maximum(jnp.sum(gaps**2, axis=2) - (2.0 * self.radius) ** 2, 0.0)
         discriminant = b**2 - a * c
@@ -222,9 +222,9 @@ class BouncingBalls:
 
 
 def _bounce(x: jax.Array, v: jax.Array, happens: jax.Array) -> jax.Array:
-    """Return the velocities after the one event, if any, that ``happens`` marks.
+    """Return the velocities after the event, if any, that ``happens`` marks.
 
-    A wall turns one component round; a pair exchanges the components along its line of centres.
+    A wall reverses one component; a pair exchanges the components along its line of centres.
 
     Args:
         x: [balls, 2], positions at the event.
@@ -235,7 +235,7 @@ def _bounce(x: jax.Array, v: jax.Array, happens: jax.Array) -> jax.Array:
     at_wall, at_pair = happens[: 2 * count].reshape(count, 2), happens[2 * count :]
     at_pair = at_pair.reshape(count, count)
     gaps, closing = x[None, :, :] - x[:, None, :], v[None, :, :] - v[:, None, :]
-    # Divided by the gap as it is, not by 2 radius: the exchange keeps energy whatever the rounding.
+    # Divide by the actual gap, not by 2 radius: the exchange then keeps energy despite rounding.
     distance = jnp.where(at_pair, jnp.sum(gaps**2, axis=2), jnp.ones_like(gaps[:, :, 0]))
     share = jnp.where(at_pair, jnp.sum(gaps * closing, axis=2) / distance, 0.0)
     impulses = share[:, :, None] * gaps
@@ -243,9 +243,9 @@ def _bounce(x: jax.Array, v: jax.Array, happens: jax.Array) -> jax.Array:
 
 
 def _check_room(num_balls: int, radius: float) -> None:
-    """Raise ``ArenaError`` where drawing balls until none overlap might take too many draws.
+    """Raise ``ArenaError`` if drawing balls until none overlap might take too many draws.
 
-    Given i balls apart, the next one's centre is spoilt on at most i discs of twice the radius, so
+    Given i balls apart, at most i discs of twice the radius are forbidden to the next centre, so
     the chance that none overlap is at least the product of 1 - i · π (2 r)² / (1 - 2 r)².
     """
     spoilt = math.pi * (2.0 * radius / (1.0 - 2.0 * radius)) ** 2

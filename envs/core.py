@@ -1,4 +1,4 @@
-"""The contract between an environment and what rolls it out, and what every environment shares."""
+"""The contract between environments and the code that rolls them out, and shared helpers."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ from jax.tree_util import GetAttrKey
 
 
 class ArenaError(ValueError):
-    """An arena that cannot be used: the message says what was expected and what came."""
+    """An arena that cannot be used; the message says what was expected and what was given."""
 
 
 class TimeStep(NamedTuple):
@@ -23,10 +23,10 @@ class TimeStep(NamedTuple):
 
     Attributes:
         state: the state after the step, whatever pytree the environment uses.
-        observation: what the agent sees of that state.
+        observation: what the agent sees of the state.
         reward: scalar reward of the step.
-        terminated: scalar bool, the task itself has ended: no value lies beyond this state.
-        truncated: scalar bool, a time limit has cut the episode: values go on beyond this state.
+        terminated: scalar bool, the task itself has ended: this state has no future value.
+        truncated: scalar bool, a time limit has cut the episode: this state has future value.
     """
 
     state: Any
@@ -67,12 +67,12 @@ def pytree_dataclass(
     """Register a dataclass as a pytree whose children are its fields in order.
 
     JAX rebuilds nodes around tracers and placeholders. ``jax.tree_util.register_dataclass`` does so
-    through the constructor, which would run ``__post_init__`` on them; here the fields are set
-    directly, so ``__post_init__`` may check and normalise what a user wrote.
+    through the constructor, which would run ``__post_init__`` on them. Here the fields are set
+    directly, so that ``__post_init__`` may check and normalise a user's values.
 
     Args:
         static: fields that belong to the structure and not to the leaves; they must be hashable.
-        switches: fields that belong to the structure where they hold a bool.
+        switches: fields that belong to the structure if they hold a bool.
 
     Returns:
         A class decorator, to be placed above ``@dataclass(frozen=True)``.
@@ -103,7 +103,7 @@ def pytree_dataclass(
 
 
 LARGEST_NUMBER = 1000.0
-"""Sizes and places beyond this leave no digit of the unit square in single precision."""
+"""Larger sizes and places leave no digit of the unit square in single precision."""
 
 
 def as_number(value: Any, name: str) -> Any:
@@ -141,7 +141,7 @@ def check_range(value: Any, name: str, valid: Callable[[float], bool], expected:
 
 
 MOST_PIXELS = 1024
-"""Along a side of a picture that an agent sees."""
+"""Largest number of pixels along a side of a picture that an agent sees."""
 
 
 def check_count(
@@ -149,14 +149,14 @@ def check_count(
 ) -> None:
     """Raise ``ArenaError`` unless ``value`` is an int of a range, or None if ``optional``.
 
-    By default the range is that of what programs count in 32 bits, such as steps.
+    By default the range is that of 32-bit counters, such as steps.
     """
     if optional and value is None:
         return
     if type(value) is not int or not least <= value <= most:
         too_large = type(value) is int and value > most
         bound = f"<= {most:,}" if too_large else f">= {least}"
-        # Python takes long to write a number of many digits, or refuses to.
+        # Python refuses to write a number of many digits, or takes long.
         got = "a larger one" if too_large and value >= 2**63 else repr(value)
         raise ArenaError(
             f"expected {name} to be {'None or ' if optional else ''}an int {bound}, got {got}"
@@ -185,7 +185,7 @@ def make_streams(seeds: Iterable[int]) -> jax.Array:
         raise ArenaError(f"expected seeds >= 0, got {min(rest)}")
     words = np.array([seed % 2**32 for seed in rest], np.uint32)
     keys = jax.vmap(jax.random.key)(words)
-    # A key is made of 32 bits: what is above them is folded in.
+    # A key consists of 32 bits: higher bits are folded in.
     while any(rest := [seed >> 32 for seed in rest]):
         words = np.array([seed % 2**32 for seed in rest], np.uint32)
         keys = jnp.where(np.array(rest) > 0, jax.vmap(jax.random.fold_in)(keys, words), keys)
@@ -204,7 +204,7 @@ def reset_stream(environment: Environment, stream: jax.Array) -> tuple[jax.Array
 def step_stream(
     environment: Environment, stream: jax.Array, state: Any, action: jax.Array
 ) -> tuple[jax.Array, TimeStep]:
-    """Take a step; return the stream's next key beside what came of it."""
+    """Take a step; return the stream's next key beside its outcome."""
     stream, key = jax.random.split(stream)
     return stream, environment.step(key, state, action)
 
@@ -227,8 +227,8 @@ def step_or_reset(
         states: [n, ...].
         actions: [n].
         ended: whether the step before ended a copy's episode, [n].
-        anywhere: whether it ended any, [], also of copies that are stepped beside these: only then
-            are resets drawn, which cost more than steps.
+        anywhere: whether it ended any episode, [], including those of copies stepped beside these.
+            Only then are resets drawn, which cost more than steps.
     """
     taken = jax.vmap(environment.step)(keys, states, actions)
 

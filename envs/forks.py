@@ -1,6 +1,6 @@
-"""Forks of a process that has used JAX: its threads stay behind, and the child would wait for them.
+"""Forks of a process that has used JAX: its threads are lost, and the child would wait for them.
 
-Importing ``rlreps.envs`` watches for such forks; ``require_threads`` refuses to compute after one.
+Importing ``rlreps.envs`` watches for such forks; ``require_threads`` raises in their children.
 """
 
 import os
@@ -21,9 +21,9 @@ def require_threads() -> None:
 
 
 def _before_fork() -> None:
-    """Look whether JAX has started its threads, before the fork: the question takes a lock."""
+    """Check, before the fork, whether JAX has started its threads: the check takes a lock."""
     global _in_use
-    bridge = sys.modules.get("jax._src.xla_bridge")  # Importing rlreps.envs leaves JAX alone.
+    bridge = sys.modules.get("jax._src.xla_bridge")  # Importing rlreps.envs does not load JAX.
     started = getattr(bridge, "backends_are_initialized", None)
     _in_use = started is not None and started()
 

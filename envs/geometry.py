@@ -1,8 +1,8 @@
-"""Convex shapes: which part of a straight move lies inside one, and how deep a point lies in it.
+"""Convex shapes: the part of a straight move inside a shape, and the depth of a point in it.
 
-A convex shape cuts a straight path in a single interval, so every answer is a closed form without
-branches. All functions take one point and one move; callers ``vmap``. The arithmetic is written on
-scalars, coordinate by coordinate, so that a batch compiles to one fused loop.
+A convex shape meets a straight path in a single interval, so that every answer is a closed form
+without branches. All functions take one point and one move; callers ``vmap``. The arithmetic is
+written on scalars, coordinate by coordinate, so that a batch compiles to one fused loop.
 """
 
 import math
@@ -28,12 +28,12 @@ class Shape(Protocol):
 
         Args:
             origin: [2], start of the segment.
-            displacement: [2], its end minus its start. May be zero: the answer is then finite, and
-                right in that no fraction of a move of length zero takes the agent anywhere.
+            displacement: [2], its end minus its start. If it is zero, the interval is finite but
+                arbitrary: no fraction of such a move takes the agent anywhere.
 
         Returns:
-            Scalars (enter, leave), fractions in [0, 1] of the segment. ``enter >= leave`` says that
-            the segment misses the shape (or only touches it).
+            Scalars (enter, leave), fractions in [0, 1] of the segment. ``enter >= leave`` means
+            that the segment misses the shape (or only touches it).
         """
 
     def depth(self, point: jax.Array) -> jax.Array:
@@ -101,10 +101,10 @@ class Capsule:
         """See ``Shape.interval``.
 
         In the capsule's own frame (along its axis, across it) the path crosses the infinite strip
-        |across| <= radius between two points. Where such a point lies beside the axis it is the
-        capsule's own; where it lies beyond an end, the path meets the disc about that end instead.
-        A path that never meets the strip, or meets it beyond an end and misses that disc, comes out
-        with ``enter >= leave``.
+        |across| <= radius between two points. If such a point lies beside the axis, it lies on the
+        capsule. If it lies beyond an end, the path meets the disc about that end instead. A path
+        that misses the strip, or meets it beyond an end and misses the disc, has ``enter >=
+        leave``.
         """
         along, across, length, axis = self._frame(origin)
         d_x, d_y = displacement[0], displacement[1]
@@ -142,7 +142,7 @@ class Capsule:
     ) -> tuple[jax.Array, jax.Array, jax.Array, tuple[jax.Array, jax.Array]]:
         """Return a point along and across the axis, the axis' length, and its direction.
 
-        The direction is (1, 0) where the length is zero.
+        The direction is (1, 0) if the length is zero.
         """
         to_x, to_y = self.end[0] - self.start[0], self.end[1] - self.start[1]
         length = jnp.sqrt(to_x * to_x + to_y * to_y)
@@ -159,7 +159,7 @@ class ConvexPolygon:
     """The inside of a convex polygon.
 
     Attributes:
-        vertices: [v, 2], at least three, in order around the polygon; either way round is accepted
+        vertices: [v, 2], at least three, in order around the polygon; either direction is accepted
             and stored counter-clockwise. Vertices in the middle of a straight side are allowed.
 
     Raises:
@@ -186,7 +186,7 @@ class ConvexPolygon:
             inside = normal_x * (origin[0] - x) + normal_y * (origin[1] - y)
             rate = normal_x * d_x + normal_y * d_y
             inwards = rate > 0.0
-            # On the edge or a rounding error inside, and not heading inwards: outside.
+            # On the edge, or inside by a rounding error, and not heading inwards: outside.
             slack = _rounding(d_x) * (1.0 + abs(x) + abs(y)) * (abs(normal_x) + abs(normal_y))
             room = jnp.where(inwards, -inside, jnp.where(inside > slack, inside, 0.0))
             crossing = room / jnp.maximum(jnp.abs(rate), floor)
@@ -214,7 +214,7 @@ def _disc_chord(
     """Return the middle and half the length of a line's chord, in fractions of the displacement.
 
     The half chord comes from the distance between line and centre (a cross product), which keeps
-    its digits where the textbook discriminant b^2 - 4ac cancels. It is 0 where the line misses.
+    its digits where the textbook discriminant b^2 - 4ac cancels. It is 0 if the line misses.
     """
     cross = x * d_y - y * d_x
     scale = 1.0 / jnp.maximum(squared_length, float(np.finfo(squared_length.dtype).tiny))
@@ -227,8 +227,8 @@ def _turns_away(
 ) -> jax.Array:
     """Return whether a path from (x, y) about a disc's centre starts outside and never enters.
 
-    A path that starts on the edge counts as outside, and so does one that starts a rounding error
-    inside: an agent that a wall has stopped is in that place, and must be free to leave.
+    A path that starts on the edge counts as outside, and so does one that starts inside by a
+    rounding error: an agent that a wall has stopped stands there, and must be free to leave.
     """
     edge = radius - _rounding(d_x) * (1.0 + radius)
     return (x * x + y * y >= edge * abs(edge)) & (x * d_x + y * d_y >= 0.0)
@@ -253,10 +253,10 @@ def _as_radius(value: Any) -> Any:
 
 
 def _counter_clockwise(vertices: tuple[Point, ...]) -> tuple[Point, ...]:
-    """Return the vertices of a convex polygon counter-clockwise; ``ArenaError`` if it is none."""
+    """Return the vertices of a convex polygon counter-clockwise; ``ArenaError`` for any other."""
     if len(vertices) < 3:
         raise ArenaError(f"expected a polygon of at least 3 vertices, got {len(vertices)}")
-    # As single precision tells them apart: between two that are one there is no edge.
+    # In single precision: two vertices that it does not distinguish have no edge between them.
     corners = np.asarray(vertices, np.float32).astype(np.float64) @ np.array([1.0, 1.0j])
     edges = np.roll(corners, -1) - corners
     if np.any(edges == 0.0):
@@ -267,7 +267,7 @@ def _counter_clockwise(vertices: tuple[Point, ...]) -> tuple[Point, ...]:
         raise ArenaError(f"expected a polygon with an area, got area {abs(area):.3g}")
     turn = math.copysign(1.0, area)
     angles = turn * np.angle(edges.conj() * np.roll(edges, -1))
-    # Rounding may bend a straight side by 1e-9; a convex polygon turns once round and no further.
+    # Rounding may bend a straight side by 1e-9; a convex polygon turns round exactly once.
     if abs(np.sum(angles) - 2.0 * math.pi) > 1e-6 or np.min(angles) < -1e-9:
         raise ArenaError(f"expected a convex polygon, got vertices {[list(v) for v in vertices]}")
     return vertices if turn > 0.0 else (vertices[0], *reversed(vertices[1:]))

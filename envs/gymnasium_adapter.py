@@ -45,11 +45,11 @@ class JaxEnv(gymnasium.Env[Observation, np.int64]):
     """One environment.
 
     Seeding: ``reset(seed=s)`` starts a stream of random numbers that depends on ``s`` alone; later
-    resets without a seed go on with it.
+    resets without a seed continue it.
 
     Args:
         environment: any whose observations lie in [0, 1] or are bytes.
-        draw: what shows a state of it as a picture.
+        draw: draws a picture of a state.
         render_mode: "rgb_array" or None.
 
     Raises:
@@ -106,13 +106,13 @@ class JaxEnv(gymnasium.Env[Observation, np.int64]):
 class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
     """A batch of environments stepped by one jitted JAX call.
 
-    Copy i of a batch seeded with s does exactly what a ``JaxEnv`` seeded with s + i does; that of a
-    batch seeded with a sequence, what one seeded with element i does. The step after an episode's
-    end ignores its action and resets that copy: its reward is 0.
+    Copy i of a batch seeded with s does exactly what a ``JaxEnv`` seeded with s + i does. If the
+    batch is seeded with a sequence, copy i uses element i. The step after an episode's end ignores
+    its action and resets the copy, with reward 0.
 
     Args:
         environment: any whose observations lie in [0, 1] or are bytes.
-        draw: what shows a state of it as a picture.
+        draw: draws a picture of a state.
         num_envs: number of copies, at least 1.
         render_mode: "rgb_array" or None.
 
@@ -164,7 +164,7 @@ class JaxVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
     def step(
         self, actions: npt.NDArray[np.int64]
     ) -> tuple[Observation, Rewards, Flags, Flags, dict[str, Any]]:
-        """Take one action in each copy, or reset it where its episode ended in the last step.
+        """Take one action in each copy, or reset the copy if its episode ended in the last step.
 
         Raises:
             ArenaError: wrong number of actions, or an unknown one.
@@ -230,7 +230,7 @@ def _checked_render_mode(render_mode: str | None) -> str | None:
 def _observation_space(environment: Environment) -> gymnasium.Space[Observation]:
     struct = observation_struct(environment)
     box = spaces.Box(*observation_bounds(struct.dtype), struct.shape, struct.dtype)
-    # Box's own type says float or integer, whatever its dtype.
+    # Box declares its own type as float or integer, whatever its dtype.
     return cast(gymnasium.Space[Observation], box)
 
 

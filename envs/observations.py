@@ -1,7 +1,7 @@
 """Observations of a place in PuddleWorld: the position, a code of its cell, or a picture.
 
-Each is a frozen dataclass, its fields are its options, and it has two methods. ``backdrop`` draws
-what does not change from step to step, once for each world; ``observe`` is pure JAX.
+Each is a frozen dataclass whose fields are its options, with two methods. ``backdrop`` draws the
+parts that do not change from step to step, once for each world; ``observe`` is pure JAX.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _LEAST_PIXELS = 8
 _MOST_CODE_NUMBERS = 2**24
-"""In the codes of all cells, which take 64 MiB and are part of every program that reads them."""
+"""Largest number of entries of all codes: 64 MiB, part of every program that reads them."""
 _AGENT_PIXELS = 1.5
-"""Least radius of the agent in a picture."""
+"""Smallest radius of the agent in a picture."""
 
 
 @pytree_dataclass()
@@ -47,17 +47,17 @@ class Position:
 class Code:
     """A fixed random code of the agent's cell, float32 [size] in [0, 1].
 
-    Two cells' codes have nothing to do with each other, however near the cells: an agent must find
-    out which are neighbours. The numbers are uniform draws that depend on the three options alone,
-    so a cell has the same code in every episode, process and arena.
+    The codes of two cells are unrelated, however near the cells: an agent must learn which cells
+    are neighbours. The numbers are uniform draws that depend only on the three options, so that a
+    cell has the same code in every episode, process and arena.
 
-    A cell through which a wall passes has one code on both sides. Walls of the mazes lie about
+    A cell through which a wall passes has one code on both sides. Walls of the mazes lie along
     lines of grids whose bins are a multiple of 5.
 
     Attributes:
         size: numbers in a code.
         bins: cells along each axis.
-        seed: of the codes, at least 0.
+        seed: seed of the codes, at least 0.
 
     Raises:
         ArenaError: a value outside its range, or codes of more than 2^24 numbers together.
@@ -84,7 +84,7 @@ class Code:
         return _codes(self.size, self.bins, self.seed).copy()
 
     def backdrop(self, world: "PuddleWorld") -> None:
-        """Draw nothing: codes are the same in every world."""
+        """Return an empty backdrop: codes are the same in every world."""
 
     def observe(self, position: jax.Array, backdrop: None) -> jax.Array:
         """Return the code of the cell that holds a position [2]."""
@@ -98,9 +98,9 @@ class Code:
 class Image:
     """A picture of the arena with the agent in it, uint8 [size, size, 3], RGB, y pointing up.
 
-    Walls and puddles look as in ``render_frame``; the goal is not drawn, so that places look the
-    same whatever the task. The agent is a disc whose edge is a ramp one pixel wide: the picture
-    tells its place to a fraction of a pixel.
+    Walls and puddles look as in ``render_frame``. The goal is not drawn, so that places look the
+    same for every task. The agent is a disc whose edge is a ramp one pixel wide: the picture shows
+    its place to a fraction of a pixel.
 
     Attributes:
         size: side in pixels, from 8 to 1,024.
@@ -122,7 +122,7 @@ class Image:
         Raises:
             ArenaError: the puddles' numbers are traced.
         """
-        from rlreps.envs.rendering import render_arena  # It imports PuddleWorld, which imports us.
+        from rlreps.envs.rendering import render_arena  # Avoids a circular import with PuddleWorld.
 
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(world.puddles)):
             raise ArenaError("expected numbers in puddles that are to be drawn, got traced arrays")
@@ -154,7 +154,7 @@ OBSERVATIONS: dict[str, type[Position] | type[Code] | type[Image]] = {
 
 
 def as_observation(value: Any) -> Observation:
-    """Return an observation given as itself, by name, or as a mapping of name and options.
+    """Return an observation given itself, by name, or by a mapping of name and options.
 
     Raises:
         ArenaError: an unknown name or option, or a value outside its range.

@@ -29,15 +29,15 @@ PENALTY_PER_DEPTH = 400.0
 """Reward lost per unit of depth in a puddle (Sutton 1996)."""
 
 RESET_DRAWS = 32
-"""Start positions drawn to find one outside the walls."""
+"""Number of draws to find a start position outside the walls."""
 
 MOST_EDGES = 200
-"""Edges of all puddles, a disc or capsule being one: programs hold a formula for each, and took
-11 s to compile for 200 edges of rectangles and 59 s for 400."""
+"""Largest number of edges of all puddles (a disc or capsule has one). Programs hold a formula for
+each: they took 11 s to compile for 200 edges of rectangles and 59 s for 400."""
 
 _EDGE_ROUNDINGS = 64.0
-"""Machine epsilons by which moves stay within the square's edges where there are walls: more than
-the rounding that shapes forgive an agent at their edge (``geometry._rounding``)."""
+"""Distance, in machine epsilons, that moves keep from the square's edges if there are walls: more
+than the rounding that shapes allow an agent at their edge (``geometry._rounding``)."""
 
 _Path = tuple[jax.Array, jax.Array]
 """Origin [2] and displacement [2]."""
@@ -51,7 +51,7 @@ class Puddle:
     Attributes:
         shape: the convex region.
         multiplier: speed inside as a fraction of the speed outside, in [0, 1]; 0 is a wall.
-        may_be_wall: whether the multiplier is 0, or an array, whose value programs do not know.
+        may_be_wall: whether the multiplier is 0, or an array of unknown value.
 
     Raises:
         ArenaError: not a shape, or the multiplier is outside [0, 1].
@@ -88,26 +88,26 @@ class PuddleWorldState(NamedTuple):
 class PuddleWorld:
     """The dynamics, and a task if switched on. By default: no reward, no end.
 
-    An agent never enters a wall by more than rounding, and can always leave a wall's edge. One that
-    starts deeper inside a wall stays where it is. A wall that ends on the square's edge, or touches
-    it, leaves no gap there.
+    An agent never enters a wall by more than rounding, and can always leave a wall's edge. An agent
+    that starts deeper inside a wall stays where it is. A wall that ends on the square's edge, or
+    touches it, leaves no gap there.
 
     Attributes:
-        puddles: applied in this order, each to the move that the one before it left.
+        puddles: applied in this order, each to the move that the previous one left.
         step_size: length of a move before noise, in units of the square's side.
         noise: standard deviation of the Gaussian noise added to each axis of a move.
-        goal: what terminates the episode: True is reaching the corner x + y >= 1.9; a disc, also
-            given as (x, y, radius), is reaching it, and no episode starts there. A move reaches a
-            goal if it ends there.
+        goal: what terminates the episode. True: reaching the corner x + y >= 1.9. A disc, or
+            (x, y, radius): reaching the disc, in which no episode starts. A move reaches a goal if
+            it ends there.
         step_penalty: whether each step costs a reward of 1.
-        puddle_penalty: whether a step costs 400 times the depth, in the deepest puddle, of the
-            position it ends in. Walls do not count.
+        puddle_penalty: whether a step costs 400 times the depth of its end position in the deepest
+            puddle. Walls do not count.
         max_steps: steps after which an episode is truncated; None for never.
         observation: what an agent sees: ``Position``, ``Code`` or ``Image``, or the name of one.
-        backdrop: what the observation draws in advance.
+        backdrop: the part of the observation that is drawn in advance.
 
     Raises:
-        ArenaError: a value outside its range, or a goal about a place that no agent can reach.
+        ArenaError: a value outside its range, or a goal centred where no agent can be.
     """
 
     puddles: tuple[Puddle, ...] = ()
@@ -157,7 +157,7 @@ class PuddleWorld:
 
     @property
     def goal_region(self) -> Shape | None:
-        """What an agent has to reach; None without a goal."""
+        """The region that an agent has to reach; None without a goal."""
         if isinstance(self.goal, bool):
             return _CORNER if self.goal else None
         return self.goal
@@ -172,8 +172,8 @@ class PuddleWorld:
     def reset(self, key: jax.Array) -> PuddleWorldState:
         """Draw a start position, uniform over the square outside the walls and a goal's disc.
 
-        The first of ``RESET_DRAWS`` uniform draws that lies outside them; the first draw itself
-        where none does, which for half the square is one start in 2^32.
+        It is the first of ``RESET_DRAWS`` uniform draws that lies outside them. If none does, it is
+        the first draw; if they cover half of the square, this happens in one start of 2^32.
         """
         draws = jax.random.uniform(key, (RESET_DRAWS, 2))
         free = jax.vmap(self._is_start)(draws)
@@ -189,7 +189,7 @@ class PuddleWorld:
 
         Returns:
             The new state, its observation, and the reward and flags of the task: reward 0 and
-            False where the task is switched off.
+            False if the task is switched off.
         """
         noise = jax.random.normal(key, (2,), state.position.dtype)
         position = self.move(state.position, action, noise)
@@ -217,9 +217,9 @@ class PuddleWorld:
         reaches a puddle is a budget; a stretch inside costs 1 / multiplier per unit length, and the
         move ends where the budget is spent.
 
-        Where there are walls, moves begin and end some roundings within the square (8e-6 in
-        float32): on its edge, an agent would be on the edge of a wall that ends there, and agents
-        are free to go along a wall's edge.
+        If there are walls, moves begin and end some roundings within the square (8e-6 in float32).
+        An agent on the square's edge would otherwise be on the edge of a wall that ends there, and
+        agents are free to move along a wall's edge.
 
         Args:
             position: [2], in the unit square.
@@ -248,13 +248,13 @@ class PuddleWorld:
         return jnp.clip(origin + fraction * displacement, low, 1.0 - low)
 
     def _travelled_fraction(self, path: _Path, within: _Path) -> jax.Array:
-        """Return the fraction of a path that is left once every puddle shortened it.
+        """Return the fraction of a path that is left after every puddle shortened it.
 
-        Walls see the path ``within`` the square's edges, other puddles the one up to them.
+        Walls apply to the path ``within`` the square's edges, other puddles to the path up to them.
 
-        With a budget B (all in fractions of the displacement), inside from e to l, multiplier m:
-        the move ends inside, at e + m (B - e), if that does not exceed l; else it comes out and
-        ends at B - (l - e)(1 - m) / m. The second is the larger exactly where it applies.
+        For a budget B (all in fractions of the displacement), inside from e to l, multiplier m:
+        the move ends inside, at e + m (B - e), if that does not exceed l; else it leaves and ends
+        at B - (l - e)(1 - m) / m. The second value is the larger exactly when it applies.
         """
         budget = jnp.ones_like(path[1][0])
         for puddle in self.puddles:
@@ -266,7 +266,7 @@ class PuddleWorld:
             enter, leave = puddle.shape.interval(*seen)
             entered = jnp.minimum(enter, budget)
             inside = jnp.maximum(jnp.minimum(leave, budget) - entered, 0.0)
-            # A wall's infinite cost as a large finite one: infinity times a length 0 is no number.
+            # A large finite cost for a wall: an infinite cost times a length of 0 would be NaN.
             cost = (1.0 - speed) / jnp.maximum(speed, 1e-18)
             budget = jnp.maximum(entered + speed * (budget - entered), budget - inside * cost)
         return budget

@@ -1,4 +1,4 @@
-"""Tells Gymnasium about the environments. Imports neither JAX nor the environments themselves."""
+"""Register the environments with Gymnasium, without importing JAX or the environments."""
 
 from typing import Any, NamedTuple
 
@@ -6,12 +6,12 @@ import gymnasium
 
 
 class Registered(NamedTuple):
-    """What an id stands for.
+    """The classes and arguments behind an id.
 
     Attributes:
-        prefix: what the names of its classes begin with.
-        arguments: of the classes.
-        max_episode_steps: steps after which Gymnasium truncates an episode, unless told otherwise.
+        prefix: the beginning of the names of its classes.
+        arguments: arguments of the classes.
+        max_episode_steps: steps after which Gymnasium truncates an episode by default.
     """
 
     prefix: str
@@ -28,7 +28,7 @@ MAZES = {
     "FourRooms": "four_rooms",
     "TwoRoom": "two_room",
 }
-"""Names of ids → arenas that have ids of their own."""
+"""Name in an id → arena, for arenas that have their own ids."""
 
 ENV_IDS = {
     "rlreps/PuddleWorld-v0": Registered("PuddleWorld", {}, 1000),
@@ -44,8 +44,8 @@ ENV_IDS = {
 def register() -> None:
     """Register ``ENV_IDS``; a second call changes nothing.
 
-    Runs when ``rlreps.envs`` is imported. ``gymnasium.make("rlreps.envs:rlreps/PuddleWorld-v0")``
-    does the import by itself.
+    It runs when ``rlreps.envs`` is imported.
+    ``gymnasium.make("rlreps.envs:rlreps/PuddleWorld-v0")`` imports the package itself.
     """
     for env_id, (prefix, arguments, max_episode_steps) in ENV_IDS.items():
         if env_id not in gymnasium.registry:

@@ -14,7 +14,7 @@ from rlreps.envs.core import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import Puddle, PuddleWorld, PuddleWorldState
 
-# Blue, orange and yellow stay apart under the common kinds of colour blindness (Okabe & Ito 2008),
+# Blue, orange and yellow differ under the common kinds of colour blindness (Okabe & Ito 2008),
 # and puddles, walls and the agent also differ in lightness.
 FLOOR_COLOUR = (248, 248, 244)
 PUDDLE_COLOUR = (0, 68, 136)
@@ -38,8 +38,8 @@ def render_frame(
     """Draw puddles (the slower the darker, walls almost black), goal and agent.
 
     Args:
-        environment: what to draw. The goal shows only where it ends an episode.
-        position: [2], where to draw the agent; None for nowhere.
+        environment: the environment. The goal is drawn only if it ends an episode.
+        position: [2], where to draw the agent; None draws none.
         size: side of the picture in pixels.
 
     Returns:
@@ -68,7 +68,7 @@ def render_arena(puddles: tuple[Puddle, ...], size: int) -> Picture:
 
 
 def draw_arena(environment: PuddleWorld, state: PuddleWorldState | None) -> Picture:
-    """Draw a state as ``render_frame`` does; None is an arena without an agent."""
+    """Draw a state as ``render_frame`` does; for None, the arena without an agent."""
     return render_frame(environment, None if state is None else state.position)
 
 
@@ -137,7 +137,7 @@ def _coverage(shape: Shape, size: int) -> npt.NDArray[np.float64]:
 
 
 def _sides(shape: Capsule) -> list[npt.NDArray[np.float64]]:
-    """Return the corners of the rectangle between a capsule's discs; none where they coincide."""
+    """Return the corners of the rectangle between a capsule's discs; none if they coincide."""
     start, end = np.asarray(shape.start), np.asarray(shape.end)
     length = float(np.hypot(*(end - start)))
     if length == 0.0:
@@ -147,7 +147,7 @@ def _sides(shape: Capsule) -> list[npt.NDArray[np.float64]]:
 
 
 def _to_picture(point: Any, side: int) -> tuple[float, float]:
-    # Pillow's whole numbers are pixel centres; the square's edges are pixel edges.
+    # Pillow's integers are pixel centres, while the square's edges are pixel edges.
     return float(point[0]) * side - 0.5, (1.0 - float(point[1])) * side - 0.5
 
 

@@ -15,20 +15,20 @@ from rlreps.envs.core import ArenaError, Environment, TimeStep, check_range, pyt
 class ShapedEnvironment:
     """An environment with rewards r + γ Φ(s') - Φ(s) (Ng, Harada & Russell 1999).
 
-    Terminal states have potential 0 whatever Φ says: with another one, reaching a terminal state
-    would be worth something of its own, and optimal policies could change. A truncation cuts the
-    episode and not the task: Φ(s') counts there, as does the value beyond it. So the n-step sums of
-    an episode differ from the unshaped ones by γⁿ Φ(s_n) - Φ(s_0), the first term 0 at a terminal
-    state, and the optimal action values of every state by -Φ(s).
+    Terminal states have potential 0 whatever Φ says: with another potential, reaching a terminal
+    state would have a value of its own, and optimal policies could change. A truncation cuts the
+    episode but not the task, so Φ(s') counts there, like the value after it. The n-step sums of an
+    episode differ from the unshaped ones by γⁿ Φ(s_n) - Φ(s_0), where the first term is 0 at a
+    terminal state, and the optimal action values of every state by -Φ(s).
 
     Attributes:
         environment: the environment.
-        potential: state → Φ, a scalar; with ``environment.observe`` in it, of what an agent sees. A
-            ``jax.tree_util.Partial`` shows JAX its arrays: these may then differ between copies.
-        discount: γ of the agent that is to learn from the rewards, in [0, 1].
+        potential: state → Φ, a scalar; call ``environment.observe`` in it for what an agent sees. A
+            ``jax.tree_util.Partial`` exposes its arrays to JAX, so that copies may differ.
+        discount: γ of the agent that learns from the rewards, in [0, 1].
 
     Raises:
-        ArenaError: a discount outside its range, or a potential that is no function.
+        ArenaError: a discount outside its range, or a potential that is not a function.
     """
 
     environment: Environment
@@ -43,12 +43,12 @@ class ShapedEnvironment:
         )
         object.__setattr__(self, "discount", discount)
         if jax.tree_util.all_leaves([self.potential]):
-            # A plain function is no leaf that JAX takes: it belongs to the structure.
+            # JAX does not take a plain function as a leaf: it belongs to the structure.
             object.__setattr__(self, "potential", jax.tree_util.Partial(self.potential))
 
     @property
     def num_actions(self) -> int:
-        """Number of discrete actions, as of the environment."""
+        """Number of discrete actions of the environment."""
         return self.environment.num_actions
 
     def reset(self, key: jax.Array) -> Any:
@@ -56,7 +56,7 @@ class ShapedEnvironment:
         return self.environment.reset(key)
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> TimeStep:
-        """Take an action; the step is the environment's, but for its reward."""
+        """Take an action; the step is the environment's, except for its reward."""
         taken = self.environment.step(key, state, action)
         following = jnp.where(taken.terminated, 0.0, self.potential(taken.state))
         bonus = self.discount * following - self.potential(state)

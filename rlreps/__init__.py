@@ -1,9 +1,9 @@
 """State representations for reinforcement learning on JAX: ground truth, losses, pictures.
 
-``successor`` computes successor measures and loads the released one; ``losses``, ``encoders``,
-``sources`` and ``training`` train a representation; ``subspace`` measures it; ``streaming`` is
-online PCA; ``agents`` and ``envs`` use it. Submodules load on first use: ``import rlreps`` loads
-neither JAX nor matplotlib.
+``successor`` computes successor measures and loads released ones. ``losses``, ``encoders``,
+``sources`` and ``training`` train a representation. ``subspace`` measures its error.
+``streaming`` is online PCA. ``agents`` and ``envs`` put representations to use. Submodules load on
+first use: ``import rlreps`` loads neither JAX nor matplotlib.
 """
 
 import importlib

@@ -1,12 +1,12 @@
 """Frozen dataclasses that are a thing and its configuration at once.
 
 An objective, encoder, streaming rule, cumulant family or operator is one frozen dataclass. Its
-fields are its options. Five things follow from the fields alone:
+fields are its options. The fields alone determine five things:
 
 - it is a JAX pytree whose leaves are its numbers, so that a sweep can vary them in one program;
-- what a user gives is checked: a ``positive`` whole number, a number in an ``interval``, one of a
+- a user's values are checked: a ``positive`` whole number, a number in an ``interval``, one of a
   ``Literal``; ``__post_init__`` checks conditions between fields;
-- fields marked ``size`` are filled in by whoever knows the data, not by an option;
+- fields marked ``size`` are not options: the caller who knows the data fills them in;
 - the command line builds a method's options from its class;
 - ``as_json`` and ``from_json`` store it in a run's configuration.
 """
@@ -27,7 +27,7 @@ from rlreps.errors import InputError, require, require_choice, require_interval
 T = TypeVar("T")
 
 Check = Callable[[str, Any], None]
-"""(Name of a field, what a user gives) → an ``InputError`` unless it may be."""
+"""(name of a field, a user's value) → an ``InputError`` if the value is invalid."""
 
 _SIZE = "size"
 _LEAF = "leaf"
@@ -45,7 +45,7 @@ def positive(default: Any = dataclasses.MISSING, *, least: int = 1, most: int | 
 def interval(within: str, default: Any = dataclasses.MISSING, *, static: bool = False) -> Any:
     """Declare a number in an interval such as ``(0, 2)`` or ``[0, inf)``; None passes.
 
-    With ``static`` it decides which operations are computed, as of the function ``static``.
+    With ``static``, the number decides which operations are computed, as for ``static``.
     """
     check = functools.partial(require_interval, interval=within)
     return dataclasses.field(
@@ -54,15 +54,15 @@ def interval(within: str, default: Any = dataclasses.MISSING, *, static: bool = 
 
 
 def called(name: str, default: Any = dataclasses.MISSING) -> Any:
-    """Declare a field that messages call by another name, that of its option."""
+    """Declare a field that messages call by the name of its option."""
     return dataclasses.field(default=default, metadata={_CALLED: name})
 
 
 def size(default: Any = dataclasses.MISSING, *, leaf: bool = False) -> Any:
     """Declare a field that the data decides, such as the number of features or tasks.
 
-    Whole numbers are at least 1. With ``leaf`` it is a pytree of arrays, or a configurable with
-    numbers of its own.
+    Whole numbers are at least 1. With ``leaf`` the field is a pytree of arrays, or a configurable
+    with numbers of its own.
     """
     return dataclasses.field(
         default=default, metadata={_SIZE: True} | ({_LEAF: True} if leaf else {})
@@ -82,9 +82,9 @@ def leaf(default: Any = dataclasses.MISSING) -> Any:
 def configurable(cls: type[T]) -> type[T]:
     """Register a frozen dataclass as a pytree whose leaves are its numbers.
 
-    Leaves are the fields annotated ``float`` or ``float | None``, but those declared by ``static``,
-    and those declared by ``leaf``. The others are static and must be hashable. What a user gives is
-    ``checked``; JAX rebuilds nodes around tracers by setting the fields directly.
+    Leaves are the fields annotated ``float`` or ``float | None``, except those declared by
+    ``static``, and those declared by ``leaf``. Other fields are static and must be hashable. Values
+    that a user gives are ``checked``; JAX rebuilds nodes around tracers by setting fields directly.
     """
     hints = get_type_hints(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def configurable(cls: type[T]) -> type[T]:
 
 
 def checked(cls: type[T]) -> type[T]:
-    """Let a dataclass check what its fields are given, before its own ``__post_init__``."""
+    """Make a dataclass check the values of its fields before its own ``__post_init__``."""
     hints = get_type_hints(cls)
     checks = {
         f.name: (f.metadata.get(_CALLED, f.name), check)
@@ -135,7 +135,7 @@ def checked(cls: type[T]) -> type[T]:
 
 
 def _check_of(field: dataclasses.Field[Any], hint: Any) -> Check | None:
-    """Return the check of a field, or that of its type."""
+    """Return the check that a field declares, or the check of its type."""
     if _CHECK in field.metadata:
         check: Check = field.metadata[_CHECK]
         return check
@@ -172,7 +172,7 @@ def _is_number(hint: Any) -> bool:
 
 
 def with_sizes(thing: T, **sizes: Any) -> T:
-    """Fill in the ``size`` fields that a configurable has; sizes without a field are ignored."""
+    """Fill in the ``size`` fields that a configurable has; other sizes are ignored."""
     known = {f.name for f in dataclasses.fields(thing) if _SIZE in f.metadata}  # type: ignore[arg-type]
     changes = {name: value for name, value in sizes.items() if name in known}
     return dataclasses.replace(thing, **changes)  # type: ignore[type-var]
@@ -197,7 +197,7 @@ def as_json(value: Any) -> Any:
     """Convert a configuration to plain JSON values.
 
     Dataclasses become objects of their fields. A configurable (a registered pytree with options)
-    leaves out its sizes and gets its class's name under ``name``.
+    stores its class's name under ``name`` instead of its sizes.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: as_json(getattr(value, f.name)) for f in options(value)}
@@ -216,7 +216,7 @@ def as_json(value: Any) -> Any:
 def from_json(
     cls: type[T], stored: Mapping[str, Any], classes: Mapping[str, type] | None = None
 ) -> T:
-    """Rebuild a dataclass from what ``as_json`` made of it.
+    """Rebuild a dataclass from the result of ``as_json``.
 
     Args:
         cls: The dataclass. Fields that are not stored keep their defaults.
@@ -252,7 +252,7 @@ def from_json(
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Tell whether a plain value is of a type; what is no plain type fits everything."""
+    """Tell whether a plain value is of a type; types that are not plain accept everything."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _fits(value, inner[0])

@@ -16,7 +16,7 @@ _LARGEST = 3.4028235e38
 
 
 class InputError(ValueError):
-    """Input that cannot be used: the message says what was expected and what came."""
+    """Input that cannot be used; the message says what was expected and what was given."""
 
 
 class TrainingDivergedError(RuntimeError):
@@ -28,7 +28,7 @@ class WorkerDiedError(RuntimeError):
 
 
 def require(condition: bool, expected: str, got: object) -> None:
-    """Raise an ``InputError`` with what was expected and what came, unless ``condition`` holds."""
+    """Raise an ``InputError`` with the expected and the given value unless ``condition`` holds."""
     if not condition:
         raise InputError(f"expected {expected}, got {got!r}")
 
@@ -39,7 +39,7 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
 
 
 def require_positive(name: str, value: int) -> None:
-    """Raise an ``InputError`` unless ``value`` is at least 1 and a signed number of 32 bits."""
+    """Raise an ``InputError`` unless ``value`` is at least 1 and fits a signed 32-bit integer."""
     require(value >= 1, f"{name} >= 1", value)
     require(value < 2**31, f"{name} < 2**31", value)
 
@@ -47,8 +47,8 @@ def require_positive(name: str, value: int) -> None:
 def require_interval(name: str, value: object, interval: str) -> None:
     """Raise an ``InputError`` unless a number lies in an interval such as ``(0, 2)``.
 
-    Ends may be powers, as in ``[0, 2**31)``. Numbers beyond float32 are refused, too. None and
-    arrays (tracers among them) pass: options are checked where a user writes them.
+    Ends may be powers, as in ``[0, 2**31)``. Numbers beyond float32 are refused too. None and
+    arrays (tracers among them) pass, since options are checked where a user writes them.
     """
     if not isinstance(value, int | float):
         return
@@ -65,9 +65,9 @@ def _end(text: str) -> float:
 
 
 def require_memory(what: str, size: int) -> None:
-    """Raise an ``InputError`` if something of a size in bytes is larger than ``usable_memory``.
+    """Raise an ``InputError`` if a size in bytes exceeds ``usable_memory``.
 
-    Nothing is known of what others use: this catches what could never fit, before it is tried.
+    The check ignores other processes: it catches sizes that can never fit.
     """
     memory = usable_memory()
     if memory is not None and size > memory:
@@ -78,13 +78,13 @@ def require_memory(what: str, size: int) -> None:
 
 @functools.cache
 def usable_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes of memory that this process may fill; None where the system cannot say.
+    """Return the bytes of memory that this process may use; None if the system cannot say.
 
-    The memory of the machine or, if less, of the process's control group (Linux cgroups) or of a
-    group around it: the limits of containers and batch systems.
+    The result is the machine's memory or the smallest limit of the process's control group (Linux
+    cgroups) and the groups around it, which containers and batch systems set.
 
     Args:
-        root: Where the kernel's files are.
+        root: Folder of the kernel's files.
     """
     limits = []
     with contextlib.suppress(AttributeError, ValueError, OSError):
@@ -99,10 +99,10 @@ def usable_memory(root: Path = Path("/")) -> int | None:
 
 
 def printable(text: str) -> str:
-    """Write control characters as escapes, for a terminal, which would obey them.
+    """Replace control characters, which a terminal would obey, by escapes.
 
-    Names come from files of others, too. Formatting characters, such as those that turn the
-    direction of a line around, and bytes of file names that are no text are escaped likewise.
+    Names may come from other people's files. Formatting characters, such as those that reverse the
+    direction of a line, and bytes of file names that are not text are escaped too.
     """
     return "".join(
         each.encode("unicode_escape").decode() if unicodedata.category(each)[0] == "C" else each
@@ -116,4 +116,4 @@ def in_gigabytes(size: int) -> str:
 
 
 class FitWarning(UserWarning):
-    """A fit of data whose results are not to be trusted as they are; the message says why."""
+    """A fit whose results are unreliable; the message says why."""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and folders whose links lead nowhere else."""
+"""Write files whole or not at all, and refuse folders with links that lead outside them."""
 
 import os
 import re
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rlreps.errors import InputError
 
 README = "README.txt"
-"""Says in every run's folder and store what its files are."""
+"""Text in every run's folder and store that explains its files."""
 
 _SUFFIX_BYTES = 8
 
@@ -34,13 +34,13 @@ DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""Everything that reading a damaged archive may raise."""
+"""Every exception that reading a damaged archive may raise."""
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write `data` under a temporary name beside `path`, rename it to that, and return the path.
+    """Write `data` under a temporary name beside `path`, rename it to `path`, and return the path.
 
-    Errors of the system name the path, also those of a full disk, which come without one.
+    Errors of the system name the path, even for a full disk, whose error comes without one.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,11 +60,11 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
 
 
 def unfinished_writes(folder: Path, name: str | None = None) -> list[Path]:
-    """List temporary files that kills inside `write_atomically` left in a folder.
+    """List temporary files that killed processes left from ``write_atomically`` in a folder.
 
     Args:
-        folder: Where to look; one that does not exist has none.
-        name: Of the file that was to be written; of any by default.
+        folder: Where to look; a folder that does not exist has none.
+        name: Name of the file that was being written; any by default.
     """
     if not folder.is_dir():
         return []
@@ -85,7 +85,7 @@ def size_and_checksum(path: str | os.PathLike[str]) -> tuple[int, int]:
 def refuse_links_out(folder: Path) -> None:
     """Raise an ``InputError`` if an entry of a folder is a link that leads out of the folder.
 
-    What is written or deleted through such a link would be somebody else's.
+    Writing or deleting through such a link would change files outside the folder.
     """
     with os.scandir(folder) as entries:
         links = [entry.path for entry in entries if entry.is_symlink()]
@@ -94,7 +94,7 @@ def refuse_links_out(folder: Path) -> None:
         if not Path(link).resolve().is_relative_to(root):
             raise InputError(
                 f"expected files of its own in {folder}, got the link {Path(link).name} to "
-                f"{os.readlink(link)}; move what it leads to in its place"
+                f"{os.readlink(link)}; replace the link by the files that it leads to"
             )
 
 
@@ -102,7 +102,7 @@ def refuse_backslashes(path: str | os.PathLike[str]) -> None:
     """Raise an ``InputError`` if a name on a path holds a backslash.
 
     tensorstore, which writes arrays and checkpoints, takes a backslash for a separator of folders
-    and would write into a folder beside this one.
+    and would write into another folder.
     """
     absolute = Path(path).absolute()
     if any("\\" in name for name in absolute.relative_to(absolute.anchor).parts):
@@ -110,7 +110,7 @@ def refuse_backslashes(path: str | os.PathLike[str]) -> None:
 
 
 def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of an .npz file by name, or of an .npy file, whose name is empty.
+    """Read the arrays of an .npz file by name, or of an .npy file under an empty name.
 
     Nothing is unpickled.
 
@@ -118,7 +118,7 @@ def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDA
         One of ``DAMAGED``: For a file that cannot be read or holds Python objects.
     """
     if isinstance(source, str | os.PathLike):
-        with open(source, "rb") as stream:  # NumPy leaves a damaged archive open.
+        with open(source, "rb") as stream:  # NumPy would leave a damaged archive open.
             return read_arrays(stream)
     found = np.load(source, allow_pickle=False)
     if isinstance(found, np.ndarray):

@@ -1,4 +1,4 @@
-"""Pieces that the whole library shares: compilation, products, averages, keys, devices."""
+"""Numerical tools of the whole library: compilation, products, averages, keys, devices."""
 
 import collections
 import dataclasses
@@ -22,7 +22,7 @@ Params = TypeVar("Params")
 Tree = TypeVar("Tree")
 
 PRNG = "threefry2x32"
-"""The generator of every key. Others give bits that depend on what they are batched with."""
+"""The generator of every key. Other generators' bits depend on the batch that they are drawn in."""
 
 _LEVEL = "xla_backend_optimization_level"
 
@@ -36,8 +36,8 @@ def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     """Compile a large program, such as agents' learning or a network's start, faster on a CPU.
 
-    There LLVM optimises it at level 1 of 3, unless ``XLA_FLAGS`` name a level: agents learned as
-    fast and began sooner (docs/results/speed.md). Within another program this is ``jax.jit``.
+    LLVM optimises it at level 1 of 3, unless ``XLA_FLAGS`` name a level: agents learned as fast and
+    started sooner (docs/results/speed.md). Within another program this is ``jax.jit``.
     """
     plain = jit(function, **options)
     if not (level := _brief_options()):
@@ -48,7 +48,7 @@ def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     def call(*args: P.args, **named: P.kwargs) -> R:
         try:
             return brief(*args, **named)
-        except ValueError:  # Options are for outermost programs.
+        except ValueError:  # Only outermost programs accept options.
             if not isinstance(jnp.zeros(()), jax.core.Tracer):
                 raise
             return plain(*args, **named)
@@ -57,7 +57,7 @@ def jit_briefly(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 
 def _brief_options() -> dict[str, Any]:
-    """Return the compiler options of ``jit_briefly``; none where it is ``jax.jit``."""
+    """Return the compiler options of ``jit_briefly``; none if it equals ``jax.jit``."""
     on_cpu = jax.default_backend() == "cpu"
     return {_LEVEL: 1} if on_cpu and _LEVEL not in os.environ.get("XLA_FLAGS", "") else {}
 
@@ -68,7 +68,7 @@ class CompiledOnce(Generic[R]):
 
     Attributes:
         executable: Takes and returns flat lists of arrays.
-        results: Shapes and types of what it returns, in the function's own pytree.
+        results: Shapes and types of the results, in the function's own pytree.
     """
 
     executable: Any
@@ -80,26 +80,26 @@ class CompiledOnce(Generic[R]):
         return result
 
     def as_text(self) -> str:
-        """Return the program as the compiler left it."""
+        """Return the program as compiled."""
         text: str = self.executable.as_text()
         return text
 
 
 _MOST_PROGRAMS = 32
 _programs: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
-"""Programs that ``compile_once`` compiled, the latest used last."""
+"""Programs that ``compile_once`` compiled, the most recently used last."""
 
 
 def compile_once(function: Callable[..., R], *args: Any, brief: bool = False) -> CompiledOnce[R]:
     """Compile a function for arguments like these, unless this process has compiled it before.
 
-    The function is traced each time, a tenth of the work, and programs are compared: whatever the
-    function reads counts as it is now, and functions, optimizers and encoders that are made anew
-    for each call cost no compilation. Programs that call the host are always compiled, and of the
-    others the 32 used last are kept.
+    The function is traced at each call, a tenth of the work, and the program is looked up by its
+    text. So the function may read anything, and functions, optimizers and encoders that are made
+    anew for each call need no new compilation. Programs that call the host are always compiled. Of
+    the others, the 32 most recently used are kept.
 
     Args:
-        function: What to compile.
+        function: The function to compile.
         args: Pytrees of arrays; only their shapes, types and devices matter.
         brief: Whether to compile as ``jit_briefly`` does.
     """
@@ -108,7 +108,7 @@ def compile_once(function: Callable[..., R], *args: Any, brief: bool = False) ->
 
     def flat(*leaves: Any) -> list[Any]:
         found, tree = jax.tree.flatten(function(*jax.tree.unflatten(structure, leaves)))
-        # Kept now: a program that is found again knows nothing of this function's pytree.
+        # Kept now: a cached program knows nothing of this function's pytree.
         results.append(jax.tree.unflatten(tree, [jax.typeof(leaf) for leaf in found]))
         return found
 
@@ -120,7 +120,7 @@ def compile_once(function: Callable[..., R], *args: Any, brief: bool = False) ->
     executable = _programs.pop(key, None)
     if executable is None:
         executable = lowered.compile(compiler_options=options or None)
-    # The text names no function of the host's.
+    # The program's text does not name functions of the host.
     if "callback" not in text:
         _programs[key] = executable
         while len(_programs) > _MOST_PROGRAMS:
@@ -129,12 +129,12 @@ def compile_once(function: Callable[..., R], *args: Any, brief: bool = False) ->
 
 
 def forget_programs() -> None:
-    """Forget the programs that ``compile_once`` keeps."""
+    """Clear the programs that ``compile_once`` keeps."""
     _programs.clear()
 
 
 def matmul(left: Array, right: Array) -> Array:
-    """Multiply matrices at full precision, which an accelerator's default would round."""
+    """Multiply matrices at full precision; an accelerator's default would round."""
     return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
 
 
@@ -155,7 +155,7 @@ class DecayedMean(NamedTuple):
 
     Attributes:
         total: Decayed sums, a pytree of arrays.
-        weight: Total weight behind them, []; 0 before the first update.
+        weight: Total weight of the values added, []; 0 before the first update.
     """
 
     total: Any
@@ -167,7 +167,7 @@ class DecayedMean(NamedTuple):
         return cls(zeros, jnp.zeros(()))
 
     def add(self, values: Any, rate: Array | float, amount: Array | float = 1.0) -> "DecayedMean":
-        """Return the average after further values of weight ``rate``, counted ``amount`` times."""
+        """Add values of weight ``rate``, ``amount`` times, and return the new average."""
         decay, share = 1.0 - rate, rate * amount
         total = jax.tree.map(lambda old, new: decay * old + share * new, self.total, values)
         return DecayedMean(total, decay * self.weight + share)
@@ -197,7 +197,7 @@ def optimizer_step(
 
 
 def require_seeds(seeds: Sequence[int]) -> None:
-    """Raise an ``InputError`` unless there are seeds, each in [0, 2³²): keys see 32 bits."""
+    """Raise an ``InputError`` unless there are seeds, all in [0, 2³²): keys use 32 bits."""
     require(
         len(seeds) >= 1 and all(0 <= seed < 2**32 for seed in seeds),
         "at least one seed, each in [0, 2**32)",
@@ -212,7 +212,7 @@ def seed_key(seed: Array | int, purpose: int) -> Array:
     step into this key. Purposes of training are 0 initialisation, 1 batches, 2 the loss.
 
     Raises:
-        InputError: For a number outside [0, 2³²), whose key would be another seed's.
+        InputError: For a number outside [0, 2³²), which would share the key of another seed.
     """
     if isinstance(seed, int | np.integer):
         require_seeds([seed])
@@ -220,12 +220,12 @@ def seed_key(seed: Array | int, purpose: int) -> Array:
 
 
 def usable_cores() -> int:
-    """Count the cores this process may use; all where the system (macOS, Windows) cannot say."""
+    """Count the cores this process may use; all cores if the system (macOS, Windows) cannot say."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax.Device]:
-    """Choose as many of the first devices as share this many runs out evenly."""
+    """Choose the largest number of first devices that divides this many runs evenly."""
     return devices[: max(n for n in range(1, len(devices) + 1) if runs % n == 0)]

@@ -1,4 +1,4 @@
-"""The command line: parsing only. ``workflows`` and ``experiments`` hold what commands run.
+"""The command line: parsing only. ``workflows`` and ``experiments`` hold the code of the commands.
 
 Invalid input exits with code 2 and one line on standard error. Diverged training and the death of
 a worker exit with 1, an interruption from the keyboard with 130, a request to end (SIGTERM, SIGHUP)
@@ -26,8 +26,8 @@ from rlreps.runs.machine import (
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("quickstart:quickstart", "Run the whole pipeline: ground truth to report."),
-    "successor generate": ("successor:generate", "Compute a successor measure, or go on with it."),
-    "successor info": ("successor:info", "Describe a store and how far it is from the truth."),
+    "successor generate": ("successor:generate", "Compute a successor measure, or continue it."),
+    "successor info": ("successor:info", "Describe a store and its distance from the truth."),
     "successor verify": ("successor:verify", "Read a store back and check every block."),
     "successor compare": ("successor:compare", "Compare the leading components of two stores."),
     "svd": ("successor:svd", "Compute the principal subspace of a store."),
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
             number = getattr(signal, name, None)
             if number is None:
                 continue
-            # Under nohup the end of a terminal is to be ignored.
+            # Under nohup, ignore the end of a terminal.
             if name != "SIGHUP" or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _leave)
         if _NO_CACHE not in words:
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (TrainingDivergedError, WorkerDiedError) as error:
         _fail(error, 1, own_process)
     except BrokenPipeError:
-        # The reader has enough. Python would complain again when it flushes at exit.
+        # The reader has closed the pipe. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (MemoryError, RuntimeError) as error:
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(InputError(f"expected enough memory, got: {found}"), 2, own_process)
     except (ValueError, OSError) as error:
         if not isinstance(error, InputError | OSError):
-            # The environments' own error class lives apart from the library's, and loads JAX.
+            # The environments' own error class is separate from the library's, and loads JAX.
             from rlreps.envs.core import ArenaError
 
             if not isinstance(error, ArenaError):
@@ -136,7 +136,7 @@ def _parse(name: str, place: str, arguments: list[str]) -> Any:
 
     group, _, leaf = name.partition(" ")
     if group == "agent" or (group == "experiment" and EXPERIMENTS[leaf].one_lapack_thread):
-        # Their programs factorise small matrices all the time. JAX is not loaded yet.
+        # These programs factorise small matrices all the time. JAX is not loaded yet.
         keep_lapack_to_one_thread()
     from rlreps.cli.options import command_class, parse
 
@@ -154,7 +154,7 @@ def _parse(name: str, place: str, arguments: list[str]) -> Any:
 
 
 def _run(command: Any) -> None:
-    """Run a command, in several processes if it can and is started in several."""
+    """Run a command, in several processes if it supports them and is started in several."""
     if not hasattr(command, "processes") or getattr(command, "plan", False):
         command.run()
         return
@@ -194,7 +194,7 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
     if not group or group == "experiment":
         gap = "\n" if listed else ""
         told = (
-            "how long presets took on two cores, where a run is recorded; paper is as published"
+            "time of the presets on two cores, if a run is recorded; paper is as published"
             if group
             else "the seconds of --preset smoke; 'rlreps experiment --help' has the others"
         )
@@ -215,9 +215,9 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
 
 
 def _report_unraisable(found: "sys.UnraisableHookArgs") -> None:
-    """Report what nobody can catch, but not what Orbax's loops leave behind on a full disk.
+    """Report uncatchable errors, except those that Orbax's loops leave behind on a full disk.
 
-    The error itself is raised beside it; each coroutine of a closed loop would add a line.
+    The error itself is raised as well; each coroutine of a closed loop would add a line.
     """
     left = isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == _LOOP_IS_CLOSED
     if not left:
@@ -225,7 +225,7 @@ def _report_unraisable(found: "sys.UnraisableHookArgs") -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End the process at once, as a kill would: everything on disk is made for that.
+    """End the process at once, like a kill, for which everything on disk is prepared.
 
     A callback of JAX's would swallow a ``KeyboardInterrupt``, and unwinding through XLA's and
     Orbax's threads crashed now and then.
@@ -233,7 +233,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     if os.isatty(2):
         os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.
     said = b"interrupted" if number == signal.SIGINT else b"asked to end"
-    os.write(2, b"rlreps: " + said + b"; the same command goes on from what was saved\n")
+    os.write(2, b"rlreps: " + said + b"; run the same command again to continue\n")
     os._exit(128 + number)
 
 
@@ -244,5 +244,5 @@ def _fail(error: Exception, code: int, own_process: bool) -> NoReturn:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     if own_process:
-        os._exit(code)  # Threads of Orbax and TensorBoard would have the last word.
+        os._exit(code)  # Otherwise threads of Orbax and TensorBoard may print after the message.
     sys.exit(code)

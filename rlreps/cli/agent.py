@@ -46,8 +46,8 @@ def train_agents(
     Args:
         out: Folder of the run.
         config: The run.
-        store: A successor measure of the same arena to measure torsos against (PuddleWorld); by
-            default the released one, for the arena sutton.
+        store: A successor measure of the same arena against which torsos are measured
+            (PuddleWorld); by default the released one, for the arena sutton.
         quiet: Show no progress bar.
     """
     from rlreps.training.devices import devices_for_small_runs
@@ -66,15 +66,15 @@ def evaluate_agents(
     store: Path | None = None,
     env: str | None = None,
 ) -> None:
-    """Fresh greedy episodes of a run's agents, and every measure of their torsos, as JSON.
+    """Play new greedy episodes of a run's agents, and print all measures of their torsos as JSON.
 
     Args:
         run_folder: Folder of the run.
         episodes: Episodes of each agent.
-        best: Take each agent as it was at its best evaluation during training.
+        best: Use each agent's parameters at its best evaluation during training.
         store: Ground truth to measure against (PuddleWorld); by default that of the run.
-        env: The environment of the run, to be named again where its name names a module (MODULE:ID,
-            dm_env:MODULE:FUNCTION): a module is imported only if this command line names it.
+        env: The environment of the run. It is required if its name includes a module (MODULE:ID,
+            dm_env:MODULE:FUNCTION): only modules named on this command line are imported.
     """
     from rlreps.workflows import agents
 
@@ -90,17 +90,17 @@ def render_agents(
     store: Path | None = None,
     env: str | None = None,
 ) -> None:
-    """Draw an episode of one agent, its policy and components where there are any, and all curves.
+    """Draw an episode of one agent, its policy and components if it has any, and all curves.
 
     Args:
         run_folder: Folder of the run.
         out: Folder of the pictures; by default figures in that of the run.
-        seed_index: Which agent, from 0.
-        best: Draw it as it was at its best evaluation during training.
+        seed_index: Index of the agent, from 0.
+        best: Use its parameters at its best evaluation during training.
         store: Ground truth of the components (PuddleWorld); by default that of the run.
         env: As for ``evaluate``.
     """
-    # Environments draw into memory; without a screen, SDL would complain on standard error.
+    # Environments draw into memory. Without a screen, SDL would complain on standard error.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
     from rlreps.workflows import agent_pictures

@@ -14,12 +14,12 @@ DATA = (
     "npz); by default MNIST is downloaded through scikit-learn, if it is installed."
 )
 
-JOBS = "Parts to compute at a time, each in a process of its own with its share of the CPU's cores."
+JOBS = "Parts to compute at a time, each in its own process with its share of the CPU's cores."
 
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentCommand:
-    """Run one experiment; its subclasses, made from the registry, have the options."""
+    """Run one experiment; subclasses, made from the registry, have the options."""
 
     entry: ClassVar[Entry]
 

@@ -34,12 +34,12 @@ def fit(
 
     Args:
         data: An .npz file with arrays as Minari, D4RL or OGBench name them (observations, actions,
-            terminals, timeouts, ...), or with --collect the id of a Gymnasium environment,
-            dm_env:MODULE:FUNCTION for what a function makes, or puddle-world[:ARENA], in which
-            uniformly random actions are taken.
+            terminals, timeouts, ...). With --collect, an environment in which uniformly random
+            actions are taken: the id of a Gymnasium environment, dm_env:MODULE:FUNCTION for a
+            function that makes one, or puddle-world[:ARENA].
         out: Folder of the run.
         config: The fit.
-        collection: Where transitions come from.
+        collection: How the transitions are read or collected.
         quiet: Show no progress bar.
     """
     print_fit(run_fit(config, data, out, collection, progress=not quiet), out)

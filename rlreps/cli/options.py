@@ -1,7 +1,7 @@
 """Build a command's options from the dataclasses that it configures.
 
-A field whose class the user names (an objective by ``--method``, an encoder by ``--encoder``) takes
-the options of the named class and no others.
+If the user names the class of a field (an objective by ``--method``, an encoder by ``--encoder``),
+the field has the options of this class and no others.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from rlreps.errors import InputError, require_choice
 C = TypeVar("C")
 
 Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-"""A flag that is given or not, without a negation."""
+"""A flag without a negation."""
 
 AUTOMATIC = "(default: automatic)"
 _METAVARS: dict[Any, str] = {
@@ -51,7 +51,7 @@ _METAVARS: dict[Any, str] = {
 
 
 def _arenas() -> str:
-    """Name the arenas, and what a file of one holds."""
+    """List the arenas by name, and the content of an arena file."""
     from rlreps.envs.arenas import ARENAS
 
     return (
@@ -63,18 +63,18 @@ def _arenas() -> str:
 
 
 _NOTES: dict[str, Callable[[], str]] = {"arena": _arenas}
-"""Option → what its help says beside the docstring."""
+"""Option → help that is added to the docstring's."""
 
 RENAMED = {"--data-dir": "--data"}
-"""Options of earlier versions → what they are called now."""
+"""Option of earlier versions → its present name."""
 
 
 class Choice(NamedTuple):
-    """A kind of thing that the user chooses by name.
+    """A kind of object that the user chooses by name.
 
     Attributes:
-        flag: Option that names the class, without dashes. Where the default is None, its value
-            without the option is None too.
+        flag: Option that names the class, without dashes. If the default is None, so is the value
+            without this option.
         classes: Name → class.
     """
 
@@ -83,7 +83,7 @@ class Choice(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """A class that tyro parses in place of another, and the way back."""
+    """A class that tyro parses instead of another, and the map back."""
 
     cls: type
     build: Callable[[Any], Any]
@@ -111,7 +111,7 @@ class _Parser:
         Args:
             cls: The dataclass.
             default: An instance whose values are the defaults; None takes the class's own.
-            first: Fields of the form that are none of the class.
+            first: Fields of the form that the class does not have.
         """
         made: list[Any] = list(first)
         builders: dict[str, Callable[[Any], Any]] = {}
@@ -145,12 +145,12 @@ class _Parser:
         )
 
     def _chosen(self, choice: Choice, default: Any) -> _Form:
-        """Make the form of the class that the arguments name, or of the default's."""
+        """Make the form of the class that the arguments name, or of the default's class."""
         self.menus.append(choice)
         names = [name for name, cls in choice.classes.items() if cls is type(default)]
         name = self._named(choice.flag, tuple(choice.classes), *names)
         kinds: Any = Literal[tuple(sorted(choice.classes))]
-        told = "Its options are those below." if name else "Its options appear where it is given."
+        told = "Its options are those below." if name else "Its options appear once it is given."
         mark = tyro.conf.arg(help=told, name=choice.flag)
         field = f"{choice.flag.replace('-', '_')}_name"
         first = (field, Annotated[kinds, mark], dataclasses.field(default=name))
@@ -167,7 +167,7 @@ class _Parser:
         return form
 
     def _named(self, flag: str, names: Sequence[str], default: str = "") -> str:
-        """Read which of some names an option is given, and write it with underscores if it has any.
+        """Read which of some names an option is given, and write it with underscores.
 
         Raises:
             InputError: For another name.
@@ -227,10 +227,10 @@ class _Parser:
         return text
 
     def check(self, prog: str) -> None:
-        """Refuse options that the command does not have, or that need another one, not 0.
+        """Refuse options that the command does not have, or that require another option, not 0.
 
         Raises:
-            InputError: Naming the options of the chosen classes and the closest spelling.
+            InputError: With the options of the chosen classes and the closest spelling.
         """
         given = [_spelled(argument.partition("=")[0]) for argument in self.arguments]
         for flag in given:
@@ -255,7 +255,7 @@ class _Parser:
                 raise InputError(f"expected {some} with {', '.join(others)}, got {got}")
 
     def _number(self, key: str) -> float | None:
-        """Read the last number that an option is given; None without, NaN for no number."""
+        """Read the last number given to an option; None without one, NaN if it is not a number."""
         found = None
         for index, argument in enumerate(self.arguments):
             given, equals, value = argument.partition("=")
@@ -320,19 +320,19 @@ def parse(
     """Build a command from its arguments.
 
     Args:
-        command: A dataclass, whose fields are arguments or dataclasses of them.
-        arguments: What follows the command's name.
-        prog: What help and messages call the command.
+        command: A dataclass whose fields are arguments or dataclasses of arguments.
+        arguments: The arguments after the command's name.
+        prog: Name of the command in help and messages.
         choices: Annotated type of a field → how the user chooses its class.
-        names: ``Class.field`` → option, where the option is not called after the field.
-        needs: Dataclass of a field → the option without which, or at 0, its others are refused.
+        names: ``Class.field`` → option, if the option is not named after the field.
+        needs: Dataclass of a field → the option without which (or at 0) the others are refused.
 
     Returns:
         The command.
 
     Raises:
         InputError: For arguments that do not fit, in one line.
-        SystemExit: With code 0, after printing the help that was asked for.
+        SystemExit: With code 0, after printing requested help.
     """
     parser = _Parser(list(arguments), choices or {}, names or {}, needs or {})
     form = parser.form(command)
@@ -340,7 +340,7 @@ def parse(
     if not asked_for_help:
         parser.check(prog)
     said = io.StringIO()
-    # Help wraps its text to the terminal; an error is one line however long.
+    # Help wraps its text to the terminal, whereas an error is one line however long.
     width = contextlib.nullcontext() if asked_for_help else _wide_terminal()
     try:
         with contextlib.redirect_stderr(said), width:
@@ -388,8 +388,8 @@ def _wide_terminal() -> Iterator[None]:
 
 
 def _one_line(box: str) -> str:
-    """Read the message out of the box that tyro prints, whose hooks are private so far."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # Without colours.
+    """Extract the message from the box that tyro prints, for which it has no public hook."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # Remove colours.
     lines = [line.strip("│| ") for line in plain.splitlines()[1:-1]]
     rules = [bool(line) and not line.strip("─-") for line in lines]
     parts = itertools.groupby(zip(lines, rules, strict=True), key=lambda pair: pair[1])

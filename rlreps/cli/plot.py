@@ -15,7 +15,7 @@ OBSERVED_NAMES = {
     **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},
     "Image.size": "image_size",
 }
-"""Options that name what an agent sees of a PuddleWorld."""
+"""Options that name an agent's observation of a PuddleWorld."""
 
 CHOICES: dict[Any, Choice] = {**OBSERVED, Decomposition: Choice("method", DECOMPOSITIONS)}
 NAMES = OBSERVED_NAMES
@@ -55,8 +55,8 @@ def plot_components(
         out: Figure file (.png, .svg or .pdf).
         runs: Training runs to draw beside the ground truth, aligned to it.
         d: Number of components.
-        observation: What the data of fits among the runs show of a PuddleWorld; by default what
-            each names, or the position.
+        observation: Observation in the data of fits among the runs, in a PuddleWorld; by default
+            the one that each fit names, or the position.
     """
     from rlreps.workflows import figures
 
@@ -100,11 +100,11 @@ def explore(
 
     Args:
         paths: A store or a released ground truth (sutton-100), training runs on it, or the folder
-            of a quickstart, which holds both. Without a store, that of the first run.
+            of a quickstart, which holds both. Without a store, the store of the first run is used.
         out: The page (.html); it needs no server and no network.
-        components: Principal components on the page.
-        observation: What the data of fits among the runs show of a PuddleWorld; by default what
-            each names, or the position.
+        components: Number of principal components on the page.
+        observation: Observation in the data of fits among the runs, in a PuddleWorld; by default
+            the one that each fit names, or the position.
         quiet: Show no progress bars.
     """
     require(out.suffix == ".html", "a page's file ending in .html", str(out))

@@ -9,12 +9,12 @@ from rlreps.cli.options import Switch
 def quickstart(
     out: Path, preset: Literal["smoke", "laptop", "full"] = "laptop", quiet: Switch = False
 ) -> None:
-    """Everything at once: ground truth, training, evaluation, pictures and a report.
+    """Run everything at once: ground truth, training, evaluation, pictures and a report.
 
     Args:
         out: Folder of the run; run again to resume.
-        preset: smoke takes seconds on a small grid; laptop takes two minutes on the full 100 x 100
-            one; full compares more dimensions and seeds.
+        preset: smoke takes seconds on a small grid; laptop takes two minutes on the full grid of
+            100 x 100 cells; full compares more dimensions and seeds.
         quiet: Show no progress bars.
     """
     from rlreps.workflows.quickstart import print_quickstart, run_quickstart

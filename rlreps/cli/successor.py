@@ -32,11 +32,11 @@ def generate(
     """Compute a successor measure; run again to resume.
 
     Args:
-        measure: What to compute.
+        measure: The successor measure.
         processes: The processes that compute it together, each started with the same command.
         out: Folder of the store; by default one under data/ named after the configuration.
-        repair: Compute damaged blocks again instead of refusing to go on.
-        plan: Say what it would take in sizes, memory and roughly time, and do nothing.
+        repair: Recompute damaged blocks instead of raising an error.
+        plan: Only print sizes, memory and a rough time.
         quiet: Show no progress bar.
     """
     from rlreps.workflows.generate import generate
@@ -56,7 +56,7 @@ def info(
     json: Switch = False,
     quiet: Switch = False,
 ) -> None:
-    """Say what a store holds, how it was made and how far it is from the truth.
+    """Describe what a store holds, how it was made and how far it is from the truth.
 
     Args:
         store: Folder of the store.
@@ -82,7 +82,7 @@ def info(
         except OSError as problem:
             if figure is not None:
                 raise
-            # Nobody named this place, and a store may lie where it can only be read.
+            # The user did not name this place, and a store may be read-only.
             print(f"no figure: {problem}; choose another place for it with --figure")
         else:
             print(f"wrote {written}")
@@ -111,12 +111,12 @@ def compare(
     figure: Path | None = None,
     quiet: Switch = False,
 ) -> None:
-    """Say how far the leading components of two stores are from each other.
+    """Print the distances between the leading components of two stores.
 
     Args:
         store: Folder of a store.
         other: Folder of another over the same states.
-        figure: Where to draw the distances beside both noise floors (.png, .svg or .pdf); nowhere
+        figure: Where to draw the distances beside both noise floors (.png, .svg or .pdf); not drawn
             by default.
         quiet: Show no progress bar.
     """

@@ -25,7 +25,7 @@ CHOICES: dict[Any, Choice] = {
 }
 NAMES = {
     "Optimizer.name": "optimizer",
-    # Encoders have hidden layers too.
+    # Encoders have hidden layers, too.
     "RandomNetwork.hidden": "cumulant_hidden",
     "RandomIndicators.hidden": "cumulant_hidden",
     **OBSERVED_NAMES,
@@ -48,10 +48,10 @@ def train(
         out: Folder of the run.
         config: The run.
         processes: The processes that train together, each started with the same command.
-        devices: Devices to train on, each with seeds of its own if they share out evenly, else with
-            a share of every batch; by default all accelerators or, without any, one CPU device. Of
-            several processes, each gives as many.
-        plan: Say what it would take in sizes, memory and roughly time, and do nothing.
+        devices: Number of devices of each process to train on; by default all accelerators or,
+            without any, one CPU device. Seeds are distributed over all devices if they divide
+            evenly; else every batch is.
+        plan: Only print sizes, memory and a rough time.
         quiet: Show no progress bar.
     """
     chosen = choose_devices(devices)
@@ -75,8 +75,8 @@ def train_live(
     Args:
         out: Folder of the run.
         config: The run.
-        store: A successor measure of the same process, to measure the encoder against; none by
-            default.
+        store: A successor measure of the same process against which the encoder is measured; by
+            default none.
         devices: As for ``train``.
         quiet: Show no progress bar.
     """
@@ -98,10 +98,10 @@ def sweep(
         store: Folder of the store.
         out: Folder of the sweep.
         grid: A field and its values, such as num-features=5,10 or optimizer.learning-rate=1e-3,3e-4
-            (numbers within a value are separated by spaces, as in "hidden=64 64,512"); give it once
-            for each field.
-        config: What all points share.
-        devices: As for ``train``; they share out the runs of a program.
+            (numbers within a value are separated by spaces, as in "hidden=64 64,512"); repeat the
+            option for each field.
+        config: The configuration that all points share.
+        devices: As for ``train``; the runs of a program are distributed over them.
         quiet: Show no progress bar.
     """
     from rlreps.workflows.grid import SweepConfig, parse_grid
@@ -121,10 +121,10 @@ def evaluate(
 
     Args:
         run_folder: Folder of a run of train or fit.
-        store: Ground truth to measure against; by default the one trained on. A run of fit has
-            none: without a store, its quality on held-out data is shown.
-        observation: What the data of a fit show of a PuddleWorld; by default what the run names, or
-            the position.
+        store: Ground truth to measure against; by default the store of the training run. A run of
+            fit has no store: without this option, its quality on held-out data is shown.
+        observation: Observation in the data of a fit, in a PuddleWorld; by default the one that the
+            run names, or the position.
     """
     print_json(evaluate_run(run_folder, store, observation))
 

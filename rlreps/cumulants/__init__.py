@@ -1,9 +1,9 @@
 """Families of cumulant functions r: S → R, the tasks behind columns ψ_r = Ψ r.
 
 A family is a frozen dataclass: ``init`` draws functions, ``apply`` evaluates them at positions.
-With functions drawn independently, the principal subspace of the columns is that of Ψ K Ψᵀ, where
-K(x, y) = E r(x) r(y) is the family's covariance: a family is a choice of what to weigh in the
-successor measure. Positions are points of the unit square unless said otherwise.
+If functions are drawn independently, the principal subspace of the columns is that of Ψ K Ψᵀ with
+the family's covariance K(x, y) = E r(x) r(y): choosing a family means choosing how to weigh the
+successor measure. Positions are points of the unit square unless stated otherwise.
 """
 
 from rlreps.config import registry
@@ -20,7 +20,7 @@ from rlreps.cumulants.regions import Cells, DiscParams, Discs
 CUMULANTS: dict[str, type[Cumulants]] = registry(
     Discs, RandomFourier, RandomIndicators, RandomNetwork
 )
-"""Name → family; ``Cells``, which is not random, is not among them."""
+"""Name → family, without ``Cells``, which is not random."""
 
 __all__ = [
     "CUMULANTS",

@@ -10,7 +10,7 @@ from rlreps.numerics import matmul
 
 
 class Cumulants(Protocol):
-    """A family of random functions; hashable, as a compiled program is made for one."""
+    """A family of random functions; hashable, since programs are compiled for one family."""
 
     def init(self, key: Array, num_tasks: int) -> Any:
         """Draw the parameters of ``num_tasks`` functions of the family."""
@@ -25,15 +25,15 @@ def cumulant_matrix(cumulants: Cumulants, key: Array, centres: np.ndarray, num_t
     """Evaluate functions of a family at the centres of cells, as columns of R [n, num_tasks].
 
     For a successor measure over the cells, Ψ R holds ``num_tasks`` columns of the matrix that a
-    live source draws from, r taken as constant over a cell: what an encoder that was trained live
-    is measured against, with Ψ centred for the principal subspace of the centred matrix. Sampling
-    tells its singular vectors from those of Ψ K Ψᵀ by a distance that falls as 1 / num_tasks.
+    live source samples, with r constant over each cell. Use it as the ground truth of an encoder
+    that was trained live, with Ψ centred for the principal subspace of the centred matrix. The
+    distance between the subspaces of Ψ R and of Ψ K Ψᵀ falls as 1 / num_tasks.
 
     Args:
         cumulants: The family.
         key: Random key.
         centres: Positions of the cells' centres, [n, c].
-        num_tasks: Functions to draw.
+        num_tasks: Number of functions to draw.
 
     Returns:
         R (float32).
@@ -44,7 +44,7 @@ def cumulant_matrix(cumulants: Cumulants, key: Array, centres: np.ndarray, num_t
 def affine(inputs: Array, weights: Array, biases: Array) -> Array:
     """Compute inputs [..., c] times weights [c, t] plus biases [t] at full precision.
 
-    An accelerator's default product would be off by a thousandth of an angle of many turns.
+    An accelerator's default product would err by a thousandth of an angle of many turns.
     """
     return matmul(inputs, weights) + along_tasks(biases, inputs)
 

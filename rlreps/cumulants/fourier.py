@@ -29,7 +29,7 @@ class FourierParams(NamedTuple):
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomFourier:
-    """√2 cos(ωᵀx + b), ω Gaussian of variance 1/l² an axis, b uniform over a turn.
+    """√2 cos(ωᵀx + b), ω Gaussian of variance 1/l² per axis, b uniform over a turn.
 
     Random Fourier features (Rahimi & Recht 2007, Algorithm 1) of the RBF kernel:
     E r(x) r(y) = exp(-‖x - y‖² / 2l²).
@@ -66,10 +66,11 @@ _SERIES = tuple((-1.0) ** k * (2.0 * math.pi) ** (2 * k) / math.factorial(2 * k)
 
 
 def cosine(angles: Array) -> Array:
-    """Compute cosines of angles in radians, off by about the rounding of the angles themselves.
+    """Compute cosines of angles in radians, with an error about as large as the angles' rounding.
 
-    Less than a tenth of the time of ``jnp.cos`` on a CPU, which XLA compiles for accuracy at angles
-    of any size and one at a time; waves are evaluated at every row of every sequence of an update.
+    On a CPU it takes less than a tenth of the time of ``jnp.cos``, which XLA compiles for accuracy
+    at angles of any size and computes one at a time. Updates evaluate waves at every row of every
+    sequence.
     """
     turns = angles * (0.5 / math.pi)
     squared = jnp.square(turns - jnp.round(turns))

@@ -20,7 +20,7 @@ class NetworkParams(NamedTuple):
 
     Attributes:
         hidden: (weights [in, out], biases [out]) of each hidden layer.
-        read_out: Weights [in, t] of the last; a bias would be a constant, which centring removes.
+        read_out: Weights [in, t] of the last layer; centring would remove a bias, a constant.
     """
 
     hidden: list[tuple[Array, Array]]
@@ -33,15 +33,14 @@ class RandomNetwork:
     """Outputs of a random tanh network, linear in the last layer.
 
     Random-network cumulants as auxiliary tasks: Lyle et al. 2021 (random cumulants), Farebrother et
-    al. 2023 (proto-value networks, which threshold the outputs; here they are used as they are).
-    The functions drawn together share their hidden layers, which are drawn anew with every
-    ``init``, and have read-outs of their own. Weights are Gaussian of variance 1 / fan-in, hidden
-    biases standard Gaussian; K is known only through samples.
+    al. 2023 (proto-value networks, which threshold the outputs; here they are used directly). The
+    functions drawn together share their hidden layers, which every ``init`` draws anew, and have
+    separate output weights. Weights are Gaussian of variance 1 / fan-in, hidden biases standard
+    Gaussian; K is known only through samples.
 
     Attributes:
         hidden: Widths of the hidden layers.
-        input_scale: What positions are multiplied by first: the functions vary over about its
-            inverse.
+        input_scale: Factor of the positions; the functions vary over lengths of about its inverse.
         num_inputs: c, coordinates of a position.
 
     Raises:
@@ -98,17 +97,17 @@ class IndicatorParams(NamedTuple):
 class RandomIndicators(RandomNetwork):
     """Indicators 1{f(x) > f(x0)}, f an output of a random network and x0 a random point.
 
-    Random-network indicator cumulants, after Farebrother et al. 2023 (proto-value networks). A
-    function's threshold is its own output at a point x0 of its own, uniform over [0, 1]^c. So tasks
-    are balanced without any data: the share of the unit box where a function is 1 is uniform over
-    (0, 1), and as f's read-out w is symmetric, 1{w · (h(x) − h(x0)) > 0} is 1 with probability 1/2
-    at every point x, inside the box or not. Not so the share of one function over states that lie
-    far from the box: it may be 0 or 1, whose column is a constant, which centring removes.
+    Random-network indicator cumulants, after Farebrother et al. 2023 (proto-value networks). The
+    threshold of a function is its output at its own random point x0, uniform over [0, 1]^c. So
+    tasks are balanced without any data: the share of the unit box where a function is 1 is uniform
+    over (0, 1). Since f's output weights w are symmetric, 1{w · (h(x) − h(x0)) > 0} is 1 with
+    probability 1/2 at every point x, inside the box or not. Over states far from the box, however,
+    a function may be constant, 0 or 1, and centring removes its column.
 
-    Deviations, from memory of the paper, whose text was not at hand: there, networks are
-    convolutional and thresholds are tuned on the agent's data to a share chosen beforehand; here a
-    tanh network sees flat positions (``RandomNetwork``), and a threshold stays as it was drawn, so
-    that a column never changes its meaning.
+    Deviations, from memory of the paper, whose text was not available: there, networks are
+    convolutional and thresholds are tuned on the agent's data to a share chosen beforehand. Here a
+    tanh network takes flat positions (``RandomNetwork``), and thresholds stay as drawn, so that a
+    column never changes its meaning.
     """
 
     def init(self, key: Array, num_tasks: int) -> IndicatorParams:  # type: ignore[override]
@@ -116,7 +115,7 @@ class RandomIndicators(RandomNetwork):
         network_key, point_key = jax.random.split(key)
         params = super().init(network_key, num_tasks)
         points = jax.random.uniform(point_key, (num_tasks, self.num_inputs), jnp.float32)
-        # Output k at point k.
+        # Take output k at point k.
         return IndicatorParams(params, jnp.diagonal(super().apply(params, points)))
 
     def apply(self, params: IndicatorParams, positions: Array) -> Array:  # type: ignore[override]

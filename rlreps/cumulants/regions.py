@@ -16,7 +16,7 @@ from rlreps.errors import require
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cells:
-    """Indicators of the cells of a uniform grid over [0, 1]^c: all of them, nothing is random.
+    """Indicators of all cells of a uniform grid over [0, 1]^c; nothing is random.
 
     Cell index = Σ_i (index along axis i) · bins^i, so that the first axis runs fastest; in two
     dimensions that is row · bins + column with the row from y, as in ``successor.grids.Grid``. A
@@ -39,13 +39,13 @@ class Cells:
         return int(self.bins**self.num_inputs)
 
     def init(self, key: Array, num_tasks: int) -> tuple[()]:
-        """Return no parameters; an ``InputError`` unless there is one task for each cell."""
+        """Return no parameters; raise an ``InputError`` unless there is one task per cell."""
         require(num_tasks == self.num_cells, f"{self.num_cells} tasks, one a cell", num_tasks)
         return ()
 
     def apply(self, params: tuple[()], positions: Array) -> Array:
         """Return 1 for the cell of a position and 0 for the others, [..., t] at [..., c]."""
-        # Before the conversion, which is undefined beyond the integers' range.
+        # Clip before the conversion, which is undefined beyond the integers' range.
         along = jnp.clip(positions * self.bins, 0, self.bins - 1).astype(jnp.int32)
         index = sum(along[..., axis] * self.bins**axis for axis in range(self.num_inputs))
         indicators: Array = jax.nn.one_hot(index, self.num_cells, dtype=jnp.float32)
@@ -69,11 +69,11 @@ class DiscParams(NamedTuple):
 class Discs:
     """Indicators of discs: centres uniform over the unit square, radii uniform over a range.
 
-    A disc may reach out of the square.
+    A disc may extend beyond the square.
 
     Attributes:
-        smallest: Least radius, in sides of the square.
-        largest: Greatest radius.
+        smallest: Smallest radius, in sides of the square.
+        largest: Largest radius.
 
     Raises:
         InputError: Unless 0 < smallest <= largest < infinity.

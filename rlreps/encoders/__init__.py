@@ -1,7 +1,7 @@
 """State encoders φ: S → R^d: frozen dataclasses with ``init`` and ``apply``.
 
-Parameters are plain pytrees, so ``vmap`` over seeds, ``scan`` and sharding just work. Flax modules
-enter through ``from_nnx`` and ``from_linen``, any other functions as a ``FunctionEncoder``.
+Parameters are plain pytrees, so ``vmap`` over seeds, ``scan`` and sharding work. Flax modules enter
+through ``from_nnx`` and ``from_linen``, any other functions through ``FunctionEncoder``.
 """
 
 from rlreps.config import registry

@@ -37,7 +37,7 @@ class Encoder(abc.ABC):
     def hidden_activations(self, params: Params, inputs: Any) -> list[Array] | None:
         """Compute each hidden layer's output, [b, ..., units] each, in order from the inputs.
 
-        Outputs are taken behind the activation; None where the layers are unknown.
+        Outputs are taken after the activation; None if the layers are unknown.
         """
         del params, inputs
         return None
@@ -69,7 +69,7 @@ class FunctionEncoder(Encoder):
 
 
 def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
-    """Make an encoder of a Flax NNX module's constructor.
+    """Make an encoder from a Flax NNX module's constructor.
 
     Args:
         build: ``rngs → module``; the module maps inputs [b, ...] to features [b, d] and keeps all
@@ -80,15 +80,15 @@ def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
         The encoder; its parameters are nested dictionaries of arrays.
 
     Raises:
-        InputError: For a module in place of its constructor, or if the module keeps other state,
-            such as batch statistics or random streams, which an optimizer would take for
-            parameters.
+        InputError: If ``build`` is a module instead of its constructor, or if the module keeps
+            other state, such as batch statistics or random streams, which an optimizer would treat
+            as parameters.
     """
     from flax import nnx
 
     expected = "a function rngs → module, such as lambda rngs: nnx.Linear(2, 10, rngs=rngs)"
     is_module = isinstance(build, nnx.Module)
-    require(not is_module, expected, f"a {type(build).__name__} that is made already")
+    require(not is_module, expected, f"a {type(build).__name__} that is already built")
 
     def made() -> nnx.Module:
         module = build(nnx.Rngs(0))
@@ -122,7 +122,7 @@ def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
 
 
 def from_linen(module: "linen.Module", example_inputs: Array) -> Encoder:
-    """Make an encoder of a Flax Linen module without mutable collections.
+    """Make an encoder from a Flax Linen module without mutable collections.
 
     Args:
         module: Maps inputs [b, ...] to features [b, d].
@@ -132,8 +132,8 @@ def from_linen(module: "linen.Module", example_inputs: Array) -> Encoder:
         The encoder; its parameters are the module's variables.
 
     Raises:
-        InputError: If the module has other collections than ``params``, such as batch statistics,
-            which an optimizer would take for parameters.
+        InputError: If the module has collections other than ``params``, such as batch statistics,
+            which an optimizer would treat as parameters.
     """
     from flax import linen
 
@@ -143,6 +143,6 @@ def from_linen(module: "linen.Module", example_inputs: Array) -> Encoder:
     require(not others, "a module without mutable collections", ", ".join(others))
     return FunctionEncoder(
         lambda key: module.init(key, example_inputs),
-        # Without mutable collections the features come alone.
+        # Without mutable collections, ``apply`` returns the features alone.
         lambda params, inputs: cast(Array, module.apply(params, inputs)),
     )

@@ -14,15 +14,16 @@ from rlreps.encoders.networks import init_layers, require_coordinates
 from rlreps.errors import require
 
 _KNEE = 3.0
-"""Frequency at which ``cosine_products`` begin to be scaled down."""
+"""Frequency from which ``cosine_products`` are scaled down."""
 
 
 def cosine_products(inputs: Array, frequencies: int) -> Array:
     """Compute products over coordinates of cos(jπx), j = 0 … frequencies.
 
     They are the Neumann eigenfunctions of the unit cube, orthonormal under a uniform state, times
-    (1 + |j|²/9)^(-1/2) for the vector j of frequencies. The scale makes a map of small weights a
-    smooth one and speeds up the slow, large directions of a successor measure; it changes no span.
+    (1 + |j|²/9)^(-1/2) for the vector j of frequencies. The scaling keeps the span, makes maps with
+    small weights smooth and speeds up learning of the slow, large directions of a successor
+    measure.
 
     Args:
         inputs: Coordinates in [0, 1], [b, c].
@@ -48,21 +49,21 @@ def _factors(inputs: Array, frequencies: int) -> Array:
 
 
 def _scales(coordinates: int, frequencies: int) -> npt.NDArray[np.float64]:
-    """Compute (1 + |j|²/9)^(-1/2) of all vectors j of frequencies, [(1 + frequencies)^c]."""
+    """Compute (1 + |j|²/9)^(-1/2) for all vectors j of frequencies, [(1 + frequencies)^c]."""
     squares = sum(np.square(np.indices((1 + frequencies,) * coordinates)))
     scales: npt.NDArray[np.float64] = (1.0 + np.ravel(squares) / _KNEE**2) ** -0.5
     return scales
 
 
 def lowest_frequencies(count: int) -> tuple[int, npt.NDArray[np.intp]]:
-    """Find the products of cosines of x and y of lowest frequency, without the constant.
+    """Find the products of cosines of x and y with the lowest frequencies, without the constant.
 
     Args:
-        count: How many.
+        count: Number of products.
 
     Returns:
-        The highest frequency that ``cosine_products`` needs, and their columns in its result in
-        order of k_x² + k_y², [count].
+        The highest frequency that ``cosine_products`` needs, and the products' columns in its
+        result, in order of k_x² + k_y², [count].
     """
     highest = next(k for k in itertools.count(1) if (1 + k) ** 2 > count)
     squares = np.sum(np.indices((1 + highest,) * 2).reshape(2, -1) ** 2, axis=0)
@@ -71,11 +72,11 @@ def lowest_frequencies(count: int) -> tuple[int, npt.NDArray[np.intp]]:
 
 @dataclasses.dataclass(frozen=True)
 class CosineFeatures(Encoder):
-    """The cosines of lowest frequency of a position in front of another encoder: [b, 2] → [b, d].
+    """An encoder of the lowest-frequency cosines of a position: [b, 2] → [b, d].
 
     Attributes:
-        torso: Takes the cosines, [b, width].
-        width: How many, as of ``lowest_frequencies``.
+        torso: Encodes the cosines, [b, width].
+        width: Number of cosines, as in ``lowest_frequencies``.
     """
 
     torso: Encoder
@@ -94,7 +95,7 @@ class CosineFeatures(Encoder):
 class Cosine(Encoder):
     """A linear map of ``cosine_products`` of coordinates in [0, 1]: [b, num_inputs] → [b, d].
 
-    Made for one to three coordinates: the number of products is exponential in them. The
+    Intended for one to three coordinates: the number of products is exponential in them. The
     parameters are the map [products, d], of JAX's default floating type.
 
     Attributes:
@@ -127,8 +128,8 @@ class Cosine(Encoder):
         if self.num_features > 2 * (1 + self.frequencies):
             features: Array = cosine_products(inputs, self.frequencies) @ params
             return features
-        # The sum over one coordinate's frequencies after the other needs no products: up to seven
-        # times as fast. Its partial sums are larger than the products where features are many.
+        # Summing over one coordinate's frequencies after the other needs no products: up to seven
+        # times as fast. With many features, its partial sums are larger than the products.
         scales = jnp.asarray(_scales(self.num_inputs, self.frequencies), params.dtype)
         factors = lax.optimization_barrier(_factors(inputs, self.frequencies))
         sums = factors[:, 0] @ (params * scales[:, None]).reshape(1 + self.frequencies, -1)

@@ -19,7 +19,7 @@ from rlreps.errors import require
 class Tabular(Encoder):
     """One free feature vector per state, standard normal at first: state indices [b] → [b, d].
 
-    An index out of range is refused where its value is known. Within a compiled program its
+    An index out of range raises an error if its value is known. Within a compiled program its
     features are NaN, which stops a training run.
 
     Attributes:
@@ -38,10 +38,10 @@ class Tabular(Encoder):
         """Look features up.
 
         Raises:
-            InputError: For indices out of range that are no tracers.
+            InputError: For indices out of range, unless they are tracers.
         """
         if not isinstance(inputs, jax.core.Tracer) and inputs.size and _is_here(inputs):
-            known = np.asarray(inputs)  # By NumPy: within a trace JAX would trace the ends, too.
+            known = np.asarray(inputs)  # In NumPy: within a trace, JAX would trace the bounds too.
             low, high = int(known.min()), int(known.max())
             expected = f"state indices in [0, {self.num_states})"
             require(low >= 0 and high < self.num_states, expected, [low, high])
@@ -59,14 +59,14 @@ Places = Callable[[Array], tuple[Array, Array]]
 
 @dataclasses.dataclass(frozen=True)
 class TableFeatures(Encoder):
-    """A table of features in front of another encoder: [b, ...] → [b, d].
+    """An encoder of features that are looked up in a table: [b, ...] → [b, d].
 
     Attributes:
-        torso: Takes weighted sums of the table's rows, [b, width].
+        torso: Encodes weighted sums of the table's rows, [b, width].
         places: Finds the rows.
-        num_rows: Of the table, standard normal at first.
-        width: Of a row.
-        frozen: Whether the table stays as it is.
+        num_rows: Number of rows of the table, standard normal at first.
+        width: Width of a row.
+        frozen: Whether the table stays fixed.
     """
 
     torso: Encoder
@@ -81,7 +81,7 @@ class TableFeatures(Encoder):
         return {"table": table, "torso": self.torso.init(torso_key)}
 
     def apply(self, params: Params, inputs: Array) -> Array:
-        # Frozen: the features are given, and the torso alone learns.
+        # Frozen: the features are fixed, and only the torso learns.
         table = jax.lax.stop_gradient(params["table"]) if self.frozen else params["table"]
         rows, weights = self.places(inputs)
         features = jnp.sum(table[rows] * weights[:, :, None], axis=1)
@@ -96,12 +96,12 @@ def _is_here(array: Any) -> bool:
 @configurable
 @dataclasses.dataclass(frozen=True)
 class AtStates(Encoder):
-    """An encoder of state indices that looks their inputs up: [b] → [b, d].
+    """An encoder that looks up the inputs of state indices: [b] → [b, d].
 
     For operators on finitely many states, whose points are indices.
 
     Attributes:
-        encoder: Takes the inputs.
+        encoder: Encodes the inputs.
         table: Input of each state, [n, ...].
     """
 
@@ -120,11 +120,11 @@ class AtStates(Encoder):
 class WithConstant(Encoder):
     """An encoder whose first feature is the constant 1, and the rest another's: [b, 1 + d].
 
-    Spectral inference then finds eigenfunctions orthogonal to the constant, which for slowness is
-    an eigenfunction itself.
+    Spectral inference then finds eigenfunctions orthogonal to the constant, which is itself an
+    eigenfunction of slowness.
 
     Attributes:
-        encoder: Gives the other features.
+        encoder: Computes the other features.
     """
 
     encoder: Encoder = leaf()
@@ -142,8 +142,8 @@ class WithConstant(Encoder):
 class TwoTowers(Encoder):
     """Two functions of a state, [f, g]: [b, 2 d], for objectives that factorise f(s)ᵀg(t).
 
-    Objectives of ``rlreps.losses`` that take both also take a single encoder as f and g. What is
-    evaluated as the representation is ``forward`` with the parameters ``params["forward"]``.
+    Objectives of ``rlreps.losses`` that take both also take a single encoder as f and g. The
+    representation that is evaluated is ``forward`` with the parameters ``params["forward"]``.
 
     Attributes:
         forward: f, of d features.

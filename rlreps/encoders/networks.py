@@ -1,6 +1,6 @@
-"""Networks: perceptrons on coordinates or their cosines, one for each feature, convolutions.
+"""Networks: perceptrons on coordinates or their cosines, one per feature, and convolutions.
 
-Parameters of all are lists of layers.
+The parameters of every network are a list of layers.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ def init_layers(
     draw_bias = jax.nn.initializers.normal(bias_scale)
     return [
         {
-            # The keys that Flax NNX draws from: one for the kernel, then one for the bias.
+            # The same keys as Flax NNX: one for the kernel, then one for the bias.
             "kernel": draw(jax.random.fold_in(key, 2 * index), shape, dtype),
             "bias": draw_bias(jax.random.fold_in(key, 2 * index + 1), shape[-1:], dtype)
             if bias_scale
@@ -67,8 +67,8 @@ def dense(layer: Layer, inputs: Array) -> Array:
 def cosine_features(inputs: Array, frequencies: int) -> Array:
     """Append cos(jπx) of each coordinate, j = 1 … frequencies.
 
-    The cosines are the Neumann eigenfunctions of the unit interval: what the slow directions of a
-    walk in a reflecting box look like along one axis.
+    The cosines are the Neumann eigenfunctions of the unit interval: the slow directions of a walk
+    in a reflecting box look like them along one axis.
 
     Args:
         inputs: Coordinates in [0, 1], [b, c].
@@ -95,13 +95,14 @@ class MLP(Encoder):
         num_features: d.
         num_inputs: Coordinates of a state.
         hidden: Widths of the hidden layers.
-        activation: Of the hidden layers, by name; smooth ones can be differentiated twice.
-        bias_scale: Standard deviation of the biases at first. Units of few inputs bend at different
-            places only where it is positive.
+        activation: Activation of the hidden layers, by name; smooth ones can be differentiated
+            twice.
+        bias_scale: Standard deviation of the initial biases. If it is zero, units of few inputs all
+            bend at the same place.
 
     Raises:
-        InputError: If there is no input or feature, a layer is empty, the activation unknown or the
-            scale negative.
+        InputError: If there is no input or feature, a layer is empty, the activation is unknown or
+            the scale is negative.
     """
 
     num_features: int = size(10)
@@ -127,7 +128,7 @@ class MLP(Encoder):
 
     @property
     def _width(self) -> int:
-        """Number of coordinates that the first layer sees."""
+        """Number of inputs of the first layer."""
         return self.num_inputs
 
     def _first(self, inputs: Array) -> Array:
@@ -135,7 +136,7 @@ class MLP(Encoder):
         return inputs
 
     def _values(self, params: list[Layer], inputs: Array) -> list[Array]:
-        """Compute what each layer is applied to, the read-out last."""
+        """Compute the input of each layer, that of the last layer last."""
         require_coordinates(inputs, self.num_inputs)
         values = [self._first(inputs)]
         for layer in params[:-1]:
@@ -166,10 +167,10 @@ class FourierMLP(MLP):
 @configurable
 @dataclasses.dataclass(frozen=True)
 class SeparateMLP(MLP):
-    """An ``MLP`` for each feature: block-diagonal layers, [b, num_inputs] → [b, d].
+    """One ``MLP`` per feature, as block-diagonal layers: [b, num_inputs] → [b, d].
 
-    Features share no parameter, so ``Spin`` gets its Jacobian in d backward passes. Every leaf of
-    the parameters is [d, ...], slice k for feature k.
+    Features share no parameter, so ``Spin`` computes its Jacobian in d backward passes. Every leaf
+    of the parameters is [d, ...], with slice k for feature k.
     """
 
     hidden: tuple[int, ...] = dataclasses.field(default=(64, 64), kw_only=True)
@@ -210,20 +211,20 @@ class SeparateMLP(MLP):
 class Convolutional(Encoder):
     """A convolutional network on frames: [b, height, width, channels] → [b, d].
 
-    Convolutions of stride 2 with ReLU, one hidden ReLU layer, a linear read-out. Zeros are added at
-    the borders so that a convolution halves height and width, rounded up.
+    Convolutions of stride 2 with ReLU, one hidden ReLU layer and a linear output layer. Zero
+    padding makes each convolution halve height and width, rounded up.
 
     Attributes:
         num_features: d.
         frame_shape: (height, width, channels) of a frame.
-        channels: Of each convolution.
+        channels: Channels of each convolution.
         hidden: Width of the hidden layer.
         kernel_size: Side of the convolutions' kernels.
-        unpadded: Number of convolutions, the first ones, that add no zeros.
+        unpadded: Number of leading convolutions without padding.
 
     Raises:
-        InputError: For sizes below 1, a frame shape of other than three axes or frames too small
-            for what is unpadded; from ``apply``, for frames of another shape.
+        InputError: If sizes are below 1, the frame shape has not three axes, or frames are too
+            small for the unpadded convolutions; from ``apply``, for frames of another shape.
     """
 
     num_features: int = size(10)
@@ -247,7 +248,7 @@ class Convolutional(Encoder):
 
     @property
     def _map_shapes(self) -> list[tuple[int, ...]]:
-        """Height and width of the frames and behind each convolution."""
+        """Height and width of the frames and after each convolution."""
         shapes: list[tuple[int, ...]] = [self.frame_shape[:2]]
         for index in range(len(self.channels)):
             lost = self.kernel_size - 1 if index < self.unpadded else 0
@@ -282,9 +283,9 @@ class Convolutional(Encoder):
 def _convolved(layer: Layer, values: Array, *, padded: bool) -> Array:
     """Convolve [b, h, w, c] by square kernels with stride 2, as a product of patches and kernel.
 
-    Padded, zeros are added at the borders as ``SAME`` does: as many on both sides, one more at the
-    end if they are odd. On a CPU, XLA's gradient of a convolution takes tens of times as long
-    inside a scan as outside; that of a product does not.
+    With padding, zeros are added at the borders as for ``SAME``: equally on both sides, with an odd
+    one at the end. On a CPU, XLA's gradient of a convolution takes tens of times as long inside a
+    scan as outside; the gradient of a product does not.
     """
     side = len(layer["kernel"])
     lengths = values.shape[1:3]
@@ -308,16 +309,16 @@ def _convolved(layer: Layer, values: Array, *, padded: bool) -> Array:
 @configurable
 @dataclasses.dataclass(frozen=True)
 class BlockSparse(Encoder):
-    """A network whose layers split into overlapping blocks, one for each feature, as they go on.
+    """A network whose layers split, with depth, into overlapping blocks, one per feature.
 
-    Pfau et al. 2019, App. C.1: of layer p of L, from m to n units, a weight from unit i to unit j
-    stays if for some feature k of K both units lie in its block, i in
+    Pfau et al. 2019, App. C.1. In layer p of L, from m to n units, the weight from unit i to unit j
+    is kept if both units lie in the block of some feature k of K: i in
     [s m, s m + (L − p + 1) m / L] with s = (k − 1)(p − 1) / ((K − 1) L), and j likewise with n. The
-    first layer is dense; blocks of the last are an L-th as wide. Units count from 1, as k and p do
-    (the paper does not say). Of a convolution the units are its maps (App. C.2).
+    first layer is dense; blocks of the last have an L-th of the width. Units count from 1, like k
+    and p (the paper does not say). The units of a convolution are its maps (App. C.2).
 
     Attributes:
-        encoder: The network, whose parameters are a list of layers, the read-out last.
+        encoder: The network, whose parameters are a list of layers, the output layer last.
 
     Raises:
         InputError: From ``init``, if a unit would have no input: for fewer features than layers.
@@ -349,13 +350,13 @@ def _masked(params: list[Layer]) -> list[Layer]:
 
 
 def _block_masks(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-    """Return which weights stay, for kernels [..., in, out]; each broadcasts to its kernel."""
+    """Return which weights are kept, for kernels [..., in, out]; each broadcasts to its kernel."""
     masks, units, num_features = [], shapes[0][-2], shapes[-1][-1]
     for index, shape in enumerate(shapes):
         before, after = (
             _blocks(size, index, len(shapes), num_features) for size in (units, shape[-1])
         )
-        # Behind convolutions a layer takes every position of each map, maps running fastest.
+        # After convolutions, a layer takes every position of each map, with maps running fastest.
         mask = np.tile((before.T @ after) > 0, (shape[-2] // units, 1))
         masks.append(mask.reshape((1,) * (len(shape) - 2) + mask.shape))
         units = shape[-1]
@@ -364,7 +365,7 @@ def _block_masks(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
 
 def _blocks(size: int, index: int, num_layers: int, num_features: int) -> np.ndarray:
     """Return which units are in each feature's block at layer ``index``, from 0: [K, size]."""
-    # Times L (K − 1): whole numbers, so that units at the ends of a block are in it.
+    # Times L (K − 1), in whole numbers, so that units at the ends of a block belong to it.
     units = np.arange(1, size + 1)[None, :] * (num_layers * (num_features - 1))
     starts = np.arange(num_features)[:, None] * (index * size)
     width = (num_layers - index) * (num_features - 1) * size

@@ -1,4 +1,4 @@
-"""Published experiments, and our own, by name. This module does not import JAX."""
+"""Experiments of papers and of rlreps, by name. This module does not import JAX."""
 
 import dataclasses
 import importlib

@@ -1,4 +1,4 @@
-"""Objectives of representations: of a states x tasks matrix, and of pairs of states.
+"""Objectives that train representations: on a states x tasks matrix, and on pairs of states.
 
 The minimisers of ``OBJECTIVES`` span the top-d left singular subspace of a matrix. The docstring of
 each class in ``PAIR_OBJECTIVES`` states its optimum.
@@ -45,7 +45,7 @@ PAIR_OBJECTIVES: dict[str, type[Objective]] = registry(
     TDLowRank,
     VICReg,
 )
-"""Method name → objective whose rows are pairs of states, as of ``rlreps.sources.pair_source``."""
+"""Method name → objective on pairs of states, such as ``rlreps.sources.pair_source`` draws."""
 
 __all__ = [
     "OBJECTIVES",

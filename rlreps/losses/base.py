@@ -1,11 +1,10 @@
-"""The contract of an objective, and what every objective's gradient is made of.
+"""The contract of an objective, and the parts that objectives share.
 
 Symbols used across this package: φ features [b, d], ψ targets [b, t], Ĉ an estimate of the inverse
 covariance (E φφᵀ)⁻¹ [d, d], ŵ = Ĉ E[φψ] the least-squares weights [d, t].
 
-The population loss is L(Φ) = min_W E‖φ(s)ᵀW − ψ(s)‖², whose minimisers span the top-d left
-singular subspace of Ψ; its gradient is W*(φᵀW* − ψ) at the minimising W* (Le Lan et al. 2023,
-Lemma 1).
+The population loss is L(Φ) = min_W E‖φ(s)ᵀW − ψ(s)‖². Its minimisers span the top-d left singular
+subspace of Ψ. Its gradient is W*(φᵀW* − ψ) at the minimising W* (Le Lan et al. 2023, Lemma 1).
 """
 
 import abc
@@ -47,12 +46,12 @@ class Batch(NamedTuple):
     """Sampled entries of a states x tasks matrix.
 
     Attributes:
-        inputs: Encoder inputs of the sampled states: an array [b, ...], or a pytree of such
-            arrays where an input has several parts, such as a state and an action. Rows that are
-            pairs of states of an episode, or more of them, are a ``Clip``.
-        targets: Their entries in the sampled columns, [b, t].
-        tasks: Indices of those columns, [t] (int32); needed by objectives that store weights.
-        population: All states, where the source was asked for them.
+        inputs: Encoder inputs of the sampled states: an array [b, ...], or a pytree of arrays if an
+            input has several parts, such as a state and an action. Rows that hold two or more
+            states of an episode are a ``Clip``.
+        targets: The entries of these states in the sampled columns, [b, t].
+        tasks: Indices of the sampled columns, [t] (int32), for objectives that store weights.
+        population: All states, if the source was asked for them.
     """
 
     inputs: Any
@@ -70,12 +69,12 @@ class Batch(NamedTuple):
         """The two states of every row, arrays or pytrees of arrays [b, ...].
 
         Raises:
-            InputError: If rows are no pairs.
+            InputError: If rows are not pairs.
         """
         clip = self.inputs if isinstance(self.inputs, Clip) else Clip((self.inputs,))
         length = len(clip.states)
         got = f"clips of {length}" if length > 1 else "single states"
-        require(length == 2, "rows that are pairs of states, as of rlreps.sources.pair_source", got)
+        require(length == 2, "rows that are pairs of states (rlreps.sources.pair_source)", got)
         return clip.states[0], clip.states[1]
 
 
@@ -87,8 +86,8 @@ class Objective(abc.ABC):
 
     Attributes:
         num_features: d.
-        title: Its name as papers write it.
-        live: Whether it learns from tasks that never come twice.
+        title: The objective's name as papers write it.
+        live: Whether the objective learns from a source whose tasks never repeat.
     """
 
     num_features: int = size(10)
@@ -97,7 +96,7 @@ class Objective(abc.ABC):
     live: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
-        # One boundary for every objective, the user's own too, however its loss is called.
+        # Every objective, the user's own included, is checked here, however its loss is called.
         super().__init_subclass__(**options)
         if "loss" in vars(cls):
             setattr(cls, "loss", _checked(vars(cls)["loss"]))  # noqa: B010 (mypy: no assignment)
@@ -109,7 +108,7 @@ class Objective(abc.ABC):
 
     @property
     def label(self) -> str:
-        """The title with what tables must say of its options beside it."""
+        """The title with the options that tables must show beside it."""
         return self.title
 
     @property
@@ -134,28 +133,28 @@ class Objective(abc.ABC):
 
         Metrics are arrays by name; a run logs their means.
 
-        The gradient is the contract. The scalar is half the mean squared residual under the weights
-        that the gradient used, unless the objective says otherwise. Features of 16 bits reach every
-        subclass's ``loss`` as float32.
+        The gradient is the contract. Unless the objective says otherwise, the scalar is half the
+        mean squared residual under the weights that the gradient used. Every subclass's ``loss``
+        receives 16-bit features as float32.
 
         Raises:
-            InputError: Unless inputs, targets, tasks and population agree in rows and columns, and
-                the subclass returns such a value.
+            InputError: If inputs, targets, tasks and population disagree in rows or columns, or if
+                the subclass returns another kind of value.
         """
 
     def require_rows(self, rows: int) -> None:
-        """Raise an ``InputError`` unless a batch of this many rows can fill its roles."""
-        del rows  # Any number will do, unless an objective asks for more.
+        """Raise an ``InputError`` unless the objective can use a batch of this many rows."""
+        del rows  # Any number is allowed, unless a subclass asks for more.
 
     def diagnose(self, states: Any, run: int) -> str | None:
-        """Say what is wrong with one run's state, given those of all runs; None if nothing is.
+        """Describe what is wrong with one run's state, given the states of all runs; None if valid.
 
-        The host asks after every chunk; the same answer twice in a row stops the training.
+        The host calls this after every chunk. The same answer twice in a row stops the training.
         """
         return None
 
     def features(self, params: Params, encode: Encode, inputs: Any) -> Array:
-        """Encode inputs [b, ...]; an ``InputError`` unless features are [b, num_features]."""
+        """Encode inputs [b, ...]; raise an ``InputError`` unless features are [b, num_features]."""
         features, expected = encode(params, inputs), (num_rows(inputs), self.num_features)
         require(
             features.shape == expected,
@@ -166,10 +165,10 @@ class Objective(abc.ABC):
         return features
 
     def at_all_states(self, params: Params, encode: Encode, batch: Batch) -> tuple[Array, Array]:
-        """Encode every state as a constant: features [n, d] and its targets [n, t].
+        """Encode every state, as a constant: features [n, d] and targets [n, t].
 
         Raises:
-            InputError: If the batch brings no population.
+            InputError: If the batch has no population.
         """
         if batch.population is None:
             raise InputError("expected a batch with its population, got population=None")
@@ -178,7 +177,7 @@ class Objective(abc.ABC):
 
 
 def _checked(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a subclass's ``loss``: check what it is given and what it returns, by shapes alone."""
+    """Wrap a subclass's ``loss``: check the shapes of its arguments and results."""
 
     @functools.wraps(loss)
     def checked(
@@ -201,7 +200,7 @@ def _checked(loss: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _require_matching(batch: Batch) -> None:
-    """Raise an ``InputError`` unless the parts of a batch have as many rows and tasks."""
+    """Raise an ``InputError`` unless the parts of a batch agree in rows and tasks."""
     rows, shape = _checked_rows(batch.inputs), jnp.shape(batch.targets)
     fits = len(shape) == 2 and shape[0] == rows
     require(fits, f"targets [b, t] for {rows} rows of inputs", shape)
@@ -216,18 +215,18 @@ def _require_matching(batch: Batch) -> None:
 
 
 def _checked_rows(inputs: Any) -> int:
-    """Return b; an ``InputError`` unless inputs are a pytree of arrays [b, ...]."""
+    """Return b; raise an ``InputError`` unless inputs are a pytree of arrays [b, ...]."""
     found = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(inputs)}
     rows = sorted(shape[0] if shape else 0 for shape in found)
-    require(len(rows) == 1, "inputs whose arrays have as many rows", rows)
+    require(len(rows) == 1, "inputs whose arrays have the same number of rows", rows)
     return rows[0]
 
 
 def in_single_precision(encode: Encode) -> Encode:
-    """Return an encoder whose features of 16 bits come as float32.
+    """Wrap an encoder so that 16-bit features come as float32.
 
-    Covariances and their inverses need more digits than 16 bits hold, and LAPACK takes none of 16.
-    The gradient goes back to the features in their own type.
+    Covariances and their inverses need more digits than 16 bits hold, and LAPACK has no 16-bit
+    routines. The gradient returns to the features in their own type.
     """
 
     def encode_wider(params: Params, inputs: Any) -> Array:
@@ -239,7 +238,7 @@ def in_single_precision(encode: Encode) -> Encode:
 
 
 def require_tasks(targets: Array) -> None:
-    """Raise an ``InputError`` for targets [b, t] without columns, whose mean would be NaN."""
+    """Raise an ``InputError`` for targets [b, t] with no columns, whose mean would be NaN."""
     require(targets.shape[1] >= 1, "targets with at least one task column", targets.shape[1])
 
 
@@ -260,9 +259,9 @@ def two_weight_loss(
 ) -> Array:
     """Compute a scalar with gradient ŵ'(φᵀŵ − ψ) at features [b, d], a mean over rows and tasks.
 
-    This is the form of every objective's gradient; with ŵ = ŵ' it is the gradient of half the mean
-    squared residual at fixed weights. The surrogate printed in Sec. 3.3 of Le Lan et al. 2023 comes
-    to φᵀŵ φᵀŵ' − ψ²/2, whose gradient has lost ψ: it is not used.
+    Every objective's gradient has this form. With ŵ = ŵ' it is the gradient of half the mean
+    squared residual at fixed weights. The surrogate printed in Sec. 3.3 of Le Lan et al. 2023 is
+    not used: it equals φᵀŵ φᵀŵ' − ψ²/2, whose gradient lacks ψ.
 
     Args:
         features: φ, [b, d].
@@ -275,25 +274,25 @@ def two_weight_loss(
         Half the mean squared (scaled) residual φᵀŵ − ψ, [].
 
     Raises:
-        InputError: Without task columns.
+        InputError: If there are no task columns.
     """
     require_tasks(targets)
-    # The weights are estimates at the current features, held fixed by Danskin's theorem: the
-    # minimiser's own dependence on the features contributes nothing to the gradient.
+    # The weights are estimates at the current features, held fixed by Danskin's theorem: their
+    # own dependence on the features contributes nothing to the gradient.
     weights, other_weights = lax.stop_gradient(weights), lax.stop_gradient(other_weights)
-    # A residual is a difference of near equals: an accelerator's default product would blur it.
+    # The residual is a small difference, which an accelerator's default precision would lose.
     residuals = matmul(features, weights) - targets
     if residual_scale is not None:
         residuals = residuals * residual_scale[:, None]
-    # Only the factor φᵀŵ' may carry a gradient: it alone multiplies the residual in Lemma 1.
+    # Only the factor φᵀŵ' may carry a gradient: in Lemma 1 it alone multiplies the residual.
     surrogate = jnp.mean(lax.stop_gradient(residuals) * (features @ other_weights))
     return with_gradient_of(surrogate, 0.5 * jnp.mean(jnp.square(residuals)))
 
 
 def with_gradient_of(surrogate: Array, value: Array) -> Array:
-    """Return a value, [], whose gradient is a surrogate's."""
-    # The stop_gradients swap the surrogate's meaningless value for the other. It is subtracted from
-    # itself first: where it is large, adding the value to it would lose the value's digits.
+    """Return a value, [], with the gradient of a surrogate."""
+    # Subtracting the surrogate from itself leaves its gradient and adds zero to the value. The
+    # subtraction comes first: adding a large surrogate to the value would lose the value's digits.
     return lax.stop_gradient(value) + (surrogate - lax.stop_gradient(surrogate))
 
 

@@ -1,7 +1,7 @@
-"""Contrastive objectives: f(s)ᵀg(t) as a logarithm of the density ratio M̃ of pairs.
+"""Contrastive objectives: f(s)ᵀg(t) approximates the logarithm of the density ratio M̃ of pairs.
 
-Symbols as in ``rlreps.losses.pairs``; f and g are those of ``TwoTowers``, or one encoder is both.
-What has rank d is the logarithm: features that are optimal here need not span the singular
+Symbols as in ``rlreps.losses.pairs``. f and g are the two encoders of ``TwoTowers``, or one encoder
+is both. Since the logarithm is what has rank d, optimal features need not span the singular
 functions of M̃.
 """
 
@@ -24,11 +24,11 @@ class InfoNCE(PairObjective):
     """−E[f(s)ᵀg(s⁺) − log mean_j exp f(s)ᵀg(s⁺_j)] over the batch's states s⁺_j.
 
     The softmax form of contrastive successor measures; Eysenbach et al. 2022 classify pairs one by
-    one instead. The value is the usual cross-entropy minus log b. At the optimum it tends to minus
-    the mutual information of s and s⁺ as b grows; it is never below −log b.
+    one instead. The value is the usual cross-entropy minus log b. Its optimum tends to minus the
+    mutual information of s and s⁺ as b grows; the value is never below −log b.
 
-    **Optimum.** f(s)ᵀg(t) = log M̃(s, t) + c(s) for any c, at any number of rows, if rank d holds
-    it. It exists only where M̃ > 0. Not ordered.
+    **Optimum.** f(s)ᵀg(t) = log M̃(s, t) + c(s) for any c and any number of rows, if rank d
+    suffices for it. It exists only if M̃ > 0. Not ordered.
     """
 
     title: ClassVar[str] = "InfoNCE"
@@ -47,15 +47,15 @@ class InfoNCE(PairObjective):
 class TDInfoNCE(TowardsAverages):
     """InfoNCE of the successor measure from single transitions, by temporal differences.
 
-    Zheng et al. 2024: (1 − γ) CE(f(s)ᵀg(s'_j), own) + γ CE(f(s)ᵀg(t_j), w), where the
-    weights w are a held softmax of f̄(s')ᵀḡ(t_j). Rows are pairs (s, s') of consecutive states; the
-    random states t_j are the batch's s'_j, so that one cross-entropy has both kinds of labels. The
-    weights are normalised within the batch, which biases them by O(1/b).
+    Zheng et al. 2024: (1 − γ) CE(f(s)ᵀg(s'_j), own) + γ CE(f(s)ᵀg(t_j), w), where the weights w are
+    the softmax of f̄(s')ᵀḡ(t_j), held constant. Rows are pairs (s, s') of consecutive states. The
+    random states t_j are the batch's s'_j, so that one cross-entropy takes both kinds of labels.
+    The weights are normalised within the batch, which biases them by O(1/b).
 
-    **Optimum.** As of ``InfoNCE`` with the density ratio of the normalised successor measure,
-    (1 − γ) Σ_k γᵏ P^{k+1} / p⁺, for p stationary, where rank d holds its logarithm. Not ordered.
+    **Optimum.** As for ``InfoNCE``, with the density ratio of the normalised successor measure,
+    (1 − γ) Σ_k γᵏ P^{k+1} / p⁺, for p stationary, if d suffices for its logarithm. Not ordered.
 
-    The gradient is a semi-gradient, of no scalar.
+    The gradient is a semi-gradient: it is not the gradient of any scalar.
 
     Attributes:
         discount: γ.
@@ -74,7 +74,7 @@ class TDInfoNCE(TowardsAverages):
         (_, next_forward), (_, next_backward) = self.factors(held, encode, batch)
         weights = jax.nn.softmax(matmul(next_forward, next_backward.T), axis=1)
         own = jnp.eye(len(forward), dtype=forward.dtype)
-        # The labels are held, as the parameters that they come from are.
+        # The labels are held constant, like the parameters that they come from.
         labels = lax.stop_gradient((1.0 - self.discount) * own + self.discount * weights)
         return _cross_entropy(matmul(forward, backward.T), labels), (after, {})
 

@@ -18,11 +18,11 @@ _RIDGE = 1e-6
 
 
 class CumulantState(NamedTuple):
-    """Cumulants, drawn once, and averages.
+    """The cumulants, drawn once, and the target network.
 
     Attributes:
         cumulants: Parameters of the cumulants.
-        average: Average of the encoder's parameters and of the weights [d, t].
+        average: Moving average of the encoder's parameters and of the weights [d, t].
     """
 
     cumulants: Any
@@ -34,22 +34,22 @@ class CumulantState(NamedTuple):
 class CumulantDifferences(TowardsAverages):
     """½ mean (φ(s)ᵀŵ − (1 − γ) c(s') − γ φ̄(s')ᵀw̄)² over cumulants c that are drawn once.
 
-    Random cumulants (Lyle et al. 2021), and with indicators, the default, proto-value networks.
-    Rows are pairs (s, s') of consecutive states. ŵ solves least squares on the batch and is held
-    (Danskin): the limit of read-outs that learn much faster than features. By Monte-Carlo the
-    same is ``LargeBatch`` on discounted sums.
+    Random cumulants (Lyle et al. 2021); with indicators, the default, proto-value networks. Rows
+    are pairs (s, s') of consecutive states. ŵ solves least squares on the batch and is held
+    constant (Danskin): the limit of weights that learn much faster than features. ``LargeBatch`` on
+    discounted sums is the Monte-Carlo counterpart.
 
-    **Optimum.** A fixed point; the gradient is that of no scalar. With tabular features,
+    **Optimum.** A fixed point; the gradient is not that of any scalar. With tabular features,
     M = (1 − γ) Σ_k γᵏ P^{k+1} and K = Σ_c c cᵀ, it spans the leading invariant subspace of
-    M K Pᵀ D, D the diagonal of p. K = D⁻¹ gives the subspace of ``TDLowRank``. Monte-Carlo targets
-    give the leading left singular vectors of M K^{1/2} instead; both are the same for K = I, a
-    symmetric P and λ ≥ 0 (see ``TDLowRank``). There is no fixed point where d separates a pair of
-    complex eigenvalues: the features then rotate for ever. Not ordered.
+    M K Pᵀ D, where D is the diagonal of p. K = D⁻¹ gives the subspace of ``TDLowRank``. Monte-Carlo
+    targets give the leading left singular vectors of M K^{1/2} instead; the two agree for K = I, a
+    symmetric P and λ ≥ 0 (see ``TDLowRank``). If d separates a pair of complex eigenvalues there is
+    no fixed point, and the features rotate for ever. Not ordered.
 
     Attributes:
         num_cumulants: t.
         discount: γ.
-        cumulants: The family; it is given the second states as the source draws them.
+        cumulants: The family. It is given the second states of the pairs.
     """
 
     num_cumulants: int = positive(64)
@@ -59,7 +59,7 @@ class CumulantDifferences(TowardsAverages):
     title: ClassVar[str] = "random cumulants by TD"
 
     def init(self, key: Array) -> CumulantState:
-        """Draw cumulants; the average is empty."""
+        """Draw cumulants; the average starts empty."""
         average = super().init(key)
         weights = jnp.zeros((self.num_features, self.num_cumulants))
         drawn = self.cumulants.init(jax.random.fold_in(key, 0), self.num_cumulants)
@@ -68,15 +68,15 @@ class CumulantDifferences(TowardsAverages):
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: CumulantState, key: Array
     ) -> tuple[Array, tuple[CumulantState, Metrics]]:
-        """Compute half the mean squared error; its gradient holds targets and weights."""
+        """Compute half the mean squared error; its gradient holds targets and weights constant."""
         del key  # Deterministic given the batch.
         features, _ = self.ends(params, encode, batch)
-        # Before the first update the weights are zero, and with them the values that follow.
+        # Before the first update the weights are zero, and so are the values of the next states.
         held, weights = state.average.mean()
         _, following = self.ends(held, encode, batch)
         cumulants = self.cumulants.apply(state.cumulants, batch.pair[1]).astype(features.dtype)
         targets = (1.0 - self.discount) * cumulants + self.discount * matmul(following, weights)
-        # Targets are held, as always with temporal differences, and so are weights at a minimum.
+        # Temporal differences hold targets constant; Danskin's theorem holds the weights constant.
         fitted = least_squares_weights(*lax.stop_gradient((features, targets)), _RIDGE)
         value = two_weight_loss(features, lax.stop_gradient(targets), fitted, fitted)
         average = state.average.add((lax.stop_gradient(params), fitted), self.averaging_rate)

@@ -1,8 +1,8 @@
 """Objectives from independent weight estimates (Le Lan et al. 2023, Sec. 4).
 
-The gradient of L(Φ) is a product of two functions of W*. With independent unbiased estimates ŵ, ŵ'
-of the same column, ŵ'(φᵀŵ − ψ) is an unbiased estimate of it; with one estimate used twice
-(``Naive``), the estimate's own variance biases it.
+The gradient of L(Φ) is a product of two functions of W*. Independent unbiased estimates ŵ, ŵ' of
+the same column make ŵ'(φᵀŵ − ψ) an unbiased estimate of the gradient. Using one estimate twice
+(``Naive``) biases it by the variance of the estimate.
 """
 
 import abc
@@ -58,7 +58,7 @@ class TwoWeightState(NamedTuple):
     Attributes:
         squared_norm: Running average (or decayed maximum) of each batch's largest ‖φ‖², whitened if
             the objective whitens, []; 0 before the first (whitened) batch.
-        covariance: Running mean of φφᵀ for the whitening; left empty without it.
+        covariance: Running mean of φφᵀ for the whitening; empty without whitening.
     """
 
     squared_norm: Array
@@ -67,21 +67,21 @@ class TwoWeightState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledWeights(Objective):
-    """The family: ŵ = Ĉ mean φψ from rows of its own, once for each weight estimate.
+    """The family: each weight estimate ŵ = Ĉ mean φψ has rows of its own.
 
-    An update needs N + (M + J) rows for each estimate. Given none of the three, the batch is shared
-    out evenly; what does not divide goes to the gradient.
+    An update needs N + (M + J) rows for each estimate. If none of the three is given, the batch is
+    shared out evenly, and the remainder goes to the gradient.
 
     Attributes:
         gradient_rows: N, rows at which the gradient is taken.
         weight_rows: M, rows behind each weight estimate's right-hand side.
         covariance_rows: J, rows behind each inverse covariance estimate.
-        permutations: Random assignments of rows to roles in one update, averaged (the data
-            permutation of the paper's Sec. 6); each is as unbiased as the given order. Above 1, any
-            row may be a gradient row, so the backward pass covers them all.
+        permutations: Number of random assignments of rows to roles in one update, averaged (the
+            data permutation of the paper's Sec. 6). Each assignment is as unbiased as the given
+            order. Above 1, any row may be a gradient row, so the backward pass covers all rows.
         whitening: Solve for the weights in features whitened by a running covariance of earlier
-            batches. An extension of ours: L is invariant under invertible maps of the features,
-            while the truncated series converges much faster for a covariance near the identity.
+            batches. An extension of rlreps: L is invariant under invertible maps of the features,
+            and the truncated series converges much faster for a covariance near the identity.
         num_estimates: Weight estimates of an update.
     """
 
@@ -105,10 +105,10 @@ class SampledWeights(Objective):
                 require_positive("gradient_rows, weight_rows and covariance_rows", rows)
 
     def roles(self, rows: int) -> Roles:
-        """Share a batch's rows out.
+        """Share a batch's rows out to the roles.
 
         Raises:
-            InputError: If there are fewer rows than roles, or others than the given ones.
+            InputError: If there are fewer rows than roles, or not as many as the options ask for.
         """
         num_roles = 1 + 2 * self.num_estimates
         if self.gradient_rows is None or self.weight_rows is None or self.covariance_rows is None:
@@ -130,12 +130,12 @@ class SampledWeights(Objective):
         Args:
             features: Φ̂, [J, d].
             right_hand_side: mean φψ, [d, t].
-            squared_norm: The largest ‖φ‖² of the population if the objective needs it, else what
-                the state remembers of earlier batches, [].
+            squared_norm: The largest ‖φ‖² of the population if the objective needs it, else the
+                running value from earlier batches, [].
         """
 
     def remember(self, squared_norm: Array, largest: Array) -> Array:
-        """Return the running ‖φ‖² after another batch's largest, []."""
+        """Update the running ‖φ‖² with another batch's largest, []."""
         return _DECAY * squared_norm + (1.0 - _DECAY) * largest
 
     def init(self, key: Array) -> TwoWeightState:
@@ -150,7 +150,7 @@ class SampledWeights(Objective):
         roles = self.roles(rows)
 
         def encode_roles(params: Params, inputs: Any) -> Array:
-            # The others only estimate weights, which carry no gradient: skip their backward pass.
+            # Only weights use the other rows, and carry no gradient: skip the backward pass.
             first, others = (
                 rows_of(inputs, part)
                 for part in (slice(roles.gradient), slice(roles.gradient, None))
@@ -165,8 +165,8 @@ class SampledWeights(Objective):
         else:
             orders = jnp.arange(rows)[None, :]
             raw = self.features(params, encode_roles, batch.inputs)
-        # The whitener comes from earlier batches, so given the past it is a constant and the
-        # estimate in whitened features is as unbiased as without it.
+        # The whitener comes from earlier batches. Given the past it is a constant, so whitening
+        # adds no bias to the estimate.
         whiten = whitener(state.covariance).T if self.whitening else None
         features = raw if whiten is None else matmul(raw, whiten)
         squared_norm = state.squared_norm
@@ -184,14 +184,14 @@ class SampledWeights(Objective):
             return two_weight_loss(features[chosen], batch.targets[chosen], weights[0], weights[-1])
 
         value = jnp.mean(jax.vmap(one_assignment)(orders))
-        # A running average is data of later updates, not part of this one's gradient.
+        # The running average serves later updates and is no part of this gradient.
         new_state = self._update(state, lax.stop_gradient(raw), fixed)
         return value, (new_state, {"running_squared_norm": new_state.squared_norm})
 
     def _weight_estimates(
         self, features: Array, targets: Array, roles: Roles, squared_norm: Array
     ) -> list[Array]:
-        """Estimate weights [d, t], each from rows of its own after the gradient's."""
+        """Estimate weights [d, t], each from its own rows, which follow the gradient's."""
         weights = []
         for index in range(self.num_estimates):
             first = roles.gradient + index * (roles.weight + roles.covariance)
@@ -207,7 +207,7 @@ class SampledWeights(Objective):
         running = jnp.where(state.squared_norm > 0.0, remembered, largest)
         if not self.whitening:
             return TwoWeightState(running, state.covariance)
-        # The first batch met no whitener yet: its norms are in other units than all that follow.
+        # No whitener exists for the first batch: its norms have other units than all later norms.
         running = jnp.where(state.covariance.weight > 0.0, running, jnp.zeros_like(running))
         return TwoWeightState(running, state.covariance.add(mean_product(raw, raw), 1.0 - _DECAY))
 
@@ -217,22 +217,22 @@ class SampledWeights(Objective):
 class DanskinLissa(SampledWeights):
     """Danskin-LISSA: two independent ŵ = Ĉ mean φψ with Ĉ the LISSA estimate.
 
-    Le Lan et al. 2023, Algorithm 1. For a step size κ that does not depend on the rows behind Ĉ,
-    E[Ĉ] is the truncated Neumann series κ Σ_{j≤J} (I − κC)ʲ, biased by its truncation alone
-    (Lemma 4); with κ = κ0 / max‖φ‖² over those same rows it is no such series for any κ.
+    Le Lan et al. 2023, Algorithm 1. If the step size κ does not depend on the rows behind Ĉ, E[Ĉ]
+    is the truncated Neumann series κ Σ_{j≤J} (I − κC)ʲ, biased by its truncation alone (Lemma 4).
+    If κ = κ0 / max‖φ‖² over those same rows, E[Ĉ] is not the series for any κ.
 
     Attributes:
         kappa0: κ0 in (0, 2).
-        feature_norm: What κ0 is divided by, never below max‖φ‖² of the estimate's own rows, beyond
-            which the series diverges.
+        feature_norm: The divisor of κ0, never below max‖φ‖² of the estimate's own rows, since the
+            series would diverge.
 
-            - ``batch``: that maximum (Definition 1). κ depends on the rows, and with few of them
-              varies much.
+            - ``batch``: the maximum over the estimate's own rows (Definition 1). κ depends on these
+              rows, and varies much if they are few.
             - ``population``: the maximum over all states, as in the authors' code for synthetic
-              matrices; κ depends on no rows. Batches must bring their population.
-            - ``running_maximum``: the stand-in for it where there is no population: the largest of
-              all batches so far, forgotten by 0.1 % an update. κ depends on the rows only where one
-              of them exceeds what is remembered.
+              matrices. κ depends on no rows. Batches must bring their population.
+            - ``running_maximum``: an approximation of ``population`` for sources without one: the
+              largest of all batches so far, decaying by 0.1 % an update. κ depends on the rows
+              only if one of them exceeds the remembered maximum.
             - ``running``: a running average of the batches' maxima (the paper's remark in Sec. 5).
               It lies below the population's maximum, so κ often depends on the rows.
     """
@@ -254,7 +254,7 @@ class DanskinLissa(SampledWeights):
     def solve(self, features: Array, right_hand_side: Array, squared_norm: Array) -> Array:
         norm = _largest_squared_norm(features)
         if self.feature_norm != "batch":
-            # Never below the rows' own maximum: beyond κ‖φ‖² = 2 the series diverges.
+            # Never below the rows' own maximum: the series diverges beyond κ‖φ‖² = 2.
             norm = jnp.maximum(norm, squared_norm)
         kappa = lissa_kappa(features, self.kappa0, norm)
         weights: Array = lissa(features, right_hand_side, kappa)
@@ -266,9 +266,9 @@ class EmpiricalWeights(SampledWeights):
     """ŵ through the inverse of the empirical covariance Φ̂ᵀΦ̂ / J, biased for any finite J.
 
     Attributes:
-        inverse: ``pseudo`` takes the pseudo-inverse, as the paper's Eq. 11 writes; ``plain`` solves
-            with the matrix as it is, as the authors' code does: with J < d it is singular, and what
-            comes out is rounding errors or infinity.
+        inverse: ``pseudo`` takes the pseudo-inverse, as in the paper's Eq. 11. ``plain`` solves
+            with the matrix itself, as the authors' code does: with J < d the matrix is singular,
+            and the result is rounding errors or infinity.
     """
 
     inverse: Inverse = "pseudo"
@@ -287,7 +287,7 @@ class EmpiricalWeights(SampledWeights):
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DanskinEmpirical(EmpiricalWeights):
-    """As ``DanskinLissa`` with Ĉ the (pseudo-)inverse of Φ̂ᵀΦ̂ / J."""
+    """``DanskinLissa`` with the (pseudo-)inverse of Φ̂ᵀΦ̂ / J as Ĉ."""
 
     title: ClassVar[str] = "Danskin-empirical"
 
@@ -295,7 +295,7 @@ class DanskinEmpirical(EmpiricalWeights):
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Naive(EmpiricalWeights):
-    """One ŵ from ``DanskinEmpirical``'s Ĉ for both factors: biased by the variance of ŵ, too."""
+    """One ŵ from ``DanskinEmpirical``'s Ĉ for both factors: also biased by the variance of ŵ."""
 
     title: ClassVar[str] = "naive"
     num_estimates: ClassVar[int] = 1
@@ -304,8 +304,8 @@ class Naive(EmpiricalWeights):
 def whitener(covariance: DecayedMean) -> Array:
     """Compute S [d, d] with S C Sᵀ ≈ I for the running covariance C; before the first update, I.
 
-    S is the inverse Cholesky factor of C plus 1e-4 of its mean eigenvalue, which keeps a direction
-    the features have not filled yet from being blown up; directions weaker than that stay so.
+    S is the inverse Cholesky factor of C plus 1e-4 of its mean eigenvalue. The added term limits
+    how much S amplifies directions that the features do not fill yet.
     """
     mean = covariance.mean()
     dimension = mean.shape[0]

@@ -1,26 +1,26 @@
 """Danskin-LISSA in chunks of rows: unbiased up to its truncation, by matrix products alone.
 
-An extension of ours to Le Lan et al. 2023, Algorithm 1, which keeps its two promises (independent
-weight estimates in the two factors; no factorisation and no solve) and changes four things, each
-for a cause:
+This extension of Algorithm 1 of Le Lan et al. 2023 keeps its two promises (independent weight
+estimates in the two factors; no factorisation and no solve) and changes four things:
 
-* A term of the series takes a chunk of rows and the right-hand side of those same rows
-  (``chunked_lissa``): the weights' noise is that of the residual, not of the targets.
-* Rows are dealt into groups with a weight estimate each, and the gradient at a group averages over
-  all ordered pairs of the others' estimates: every row plays every role in every update.
-* γ/4 · ‖C − I‖² is added. L depends on the span alone, so the minimisers keep their spans and
-  their loss; but features near white are what makes a short series of steps κ < 1 converge.
-* The gradient is multiplied by a running inverse of mean ŵŵᵀ, which is kept in the state and
-  followed by products (Newton-Schulz steps): the gradient along a component scales with its squared
-  singular value, and the tail would wait.
+* A term of the series takes a chunk of rows and the right-hand side of the same rows
+  (``chunked_lissa``), so that the noise of the weights is that of the residual, not of the targets.
+* Rows are dealt into groups with one weight estimate each. The gradient at a group averages over
+  all ordered pairs of the other groups' estimates, so every row plays every role in every update.
+* The term γ/4 · ‖C − I‖² is added. L depends on the span alone, so the term changes neither the
+  spans of the minimisers nor their loss. It keeps features near white, where a short series of
+  steps κ < 1 converges.
+* The gradient is multiplied by a running inverse of mean ŵŵᵀ, kept in the state and updated by
+  products (Newton-Schulz steps). Without it the gradient along a component scales with its squared
+  singular value, and the last components are learned slowly.
 
-Given the past, the running matrices are constants. The gradient's expectation is then the
-preconditioned τP w_J(φᵀw_J − ψ) + γ(C − I)φ with w_J the truncated series' weights, exactly; P is
-the running inverse and τ in [0, 1] falls as the running covariance leaves the identity. Where
-features are white, w_J = (1 − (1 − κ)ᴶ) w*: a common factor, which moves them within their span.
-Far from white, where a bound on the largest eigenvalue of the batch's C exceeds 8, the gauge term
-is divided by an eighth of that bound: no longer exact there, but descent with a step below 1 / (4γ)
-does not explode from features of any scale.
+Given the past, the running matrices are constants. The gradient's expectation is then exactly the
+preconditioned τP w_J(φᵀw_J − ψ) + γ(C − I)φ. Here w_J are the weights of the truncated series, P
+is the running inverse, and τ in [0, 1] falls as the running covariance leaves the identity. If
+features are white, w_J = (1 − (1 − κ)ᴶ) w*: a common factor, which moves features within their
+span. Far from white, where a bound on the largest eigenvalue of the batch's C exceeds 8, the last
+term is divided by an eighth of the bound. It is not exact there, but descent with a step below
+1 / (4γ) does not explode from features of any scale.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ class ChunkedState(NamedTuple):
     Attributes:
         covariance: Running covariance of the features.
         weight_moment: Running mean of ŵŵᵀ over tasks.
-        inverse_moment: Newton-Schulz iterate towards its inverse, [d, d]; zero before the first.
+        inverse_moment: Newton-Schulz iterate towards its inverse, [d, d]; zero at the start.
     """
 
     covariance: DecayedMean
@@ -65,7 +65,7 @@ class ChunkedState(NamedTuple):
 
 
 class _Groups(NamedTuple):
-    """Of each group: rows, what its chunks average to, and its weight estimate."""
+    """The rows of each group, averages over its chunks, and its weight estimate."""
 
     features: Array
     targets: Array
@@ -79,10 +79,10 @@ class _Groups(NamedTuple):
 class DanskinChunked(Objective):
     """Danskin-LISSA in chunks of rows (see the module's docstring).
 
-    A batch of b rows gives chunks of b / (groups · chunks) rows; rows that do not divide are left
-    out. Give every chunk at least three rows for each feature: 36 d rows a batch by default. By
-    rows for each feature, the recipes of ``puddle-world-fast`` ended at these subspace distances
-    (mean of two seeds after 600 updates, 300 at d = 50; none diverged):
+    A batch of b rows gives chunks of b / (groups · chunks) rows; the remainder is left out. Give
+    every chunk at least three rows per feature: 36 d rows a batch by default. The table shows the
+    subspace distance that the recipes of ``puddle-world-fast`` reached, by rows per feature (mean
+    of two seeds after 600 updates, 300 at d = 50; none diverged):
 
     | d | 1 | 2 | 3 | 5 |
     |---|---|---|---|---|
@@ -93,10 +93,10 @@ class DanskinChunked(Objective):
     The first update has no past and fixes the gauge only.
 
     Attributes:
-        groups: Independent weight estimates an update, at least 3.
-        chunks: J, terms of the series, each a chunk of rows.
-        chunk_step: κ in (0, 1), relative to a covariance near the identity; divided by half a bound
-            on the running covariance's largest eigenvalue where that exceeds 2.
+        groups: Number of independent weight estimates an update, at least 3.
+        chunks: J, the number of terms of the series, each with a chunk of rows.
+        chunk_step: κ in (0, 1), relative to a covariance near the identity. It is divided by half a
+            bound on the running covariance's largest eigenvalue if the bound exceeds 2.
         gauge: γ ≥ 0, in units of the preconditioned gradient: weight of the term that keeps the
             features near white and leaves their span free.
         chunked_ridge: Added to mean ŵŵᵀ before it is inverted, relative to its mean eigenvalue.
@@ -130,16 +130,16 @@ class DanskinChunked(Objective):
         used = batch.num_rows // (self.groups * self.chunks) * self.groups * self.chunks
         features = self.features(params, encode, rows_of(batch.inputs, slice(used)))
         covariance = state.covariance.mean()
-        # Before there is a past, κ is 0.
+        # κ is 0 in the first update, which has no past.
         bounded = self.chunk_step / jnp.maximum(1.0, 0.5 * largest_eigenvalue_bound(covariance))
         step = jnp.where(state.covariance.weight > 0.0, bounded, 0.0)
         # The weights are estimates at the current features, held fixed by Danskin's theorem.
         fixed = lax.stop_gradient(features)
         dealt = self._deal(fixed, batch.targets[:used], step)
-        # Trust in the past is 1 where the running covariance is the identity and falls to 0 away
-        # from it. Weights move as fast as features do while these become white, and a
-        # preconditioner that lags behind them would blow the gradient up: the gauge term goes
-        # first, at the start and whenever features have left.
+        # The trust τ is 1 where the running covariance is the identity and falls to 0 away from it.
+        # While features become white, weights change as fast as features do, and the lagging
+        # preconditioner would make the gradient explode. So the gauge term acts alone at the start
+        # and whenever features are far from white.
         excess = jnp.sum(jnp.square(covariance - jnp.eye(self.num_features)))
         trust = jnp.maximum(0.0, 1.0 - 4.0 * excess / self.num_features)
         slopes, value = _pairwise_gradient(dealt, trust * state.inverse_moment, self.gauge)
@@ -169,8 +169,8 @@ class DanskinChunked(Objective):
 def _pairwise_gradient(dealt: _Groups, inverse: Array, gauge: float | Array) -> tuple[Array, Array]:
     """Compute the gradient at each row, [groups, rows, d], and half the mean squared residual, [].
 
-    At group g it averages P ŵ_i(φᵀŵ_j − ψ) over all i ≠ j of the other groups, from sums over them:
-    Σ_{i≠j} ŵ_i ŵ_jᵀ = (Σŵ)(Σŵ)ᵀ − Σ ŵŵᵀ.
+    At group g it averages P ŵ_i(φᵀŵ_j − ψ) over all i ≠ j of the other groups. The sums over pairs
+    come from Σ_{i≠j} ŵ_i ŵ_jᵀ = (Σŵ)(Σŵ)ᵀ − Σ ŵŵᵀ.
     """
     num_groups, _, num_features = dealt.features.shape
     others = float(num_groups - 1)
@@ -200,7 +200,7 @@ def _pairwise_gradient(dealt: _Groups, inverse: Array, gauge: float | Array) -> 
 
 
 def _update_state(state: ChunkedState, dealt: _Groups, ridge: float | Array) -> ChunkedState:
-    # The first update's weights are zero and say nothing.
+    # The weights of the first update are zero and carry no information.
     started = jnp.where(state.covariance.weight > 0.0, 1.0, 0.0)
     square = lax.map(lambda w: matmul(w, w.T), dealt.weights).mean(0)
     num_tasks = dealt.weights.shape[-1]

@@ -27,9 +27,9 @@ class ExplicitState(NamedTuple):
     """The stored weights.
 
     Attributes:
-        weights: One weight vector per task, [tasks, d] (W transposed: an update gathers rows).
+        weights: One weight vector per task, [tasks, d] (W transposed: updates gather rows).
         optimizer: Their optimizer state, every leaf with a leading task axis; with
-            ``dense_optimizer`` that of one optimizer for all.
+            ``dense_optimizer``, the state of one optimizer for all tasks.
     """
 
     weights: Array
@@ -41,21 +41,21 @@ class ExplicitState(NamedTuple):
 class Explicit(Objective):
     """Joint descent on E(φᵀw_t − ψ_t)² in the features and in the sampled tasks' weights.
 
-    Le Lan et al. 2023, Eq. 7, there with one task a step; any number will do here (Sec. 5.3 names
-    several as the remedy for stale weights). The gradient at φ is w(φᵀw − ψ), averaged over rows
-    and tasks. A sampled task's weights descend the mean over rows of φ(φᵀw − ψ), each task by an
-    Adam of its own, with its own step count and moments. The authors' code is
+    Le Lan et al. 2023, Eq. 7, which takes one task a step; here any number (Sec. 5.3 names several
+    tasks as the remedy for stale weights). The gradient at φ is w(φᵀw − ψ), averaged over rows and
+    tasks. The weights of a sampled task descend the mean over rows of φ(φᵀw − ψ). Each task has its
+    own Adam, with its own step count and moments. The authors' code corresponds to
     ``Explicit(weight_start=1.0, dense_optimizer=True)``.
 
     Attributes:
         num_tasks: Columns of the matrix. A batch must name its ``tasks``.
         encoder_learning_rate: The encoder's learning rate.
         weight_learning_rate: Learning rate of the stored weights (Adam); None takes the encoder's.
-        weight_start: Standard deviation of the weights at the start. Random weights have the
-            features fit noise before any task was seen: with 10,000 tasks that undid the encoder's
-            own start for good. From zero, the weights move first.
-        dense_optimizer: Whether one Adam moves all columns in every step, those not sampled by
-            their stale momentum, at a cost in d x tasks a step.
+        weight_start: Standard deviation of the weights at the start. Random weights make the
+            features fit noise before any task is sampled; with 10,000 tasks the features never
+            recovered. Weights that start at zero move before the features do.
+        dense_optimizer: Whether one Adam moves all columns in every step (columns that were not
+            sampled move by stale momentum), at a cost of d x tasks a step.
     """
 
     num_tasks: int | None = size(None)
@@ -81,11 +81,11 @@ class Explicit(Objective):
         return optax.adam(rate)
 
     def init(self, key: Array) -> ExplicitState:
-        """Draw weights; an ``InputError`` without ``num_tasks`` or a learning rate."""
+        """Draw weights; raise an ``InputError`` without ``num_tasks`` or a learning rate."""
         if self.num_tasks is None:
             raise InputError(
                 "expected a matrix with task columns to store weights for (method explicit), got a "
-                "live source, whose tasks never come twice"
+                "live source, whose tasks never repeat"
             )
         weights = self.weight_start * jax.random.normal(key, (self.num_tasks, self.num_features))
         start = self._optimizer().init
@@ -100,12 +100,12 @@ class Explicit(Objective):
         features = self.features(params, encode, batch.inputs)
         weights = state.weights[batch.tasks]
         value = two_weight_loss(features, batch.targets, weights.T, weights.T)
-        # The weights take their own step, inside the objective's state: not through autodiff.
+        # The objective itself moves the weights, which it keeps in its state, without autodiff.
         fixed = lax.stop_gradient(features)
         residuals = matmul(fixed, weights.T) - batch.targets
         gradients = mean_product(residuals, fixed)
         step = functools.partial(optimizer_step, self._optimizer())
-        # A task drawn twice still makes one step.
+        # A task that was drawn twice still makes one step.
         if self.dense_optimizer:
             everywhere = jnp.zeros_like(state.weights).at[batch.tasks].set(gradients)
             new_state = ExplicitState(*step(everywhere, state.optimizer, state.weights))

@@ -27,18 +27,18 @@ from rlreps.losses.pairs import (
 class GraphDrawing(PairObjective):
     """E‖φ(s) − φ(s⁺)‖² + β ‖C − I‖²: the smoothest functions of the walk, as a span.
 
-    Wu et al. 2019, in the units of Wang et al. 2021. The former ask for C = I/d: their loss with
+    Wu et al. 2019, in the units of Wang et al. 2021. Wu et al. ask for C = I/d: their loss with
     weight β is this one with β/d, divided by d. The penalty is estimated without bias from pairs of
     different rows.
 
-    **Optimum.** Φ = Q D of any rotation Q of the d eigenfunctions of largest λ, the constant among
-    them, with second moments 1 − (1 − λ)/β. A finite β so shrinks the scale, not the span; a
+    **Optimum.** Φ = Q D for any rotation Q of the d eigenfunctions of largest λ, the constant among
+    them, with second moments 1 − (1 − λ)/β. A finite β thus shrinks the scale but keeps the span; a
     direction with 1 − λ ≥ β vanishes. Not ordered.
 
     Metrics: ``eigenvalues``, the Rayleigh quotient of each feature.
 
     Attributes:
-        penalty: β; above 2 no direction vanishes.
+        penalty: β; above 2, no direction vanishes.
     """
 
     penalty: float = interval("(0, inf)", 5.0)
@@ -69,7 +69,7 @@ class GeneralizedGraphDrawing(GraphDrawing):
     Wang et al. 2021, whose sum over k is d times as large.
 
     **Optimum.** Up to sign, feature k is the eigenfunction of the k-th largest λ, the constant
-    first, of second moment 1 − (1 − λ_k)/β: it solves all d problems at once. Ordered.
+    first, with second moment 1 − (1 − λ_k)/β: these features solve all d problems at once. Ordered.
     """
 
     title: ClassVar[str] = "generalized graph drawing"
@@ -96,15 +96,15 @@ class AugmentedLagrangian(PairObjective):
     """ALLO: graph drawing whose constraints have multipliers, so that scale and order are exact.
 
     Gomez et al. 2024: E‖φ(s) − φ(s⁺)‖² + Σ_{j≤i} β_ij E_ij + b Σ_{j≤i} E_ij², where
-    E_ij = E_μ[φ_i sg(φ_j)] − δ_ij moves the later feature alone. The duals rise by
-    ``dual_rate`` E_ij an update, and b by ``barrier_rate`` times the mean over i, j of E_ij² where
-    its estimate is positive. The published code multiplies E_ij of two batches; here the product
-    is over pairs of different rows, as free of bias, and of less variance.
+    E_ij = E_μ[φ_i sg(φ_j)] − δ_ij moves only the later feature. In each update the duals rise by
+    ``dual_rate`` E_ij, and b by ``barrier_rate`` times the mean over i, j of the estimated E_ij²
+    where it is positive. The published code multiplies E_ij of two batches; rlreps multiplies over
+    pairs of different rows, which is as free of bias and has less variance.
 
     **Optimum.** Up to sign, feature k is the eigenfunction of the k-th largest λ, the constant
-    first, of second moment 1. Ordered. There β_kk = −4 (1 − λ_k) and β_ij = 0 for j < i.
+    first, with second moment 1. Ordered. There β_kk = −4 (1 − λ_k), and β_ij = 0 for j < i.
 
-    The gradient is not that of the scalar, which is the Lagrangian. Metrics: ``eigenvalues``
+    The scalar is the Lagrangian; the gradient is not its gradient. Metrics: ``eigenvalues``
     λ = 1 + β_kk/4 by the duals, and ``barrier``.
 
     Attributes:
@@ -130,14 +130,14 @@ class AugmentedLagrangian(PairObjective):
         """Compute the Lagrangian; its gradient moves the later feature of each constraint."""
         del key  # Deterministic given the batch.
         first, second = ends = self.ends(params, encode, batch)
-        # A feature is not to give way to those behind it: the earlier one is held.
+        # Hold the earlier feature, so that it does not give way to the later one.
         held = lax.stop_gradient(ends)
         moment = second_moment(ends, held)
         errors = jnp.tril(moment - jnp.eye(len(moment), dtype=moment.dtype))
         squares = jnp.tril(squared_errors(ends, held))
         changes = jnp.sum(jnp.mean(jnp.square(first - second), axis=0))
         value = changes + jnp.sum(state.duals * errors) + state.barrier * jnp.sum(squares)
-        # Multipliers ascend by a rule of their own, no gradient.
+        # Multipliers ascend by their own rule, not by a gradient.
         errors, squares = lax.stop_gradient((errors, squares))
         after = AugmentedState(
             state.duals + self.dual_rate * errors,
@@ -152,7 +152,7 @@ def squared_errors(ends: Ends, others: Ends) -> Array:
 
     Args:
         ends: φ_l at both ends.
-        others: φ_m at both ends: the same numbers, which may be held.
+        others: φ_m at both ends: the same values, held constant if desired.
     """
     (first, second), (other, other_second) = ends, others
     same = independent_products(first, other, first, other)

@@ -1,10 +1,9 @@
 """Joint-embedding objectives: features of one state that agree with, or predict, those of another.
 
-Symbols as in ``rlreps.losses.pairs``. Nothing is contrasted with independent states; collapse is
-avoided by standardising (Barlow Twins), by penalties (VICReg), or by the dynamics alone
-(self-prediction). With tabular functions and a reversible chain, what a stationary point of full
-rank spans is an invariant subspace of the walk, to which Barlow Twins and VICReg leave an additive
-constant free.
+Symbols as in ``rlreps.losses.pairs``. No loss contrasts with independent states. Standardising
+(Barlow Twins), penalties (VICReg) or the dynamics alone (self-prediction) prevent collapse. With
+tabular functions and a reversible chain, a stationary point of full rank spans an invariant
+subspace of the walk; Barlow Twins and VICReg leave an additive constant free.
 """
 
 import dataclasses
@@ -21,7 +20,7 @@ from rlreps.numerics import DecayedMean, matmul
 
 _RIDGE = 1e-6
 _VARIANCE = 1e-4
-"""Added to variances in VICReg's roots, as in its code."""
+"""Added to variances under VICReg's square roots, as in its code."""
 
 
 @configurable
@@ -29,17 +28,17 @@ _VARIANCE = 1e-4
 class BarlowTwins(PairObjective):
     """Σ_j (1 − C_jj)² + redundancy Σ_{i≠j} C_ij², C the correlations of φ(s) with φ(s⁺).
 
-    Zbontar et al. 2021, Eq. 1 and 2. Means and standard deviations are the batch's own, of either
-    end: biased by O(1/b).
+    Zbontar et al. 2021, Eq. 1 and 2. Means and standard deviations are the batch's own, at each end
+    separately: biased by O(1/b).
 
-    **Optimum.** Of a reversible chain, and up to a constant and a scale in each feature, the span
-    of the slowest functions behind the constant: two features are cos θ ψ₁ ± sin θ ψ₂ with, r the
-    redundancy's weight, Δ = λ₁ − λ₂ and S = λ₁ + λ₂,
+    **Optimum.** For a reversible chain, and up to a constant and a scale in each feature, the span
+    of the slowest functions after the constant. Two features are cos θ ψ₁ ± sin θ ψ₂ with r the
+    redundancy's weight, Δ = λ₁ − λ₂, S = λ₁ + λ₂ and
 
         sin²θ = (r λ₁ S − (1 − λ₁) Δ) / (Δ² + r S²).
 
-    Where the numerator is not positive both are ψ₁: the weight is too small for them to differ. A
-    large one makes them uncorrelated. Not ordered.
+    If the numerator is not positive, both features are ψ₁: the weight is too small for them to
+    differ. A large weight makes them uncorrelated. Not ordered.
 
     Metrics: ``correlations``, C_jj.
 
@@ -68,15 +67,15 @@ class VICReg(PairObjective):
     """Invariance, variance and covariance: features that agree, vary, and are not correlated.
 
     Bardes, Ponce & LeCun 2022, Eq. 6, in the units of their code: with means over features,
-    invariance E(φ − φ⁺)² + variance E relu(1 − std) + covariance (1/d) Σ_{i≠j} Cov_ij², where the
-    variance term is the mean of both ends' and the covariance term their sum. Moments are the
-    batch's own.
+    invariance E(φ − φ⁺)² + variance E relu(1 − std) + covariance (1/d) Σ_{i≠j} Cov_ij². The
+    variance term is the mean over both ends, the covariance term their sum. Moments are the batch's
+    own.
 
-    **Optimum.** Of a reversible chain, and up to a constant in each feature, the span of the
-    slowest functions behind the constant; two features coincide where λ₁ − λ₂ is at least
-    4 covariance / invariance, and are the less correlated the smaller it is. The standard deviation
-    of a feature along an eigenfunction is 1 where 1 − λ ≤ variance / (4 invariance), else that over
-    1 − λ. Not ordered.
+    **Optimum.** For a reversible chain, and up to a constant in each feature, the span of the
+    slowest functions after the constant. Two features coincide if λ₁ − λ₂ is at least
+    4 covariance / invariance; the smaller λ₁ − λ₂ is, the less they are correlated. Along an
+    eigenfunction, the standard deviation of a feature is 1 if 1 − λ ≤ variance / (4 invariance),
+    else variance / (4 invariance (1 − λ)). Not ordered.
 
     Metrics: ``deviations``, the first states' standard deviation of each feature.
 
@@ -113,22 +112,22 @@ class VICReg(PairObjective):
 class SelfPrediction(TowardsAverages):
     """½ E‖A φ(s) − φ̄(s⁺)‖² / d, the target held, A by least squares on the batch: BYOL-Π.
 
-    Tang et al. 2023, for pairs (s, s') of a fixed policy. A is held at its minimum: the limit
-    of a predictor that learns much faster than the features.
+    Tang et al. 2023, for pairs (s, s') of a fixed policy. A is held at its minimum: the limit of a
+    predictor that learns much faster than the features.
 
-    **Optimum.** None: the gradient is a semi-gradient, of no scalar, and a loss of zero is also
-    that of collapse. With tabular features, small plain steps, current targets, a reversible chain
-    and uniform p, E[φφᵀ] is constant, and from E[φφᵀ] = I the flow of K = E[φ(s)φ(s')ᵀ] obeys
-    K̇ = SK + KS with S positive semi-definite. So tr K² never falls, and neither does |det K|: K
-    keeps the signs of its eigenvalues. What attracts is the invariant subspace of the k largest and
-    the d − k least λ, for a start at which k eigenvalues of K are positive: the d largest |λ| for
-    some starts alone. Adam's steps keep E[φφᵀ] no longer. Not ordered.
+    **Optimum.** None: the gradient is a semi-gradient, not that of any scalar, and collapse also
+    has a loss of zero. With tabular features, small plain steps, current targets, a reversible
+    chain and uniform p, E[φφᵀ] is constant, and from E[φφᵀ] = I the flow of K = E[φ(s)φ(s')ᵀ] obeys
+    K̇ = SK + KS with S positive semi-definite. So neither tr K² nor |det K| ever falls, and K keeps
+    the signs of its eigenvalues. From a start at which k eigenvalues of K are positive, the
+    invariant subspace of the k largest and the d − k least λ attracts: only some starts lead to the
+    d largest |λ|. Adam's steps do not keep E[φφᵀ] constant. Not ordered.
 
     Metrics: ``explained``, the share of E‖φ̄(s⁺)‖² that A φ(s) explains.
 
     Attributes:
-        averaging_rate: Share of the present parameters in the target network's average; with 1 the
-            target's features are the present ones.
+        averaging_rate: Share of the current parameters in the target network's average; with 1 the
+            target's features are the current ones.
     """
 
     averaging_rate: float = interval("(0, 1]", 1.0)
@@ -138,13 +137,13 @@ class SelfPrediction(TowardsAverages):
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: DecayedMean, key: Array
     ) -> tuple[Array, tuple[DecayedMean, Metrics]]:
-        """Compute half the mean squared error; its gradient holds target and predictor."""
+        """Compute half the mean squared error; its gradient holds target and predictor constant."""
         del key  # Deterministic given the batch.
         _, after = self.target(params, state)
         features, _ = self.ends(params, encode, batch)
-        # The average has the present parameters in it: with rate 1 the target is the features.
+        # The average includes the current parameters: with rate 1 the target is the features.
         _, target = self.ends(after.mean(), encode, batch)
-        # Danskin: at the predictor's minimum its own change contributes nothing.
+        # Danskin's theorem: at the predictor's minimum its own change contributes nothing.
         predictor = least_squares_weights(lax.stop_gradient(features), target, _RIDGE)
         value = two_weight_loss(features, target, predictor, predictor)
         size = jnp.square(scales(jnp.mean(jnp.square(target))))
@@ -156,14 +155,14 @@ class SelfPrediction(TowardsAverages):
 class BYOLGamma(SelfPrediction):
     """BYOL-γ without actions: ``SelfPrediction`` of a future state's features.
 
-    Lawson et al. 2025 predict φ̄(s⁺) from φ(s) and an action, s⁺ from the successor measure of the
-    policy. Rows without actions give the version of states: what differs from ``SelfPrediction`` is
-    the source, which is to draw pairs (s, s⁺) with a discount. The predictor is fitted by least
-    squares; theirs is a network.
+    Lawson et al. 2025 predict φ̄(s⁺) from φ(s) and an action, with s⁺ drawn from the policy's
+    successor measure. Here rows have no actions, and only the source differs from
+    ``SelfPrediction``: it must draw pairs (s, s⁺) with a discount. Least squares fit the predictor;
+    Lawson et al. train a network.
 
-    **Optimum.** As of ``SelfPrediction``, with the walk of these pairs: of a reversible chain the
-    same eigenfunctions, with eigenvalues (1 − γ)λ/(1 − γλ) in the same order and of the same signs.
-    Negative ones are small, but a start may lead to them all the same.
+    **Optimum.** As for ``SelfPrediction``, with the walk of these pairs: for a reversible chain the
+    same eigenfunctions, with eigenvalues (1 − γ)λ/(1 − γλ) in the same order and with the same
+    signs. Negative eigenvalues are small, but some starts still lead to them.
     """
 
     title: ClassVar[str] = "BYOL-γ"
@@ -183,5 +182,5 @@ def _standardised(centred: Array) -> Array:
 
 
 def _off_diagonal(matrix: Array) -> Array:
-    """Sum the squares of what is off the diagonal of a matrix [d, d], []."""
+    """Sum the squares of the entries off the diagonal of a matrix [d, d], []."""
     return jnp.sum(jnp.square(matrix)) - jnp.sum(jnp.square(jnp.diagonal(matrix)))

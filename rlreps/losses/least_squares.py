@@ -1,4 +1,4 @@
-"""Objectives that solve for their weights: over all states, or on rows of the update."""
+"""Objectives that solve for their weights, over all states or on the update's rows."""
 
 import dataclasses
 from typing import Any, ClassVar, Literal, get_args
@@ -33,10 +33,10 @@ _RATE = 0.01
 class Oracle(Objective):
     """W*_Φ = (ΦᵀΦ)†Φᵀψ over every state (Le Lan et al. 2023, Lemma 1).
 
-    The gradient is W*(φᵀW* − ψ) at the batch's rows: the floor of every method that estimates W*.
-    Its cost per update grows with the number of states, and a batch must bring its ``population``.
-    ``LargeBatch(weight_rows="all")`` without any ridge, by a pseudo-inverse: exact where features
-    depend on each other, at the price of an eigendecomposition an update.
+    The gradient is W*(φᵀW* − ψ) at the batch's rows: a lower bound for every method that estimates
+    W*. Its cost per update grows with the number of states, and a batch must bring its
+    ``population``. It is ``LargeBatch(weight_rows="all")`` without a ridge, by a pseudo-inverse:
+    exact even for linearly dependent features, at the cost of an eigendecomposition an update.
     """
 
     title: ClassVar[str] = "oracle (exact weights)"
@@ -48,8 +48,8 @@ class Oracle(Objective):
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
     ) -> tuple[Array, tuple[Any, Metrics]]:
-        """Compute half the mean squared residual; an ``InputError`` without a population."""
-        # W* is a minimiser: by Danskin's theorem it is differentiated as a constant.
+        """Compute half the mean squared residual; raise an ``InputError`` without a population."""
+        # W* is a minimiser, so Danskin's theorem lets the gradient hold it constant.
         features, targets = self.at_all_states(params, encode, batch)
         weights = empirical_weights(features, mean_product(features, targets))
         rows = self.features(params, encode, batch.inputs)
@@ -63,37 +63,37 @@ class LargeBatch(Objective):
     """ŵ = argmin_w ‖Φw − ψ‖² over ``weight_rows``, held constant; gradient ŵ(φᵀŵ − ψ) at N rows.
 
     ``weight_rows="all"`` is the Large Batch method of Le Lan et al. 2023 (Sec. 5.3): ŵ is fitted on
-    φ and Ψ at all states, here with a small ridge, and the gradient taken at 250 rows. It encodes
-    every state in every update.
+    φ and Ψ at all states, here with a small ridge, and the gradient is taken at 250 rows. It
+    encodes every state in every update.
 
-    The default is another method, which needs no population: the update's own rows fit ŵ too. By
-    Danskin's theorem its gradient is exactly that of the batch's own projection loss, a biased
-    estimate of the population's that the batch size makes good.
+    The default needs no population: the update's own rows also fit ŵ. By Danskin's theorem its
+    gradient is exactly that of the batch's own projection loss. This gradient is a biased estimate
+    of the population's, with less bias for larger batches.
 
-    Two extensions of ours, neither part of the paper:
+    Two extensions are not part of the paper:
 
     * ``precondition``: the gradient becomes (S + r·tr(S)/d·I)⁻¹ ŵ(φᵀŵ − ψ), where S is the running
       mean of ŵŵᵀ. With r → 0 and S = ŵŵᵀ over every task this is φ − (ŵŵᵀ)⁻¹ŵψ, the step to the
       features that are best for these weights: alternating least squares in function space. The
-      plain gradient along a singular direction scales with σ², so that small ones are learnt last.
-      An invertible map in front of the gradient at the features moves none of its zeros: in
-      function space, with tabular features, and for the weights of a last linear layer. In the
-      layers below, rows whose pulls cancelled need not cancel once mapped: a network's own
-      stationary points can be others than without it.
+      plain gradient along a singular direction scales with σ², so small directions are learned
+      last. Mapping the gradient at the features by an invertible matrix keeps its zeros in function
+      space, with tabular features, and for the weights of a last linear layer. In the layers below,
+      contributions of rows that cancelled need not cancel once mapped, so a network may have other
+      stationary points than without it.
     * ``leave_one_out``: each row's residual becomes that of the weights fitted without the row,
-      (φᵀŵ − ψ)/(1 − h) with its leverage h = φᵀ(ΦᵀΦ)⁻¹φ (Allen 1974, PRESS). A row's own
-      pull shrinks its residual by 1 − h, about d / b of it on average. The ŵ in front stays.
+      (φᵀŵ − ψ)/(1 − h) with its leverage h = φᵀ(ΦᵀΦ)⁻¹φ (Allen 1974, PRESS). Fitting a row shrinks
+      its residual by 1 − h; h is about d / b on average. The ŵ in front stays.
 
     Attributes:
-        weight_rows: Rows that fit ŵ: ``gradient``, those at which the gradient is taken; ``all``,
-            every state, which batches must bring as their population; or a number of further rows,
-            the last of each batch, which leaves the others to the gradient.
-        ridge: Tikhonov term relative to the mean eigenvalue of the batch covariance; keeps the
-            solve well posed with fewer rows than features and with dependent ones. At least ten
+        weight_rows: Rows that fit ŵ: ``gradient``, the rows at which the gradient is taken;
+            ``all``, every state, which batches must bring as their population; or a number of
+            further rows, the last of each batch, which then leave fewer to the gradient.
+        ridge: Tikhonov term relative to the mean eigenvalue of the batch covariance. It keeps the
+            solve well posed with fewer rows than features or with dependent features. At least ten
             roundings times d are applied: in float32 1.2e-6·d, so that 1e-6 has no effect there.
-        precondition: r; 0.01 served well. None leaves the gradient as it is.
-        leave_one_out: Whether residuals are those of weights fitted without the row; for rows that
-            fit weights (``weight_rows="gradient"``).
+        precondition: r; 0.01 worked well. None leaves the gradient as it is.
+        leave_one_out: Whether each residual is that of weights fitted without its row; requires
+            ``weight_rows="gradient"``.
     """
 
     weight_rows: WeightRows | int = "gradient"
@@ -127,7 +127,7 @@ class LargeBatch(Objective):
 
     def require_rows(self, rows: int) -> None:
         if isinstance(self.weight_rows, int):
-            expected = f"rows > {self.weight_rows}, of which so many fit the weights"
+            expected = f"rows > {self.weight_rows}, the number of rows that fit the weights"
             require(rows > self.weight_rows, expected, rows)
 
     def init(self, key: Array) -> Any:
@@ -138,13 +138,13 @@ class LargeBatch(Objective):
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
     ) -> tuple[Array, tuple[Any, Metrics]]:
-        """Compute half the mean squared residual, without the row itself if ``leave_one_out``."""
+        """Compute half the mean squared residual, with each row left out if ``leave_one_out``."""
         self.require_rows(batch.num_rows)
         further = self.weight_rows if isinstance(self.weight_rows, int) else 0
-        first = batch.num_rows - further  # The gradient's rows come before the others.
+        first = batch.num_rows - further  # The rows of the gradient come first.
         features = self.features(params, encode, rows_of(batch.inputs, slice(first)))
         targets = batch.targets[:first]
-        # Danskin: the weights are constants, whatever rows fit them.
+        # Danskin's theorem: the weights are constants, whichever rows fit them.
         held, fitted_targets = lax.stop_gradient(features), targets
         if self.weight_rows == "all":
             held, fitted_targets = self.at_all_states(params, encode, batch)
@@ -157,7 +157,7 @@ class LargeBatch(Objective):
         if self.precondition is not None:
             state = state.add(mean_product(weights.T, weights.T), _RATE)
             regular = regularised(state.mean(), self.precondition)
-            # d + d columns are fewer to eliminate than the d + t of the weights themselves.
+            # Eliminating d + d columns is cheaper than the d + t of the weights themselves.
             inverse = solve_positive_definite(regular, jnp.eye(len(weights), dtype=weights.dtype))
             front = matmul(inverse, weights)
         scale = 1.0 / (1.0 - leverages(held, self.ridge)) if self.leave_one_out else None
@@ -166,13 +166,13 @@ class LargeBatch(Objective):
 
 
 def leverages(features: Array, ridge: float | Array) -> Array:
-    """Compute the leverages h = φᵀ(ΦᵀΦ + …)⁻¹φ of each row, [b], regularised as the weights are.
+    """Compute the leverage h = φᵀ(ΦᵀΦ + …)⁻¹φ of each row, [b], regularised like the weights.
 
     At most 1 − 1e-3: a row that alone decides a feature has no residual without itself.
 
     Args:
         features: Φ, [b, d].
-        ridge: As of ``least_squares_weights``.
+        ridge: As for ``least_squares_weights``.
     """
     regular = _regular_covariance(features, ridge)
     inverse = solve_positive_definite(regular, jnp.eye(features.shape[1], dtype=features.dtype))
@@ -183,8 +183,8 @@ def _regular_covariance(features: Array, ridge: float | Array) -> Array:
     """Compute ΦᵀΦ + α·tr(ΦᵀΦ)·I, [d, d], with the α of ``least_squares_weights``."""
     num_features, precision = features.shape[1], np.finfo(features.dtype)
     covariance = matmul(features.T, features)
-    # Below its rounding error a covariance need not be positive definite, and the solve would give
-    # anything at all: in float32 a fresh network's 100 features are enough for that.
+    # A covariance below its rounding error need not be positive definite, and the solve would
+    # return garbage: 100 features of a fresh network are enough in float32.
     relative = jnp.maximum(ridge / num_features, 10.0 * float(precision.eps))
     scale = relative * jnp.trace(covariance) + float(precision.tiny)
     regular: Array = covariance + scale * jnp.eye(num_features, dtype=features.dtype)
@@ -197,8 +197,8 @@ def least_squares_weights(features: Array, targets: Array, ridge: float | Array)
     Args:
         features: Φ, [b, d].
         targets: Ψ, [b, t].
-        ridge: Tikhonov term relative to the mean eigenvalue of ΦᵀΦ. Ten roundings times d are
-            the least that is applied, in float32 1.2e-6·d.
+        ridge: Tikhonov term relative to the mean eigenvalue of ΦᵀΦ. At least ten roundings times d
+            are applied, in float32 1.2e-6·d.
 
     Returns:
         Weights [d, t].

@@ -1,9 +1,9 @@
 """Low-rank factorisations f(s)ᵀg(t) of the density ratio M̃ of pairs, and of successor measures.
 
 Symbols as in ``rlreps.losses.pairs``. The best factorisation of rank d in L2(p x p⁺) is the
-truncated singular value decomposition M̃ ≈ Σ_k σ_k u_k v_kᵀ. Its first triple is σ = 1 with two
-constants where M̃ is a density ratio: no column is centred. f and g are those of ``TwoTowers``; an
-encoder of d features is both.
+truncated singular value decomposition M̃ ≈ Σ_k σ_k u_k v_kᵀ. If M̃ is a density ratio, its first
+triple is σ = 1 with two constants, since no column is centred. f and g are the two encoders of
+``TwoTowers``; an encoder of d features is both.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ from rlreps.numerics import DecayedMean, matmul
 class SpectralContrastive(PairObjective):
     """−2 E[f(s)ᵀg(s⁺)] + E_{s⊥t}[(f(s)ᵀg(t))²], t another row's s⁺: ‖fgᵀ − M̃‖² plus a constant.
 
-    HaoChen et al. 2021; with f and g, the low-rank approximation of Ryu et al. 2024. Without bias
-    from two rows on.
+    HaoChen et al. 2021; with f and g, the low-rank approximation of Ryu et al. 2024. Unbiased from
+    two rows on.
 
     **Optimum.** Σ_k f_k g_kᵀ = Σ_{k≤d} σ_k u_k v_kᵀ, the constant included; f spans the leading
     left singular functions. With f = g and p = p⁺ (a stationary source): the leading *positive*
@@ -48,19 +48,19 @@ class SpectralContrastive(PairObjective):
 class NestedLora(PairObjective):
     """NestedLoRA: ``SpectralContrastive`` of the first k features for every k, for ordered pairs.
 
-    Ryu et al. 2024; the published code squares a batch's own moments in place of
-    products of different rows, which biases them by O(1/b).
+    Ryu et al. 2024. The published code squares a batch's own moments instead of multiplying
+    different rows, which biases it by O(1/b).
 
-    **Optimum.** f_k g_kᵀ = σ_k u_k v_kᵀ for each k, the constant first: ordered. The scale is free
-    between f_k and g_k; balanced they are √σ_k u_k and √σ_k v_k, as at the end of gradient descent
-    from a small start, and with f = g.
+    **Optimum.** f_k g_kᵀ = σ_k u_k v_kᵀ for each k, the constant first: ordered. The scale between
+    f_k and g_k is free. Gradient descent from a small start balances them, √σ_k u_k and √σ_k v_k,
+    and so does f = g.
 
     Metrics: ``singular_values``, σ_k = √(E[f_k²] E[g_k²]), [d].
 
     Attributes:
-        nesting: ``joint`` minimises the mean over k, ``sequential`` moves feature k by the problem
-            of the first k alone, those before it held. The gradient of the latter is that of no
-            scalar; the value then is the loss of all d.
+        nesting: ``joint`` minimises the mean over k. ``sequential`` moves feature k by the problem
+            of the first k alone, with the features before it held. Its gradient is not that of any
+            scalar; the value is then the loss of all d.
     """
 
     nesting: Literal["joint", "sequential"] = "joint"
@@ -79,10 +79,10 @@ class NestedLora(PairObjective):
         if self.nesting == "joint":
             value = jnp.sum(of_products * products) - 2.0 * jnp.sum(of_features * agreement)
         else:
-            # Earlier features are held, so that they do not give way to later ones.
+            # Hold earlier features, so that they do not give way to later ones.
             held, other = lax.stop_gradient((forward, backward))
             earlier = jnp.triu(independent_products(held, forward, other, backward))
-            # Twice: of the two places of feature k in a square, one is held.
+            # Feature k occurs twice in a square and is held in one place: hence the factor 2.
             surrogate = 2.0 * jnp.sum(earlier) - 2.0 * jnp.sum(agreement)
             value = with_gradient_of(surrogate, jnp.sum(products) - 2.0 * jnp.sum(agreement))
         squares = jnp.mean(jnp.square(forward), axis=0) * jnp.mean(jnp.square(backward), axis=0)
@@ -95,27 +95,26 @@ class TDLowRank(TowardsAverages):
     """TD low rank, one-step forward-backward for a fixed policy: ``td_loss`` on single transitions.
 
     Blier, Tallec & Ollivier 2021, Theorem 6; Touati & Ollivier 2021, Eq. 8. Rows are pairs (s, s')
-    of consecutive states. (1 − γ)² times the loss, with F = f / (1 − γ): the size of f does not
-    depend on γ. The states s⁺ are those that the other rows of the batch reached. f is never
-    trained at terminal states: use chains without them.
+    of consecutive states. The loss is (1 − γ)² times the published one with F = f / (1 − γ), so
+    that the size of f does not depend on γ. The states s⁺ are the s' of the batch's other rows. f
+    is never trained at terminal states: use chains without them.
 
-    **Optimum.** fgᵀ approximates M̃ = M / p⁺ with M = (1 − γ) Σ_k γᵏ P^{k+1}. With tabular functions
-    and p stationary, f spans the leading invariant subspace of M P*, where P* is the chain in
-    reversed time, P*(s, t) = p(t) P(t, s) / p(s); and fgᵀ is the projection of M̃ on it that leaves
-    E[f (δ − γPδ)] = 0 of the error δ. The left singular functions of M̃ span the leading subspace
-    of M M* instead. For a reversible chain P* = P, and both are eigenfunctions of P: f takes the d
-    largest λ²/(1 − γλ), the singular value decomposition the d largest |λ|/(1 − γλ). If these are
-    the same d, as for λ ≥ 0, fgᵀ is the truncated singular value decomposition of M̃. There is no
-    fixed point where d separates a pair of complex eigenvalues of M P*. The constant is included.
-    Not ordered.
+    **Optimum.** fgᵀ approximates M̃ = M / p⁺ with M = (1 − γ) Σ_k γᵏ P^{k+1}. With tabular
+    functions and p stationary, f spans the leading invariant subspace of M P*, where P* is the
+    chain in reversed time, P*(s, t) = p(t) P(t, s) / p(s). fgᵀ is the projection of M̃ on this
+    subspace for which the error δ satisfies E[f (δ − γPδ)] = 0. The left singular functions of M̃
+    span the leading subspace of M M* instead. For a reversible chain P* = P, and both subspaces
+    consist of eigenfunctions of P: f takes the d largest λ²/(1 − γλ), the singular value
+    decomposition the d largest |λ|/(1 − γλ). If these are the same d, as for λ ≥ 0, fgᵀ is the
+    truncated singular value decomposition of M̃. There is no fixed point if d separates a pair of
+    complex eigenvalues of M P*. The constant is included. Not ordered.
 
-    The gradient is a semi-gradient, of no scalar.
+    The gradient is a semi-gradient: it is not the gradient of any scalar.
 
     Attributes:
         discount: γ.
-        orthonormality: Weight of ``orthonormality_loss``, which chooses one among the
-            factorisations with equal product (g orthonormal) and so moves no optimum as long as
-            p⁺ has at least d states.
+        orthonormality: Weight of ``orthonormality_loss``. It chooses one of the factorisations with
+            equal product (g orthonormal), and so moves no optimum if p⁺ has at least d states.
     """
 
     discount: float = interval("[0, 1)", 0.95)
@@ -135,7 +134,7 @@ class TDLowRank(TowardsAverages):
         del key  # Deterministic given the batch.
         held, after = self.target(params, state)
         forward, backward, _ = self.parts(params, encode, batch)
-        # ``td_loss`` holds both, as the target's parameters are held.
+        # ``td_loss`` holds both constant, like the target's parameters.
         _, next_backward, next_forward = self.parts(held, encode, batch)
         rest = 1.0 - self.discount
         differences = td_loss(
@@ -164,14 +163,14 @@ def td_loss(
 
     The loss of forward-backward representations for a fixed policy (Blier, Tallec & Ollivier 2021,
     Theorem 6; Touati & Ollivier 2021, Eq. 8). Its gradient in F and B is that of the squared
-    distance from the Bellman target in L2(rho_sa x rho), and vanishes where FᵀB is the measure.
+    distance from the Bellman target in L2(rho_sa x rho), and vanishes if FᵀB is the measure.
 
     Args:
         forward: F at rows (s, a), [b, d].
         backward: B at states s⁺, [g, d].
-        reached: B at the states s' that the rows led to, [b, d].
-        next_forward: F̄ at (s', a'), zero where the episode terminated, [b, d]; held.
-        next_backward: B̄ at the states s⁺, [g, d]; held.
+        reached: B at the states s' that follow the rows, [b, d].
+        next_forward: F̄ at (s', a'), zero if the episode terminated, [b, d]; held constant.
+        next_backward: B̄ at the states s⁺, [g, d]; held constant.
         discount: γ.
         pairs: Weight of each pair of a row and a state, [b, g]; None is 1.
 

@@ -1,8 +1,8 @@
 """Eigenfunctions of a positive walk without constraints: orbital minimisation, NeuralEF.
 
-Symbols as in ``rlreps.losses.pairs``. Both need a positive operator: the **lazy walk** (I + A)/2 of
-the pairs, of the same eigenfunctions in the same order, and eigenvalues (1 + λ)/2 in [0, 1]. With
-u = φ(s) + φ(s⁺) its form is ⟨φ_l, (I + A)φ_m⟩/2 = E[u_l u_m]/4.
+Symbols as in ``rlreps.losses.pairs``. Both objectives need a positive operator: the **lazy walk**
+(I + A)/2 of the pairs, which has the same eigenfunctions in the same order, and eigenvalues
+(1 + λ)/2 in [0, 1]. With u = φ(s) + φ(s⁺) its form is ⟨φ_l, (I + A)φ_m⟩/2 = E[u_l u_m]/4.
 """
 
 import dataclasses
@@ -31,13 +31,13 @@ class OrbitalMinimization(PairObjective):
     Ryu, Zhou & Wornell 2025. tr(C K) is estimated without bias from pairs of different rows.
 
     **Optimum.** An orthonormal basis of the d eigenfunctions of largest λ, the constant among them;
-    nested, those eigenfunctions themselves in order, up to sign. The minimum of all d features is
+    with ``nested``, these eigenfunctions in order, up to sign. The minimum over all d features is
     −Σ_k (1 + λ_k)/2. A direction of λ = −1 has no scale.
 
     Metrics: ``eigenvalues`` of A, the Rayleigh quotient of each feature.
 
     Attributes:
-        nested: Whether the loss is the mean over k of that of the first k features (joint nesting).
+        nested: Whether the loss is averaged over the first k features, k = 1 … d (joint nesting).
     """
 
     nested: bool = True
@@ -65,13 +65,13 @@ class OrbitalMinimization(PairObjective):
 class NeuralEigenfunctions(PairObjective):
     """NeuralEF: feature j has unit scale and maximises K_jj − Σ_{i<j} K_ij² / K_ii, i held.
 
-    Deng, Shi & Zhu 2022, K as in ``OrbitalMinimization``, of features over their root
+    Deng, Shi & Zhu 2022, with K as in ``OrbitalMinimization``, of features divided by their root
     mean square in the batch. Scale and squares are the batch's own: biased by O(1/b).
 
     **Optimum.** In direction, feature k is the eigenfunction of the k-th largest λ, the constant
     first, whatever its scale. Ordered.
 
-    The gradient moves the later feature of each pair and so is that of no scalar; the value is
+    The gradient moves the later feature of each pair, and is not that of any scalar. The value is
     −Σ_j (K_jj − Σ_{i<j} K_ij²/K_ii). Metrics: ``eigenvalues`` of A.
     """
 
@@ -85,7 +85,7 @@ class NeuralEigenfunctions(PairObjective):
         first, second = ends = self.ends(params, encode, batch)
         squares = 0.5 * jnp.mean(jnp.square(first) + jnp.square(second), axis=0)
         sums = (first + second) / scales(squares)[None, :]
-        # Earlier features are held: they do not give way to later ones.
+        # Hold earlier features, so that they do not give way to later ones.
         forms = matmul(lax.stop_gradient(sums).T, sums) / (4 * len(sums))
         own = jnp.mean(jnp.square(sums), axis=0) / 4.0
         divisors = jnp.square(scales(lax.stop_gradient(own)))[:, None]

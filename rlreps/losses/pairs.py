@@ -1,16 +1,16 @@
-"""Shared parts of objectives on pairs of states: encodings of both ends, products of other rows.
+"""Parts that objectives on pairs of states share: encoding both ends, products of other rows.
 
 The rows of a batch are independent pairs (s, s⁺): a state and the next one, or a state and one that
-follows it by a random number of steps, as the source draws them. With p and p⁺ the distributions of
-s and of s⁺ alone,
+follows it by a random number of steps, as the source draws them. p and p⁺ are the distributions of
+s and of s⁺.
 
 - M̃(s, t) = P(s⁺ = t | s) / p⁺(t) is the **density ratio** of the pairs. From a stationary source
   with a discount γ it is that of the normalised successor measure (1 − γ) Σ_{k≥0} γᵏ P^{k+1}.
-- A is the **walk** of the pairs taken in either order, symmetric in μ = (p + p⁺)/2, the measure of
-  both ends: ⟨u, Av⟩ = ½ E[u(s) v(s⁺) + u(s⁺) v(s)]. Its eigenvalues λ lie in [−1, 1], that of the
-  constant is 1, and 2(1 − λ) are those of ``Slowness``.
+- A is the **walk** of the pairs taken in either order. It is symmetric in μ = (p + p⁺)/2, the
+  measure of both ends: ⟨u, Av⟩ = ½ E[u(s) v(s⁺) + u(s⁺) v(s)]. Its eigenvalues λ lie in [−1, 1];
+  the constant has λ = 1. The eigenvalues of ``Slowness`` are 2(1 − λ).
 
-An independent state is one of another row of the batch, so that no more states are drawn.
+Independent states are states of other rows of the batch, so that no further states are drawn.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class PairObjective(Objective):
         """Encode both states of every pair.
 
         Raises:
-            InputError: Unless there are two rows, of pairs, and features are [b, num_features].
+            InputError: Unless there are two rows of pairs, and features are [b, num_features].
         """
         features = self.features(params, encode, _states_of(self, batch))
         first, second = jnp.split(features, 2)
@@ -55,10 +55,10 @@ class PairObjective(Objective):
     def factors(self, params: Params, encode: Encode, batch: Batch) -> tuple[Ends, Ends]:
         """Return f and g at both states of each pair.
 
-        Features [b, 2 d] are [f, g], as of ``TwoTowers``; features [b, d] are f = g.
+        Features [b, 2 d] of ``TwoTowers`` are [f, g]; features [b, d] are f = g.
 
         Raises:
-            InputError: Unless there are two rows, of pairs, and features are of either shape.
+            InputError: Unless there are two rows of pairs, and features have one of these shapes.
         """
         states = _states_of(self, batch)
         features, d = encode(params, states), self.num_features
@@ -71,7 +71,7 @@ class PairObjective(Objective):
 
 
 def _states_of(objective: PairObjective, batch: Batch) -> Any:
-    """Return the first states and behind them the second ones, [2 b, ...]."""
+    """Stack the first states and then the second ones, [2 b, ...]."""
     objective.require_rows(batch.num_rows)
     first, second = batch.pair
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), first, second)
@@ -79,7 +79,7 @@ def _states_of(objective: PairObjective, batch: Batch) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TowardsAverages(PairObjective):
-    """An objective whose targets come from averaged parameters, its state.
+    """An objective whose state is an average of parameters, which makes its targets.
 
     Attributes:
         averaging_rate: Share of the new parameters in the target network's average at each update.
@@ -93,7 +93,7 @@ class TowardsAverages(PairObjective):
         """Return the average of parameters before the first update.
 
         Raises:
-            InputError: Without an encoder.
+            InputError: If there is no encoder.
         """
         if self.encoder is None:
             raise InputError(f"expected an encoder for the averages of {self.name}, got None")
@@ -102,8 +102,8 @@ class TowardsAverages(PairObjective):
         return DecayedMean.empty(zeros)
 
     def target(self, params: Params, state: DecayedMean) -> tuple[Params, DecayedMean]:
-        """Return the target network's parameters, and the average with the present ones."""
-        # Targets are held: the gradient is a semi-gradient, as always with temporal differences.
+        """Return the target network's parameters, and the average updated by the current ones."""
+        # Targets are held constant: temporal differences follow a semi-gradient.
         now, started = lax.stop_gradient(params), state.weight > 0.0
         held = jax.tree.map(lambda old, new: jnp.where(started, old, new), state.mean(), now)
         return held, state.add(now, self.averaging_rate)
@@ -112,7 +112,7 @@ class TowardsAverages(PairObjective):
 def independent_products(a: Array, b: Array, c: Array, d: Array) -> Array:
     """Estimate E[a_l b_m] E[c_l d_m] without bias from features of the same rows, [n, k] → [k, k].
 
-    It is the mean of a_l(i) b_m(i) c_l(j) d_m(j) over pairs of different rows i ≠ j.
+    The estimate is the mean of a_l(i) b_m(i) c_l(j) d_m(j) over pairs of different rows i ≠ j.
     """
     rows = len(a)
     every = matmul(a.T, b) * matmul(c.T, d)
@@ -120,10 +120,10 @@ def independent_products(a: Array, b: Array, c: Array, d: Array) -> Array:
 
 
 def nesting(num_features: int) -> tuple[Array, Array]:
-    """Weigh features v [d] and pairs of them m [d, d] as the mean over the problems of the first k.
+    """Weigh features v [d] and pairs of them m [d, d] by the mean over the first k, k = 1 … d.
 
-    A loss Σ_l x_l + Σ_lm y_lm of all d features becomes (1/d) Σ_k of that of the first k. What
-    minimises all of these at once is ordered (Wang et al. 2021; Ryu et al. 2024, joint nesting).
+    A loss Σ_l x_l + Σ_lm y_lm of all d features becomes (1/d) Σ_k of the loss of the first k. A
+    minimiser of all of them is ordered (Wang et al. 2021; Ryu et al. 2024, joint nesting).
     """
     weights = np.arange(num_features, 0, -1) / num_features
     return jnp.asarray(weights), jnp.asarray(np.minimum(weights[:, None], weights[None, :]))
@@ -143,7 +143,7 @@ def eigenvalues(ends: Ends) -> Array:
 
 
 def scales(mean_squares: Array) -> Array:
-    """Take roots of mean squares, [d]; 1 where there is nothing to scale."""
+    """Take roots of mean squares, [d]; 1 if the mean square is zero."""
     # The condition guards the root's argument: its derivative at zero is infinite.
     tiny = float(np.finfo(mean_squares.dtype).tiny)
     return jnp.sqrt(jnp.where(mean_squares > tiny, mean_squares, jnp.ones_like(mean_squares)))

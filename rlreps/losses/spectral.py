@@ -1,7 +1,7 @@
 """Spectral inference networks (Pfau et al. 2019): ordered eigenfunctions of a symmetric operator.
 
 Symbols: u features [b, d], Ku their images under the operator [b, d], Σ = E[u uᵀ], Π = E[u (Ku)ᵀ],
-Σ = LLᵀ, Λ = L⁻¹ΠL⁻ᵀ. tr Λ is the sum of the Rayleigh quotients of the orthonormalised features. Its
+Σ = LLᵀ, Λ = L⁻¹ΠL⁻ᵀ. tr Λ is the sum of the Rayleigh quotients of the orthonormalised features. The
 masked gradient moves the k-th feature by its own quotient alone, so that features come in the order
 of their eigenvalues, the smallest first.
 """
@@ -30,16 +30,16 @@ from rlreps.subspace.ordered import (
 )
 
 Jacobian: TypeAlias = Any
-"""Parameters with a leading axis: over pairs of features, or over j where they are separate."""
+"""Parameters with a leading axis over pairs of features, or over j for separate features."""
 
 
 class Moments(NamedTuple):
-    """Moments of a batch, of which there are moving averages.
+    """Moments of a batch, or their moving averages.
 
     Attributes:
         covariance: Σ, [d, d].
         operator_matrix: Π, [d, d].
-        jacobian: The parts of ∂Σ/∂θ that the gradient takes; () with β = 1.
+        jacobian: The parts of ∂Σ/∂θ that the gradient needs; () with β = 1.
     """
 
     covariance: Array
@@ -52,49 +52,49 @@ class Moments(NamedTuple):
 class Spin(Objective):
     """Minimise tr Λ by its masked gradient, so that feature k becomes the k-th eigenfunction.
 
-    Eigenvalues are sought from the smallest; for the largest ones negate the operator. The scalar
-    is tr Λ, from Σ as averaged and the batch's Π; metrics hold ``eigenvalues`` [d].
+    The smallest eigenvalues come first; for the largest, negate the operator. The scalar is tr Λ of
+    the averaged Σ and the batch's Π. Metrics hold ``eigenvalues`` [d].
 
-    With β = 1 (``averaging_rate``) Σ and Π are the batch's own. The gradient is biased then, by
-    O(1/b), but where the operator's action is exact at each point, as a Hamiltonian's is, it
-    vanishes at the eigenfunctions on every batch: nothing is left to average. With β < 1 it is
-    E[∂u·Ku]L⁻ᵀdiag(L)⁻¹ − J̄·L⁻ᵀtriu(Λdiag(L)⁻¹), where L is of the average Σ̄ and J̄ the average
-    of E[u ∂u]: unbiased as the averages settle, for operators that are themselves sampled, at the
-    price of the noise of the two terms, which no longer cancels.
+    With β = 1 (``averaging_rate``) Σ and Π are the batch's own, and the gradient is biased by
+    O(1/b). If the operator's action is exact at each point, as for a Hamiltonian, the gradient
+    vanishes at the eigenfunctions on every batch, so no averaging is needed. With β < 1 the
+    gradient is E[∂u·Ku]L⁻ᵀdiag(L)⁻¹ − J̄·L⁻ᵀtriu(Λdiag(L)⁻¹), where L is of the average Σ̄ and J̄
+    is the average of E[u ∂u]. It is unbiased once the averages settle, for operators that are
+    themselves sampled, but noisier, since the noise of the two terms no longer cancels.
 
-    By default averages are corrected for their start at zero, and with β < 1 the k-th feature's
-    operator is K − c, of the same eigenfunctions, c = Λ_kk + max_{j≤k}|Λ_jj| of the averages so
-    far, where that is positive: where Λ_kk > 0, averages that lag behind push a feature that has
-    shrunk, or has turned towards those before it, further the same way, and without c features
-    collapse onto each other. Pfau et al. do neither (``starts_at_identity``, ``shifted``), and they
-    differentiate the operator's action too (``through_operator``). Of ∂Σ/∂θ only the part in which
-    the later of two features moves is averaged: the rest has no part in Eq. 14.
+    By default averages are corrected for their start at zero. With β < 1, feature k uses the
+    operator K − c, which has the same eigenfunctions; c = Λ_kk + max_{j≤k}|Λ_jj| of the averages so
+    far, if positive. Without c, where Λ_kk > 0, averages that lag behind push a feature that has
+    shrunk, or turned towards earlier features, further the same way, and features collapse onto
+    each other. Pfau et al. do neither (``starts_at_identity``, ``shifted``), and they also
+    differentiate the operator's action (``through_operator``). Only the part of ∂Σ/∂θ in which the
+    later of two features moves is averaged: the rest does not occur in Eq. 14.
 
     Attributes:
         operator: K; by default −ΨΨᵀ of the batch's target columns, whose smallest eigenvalues
             belong to Ψ's principal components.
-        encoder: The encoder whose parameters' Jacobian is averaged; needed with β < 1 alone. Only
+        encoder: The encoder whose parameters' Jacobian is averaged; required with β < 1 only. Only
             the shapes of its parameters are used.
         separate: Whether every leaf of the parameters has a leading axis over the features and each
             feature depends on its own slice only (a ``SeparateMLP``). The Jacobian then takes d
-            backward passes in place of d(d+1)/2. Of this only the shapes are checked.
-        weights: Importance weights of inputs; None weighs all alike.
+            backward passes instead of d(d+1)/2. Only the shapes are checked.
+        weights: Importance weights of inputs; None weighs all inputs equally.
         averaging_rate: β, weight of a batch in the moving averages, in (0, 1]; 1 averages nothing.
         masked: Whether feature k moves by Λ_kk alone. Without the mask the features share the
-            gradient of tr Λ and only their span is learned: ``subspace.ordered.ritz_spectrum``
-            makes eigenfunctions of it afterwards (App. A.1).
+            gradient of tr Λ and learn only their span; ``subspace.ordered.ritz_spectrum`` then
+            computes eigenfunctions from it (App. A.1).
         through_operator: Whether the gradient of Π passes through both u and Ku, each once, as in
-            App. B, instead of through u twice. Both are the same in expectation (K is symmetric).
-            But only the latter vanishes at the eigenfunctions on every batch, with β = 1.
-        shifted: Whether c is taken off the operator, with β < 1.
+            App. B, instead of through u twice. Both agree in expectation (K is symmetric), but only
+            the latter vanishes at the eigenfunctions on every batch, with β = 1.
+        shifted: Whether c is subtracted from the operator, with β < 1.
         starts_at_identity: Whether Σ̄ starts at the identity and the other averages at zero,
             uncorrected (Algorithm 1).
-        jacobian_rows_at_once: Backward passes made together; None makes all together. Fewer take
-            less memory and more time.
+        jacobian_rows_at_once: Number of backward passes made together; None makes all together. A
+            smaller number takes less memory and more time.
 
     Raises:
-        InputError: For options out of range; from ``init`` and ``loss``, for β < 1 without a
-            fitting ``encoder``, and for fewer rows than features with β = 1.
+        InputError: For options out of range; from ``init`` and ``loss``, if β < 1 without a fitting
+            ``encoder``, or if β = 1 with fewer rows than features.
     """
 
     operator: Operator = size(-TargetKernel(), leaf=True)
@@ -124,7 +124,7 @@ class Spin(Objective):
 
     @property
     def jacobian(self) -> "CovarianceJacobian":
-        """Way to compute the Jacobian."""
+        """How to compute the Jacobian."""
         return CovarianceJacobian(
             self.num_features, self.separate, self.jacobian_rows_at_once, self.masked
         )
@@ -161,9 +161,9 @@ class Spin(Objective):
         features = self.features(params, encode, points)
         if not averages:
             self.require_rows(len(features))
-        # Constants: the gradient is written out, so the moments are not differentiated, and neither
-        # is the operator's action unless asked for: the reverse pass goes through one evaluation of
-        # the features alone.
+        # Constants: the gradient is written out, so neither the moments nor (unless asked for) the
+        # operator's action is differentiated. The reverse pass covers one evaluation of the
+        # features.
         held = lax.stop_gradient(params)
         moving = params if self.through_operator else held
         live = act(
@@ -182,7 +182,7 @@ class Spin(Objective):
                 lambda p: encode(p, points), held, action.values, action.shares
             )
         moments = Moments(action.covariance, action.operator_matrix, part)
-        # As ``add``, but the new term comes first: runs that are stored were rounded this way.
+        # As ``add``, but with the new term first, so that stored runs stay reproducible bit by bit.
         new, before = DecayedMean(moments, jnp.ones_like(state.weight)), state
         state = optax.incremental_update(new, before, self.averaging_rate)
         mean = state.mean()
@@ -190,7 +190,7 @@ class Spin(Objective):
         slope = matmul(action.images, masked.images)
         pull = jnp.zeros((), slope.dtype)
         if self.through_operator:
-            # Half of the slope, which counts twice, is left to the images.
+            # Half of the slope, which counts twice, goes to the images.
             ahead = action.shares * matmul(action.values, masked.images)
             pull = jnp.sum(lax.stop_gradient(ahead) * live.images)
             slope = 0.5 * slope
@@ -209,13 +209,13 @@ class Spin(Objective):
             pull = pull + jnp.sum(jnp.stack(jax.tree.leaves(products)))
         else:
             slope = slope - matmul(action.values, masked.features)
-        # The slope at the features is the whole gradient but for the pull: hold it fixed.
+        # The slope at the features is the whole gradient except for the pull: hold it constant.
         surrogate = jnp.sum(lax.stop_gradient(2.0 * action.shares * slope) * features) + pull
         value = with_gradient_of(surrogate, masked.eigenvalues.sum())
         return value, (state, {"eigenvalues": masked.eigenvalues})
 
     def diagnose(self, states: DecayedMean, run: int) -> str | None:
-        """Name the first feature that others fix, if there is one."""
+        """Name the first feature that is a combination of others, if there is one."""
         covariance = np.asarray(states.total.covariance[run])
         if not np.all(np.isfinite(covariance)) or float(states.weight[run]) == 0.0:
             return None
@@ -229,10 +229,10 @@ class Spin(Objective):
 
 
 def operator_shift(before: DecayedMean, *, common: bool) -> Array:
-    """Compute what is taken off the operator for each feature, or for all in common, [1, d].
+    """Compute the shift c of each feature, or one for all, [1, d].
 
-    It makes every eigenvalue negative by a margin that scales with the operator. From the averages
-    before the batch: with the batch's own the gradient would be biased.
+    It makes every eigenvalue negative by a margin that scales with the operator. It comes from the
+    averages before the batch: the batch's own averages would bias the gradient.
     """
     mean = before.mean()
     spectrum = ordered_spectrum(mean.covariance, mean.operator_matrix)
@@ -243,18 +243,18 @@ def operator_shift(before: DecayedMean, *, common: bool) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class CovarianceJacobian:
-    """∂Σ/∂θ as a gradient of tr Λ needs it: for pairs of features, E[u_j ∂u_k/∂θ].
+    """∂Σ/∂θ as the gradient of tr Λ needs it: for pairs of features, E[u_j ∂u_k/∂θ].
 
-    Of the masked gradient the pairs are those with j ≤ k, of the whole gradient all. It is as large
-    as the encoder's parameters times the pairs. A backward pass is linear in what is pulled back,
-    so E[u_j ∂u_k/∂θ] is the pullback of u_j in the k-th feature. Where features share no
-    parameters, u_j is pulled back in all its features k at once: d passes do for all pairs.
+    The masked gradient needs the pairs with j ≤ k, the whole gradient all pairs. The Jacobian is as
+    large as the encoder's parameters times the pairs. A backward pass is linear in the vector
+    pulled back, so E[u_j ∂u_k/∂θ] is the pullback of u_j in the k-th feature. If features share no
+    parameters, u_j is pulled back in all its features k at once: d passes cover all pairs.
 
     Attributes:
         num_features: d.
         separate: Whether every leaf of the parameters is [d, ...], slice k for feature k alone.
-        rows_at_once: Backward passes made together; None makes all together.
-        masked: Whether pairs are those with j ≤ k.
+        rows_at_once: Number of backward passes made together; None makes all together.
+        masked: Whether only pairs with j ≤ k are computed.
     """
 
     num_features: int
@@ -263,7 +263,7 @@ class CovarianceJacobian:
     masked: bool = True
 
     def _pairs(self) -> np.ndarray:
-        """Return which pairs there are, [d, d] (bool)."""
+        """Return a mask of the pairs, [d, d] (bool)."""
         square = np.ones((self.num_features, self.num_features), bool)
         return np.triu(square) if self.masked else square
 
@@ -276,7 +276,7 @@ class CovarianceJacobian:
 
     @property
     def num_passes(self) -> int:
-        """Backward passes for a batch."""
+        """Number of backward passes for a batch."""
         return len(self._passes()[0])
 
     def zeros(self, parameters: Params) -> Jacobian:
@@ -294,7 +294,7 @@ class CovarianceJacobian:
         )
 
     def check_average(self, average: Jacobian, parameters: Params) -> None:
-        """Raise an ``InputError`` unless an average is of an encoder's own parameters."""
+        """Raise an ``InputError`` unless an average has the shapes of the encoder's parameters."""
         shapes, expected = (
             jax.tree.map(lambda leaf: leaf.shape, tree)
             for tree in (average, jax.eval_shape(self.zeros, parameters))
@@ -334,7 +334,7 @@ class CovarianceJacobian:
 
         Args:
             jacobian: Leaves [passes, ...].
-            coefficients: c, [d, d]; for what is no pair without effect.
+            coefficients: c, [d, d]; entries outside the pairs have no effect.
 
         Returns:
             The parameters' pytree.

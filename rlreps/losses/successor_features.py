@@ -1,8 +1,8 @@
 """Successor features of a next-frame predictor's code.
 
 Source: Machado et al. (2018), "Eigenoption discovery through the deep successor representation".
-By public readings of their Fig. 2: the widths of the layers, and that the predictor multiplies the
-code by a linear map of the action.
+Two details follow public readings of their Fig. 2: the widths of the layers, and that the predictor
+multiplies the code by a linear map of the action.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from rlreps.losses.base import Batch, Encode, Metrics, Objective
 from rlreps.operators import points_of
 
 _KERNEL = 6
-"""Side of the kernels of code and predictor."""
+"""Side of the kernels of the code and the predictor."""
 
 
 @configurable
@@ -30,11 +30,11 @@ class SuccessorNetwork(Encoder):
     """The next-frame predictor and the successor features of its code φ, φ(s) = ``apply``.
 
     Attributes:
-        code: The encoder of φ, of 6 x 6 kernels, its first convolution unpadded.
+        code: The encoder of φ, with 6 x 6 kernels and an unpadded first convolution.
         num_actions: A.
 
     Raises:
-        InputError: For frames that transposed convolutions cannot make.
+        InputError: If transposed convolutions cannot make frames of this size.
     """
 
     code: Convolutional = size(Convolutional())
@@ -90,7 +90,7 @@ class SuccessorNetwork(Encoder):
 def enlarged(layer: Layer, maps: Array, *, crop: int) -> Array:
     """Apply a transposed convolution of stride 2 to maps [b, n, n, c].
 
-    A 6 x 6 kernel of stride 2 is one of 3 x 3 and stride 1 that makes blocks of 2 x 2 pixels.
+    A 6 x 6 kernel of stride 2 is a 3 x 3 kernel of stride 1 that makes blocks of 2 x 2 pixels.
 
     Args:
         layer: ``kernel`` [3, 3, c, 4 o], the pixels of a block row by row, and ``bias`` [o].
@@ -124,10 +124,10 @@ class SuccessorDifferences(Objective):
     """Next-frame prediction, and successor features by temporal differences.
 
     (ζ(φ(s), a) − s')² + (φ⁻(s) + γ ψ⁻(φ⁻(s')) − ψ(φ(s)))² of Machado et al. (2018), Section 3.3, as
-    means over pixels and features, of which neither paper says whether they are sums: the two terms
-    share no parameters that both move, and RMSProp scales every gradient alike.
+    means over pixels and features. The papers do not say whether these are sums. The choice hardly
+    matters: the two terms train separate parameters, and RMSProp normalises every gradient.
 
-    Rows are pairs of consecutive stacks.
+    Rows are pairs of consecutive stacks of frames.
 
     Attributes:
         network: ζ, φ and ψ.
@@ -158,23 +158,23 @@ class SuccessorDifferences(Objective):
         target = jax.tree.map(
             lambda new, old: jnp.where(due, new, old), _estimated(params), state.params
         )
-        # The aim is held fixed, as in every semi-gradient method.
+        # The target is held constant, as in every semi-gradient method.
         target = lax.stop_gradient(target)
         now, after = batch.pair
         code = encode(params, now)
         predicted = network.predict(params, code, batch.targets)
         fixed_now, fixed_after = jnp.split(encode(target, points_of(batch.inputs)), 2)
         aim = fixed_now + self.discount * network.successor(target, fixed_after)
-        # Successor features do not move the code that they are of.
+        # Successor features do not train the code that they describe.
         difference = aim - network.successor(params, lax.stop_gradient(code))
         loss = jnp.mean(jnp.square(predicted - after[..., -1])) + jnp.mean(jnp.square(difference))
         return loss, (TargetState(target, state.updates + 1), {})
 
     def errors(self, params: Params, batch: Batch) -> dict[str, Array]:
-        """Compute squared errors over the variance of what is aimed at, [] each.
+        """Compute squared errors divided by the variance of their targets, [] each.
 
         Returns:
-            ``next_frame`` and ``temporal_difference``, whose aim is by the parameters themselves.
+            ``next_frame`` and ``temporal_difference``, whose target uses the current parameters.
         """
         network, (now, after) = self.network, batch.pair
         codes = network.apply(params, now)
@@ -187,12 +187,12 @@ class SuccessorDifferences(Objective):
 
 
 def _unexplained(predicted: Array, wanted: Array) -> Array:
-    """Compute the mean squared error over the variance of what is wanted [b, ...], []."""
+    """Compute the mean squared error divided by the variance of the target [b, ...], []."""
     variance = jnp.mean(jnp.square(wanted - wanted.mean(axis=0, keepdims=True)))
-    # A network that is zero throughout aims at what does not vary.
+    # A network that is zero everywhere has a target without variance.
     return jnp.mean(jnp.square(predicted - wanted)) / jnp.maximum(variance, 1e-12)
 
 
 def _estimated(params: Params) -> Params:
-    """Pick the parameters of φ and ψ."""
+    """Select the parameters of φ and ψ."""
     return {name: params[name] for name in ("code", "successor")}

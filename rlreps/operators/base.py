@@ -20,18 +20,18 @@ from rlreps.errors import require
 from rlreps.numerics import matmul
 
 Weights = Callable[[Any], Array]
-"""Inputs [b, ...] → density of the measure over that of the sampling, up to a factor, [b]."""
+"""Inputs [b, ...] → density of the measure relative to the sampling's, up to a factor, [b]."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Clip:
-    """States of one episode in the order of time, for each row of a batch: a pair or more.
+    """States of one episode in the order of time, for each row of a batch: two or more.
 
     ``state, later = clip`` unpacks a pair.
 
     Attributes:
-        states: The l states, each an array [b, ...] or a pytree of such arrays.
+        states: The l states, each an array [b, ...] or a pytree of arrays.
     """
 
     states: tuple[Any, ...]
@@ -45,17 +45,17 @@ class Clip:
 
 
 def points_of(inputs: Any) -> Any:
-    """Return the states of inputs, those of a ``Clip`` joined."""
+    """Return the states of inputs; the states of a ``Clip`` are joined."""
     return inputs.joined() if isinstance(inputs, Clip) else inputs
 
 
 class Sample(NamedTuple):
-    """Functions u = (u_1, …, u_d) and the points at which an operator's action is wanted.
+    """Functions u = (u_1, …, u_d) and the points at which to apply an operator.
 
     Attributes:
-        function: Inputs [m, ...] → u [m, d], at any inputs, each row on its own.
-        inputs: The points, an array [b, ...] or a pytree of such arrays.
-        targets: Entries of a states x tasks matrix that came with them, [b, t]; t may be 0.
+        function: Inputs [m, ...] → u [m, d], at any inputs, row by row.
+        inputs: The points, an array [b, ...] or a pytree of arrays.
+        targets: Entries of a states x tasks matrix at the points, [b, t]; t may be 0.
         features: u at the points, [b, d].
         weights: Density of the measure over the density of the sampling, up to a common factor,
             [b].
@@ -78,7 +78,7 @@ class Operator(abc.ABC):
 
     @property
     def needs_clips(self) -> bool:
-        """True if it is sampled by clips of consecutive states, not by single states."""
+        """True if it needs clips of consecutive states, not single states."""
         return False
 
     @abc.abstractmethod
@@ -171,11 +171,11 @@ def act(
     Args:
         operator: K.
         function: Inputs [m, ...] → u [m, d].
-        inputs: The points, an array [b, ...] or a pytree of such arrays; or a ``Clip``, each of
-            whose l states is a point: b below is then l times its rows.
+        inputs: The points, an array [b, ...] or a pytree of arrays; or a ``Clip``, whose l states
+            per row are all points: b below is then l times its rows.
         features: u at the points, if known, [b, d].
-        targets: Entries of a matrix that came with them, [b, t], if the operator reads them.
-        weights: Importance weights of inputs; None weighs all alike.
+        targets: Entries of a matrix at the points, [b, t], if the operator reads them.
+        weights: Importance weights of inputs; None weighs all inputs equally.
 
     Raises:
         InputError: If weights or images have the wrong shape.
@@ -193,9 +193,9 @@ def act(
 
 
 def require_symmetric_entries(entries: np.ndarray, expected: str, each: str) -> None:
-    """Raise an ``InputError`` unless entries [m, m] (floating) are symmetric to rounding.
+    """Raise an ``InputError`` unless entries [m, m] (floating) are symmetric up to rounding.
 
-    ``each`` says what rows and columns are, in the plural.
+    ``each`` names the rows and columns in messages, in the plural.
     """
     difference = np.abs(entries - entries.T)
     allowed = 100.0 * float(np.finfo(entries.dtype).eps) * float(np.abs(entries).max())

@@ -17,9 +17,9 @@ from rlreps.operators.base import Operator, Sample
 class Laplacian(Operator):
     """∇²u by forward-mode differentiation, exact to rounding: two tangents deep per coordinate.
 
-    Inputs are floating coordinates [b, c]. In the box or plane on which the operator is to be
-    symmetric, the functions have to vanish at the boundary and to be twice differentiable. A ReLU
-    network is not: its kinks are missed, and energies come out below the lowest one. Use a smooth
+    Inputs are floating coordinates [b, c]. For the operator to be symmetric on a box or a plane,
+    the functions must vanish at the boundary and be twice differentiable. A ReLU network is not:
+    the operator misses its kinks, and energies come out below the lowest one. Use a smooth
     ``activation``.
     """
 
@@ -83,6 +83,6 @@ def _sum_over_coordinates(sample: Sample, derivative: Callable[[Array, Array], A
     fits = inputs.ndim == 2 and jnp.issubdtype(inputs.dtype, jnp.floating)
     require(fits, "floating coordinates of shape [b, c]", (inputs.dtype.name, inputs.shape))
     directions = jnp.eye(inputs.shape[1], dtype=inputs.dtype)
-    # One after the other: a network has few coordinates, and activations are what fills memory.
+    # One after the other: a network has few coordinates, and its activations fill the memory.
     total: Array = lax.map(lambda direction: derivative(inputs, direction), directions).sum(axis=0)
     return total

@@ -1,9 +1,9 @@
 """The hydrogen atom in the plane: H = −∇² − 1/r, exactly and by finite differences.
 
-Bound states have a closed form (Yang et al. 1991). In a box [−D, D]² at whose edge functions
-vanish, those of the three lowest energies hardly differ for D = 50, in the units of H. Pfau et al.
-(2019), Section 5.1, learn them by spectral inference; their Eq. 20 prints V(x) = +1/|x|, which has
-no bound states: a slip of sign.
+Bound states have a closed form (Yang et al. 1991). In a box [−D, D]² with functions that vanish at
+the edge, the bound states of the three lowest energies hardly differ for D = 50, in the units of H.
+Pfau et al. (2019), Section 5.1, learn them by spectral inference. Their Eq. 20 prints
+V(x) = +1/|x|, which has no bound states: a slip of sign.
 """
 
 import itertools
@@ -32,7 +32,7 @@ NUM_LEVELS = 3
 NUM_STATES = NUM_LEVELS**2
 
 LEVELS = [slice(level**2, (level + 1) ** 2) for level in range(NUM_LEVELS)]
-"""Which of the ordered bound states belong to each energy level."""
+"""Indices of the ordered bound states of each energy level."""
 
 ENERGIES: DoubleArray = np.repeat(
     [-1.0 / (2 * n + 1) ** 2 for n in range(NUM_LEVELS)], [2 * n + 1 for n in range(NUM_LEVELS)]
@@ -43,9 +43,9 @@ ENERGIES: DoubleArray = np.repeat(
 def wavefunctions(positions: DoubleArray) -> DoubleArray:
     """Compute the bound states in the plane in closed form (Yang et al. 1991).
 
-    Those of angular momentum l are r^|l| exp(−r/(2n+1)) L_{n−|l|}^{2|l|}(2r/(2n+1)) times cos lθ or
-    sin |l|θ, for n = 0, 1, 2, … and |l| ≤ n, with energy −1/(2n+1)². At positions [m, 2] they are
-    [m, 9], in the order of ``ENERGIES`` and not normalised.
+    The states of angular momentum l are r^|l| exp(−r/(2n+1)) L_{n−|l|}^{2|l|}(2r/(2n+1)) times
+    cos lθ or sin |l|θ, for n = 0, 1, 2, … and |l| ≤ n, with energy −1/(2n+1)². At positions [m, 2]
+    the result is [m, 9], in the order of ``ENERGIES`` and not normalised.
     """
     distance = np.hypot(positions[:, 0], positions[:, 1])
     angle = np.arctan2(positions[:, 1], positions[:, 0])
@@ -75,7 +75,7 @@ class GridSolution(NamedTuple):
 def solve_on_grid(points: int, half_width: float) -> GridSolution:
     """Solve −∇² − 1/r in [−D, D]² with zero boundary by five-point differences.
 
-    Interior points a side are even: the singularity lies between four of them.
+    The number of interior points per side is even: the singularity lies between four points.
     """
     spacing = 2.0 * half_width / (points + 1)
     axis = -half_width + spacing * np.arange(1, points + 1)
@@ -85,27 +85,27 @@ def solve_on_grid(points: int, half_width: float) -> GridSolution:
     potential = scipy.sparse.diags_array(-1.0 / np.hypot(positions[:, 0], positions[:, 1]))
     matrix = scipy.sparse.csc_array(potential - grid.tosparse() / spacing**2)
     start = np.random.default_rng(0).standard_normal(points**2)
-    # Below the lowest energy the shifted matrix is positive definite.
+    # The matrix, shifted by less than the lowest energy, is positive definite.
     values, vectors = eigsh(matrix, k=NUM_STATES, sigma=-1.5, v0=start)
     order = np.argsort(values)
     return GridSolution(values[order], vectors[:, order], positions)
 
 
 def radius(positions: Array) -> Array:
-    """Compute distances from the nucleus [b, 1], differentiable there."""
+    """Compute distances from the nucleus [b, 1], differentiable even at the nucleus."""
     smallest = float(np.finfo(positions.dtype).tiny)
     return jnp.sqrt(jnp.sum(jnp.square(positions), axis=1, keepdims=True) + smallest)
 
 
 def hamiltonian(laplacian: Operator | None = None) -> Operator:
-    """Build H = −∇² − 1/r, with the exact Laplacian unless another is given."""
+    """Build H = −∇² − 1/r, by default with the exact Laplacian."""
     return -(laplacian or Laplacian()) + Diagonal(lambda positions: -1.0 / radius(positions)[:, 0])
 
 
 def box_quadrature(half_width: float) -> tuple[Array, Array]:
     """Return positions [m, 2] and weights [m] that integrate over the box.
 
-    They are Gauss-Legendre's in panels of the radius, and even in the angle.
+    They are Gauss-Legendre points in panels of the radius, and evenly spaced in the angle.
     """
     nodes, node_weights = np.polynomial.legendre.leggauss(24)
     positions, weights = [], []
@@ -125,16 +125,16 @@ def box_quadrature(half_width: float) -> tuple[Array, Array]:
 def box_spectrum(
     function: Callable[[Array], Array], positions: Array, weights: Array, *, ordered: bool = True
 ) -> Spectrum:
-    """Compute eigenvalues and eigenfunctions of H in functions, by quadrature over the box.
+    """Compute eigenvalues and eigenfunctions of H in given functions, by quadrature over the box.
 
-    Eigenvalues are Rayleigh quotients, from ∫|∇u|² − u²/r: upper bounds of the energies up to the
+    Eigenvalues are Rayleigh quotients, from ∫|∇u|² − u²/r: upper bounds on the energies up to the
     error of the quadrature.
 
     Args:
         function: Positions [m, 2] → d functions [m, d] that vanish at the box's edge.
-        positions: Of ``box_quadrature``, [m, 2].
-        weights: Its weights, [m].
-        ordered: Whether eigenvalues are in the functions' order, rather than of the functions'
+        positions: Points of ``box_quadrature``, [m, 2].
+        weights: Weights of ``box_quadrature``, [m].
+        ordered: Whether eigenvalues follow the functions' order, instead of being those of their
             span: without a mask, learned functions have no order (Pfau et al. 2019, App. A.1).
     """
     root, potential = jnp.sqrt(weights)[:, None], -1.0 / radius(positions)
@@ -149,9 +149,9 @@ def box_spectrum(
 
 
 def aligned(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
-    """Turn eigenfunctions [m, 9] inside each degenerate level to exact ones; columns of length 1.
+    """Rotate eigenfunctions [m, 9] within each level to the exact ones; columns of length 1.
 
-    Any other rotation there is as good an eigenbasis; this one is by orthogonal Procrustes.
+    Any rotation within a level is as good an eigenbasis; this one solves Procrustes' problem.
     """
     columns = []
     for level in LEVELS:

@@ -21,14 +21,14 @@ KernelFunction = Callable[[Array, Array], Array]
 class Kernel(Operator):
     """The integral operator of a symmetric kernel.
 
-    Each point's integral is the mean over the batch's other points: leaving itself out keeps the
-    estimate unbiased, whatever k(x, x) is. The integral is over the measure, so a factor common to
-    all importance weights scales the operator: in a sum with other operators the weights need a
-    mean of 1.
+    Each point's integral is the mean over the batch's other points. Leaving the point itself out
+    keeps the estimate unbiased, whatever k(x, x) is. The integral is over the measure, so a factor
+    common to all importance weights scales the operator: in a sum with other operators the weights
+    need a mean of 1.
 
     Attributes:
         function: k.
-        samples: Inputs of the kind it is meant for, [m, ...], on which its symmetry is checked.
+        samples: Typical inputs, [m, ...], on which the kernel's symmetry is checked.
 
     Raises:
         InputError: As ``require_symmetric``; from ``apply``, for a batch of one or a kernel of
@@ -47,7 +47,7 @@ class Kernel(Operator):
         rows = len(sample.features)
         require(values.shape == (rows, rows), f"a kernel of shape {(rows, rows)}", values.shape)
         require(rows >= 2, "at least two rows for a kernel", rows)
-        # Which weight k(x, x) has depends on the batch size: it is no part of the integral.
+        # The weight of k(x, x) would depend on the batch size: it is not part of the integral.
         apart = jnp.where(jnp.eye(rows, dtype=bool), 0.0, values * sample.weights[None, :])
         return matmul(apart, sample.features) / (rows - 1)
 
@@ -69,22 +69,22 @@ class TargetKernel(Operator):
         require(rows >= 2, "at least two rows for a kernel", rows)
         require(rows == len(sample.features), "a row of targets for each state", rows)
         columns = targets * sample.weights[:, None]
-        # Never [b, b]: there are fewer features than rows.
+        # Never forms [b, b]: there are fewer features than rows.
         together = matmul(targets, matmul(columns.T, sample.features))
         itself = jnp.sum(targets * columns, axis=1)[:, None] * sample.features
         return (together - itself) / ((rows - 1) * tasks)
 
 
 def require_symmetric(function: KernelFunction, inputs: Array) -> None:
-    """Raise an ``InputError`` unless k is symmetric to rounding on samples [m, ...].
+    """Raise an ``InputError`` unless k is symmetric up to rounding on samples [m, ...].
 
-    Its values there have to be of shape [m, m], floating and, off the diagonal, finite.
+    Its values there must be of shape [m, m], floating and, off the diagonal, finite.
     """
     values = np.array(function(inputs, inputs))
     expected = (len(inputs), len(inputs))
     require(values.shape == expected, f"a kernel of shape {expected}", values.shape)
     floating = np.issubdtype(values.dtype, np.floating)
     require(floating, "a kernel of floating values", values.dtype.name)
-    np.fill_diagonal(values, 0.0)  # No part of the integral: it may be infinite.
+    np.fill_diagonal(values, 0.0)  # Not part of the integral: it may be infinite.
     require(bool(np.isfinite(values).all()), "a kernel of finite values", "NaN or infinity")
     require_symmetric_entries(values, "a symmetric kernel, k(x, x') = k(x', x)", "samples")

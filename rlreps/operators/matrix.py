@@ -24,7 +24,7 @@ class MatrixOperator(Operator):
 
     Attributes:
         values: K, [n, n], floating.
-        measure: Probability of each state where they are drawn, [n]; None draws all alike.
+        measure: Probability with which each state is drawn, [n]; None draws all states equally.
 
     Raises:
         InputError: If it is not a square matrix of finite floating values, or D(measure)·K is not
@@ -57,13 +57,13 @@ class MatrixOperator(Operator):
 class Slowness(Operator):
     """The operator of the quadratic form E[(u(s_t) − u(s_{t+1}))²], for slow feature analysis.
 
-    In the measure of both ends together, whose second moment is ½E[u(s_t)² + u(s_{t+1})²], it is
-    (Ku)(s) = 2(u(s) − E[u at the other end of a step from or to s]): Σ⁻¹L of ``GraphLaplacian``,
-    sampled. Its eigenvalues lie in [0, 4]: 0 for a constant; 1 − λ/2 is the correlation of an
-    eigenfunction with itself a step later.
+    The measure is that of both ends of a step, with second moment ½E[u(s_t)² + u(s_{t+1})²]. In it
+    the operator is (Ku)(s) = 2(u(s) − E[u at the other end of a step from or to s]): Σ⁻¹L of
+    ``GraphLaplacian``, sampled. Its eigenvalues lie in [0, 4]: 0 for a constant; 1 − λ/2 is the
+    correlation of an eigenfunction with itself a step later.
 
     Inputs are a ``Clip`` of l consecutive states. The form is the mean over a clip's l − 1 steps,
-    the measure that of its l states: of a sample, eigenvalues can reach
+    the measure that of its l states. The eigenvalues of a sample can reach
     2(1 + cos(π/l)) l/(l − 1), which is 4 for l = 2.
 
     Raises:
@@ -76,7 +76,7 @@ class Slowness(Operator):
 
     def apply(self, sample: Sample) -> Array:
         rows, length = len(sample.features), sample.clip_length
-        expected = "rows that are pairs or clips of states, as of rlreps.sources.pair_source"
+        expected = "rows that are pairs or clips of states (rlreps.sources.pair_source)"
         require(length >= 2, expected, "single states")
         states = sample.features.reshape(length, rows // length, -1)
         steps = jnp.pad(states[1:] - states[:-1], ((1, 1), (0, 0), (0, 0)))
@@ -87,15 +87,15 @@ class Slowness(Operator):
 @configurable
 @dataclasses.dataclass(frozen=True, eq=False)
 class GraphOperator(Operator):
-    """Σ⁻¹L of a ``GraphLaplacian`` on state indices [b], from its entries that are not zero.
+    """Σ⁻¹L of a ``GraphLaplacian`` on state indices [b], stored by its non-zero entries.
 
     Images are sums over steps of probability times u(s) − u(s'), in which the constant vanishes
-    without rounding. It evaluates the functions at all n states for every batch, and gives NaN for
-    indices beyond the states.
+    without rounding. The operator evaluates the functions at all n states for every batch, and
+    gives NaN for indices beyond the states.
 
     Attributes:
-        columns: States s' that each state's row has entries at, [n, k].
-        values: The entries of Σ⁻¹L there, [n, k].
+        columns: Columns s' of the entries in each state's row, [n, k].
+        values: These entries of Σ⁻¹L, [n, k].
     """
 
     columns: Array = leaf()
@@ -128,7 +128,7 @@ class GraphLaplacian(NamedTuple):
         """Return Σ⁻¹L on state indices, symmetric in ``measure``, which ``Slowness`` samples.
 
         Raises:
-            InputError: If there are states that the chain is never in.
+            InputError: If there are states that the chain never visits.
         """
         never = np.flatnonzero(self.measure <= 0.0)
         require(len(never) == 0, "a chain that visits every state", f"{len(never)} never visited")
@@ -154,10 +154,10 @@ def graph_laplacian(
         L and the measure, in float64.
 
     Raises:
-        InputError: If P is not square, its shape does not fit ξ's, or an entry is negative or a sum
-            is not 1.
+        InputError: If P is not square, its shape does not fit that of ξ, an entry is negative, or a
+            sum is not 1.
     """
-    # SciPy's types take no union of a dense and a sparse array.
+    # SciPy's types have no union of a dense and a sparse array.
     given: Any = transition
     chain: Any = scipy.sparse.csr_array(given).astype(np.float64)
     distribution = np.asarray(distribution, np.float64)

@@ -17,7 +17,7 @@ from rlreps.files import write_atomically
 Picture: TypeAlias = npt.NDArray[np.uint8]
 
 _COLOURS, _LOOKED_AT = 256, 32
-"""Entries of a GIF's palette, and frames, evenly chosen, whose colours it is made from."""
+"""Entries of a GIF's palette, and number of evenly chosen frames from whose colours it is made."""
 
 
 def write_gif(
@@ -28,16 +28,16 @@ def write_gif(
 ) -> Path:
     """Write frames as a GIF that plays for ever, and return the path.
 
-    Frames share one palette without dithering, so that what stands still does not flicker: their
-    own colours where these are at most 256, else half of it the most frequent ones and half a
-    median cut of the others. Durations are whole hundredths of a second, spread so that frame i
-    starts at the hundredth nearest to i / ``frames_per_second``. Folders on the way are made; not
-    even a kill halfway leaves part of a file at ``path``.
+    Frames share one palette without dithering, so that still parts do not flicker. The palette
+    holds their own colours if these are at most 256; else one half holds the most frequent ones and
+    the other half a median cut of the rest. Durations are whole hundredths of a second, spread so
+    that frame i starts at the hundredth nearest to i / ``frames_per_second``. Missing folders are
+    made. Even a kill leaves no partial file at ``path``.
 
     Args:
         path: Ends in .gif.
         frames: uint8 [height, width, 3] each, RGB, all of one shape; at least one.
-        frames_per_second: At most 50, the most that viewers keep up with.
+        frames_per_second: At most 50, the fastest that viewers can play.
 
     Raises:
         InputError: For another suffix.
@@ -79,7 +79,7 @@ def _palette(pictures: list[Picture]) -> Picture:
     colours, counts = np.unique(every, return_counts=True)
     if len(colours) <= _COLOURS:
         return _unpacked(colours)
-    # Cut by pixels, the palette would lose what is small, such as an agent.
+    # Cut by pixels, the palette would lose small parts, such as an agent.
     order = np.argsort(-counts, kind="stable")
     frequent, rare = (_unpacked(colours[part]) for part in np.split(order, [_COLOURS // 2]))
     cut = Image.fromarray(rare[None]).quantize(_COLOURS // 2, Image.Quantize.MEDIANCUT)

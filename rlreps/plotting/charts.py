@@ -1,4 +1,4 @@
-"""The charts of this toolkit: their lines from arrays and rows, drawn by ``plot_panels``."""
+"""The charts of this toolkit, made of arrays and rows and drawn by ``plot_panels``."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ def plot_curves(
     """Draw curves in one panel with a logarithmic vertical axis.
 
     Args:
-        curves: The curves, at least one, as of ``Line.of_runs``.
+        curves: The curves, at least one, as from ``Line.of_runs``.
         x_label: Text of the horizontal axis, with its unit.
         y_label: Text of the vertical axis, with its unit.
         noise_floor: Error of the ground truth itself, drawn as a dashed line: below it no method
@@ -65,7 +65,7 @@ def plot_curves(
 def plot_subspace_error(
     errors: Mapping[str, npt.ArrayLike], *, y_label: str = DISTANCE_FROM_TRUTH
 ) -> Figure:
-    """Draw subspace distances that stand for an error over d = 1 … k, both axes logarithmic.
+    """Draw subspace distances that represent an error over d = 1 … k, both axes logarithmic.
 
     Args:
         errors: Label → distances [k] for d = 1 … k. Zeros are not drawn.
@@ -92,16 +92,16 @@ def plot_sweep(
     x_label: str,
     y_label: str,
 ) -> Figure:
-    """Draw means with their intervals, or few runs themselves, against a swept field.
+    """Draw means with their intervals, or the runs themselves if few, against a swept field.
 
     Points with diverged runs are crossed.
 
     An axis is logarithmic if its values are positive and far apart: means by a factor of three,
-    places by one of ten.
+    places by a factor of ten.
 
     Args:
         lines: The lines, at least one; an empty label leaves a line out of the legend.
-        names: What stands below places 0, 1, …, where they are names and no numbers.
+        names: Labels of the places 0, 1, …, if they are names instead of numbers.
         x_label: Text of the horizontal axis.
         y_label: Text of the vertical axis.
     """
@@ -122,7 +122,7 @@ def plot_sweep(
 
 
 def _over_runs(lines: Sequence[Line]) -> str | None:
-    """Say what lines show: intervals where there are enough runs, else the runs."""
+    """Describe lines: with intervals if there are enough runs, else with the runs."""
     banded = have_intervals(lines)
     thin = any(line.runs is not None for line in lines)
     kinds = ["95 % interval"] * banded + ["thin: each of them"] * thin
@@ -130,7 +130,7 @@ def _over_runs(lines: Sequence[Line]) -> str | None:
 
 
 def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -> Figure:
-    """Draw a panel for each measure of agents, with heights of its own: every agent, and the mean.
+    """Draw a panel for each measure of agents, with its own scale: every agent, and the mean.
 
     Args:
         steps: Environment steps of an agent at each evaluation, [p], increasing.
@@ -139,7 +139,7 @@ def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -
     panels = []
     for title, values in measures.items():
         table = np.atleast_2d(np.asarray(values, np.float64))
-        # A point of which some agent has no value has no mean of all agents.
+        # A point without a value of some agent has no mean of all agents.
         whole = np.where(np.isfinite(table).all(axis=0), table, np.nan)
         line = Line.of_runs("one agent", steps, whole, middle=True)
         if len(table) > 1:
@@ -162,11 +162,11 @@ def plot_improvements(
 ) -> Figure:
     """Draw probabilities of improvement with their intervals, a row a method, around 1/2.
 
-    Intervals on one side of the line are drawn filled, those that reach over it hollow.
+    Intervals on one side of the line are filled, those that cross it hollow.
 
     Args:
         estimates: (probability, low, high) by method, the first at the top; NaN ends for none.
-        baseline: What the methods are compared with.
+        baseline: The method with which the others are compared.
     """
     figure = Figure(figsize=(5.6, 1.2 + 0.34 * len(estimates)))
     axes = figure.add_subplot()
@@ -199,10 +199,10 @@ def plot_fit(
     """Draw predicted against realised sums of a fit, and the rows behind its components.
 
     Args:
-        predicted: Predicted sums, standardised, [n]; none leaves the panel empty.
+        predicted: Predicted sums, standardised, [n]; an empty array leaves the panel empty.
         realised: The realised ones, [n].
         effective_rows: Effective number of rows of each component, [d]; zeros are not drawn.
-        fewest: Number of rows below which a component rests on too few.
+        fewest: Number of effective rows below which a component has too few.
     """
     points = np.asarray([predicted, realised], np.float64)
     rows = np.asarray(effective_rows, np.float64)
@@ -237,16 +237,16 @@ def plot_fit(
 def plot_spectrum(
     singular_values: npt.ArrayLike, total_energy: float, *, marks: Sequence[int] = (10, 50, 100)
 ) -> Figure:
-    """Draw singular values (logarithmic) and the energy that the leading ones hold, in percent.
+    """Draw singular values (logarithmic) and the energy of the leading ones, in percent.
 
     Args:
         singular_values: The leading singular values [r], largest first. Zeros are not drawn.
         total_energy: Squared Frobenius norm of the whole matrix: the sum of all squared singular
-            values, also of those not given.
+            values, including those not given.
         marks: Numbers of components whose energy the legend states; those beyond r are left out.
     """
     values = np.asarray(singular_values, np.float64)
-    # Single precision sums of 10^8 entries may be a little beyond the whole.
+    # Single-precision sums of 10^8 entries may slightly exceed the whole.
     captured = np.minimum(100.0 * np.cumsum(values**2) / float(total_energy), 100.0)
     figure = Figure(figsize=(7.2, 3.2))
     left, right = figure.subplots(1, 2)

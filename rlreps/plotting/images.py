@@ -1,4 +1,4 @@
-"""Small images in rows: grey ones, and ones of signed values."""
+"""Small images in rows: grey images, and images of signed values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from rlreps.plotting.style import (
 )
 
 _SIDE, _LABEL, _MARGIN, _TITLE = 0.62, 1.85, 0.1, 0.2
-"""Inches: width of one small image, width of row labels, height of the figure's margins, and of
-column titles or a line below every row."""
+"""Inches: width of one small image, width of row labels, height of the figure's margins, and height
+of column titles or of a line below every row."""
 
 
 @styled
@@ -30,11 +30,11 @@ def plot_reconstructions(
 ) -> Figure:
     """Draw a row of grey images for each name, the same image in each column.
 
-    All images share one scale: 0 is black and 1 is white, and what lies outside is clipped.
+    All images share one scale: 0 is black, 1 is white, and values outside are clipped.
 
     Args:
         rows: Images [count, height, width] by name, the top row of pixels first.
-        notes: Second line of a row's label, such as its mean error.
+        notes: Second line of a row's label, such as the mean error.
     """
     tables = {name: np.asarray(images, np.float64) for name, images in rows.items()}
     remarks = notes or {}
@@ -56,13 +56,13 @@ def plot_signed_images(
     """Draw a row of images of signed values for each name, such as principal components.
 
     The images of one column share their limits, symmetric about zero: the largest magnitude among
-    them. Signs and order are the caller's to match beforehand. More than ten columns wrap into
-    blocks of rows.
+    them. The caller matches signs and order beforehand. More than ten columns wrap into blocks of
+    rows.
 
     Args:
         rows: Images [count, height, width] by name, the top row of pixels first.
         titles: Column titles [count].
-        cosines: For names given here, |cosine| [count] written below each image.
+        cosines: |cosine| [count] by name, written below each image of the names given.
 
     Raises:
         InputError: Titles or cosines that do not match the images.
@@ -86,7 +86,7 @@ def plot_signed_images(
 def _image_grid(
     tables: Mapping[str, FloatArray], columns: int, blocks: int, *, text_height: float
 ) -> tuple[Figure, npt.NDArray[np.object_]]:
-    """Make a figure with one axes an image and ``text_height`` inches of text a block."""
+    """Make a figure with axes for each image and ``text_height`` inches of text per block."""
     _, height, width = next(iter(tables.values())).shape
     block_height = _SIDE * height / width * len(tables) + text_height
     figure = Figure(figsize=(_LABEL + _SIDE * columns, _MARGIN + block_height * blocks))

@@ -1,7 +1,7 @@
 """Line plots: panels of lines with intervals.
 
-Heights are arithmetic or interquartile means over runs, with the intervals that tables
-give too (``rlreps.runs.intervals``).
+Heights are arithmetic or interquartile means over runs, with the same intervals as in tables
+(``rlreps.runs.intervals``).
 """
 
 import dataclasses
@@ -38,11 +38,11 @@ DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 
 _EACH = "each run"
 _MOST_MARKERS = 10
-"""On a line; one with no more points has bars instead of a band."""
+"""A line with at most this many points has bars instead of a band."""
 _MOST_COLUMNS = 3
-"""Panels side by side before they wrap."""
+"""Largest number of panels side by side."""
 _SHIFT = 0.008
-"""Between neighbouring lines with bars, as a share of the axis: bars must not cover each other."""
+"""Distance between neighbouring lines with bars, as a share of the axis, to keep bars apart."""
 
 REFERENCE: Mapping[str, Any] = {"color": MUTED, "zorder": 1}
 _NOISE_FLOOR: Mapping[str, Any] = {**REFERENCE, "linestyle": (0, (4, 3)), "linewidth": 1.1}
@@ -57,7 +57,7 @@ class Look:
         linestyle: Matplotlib's.
         linewidth: In points.
         alpha: Opacity, in (0, 1].
-        marked: Whether they have their series' marker.
+        marked: Whether lines have the marker of their series.
     """
 
     linestyle: Literal["-", "--", ":"] | tuple[float, tuple[float, ...]] = "-"
@@ -72,13 +72,13 @@ class Line:
 
     Attributes:
         label: Its name in the legend; lines of one name look the same in every panel.
-        x: Where it was measured, [p], increasing.
+        x: Horizontal places, [p], increasing.
         mean: Its height, [p]; or [lines, p] for several lines of one name. NaN breaks a line.
-        low: Lower ends of its intervals, [p]; NaN where there are none.
+        low: Lower ends of its intervals, [p]; NaN for points without one.
         high: Upper ends, [p].
         runs: [runs, p], drawn thin behind it.
-        crossed: Whether any run diverged, [p]: those points are crossed.
-        variant: Which of a figure's looks it has.
+        crossed: Whether any run diverged, [p]: such points are crossed.
+        variant: The variant, which decides its style.
 
     Raises:
         InputError: For parts of different lengths, or no point.
@@ -116,16 +116,16 @@ class Line:
         within: tuple[float, float] | None = None,
         **others: Any,
     ) -> "Line":
-        """Take the mean over runs with its 95 % interval, or below five runs with the runs.
+        """Take the mean over runs with its 95 % interval or, below five runs, with the runs.
 
         Args:
             label: The line's name.
-            x: Where runs were measured, [p].
-            runs: [runs, p], or [p] of one run; values that are not finite are left out, point by
+            x: Horizontal places of the runs' values, [p].
+            runs: [runs, p], or [p] for one run; values that are not finite are left out, point by
                 point.
             middle: Whether to take the interquartile mean.
-            counted: Whether the label says how many runs there are.
-            within: Smallest and largest value that there can be, which intervals stay within.
+            counted: Whether the label states the number of runs.
+            within: Smallest and largest possible value, to which intervals are clipped.
             **others: Further attributes.
 
         Raises:
@@ -138,7 +138,7 @@ class Line:
             )
         parts = np.full((3, table.shape[1]), np.nan)
         known = np.isfinite(table)
-        # Points that have values of the same runs share their resamples.
+        # Points with values of the same runs share their resamples.
         for pattern in np.unique(known[:, known.any(axis=0)], axis=1).T:
             points = (known == pattern[:, None]).all(axis=0)
             interval = interquartile_mean_interval if middle else mean_interval
@@ -155,7 +155,7 @@ class Line:
 
 
 def over_runs(count: int, what: str = "seed") -> str:
-    """Say what lines of so many runs show: "mean over 5 seeds, 95 % interval"."""
+    """Describe lines of this many runs: "mean over 5 seeds, 95 % interval"."""
     if count == 1:
         return f"one {what}"
     spread = "95 % interval" if count >= FEWEST_BANDED else "thin: each of them"
@@ -163,7 +163,7 @@ def over_runs(count: int, what: str = "seed") -> str:
 
 
 def _count(counts: npt.NDArray[np.int64]) -> str:
-    """Say how many runs points rest on: "5 seeds", or "3 to 5 seeds" with gaps."""
+    """State the number of runs behind points: "5 seeds", or "3 to 5 seeds" with gaps."""
     if counts.size == 0:
         return "no values"
     low, high = int(counts.min()), int(counts.max())
@@ -208,14 +208,14 @@ def plot_panels(
         x_label: Text of the horizontal axes, with unit.
         y_label: Text of the vertical axes, with unit.
         log_x: Whether the horizontal axes are logarithmic.
-        log_y: Whether the vertical axes are; heights that are not positive count as missing then.
+        log_y: Whether the vertical axes are; heights that are not positive then count as missing.
         x_ticks: The only ticks of the horizontal axes, with their texts if a mapping.
-        reference_x: Where to draw a dotted vertical line, and its name in the legend.
-        reference_y: Where to draw dotted horizontal lines, and their name in the legend.
-        y_limits: Limits of the vertical axes; by default they hold what is drawn.
-        share_y: Whether all panels have the same heights.
-        looks: Variant → how its lines are drawn; the legend names series in colour, then variants.
-        note: Text above the legend, such as what the bands are.
+        reference_x: Place of a dotted vertical line, and its name in the legend.
+        reference_y: Places of dotted horizontal lines, and their name in the legend.
+        y_limits: Limits of the vertical axes; by default they contain everything drawn.
+        share_y: Whether all panels have the same vertical scale.
+        looks: Variant → style of its lines; the legend names series in colour, then variants.
+        note: Text above the legend, such as the meaning of the bands.
 
     Raises:
         InputError: Without a panel, a panel without a line, or a variant without a look.
@@ -226,7 +226,7 @@ def plot_panels(
     for line in every:
         if line.variant is not None:
             require_choice("variant", line.variant, tuple(looks))
-    # Rows as even as can be: four panels are two and two.
+    # Rows as even as possible: four panels make two rows of two.
     rows = math.ceil(len(panels) / (2 if not share_y else _MOST_COLUMNS))
     columns = math.ceil(len(panels) / rows)
     size = (6.4, 4.3) if len(panels) == 1 else (1.2 + 3.3 * columns, 1.1 + 2.9 * rows)
@@ -297,7 +297,7 @@ def _draw(
     log_y: bool,
     look: Look | None,
 ) -> None:
-    """Draw a line with bars where it has few points, else with a band, if it has intervals."""
+    """Draw a line, with its intervals as bars for few points and as a band for many."""
     mean = np.asarray(line.mean, np.float64)
     mean = np.where((mean > 0.0) | (not log_y), mean, np.nan)
     low, high = (
@@ -307,7 +307,7 @@ def _draw(
     style = series_style(index)
     if look is not None:
         style |= {"linestyle": look.linestyle, "linewidth": look.linewidth, "alpha": look.alpha}
-        # What is drawn thin must not hide behind what is drawn bold, nor cover it.
+        # Thin lines must neither hide behind bold ones nor cover them.
         style["zorder"] = 2.0 + look.linewidth / 10.0
         if not look.marked:
             style["marker"] = ""
@@ -320,7 +320,7 @@ def _draw(
         cross: dict[str, Any] = {"markersize": 9.0, "markeredgewidth": 1.4, "zorder": 5}
         axes.plot(x[crossed], mean[crossed], "x", color=INK, label=_CROSSED, **cross)
     if bars and not (np.isfinite(low) & np.isfinite(high)).any():
-        # The legend would promise bars.
+        # Otherwise the legend would show bars.
         axes.plot(x, mean.T, label=line.label, **style)
         return
     if bars:
@@ -362,7 +362,7 @@ def _set_ticks(
 
 
 def _set_heights(axes: Axes, panels: Sequence[Panel], references: Sequence[float]) -> None:
-    """Set limits of logarithmic axes: what is drawn is inside, but ends of intervals near zero."""
+    """Set limits of logarithmic axes: they contain everything but ends of intervals near zero."""
     lines = [line for panel in panels for line in panel.lines]
     floors = [panel.noise_floor[1] for panel in panels if panel.noise_floor is not None]
     middle, outer, runs = (
@@ -388,7 +388,7 @@ def _legend(
     series: Sequence[str],
     looks: Mapping[str, Look],
 ) -> None:
-    """Name series in their order, then variants or references, and last what crosses mean."""
+    """Name series in their order, then variants or references, and last the meaning of crosses."""
     found: dict[str, Any] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

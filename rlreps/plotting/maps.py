@@ -33,10 +33,10 @@ from rlreps.successor.grids import BoxGrid, Grid
 
 ACTIONS = ("up", "right", "down", "left")
 ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
-# Okabe & Ito (2008), lightened: arrows and outlines have to stand out on them.
+# Okabe & Ito (2008), lightened so that arrows and outlines are visible on them.
 _ACTION_COLOURS = ("#8fc1e3", "#f2d98a", "#d9d9d9", "#e9a584")
 _MOSTARROWS = 13
-"""Along each axis; more would be too small to read."""
+"""Largest number of arrows along each axis; more would be too small to read."""
 
 _WATER = OKABE_ITO[0]
 _WALL: Mapping[str, Any] = {
@@ -51,25 +51,25 @@ _CORNER_NAME = f"goal, x + y ≥ {GOAL_SUM:g}"
 _MOST_TICKS = 6
 
 _SHORT_NAME = 3
-"""Characters of an axis' name that fit between the ends of a small map."""
+"""Largest number of characters of an axis' name between the ends of a small map."""
 MOST_MAPS = 10
 _NAME_WIDTH = 14
-"""Most maps side by side, and most characters of a set's name in one line beside them."""
+"""Most maps side by side, and most characters of a set's name on one line beside them."""
 
 
 @styled
 def plot_environment(environment: PuddleWorld, *, bins: int | None = None) -> Figure:
-    """Draw the unit square, x to the right and y up, shaded by how far a move gets.
+    """Draw the unit square, x to the right and y up, shaded by the speed of moves.
 
-    A puddle of multiplier m lets the fraction m of the paper's white through, so overlaps darken
-    exactly as multipliers compound: every shade stands for one product, as the colour bar shows.
+    A puddle of multiplier m lets the fraction m of the paper's white through, so that overlaps
+    darken as multipliers compound: every shade is one product, as the colour bar shows.
 
     Args:
-        environment: Its `puddles`, and its goal where its task rewards reaching one.
-        bins: Draws the bins x bins cells of the successor measure.
+        environment: Its `puddles`, and its goal if its task rewards reaching one.
+        bins: Also draw the bins x bins cells of the successor measure.
 
     Raises:
-        InputError: `bins` below 2, or a puddle whose shape is none of the known ones.
+        InputError: `bins` below 2, or a puddle of unknown shape.
     """
     require(bins is None or bins >= 2, "at least 2 bins", bins)
     multipliers = [float(np.asarray(puddle.multiplier)) for puddle in environment.puddles]
@@ -90,7 +90,7 @@ def plot_environment(environment: PuddleWorld, *, bins: int | None = None) -> Fi
     if bins is not None:
         borders = np.arange(1, bins) / bins
         for draw in (axes.vlines, axes.hlines):
-            # Thinner the more there are.
+            # Thinner if there are more.
             draw(borders, 0, 1, color=MUTED, linewidth=min(0.5, 15 / bins), alpha=0.6, zorder=2.7)
     if 0 in multipliers:
         keys.append(Patch(label="wall", **_WALL))
@@ -115,7 +115,7 @@ def _goal_name(environment: PuddleWorld) -> str:
 
 
 def _products(puddles: Sequence[Puddle], multipliers: Sequence[float]) -> FloatArray:
-    """Find the products of multipliers that occur in the square, largest first, walls left out."""
+    """Find the products of multipliers that occur in the square, largest first, without walls."""
     places = (np.arange(200) + 0.5) / 200
     points = jnp.asarray(np.stack(np.meshgrid(places, places), axis=-1).reshape(-1, 2))
     product = np.ones(len(points))
@@ -139,26 +139,25 @@ def plot_components(
     """Draw component i of every set in column i, one set under the other, as maps over a grid.
 
     All maps of one component share their limits, symmetric about zero: the largest magnitude among
-    them, written above the column. Signs and order are the caller's to match beforehand. More than
-    ten components wrap into blocks of rows. A grid of one axis is drawn as lines; of one with more
+    them, written above the column. The caller matches signs and order beforehand. More than ten
+    components wrap into blocks of rows. A grid of one axis is drawn as lines; for a grid with more
     than two, maps over the first two show means over the others.
 
     Args:
         components: Sets by name, each [n, k] with n the number of cells or of states; entry
             row * bins + column is the cell's, where row counts upwards in y and column to the right
-            in x. Cells that are NaN or no state are grey.
-        bins: Cells a side of the unit square; or instead
+            in x. Cells that are NaN or not states are grey.
+        bins: Number of cells a side of the unit square; or instead
         grid: The cells, with their box and the names of its axes.
-        cells: Cell of each state, [n]; by default every cell is one, but those inside the walls of
-            the environment.
+        cells: Cell of each state, [n]; by default every cell outside the environment's walls is a
+            state.
         labels: Column titles [k]; the numbers 1 to k by default.
-        environment: Draws the outlines of its puddles on every map.
-        cosines: For sets named here, |cosine| [k] between each map and the true one, written below
-            it.
+        environment: Draw the outlines of its puddles on every map.
+        cosines: |cosine| [k] between each map and the true one by set, written below the map.
 
     Raises:
         InputError: No set, a shape that is not [cells, k] with one k for all sets, labels or
-            cosines that do not match, or cosines of a set that is not there.
+            cosines that do not match, or cosines of an unknown set.
     """
     kind = type(components).__name__
     require(isinstance(components, Mapping), "sets of components by name, in a dict", kind)
@@ -196,7 +195,7 @@ def plot_components(
         layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02),
     )
     panels = figure.subplots(len(maps) * blocks, columns, squeeze=False)
-    for axes in panels.flat:  # Axes that are shared look each other up at every change.
+    for axes in panels.flat:  # Shared axes would update each other at every change.
         axes.label_outer()
     for axes, name, index, limit in draw_signed(panels, maps, columns, grid=grid):
         axes.spines[:].set_visible(True)
@@ -235,12 +234,12 @@ def _shown(values: FloatArray) -> FloatArray:
 
 
 def _named(grid: BoxGrid) -> bool:
-    """Return whether the names of the axes fit between the ends of every map's."""
+    """Return whether the names of the axes fit between the tick labels of every map."""
     return len(grid.bins) == 2 and max(map(len, grid.names)) <= _SHORT_NAME
 
 
 def _name_axes(figure: Figure, grid: BoxGrid) -> None:
-    """Name the axes of all maps once; between the ends of the axes where names are short."""
+    """Name the axes of all maps once; between the ends of the axes if names are short."""
     names = grid.names if len(grid.bins) > 1 else (grid.names[0], "value")
     if _named(grid):
         return
@@ -253,7 +252,7 @@ def _name_axes(figure: Figure, grid: BoxGrid) -> None:
 
 
 def _mark_ends(axes: Axes, grid: BoxGrid) -> None:
-    """Mark the ends of a map's axes, and name short ones between: there is no room elsewhere."""
+    """Label the ends of a map's axes, with short names in between, since space is limited."""
     ends = list(zip(grid.low, grid.high, grid.names, strict=True))[:2]
     axes.tick_params(labelsize=7.0, length=0.0, pad=1.5)
     short = _named(grid)
@@ -292,7 +291,7 @@ def draw_signed(
 ) -> Iterator[tuple[Axes, str, int, float]]:
     """Draw images [count, height, width] by name, blocks of rows one under the other.
 
-    They lie over a grid, whose lines they are if it has one axis; without one their top row of
+    With a grid, they are maps over it, or lines if it has one axis. Without a grid their top row of
     pixels comes first.
 
     Yields:
@@ -343,10 +342,10 @@ def plot_policy_and_value(
     """Draw two maps over the square: the value max_a Q(s, a), and the greedy action with arrows.
 
     Args:
-        environment: Draws the outlines of its puddles, and of its goal if it has one.
+        environment: Draw the outlines of its puddles, and of its goal if it has one.
         values: Q at the cells' centres, [bins², 4]; entry row * bins + column is the cell's, where
             row counts upwards in y. Actions are up, right, down, left. A cell with a NaN is grey.
-        value_label: Unit of the colour bar.
+        value_label: Label of the colour bar.
 
     Raises:
         InputError: For another shape.
@@ -400,7 +399,7 @@ def plot_policy_and_value(
     for axes in (value_axes, policy_axes):
         draw_outlines(axes, environment, linewidth=1.0)
         if environment.goal_region is not None:
-            # The corner's other sides are the square's.
+            # The other sides of the corner are those of the square.
             edge = np.asarray(outline(environment.goal_region).to_polygons()[0])
             edge = edge[:2] if environment.goal is True else edge
             goal = axes.plot(*edge.T, label=_goal_name(environment), **_GOAL_EDGE)

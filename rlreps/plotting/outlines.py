@@ -17,7 +17,7 @@ def outline(shape: Shape) -> Path:
     """Return the closed outline of a puddle's shape in the coordinates of the unit square.
 
     Raises:
-        InputError: The shape is none of capsule, disc and convex polygon.
+        InputError: The shape is not a capsule, disc or convex polygon.
     """
     match shape:
         case Disc():

@@ -34,14 +34,14 @@ MUTED = "#5f5f5f"
 MISSING = "#bdbdbd"
 """Colour of cells without a value."""
 
-# The keys are literals to matplotlib 3.11's type stubs and plain strings to those before it.
+# The keys are literals to matplotlib 3.11's type stubs and plain strings to earlier ones.
 STYLE: Mapping[Any, object] = {
     "figure.facecolor": "white",
     "figure.constrained_layout.use": True,
     "font.family": "sans-serif",
     "font.size": 9.0,
     "text.color": INK,
-    # Names of runs and axes are a user's: "$" is a character like any other.
+    # Users choose the names of runs and axes: "$" is an ordinary character.
     "text.parse_math": False,
     "axes.labelsize": 9.0,
     "axes.labelcolor": INK,
@@ -77,15 +77,15 @@ STYLE: Mapping[Any, object] = {
     "pdf.fonttype": 42,
 }
 
-# Okabe & Ito (2008), "Color universal design", without the yellow: too pale for a line on white.
+# Okabe & Ito (2008), "Color universal design", without yellow, which is too pale on white.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (8, 2, 1.2, 2, 1.2, 2)))
 
 # Control points (lightness, chroma, hue in degrees; CIELAB) of one quadratic Bezier curve for each
-# arm of the signed map, from zero outwards. Lightness, chroma and the turn in hue are the same on
-# both arms, so neither sign looks the larger; a curve rather than a polyline, because a kink shows
-# as a band that is not in the data.
+# arm of the signed map, from zero outwards. Both arms have the same lightness, chroma and turn in
+# hue, so that neither sign looks larger. A curve has no kinks, which would show as bands that are
+# not in the data.
 _NEGATIVE_ARM = ((96.5, 0.0, 270.0), (60.0, 66.0, 270.0), (25.0, 40.0, 285.0))
 _POSITIVE_ARM = ((96.5, 0.0, 43.0), (60.0, 66.0, 43.0), (25.0, 40.0, 28.0))
 
@@ -104,8 +104,8 @@ def styled(function: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 def series_style(index: int) -> dict[str, Any]:
     """Return `color`, `marker` and `linestyle` of series `index`; the cycles differ in length.
 
-    No two of the first 280 series share all three, and neighbours differ in each, so that lines can
-    be told apart in grey print and by readers who do not see the colours.
+    No two of the first 280 series share all three, and neighbours differ in each, so that lines
+    differ in grey print and for colour-blind readers.
     """
     return {
         "color": OKABE_ITO[index % len(OKABE_ITO)],
@@ -184,11 +184,11 @@ def figure_bytes(figure: Figure, *, image_format: str = "png") -> bytes:
     """Return the contents of an image file of `figure`.
 
     Args:
-        figure: What to draw.
+        figure: The figure.
         image_format: "png" (200 dots per inch), "svg" or "pdf".
 
     Raises:
-        InputError: `image_format` is none of these.
+        InputError: `image_format` is another.
     """
     require_choice("image format", image_format, tuple(_METADATA))
     buffer = io.BytesIO()
@@ -199,7 +199,7 @@ def figure_bytes(figure: Figure, *, image_format: str = "png") -> bytes:
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write `figure` to `path` in the format of its suffix and return the path.
 
-    Folders on the way are made. A file appears at `path` only when it is complete.
+    Missing folders are made. The file appears at `path` only when it is complete.
 
     Raises:
         InputError: The suffix is not .png, .svg or .pdf.

@@ -1,8 +1,8 @@
 """One self-contained, interactive page of a successor measure: numbers in, HTML out.
 
 The page is plain JavaScript and canvas (``explore.js``, ``explore.css``, ``explore.html`` beside
-this module) with its arrays embedded. It asks nothing of a server or of the network, which its
-content security policy also forbids. The same arguments give the same bytes.
+this module) with its arrays embedded. It needs no server and no network, and its content security
+policy forbids both. The same arguments give the same bytes.
 
 Maps are quantised to 8 or 16 bits, each map by its own largest magnitude, predicted from the cells
 to the left and below, and deflated.
@@ -27,18 +27,18 @@ from rlreps.errors import require
 from rlreps.plotting.style import MISSING, OKABE_ITO, signed_colormap
 
 MOST_BYTES = 12_000_000
-"""Largest page; steps of training are left out until it is kept."""
+"""Largest size of a page; steps of training are left out until it fits."""
 
 FloatArray = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cells:
-    """The grid that every map is drawn on: cells of a box in the plane.
+    """The grid on which every map is drawn: cells of a box in the plane.
 
     Attributes:
-        columns: Cells along the first coordinate, which counts fastest.
-        rows: Cells along the second.
+        columns: Number of cells along the first coordinate, which counts fastest.
+        rows: Number of cells along the second.
         states: The cells that are states, rising, [n].
         low: Lower corner of the box, [2].
         high: Upper corner, [2].
@@ -67,11 +67,11 @@ class Learned:
 
     Attributes:
         label: Its name.
-        num_features: d, features that it learned.
-        components: By step of training, the k = min(d, K) orthonormal directions of their span that
-            are nearest to the true components, [n, k].
+        num_features: d, number of features.
+        components: By step of training, the k = min(d, K) orthonormal directions of their span
+            nearest to the true components, [n, k].
         cosines: By step, |cosine| [k] of each with the true component.
-        curve: Steps and subspace distances of its learning curve, where it has one.
+        curve: Steps and subspace distances of its learning curve, if it has one.
     """
 
     label: str
@@ -82,7 +82,7 @@ class Learned:
 
 
 class Arrays:
-    """Arrays of a page as blocks of text, and what is needed to read them.
+    """Arrays of a page as blocks of text, and the information needed to read them.
 
     Attributes:
         blocks: Name → text.
@@ -90,7 +90,7 @@ class Arrays:
     """
 
     def __init__(self, cells: Cells) -> None:
-        """Begin with the cells that are states."""
+        """Start with the cells that are states."""
         self.blocks: dict[str, str] = {}
         self.described: dict[str, dict[str, Any]] = {}
         self._cells = cells
@@ -133,7 +133,7 @@ class Arrays:
     def add(
         self, name: str, content: bytes, described: Mapping[str, Any], *, later: bool = False
     ) -> None:
-        """Add packed numbers; ``later`` ones are read once the page has drawn something."""
+        """Add packed numbers; those marked ``later`` are read after the page has first drawn."""
         self.blocks[name] = base64.b64encode(content).decode()
         self.described[name] = {**described, "later": later}
 
@@ -154,15 +154,15 @@ def exploration_page(
         facts: JSON values on the matrix, under the names that the page's script reads.
         cells: The grid.
         arrays: ``left``: left singular vectors [n, K]; ``right``: right ones times the singular
-            values; ``task_means`` and ``state_means``: what centring took off; ``row_energies``:
-            squared norms of centred rows, where exact means rank K; ``rows``: the matrix
-            transposed, where the page holds it; and moves of actions, where they are known.
-        runs: What runs have learned. Steps of training are left out, every second one at a time but
-            never the last, until the page is no larger than ``most_bytes``.
+            values; ``task_means`` and ``state_means``: the means that centring subtracted;
+            ``row_energies``: squared norms of centred rows, if exact means rank K; ``rows``: the
+            matrix transposed, if the page holds it; and moves of actions, if known.
+        runs: Features that runs have learned. Steps of training, but never the last, are left out,
+            every second one at a time, until the page is no larger than ``most_bytes``.
         most_bytes: Largest page.
 
     Raises:
-        InputError: If the page is larger all the same.
+        InputError: If the page is still larger.
     """
     described = {
         "title": title,
@@ -226,14 +226,14 @@ def _packed_steps(run: Learned, cells: Cells) -> dict[int, _Packed]:
     """Pack a run's maps by step, rising."""
     last = max(run.components)
     return {
-        # Values are projected on the last ones; the others are to be looked at.
+        # Values are projected on the last step; the other steps are only displayed.
         step: _packed_maps(cells.on_cells(run.components[step]), 16 if step == last else 8)
         for step in sorted(run.components)
     }
 
 
 def _size(steps: Mapping[int, _Packed]) -> int:
-    """Return the bytes that a run's maps take on the page, about."""
+    """Return the approximate bytes that a run's maps take on the page."""
     return sum(4 * math.ceil(len(content) / 3) + 250 for content, _ in steps.values())
 
 
@@ -256,7 +256,7 @@ def _deflated(values: np.ndarray) -> bytes:
 
 
 def short_numbers(values: Any) -> list[float | None]:
-    """Return numbers with seven digits, None for what is not finite."""
+    """Return numbers with seven digits, and None for numbers that are not finite."""
     return [
         float(f"{float(value):.7g}") if math.isfinite(value) else None
         for value in np.asarray(values, np.float64)

@@ -32,7 +32,7 @@ _EXPLORE = """
 <a href="explore.html">the page to explore</a>, once this command has made it in this folder:</p>
 <pre>rlreps explore . --out explore.html</pre>"""
 _LONG = 4
-"""Sections from which on a page gets a table of contents."""
+"""Least number of sections for which a page has a table of contents."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Section:
         title: Heading.
         text: Paragraphs, separated by blank lines. Plain text, no markup.
         figures: A matplotlib figure or the path of a PNG file, each with its caption, which is also
-            the text that stands for the image where it cannot be seen.
+            the alternative text of the image.
         tables: Tables, shown below the text and above the figures.
     """
 
@@ -66,14 +66,14 @@ def write_report(
     """Write one self-contained HTML page and return its path.
 
     Args:
-        path: The page's file; a page that is there is replaced only by a complete one.
+        path: The page's file; an existing page is replaced only by a complete one.
         title: Title of the page.
         summary: Paragraphs below the title, separated by blank lines.
         sections: The parts, in order.
         config: The run's full configuration: mappings, sequences, dataclasses and what JSON knows.
-        git_revision: Revision of the code that made the run, where it is known.
-        explorable: Whether the report's folder holds a store of states by states, which a page of
-            ``rlreps explore`` beside the report would show: it is linked, with its command.
+        git_revision: Revision of the code that made the run, if known.
+        explorable: Whether the report's folder holds a store of states by states, for which
+            ``rlreps explore`` can make a page beside the report: it is linked, with its command.
 
     Raises:
         InputError: A figure's path that is not a readable PNG file.
@@ -95,12 +95,12 @@ def write_report(
         config=html.escape(described),
         versions=_versions(git_revision).to_html(),
     )
-    # A path in the configuration may hold bytes that are no text; the page is written all the same.
+    # A path in the configuration may hold bytes that are not text; write the page all the same.
     return write_atomically(path, text.encode(errors="xmlcharrefreplace"))
 
 
 def _to_json(value: object) -> object:
-    """Convert a value that `json` does not know to one that it does."""
+    """Convert a value that `json` cannot write to one that it can."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -27,11 +27,11 @@ def format_number(value: object, *, digits: int = 3) -> str:
     """Format a value for a reader: three significant digits, thousands separated.
 
     Integers are exact. Other numbers of 1,000 and more lose their fraction; those below 0.001, and
-    from ten million on, are given as a power of ten. Booleans are yes and no, None is a dash, and
-    what is no number is its own text.
+    from ten million on, are written as a power of ten. Booleans are yes and no, None is a dash, and
+    other values are written as text.
 
     Args:
-        value: What to write; NumPy scalars and arrays of one number count as numbers.
+        value: The value; NumPy scalars and arrays of one number count as numbers.
         digits: Significant digits.
     """
     if isinstance(value, str):
@@ -48,7 +48,7 @@ def format_number(value: object, *, digits: int = 3) -> str:
     number = float(value)
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "∞" if number > 0 else f"{_MINUS}∞"
-    # Round first: 999.96 has to be treated as the 1,000 that it becomes.
+    # Round first: 999.96 must be treated as 1,000.
     mantissa, exponent = f"{number:.{digits - 1}e}".split("e")
     power = int(exponent)
     if float(mantissa) == 0:
@@ -61,7 +61,7 @@ def format_number(value: object, *, digits: int = 3) -> str:
 
 
 def plain_value(value: object) -> object:
-    """Return a NumPy scalar or array of one entry as the Python value it holds, others as given."""
+    """Return the Python value of a NumPy scalar or array of one entry, and others as given."""
     if hasattr(value, "item") and getattr(value, "size", 1) == 1:
         return value.item()
     return value
@@ -109,9 +109,9 @@ class Table:
         )
 
     def to_csv(self) -> str:
-        """Return the table as CSV: full precision, and what is missing or not finite left empty.
+        """Return the table as CSV: full precision, with missing and non-finite values left empty.
 
-        Text that a spreadsheet would take for a formula begins with an apostrophe.
+        Text that a spreadsheet would read as a formula begins with an apostrophe.
         """
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
@@ -120,7 +120,7 @@ class Table:
         return text.getvalue()
 
     def print(self) -> None:
-        """Print the table on standard output, as wide as it needs to be where that is a file."""
+        """Print the table on standard output, at full width if that is a file."""
         # Plain text: rich would take brackets in a name for markup.
         table = RichTable(title=Text(printable(self.caption)), box=box.SIMPLE)
         for title, flush in zip(self.header, self._flush_right(), strict=True):
@@ -147,25 +147,25 @@ def _csv_cell(cell: object) -> object:
     value = finite_or_none(cell)
     if not isinstance(value, str):
         return value
-    # The writer does not quote carriage returns, which end a row to some readers.
+    # The writer does not quote carriage returns, which end a row for some readers.
     text = value.replace("\r", " ")
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def finite_or_none(value: object) -> object:
-    """Return a value as JSON and CSV hold it: None for NaN and infinity."""
+    """Return a value in the form for JSON and CSV: None for NaN and infinity."""
     value = plain_value(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def with_interval(figures: Mapping[str, Any], name: str, runs: Sequence[object] = ()) -> str:
-    """Write a figure with its interval, or of fewer than five runs with the runs themselves.
+    """Write a measure with its interval or, for fewer than five runs, with the runs themselves.
 
     Args:
-        figures: How many ``runs`` there were, the figure by its name, and the ends of its interval
-            by ``<name>_low`` and ``<name>_high``, both None for none.
-        name: The figure's.
-        runs: What each run has; none where the table shows it elsewhere.
+        figures: ``runs``, the number of runs; the measure by its name; and the ends of its interval
+            by ``<name>_low`` and ``<name>_high``, both None without one.
+        name: Name of the measure.
+        runs: Value of each run; empty if the table shows the runs elsewhere.
     """
     value, low, high = (format_number(figures[f"{name}{end}"]) for end in ("", "_low", "_high"))
     if figures[f"{name}_low"] is None:

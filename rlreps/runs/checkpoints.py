@@ -1,10 +1,10 @@
 """Checkpoints of a pytree of arrays through Orbax: whole or absent, never half-written.
 
 A checkpoint is written beside its place and renamed when it is complete. Orbax restores flipped
-bits as they are, so a record lies beside its files: their sizes and checksums, the layout of the
-arrays, and the step and the run that they belong to.
+bits without notice, so a record lies beside its files: their sizes and checksums, the layout of the
+arrays, and the step and the run to which they belong.
 
-Where several processes run together, process 0 writes the whole state, and every process reads it.
+If several processes run together, process 0 writes the whole state, and every process reads it.
 """
 
 import contextlib
@@ -28,22 +28,22 @@ State = TypeVar("State")
 _RECORD = "seal.json"
 _ARRAYS = "default"
 _SAVING, _DELETING = ".saving", ".deleting"
-"""Folders of a checkpoint that is written, and of one that is deleted."""
+"""Names of folders of a checkpoint being written, and of one being deleted."""
 
 _READ_AGAIN = 5
-"""Times that a checkpoint is looked for while another run replaces them."""
+"""Number of attempts to find a checkpoint while another run replaces them."""
 
 
 class Checkpoints:
-    """The last checkpoints of one run."""
+    """The latest checkpoints of one run."""
 
     def __init__(self, path: Path, *, keep: int = 2, run: str | None = None) -> None:
         """Open a folder of checkpoints, which the first save creates.
 
         Args:
             path: The folder.
-            keep: Checkpoints kept; older ones are deleted after a newer one is complete.
-            run: What tells this run from others; None reads any.
+            keep: Number of checkpoints kept; older ones are deleted once a newer one is complete.
+            run: Identifies the run; None reads the checkpoints of any run.
 
         Raises:
             InputError: If the folder, or a checkpoint in it, is a link, or its path holds a
@@ -79,7 +79,7 @@ class Checkpoints:
             state: The pytree.
 
         Raises:
-            InputError: If the disk refused it; the newest complete one is as it was.
+            InputError: If the disk refused it; the newest complete checkpoint is untouched.
         """
         first_does(lambda: self._save(step, state))
 
@@ -92,7 +92,7 @@ class Checkpoints:
             saving.mkdir(parents=True)
             with _orbax() as checkpointer:
                 arrays = _leaves(state)
-                if process_count() > 1:  # Of several, Orbax takes no array of one device.
+                if process_count() > 1:  # Orbax then takes no array of one device.
                     arrays = {name: np.asarray(leaf) for name, leaf in arrays.items()}
                 checkpointer.save(saving / _ARRAYS, args=ocp.args.StandardSave(arrays))
             record = {
@@ -109,7 +109,7 @@ class Checkpoints:
             saving.rename(folder)
             for old in self._complete_steps()[: -self._keep]:
                 self._delete(self._folder(old))
-        except (OSError, ValueError) as error:  # tensorstore's errors are of the second kind
+        except (OSError, ValueError) as error:  # tensorstore raises the second kind
             shutil.rmtree(saving, ignore_errors=True)
             found = str(error).split(" [")[0].replace("\n", " ")
             raise InputError(
@@ -124,7 +124,7 @@ class Checkpoints:
             template: A pytree with the structure, shapes and dtypes to expect.
 
         Raises:
-            InputError: If the checkpoint is damaged, of another structure, step or run, or was
+            InputError: If the checkpoint is damaged, has another structure, step or run, or was
                 replaced while it was read.
         """
         try:
@@ -134,7 +134,7 @@ class Checkpoints:
                 leaves = checkpointer.restore(
                     self._folder(step) / _ARRAYS, args=ocp.args.StandardRestore(shapes)
                 )
-        except Exception as error:  # Orbax's are of many kinds.
+        except Exception as error:  # Orbax raises many kinds.
             if not self._folder(step).exists():
                 raise InputError(
                     f"expected {self._folder(step)} to stay while it was read, got it replaced by "
@@ -149,7 +149,7 @@ class Checkpoints:
         return restored
 
     def restore_latest(self, template: State) -> tuple[int, State]:
-        """Load the newest checkpoint, with its step, though another run may replace it.
+        """Load the newest checkpoint, with its step, even if another run may replace it.
 
         Raises:
             InputError: As ``restore``, or if there is none.
@@ -169,12 +169,12 @@ class Checkpoints:
         return self.path / str(step)
 
     def _delete(self, folder: Path) -> None:
-        """Delete a checkpoint, if it is there: a kill leaves it whole or not complete."""
+        """Delete a checkpoint if it exists; a kill leaves it whole or incomplete."""
         if folder.exists():
             shutil.rmtree(folder.rename(self.path / _DELETING))
 
     def _record(self, step: int) -> dict[str, Any]:
-        """Read what was recorded of a step; ``InputError`` if it cannot be read."""
+        """Read the record of a step; raise ``InputError`` if it cannot be read."""
         try:
             found = json.loads((self._folder(step) / _RECORD).read_bytes())
             if not {"files", "layout"} <= found.keys():
@@ -184,7 +184,7 @@ class Checkpoints:
             raise self._damaged(step, str(error)) from error
 
     def _check(self, step: int, layout: str) -> None:
-        """Raise ``InputError`` for files, a layout, a step or a run other than were written."""
+        """Raise ``InputError`` if files, layout, step or run differ from the record."""
         folder, record = self._folder(step), self._record(step)
         try:
             files: Mapping[str, list[int]] = record["files"]
@@ -240,12 +240,12 @@ def _files(folder: Path) -> list[str]:
 
 
 def _leaves(tree: object) -> dict[str, Any]:
-    """Name the leaves by their order: typed keys and named tuples are the template's to restore."""
+    """Name the leaves by their order: the template restores typed keys and named tuples."""
     return {f"{index:06d}": leaf for index, leaf in enumerate(jax.tree.leaves(tree))}
 
 
 def _described(leaf: Any) -> Any:
-    """Say what to restore, and to which device: not to those that it was saved from."""
+    """Say what to restore, and to which device, instead of those that it was saved from."""
     described = ocp.utils.to_shape_dtype_struct(leaf)
     here: jax.sharding.Sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     if isinstance(leaf, jax.Array) and leaf.is_fully_addressable:

@@ -1,9 +1,9 @@
-"""Comparisons of runs that share seeds, and the one rule by which statements are judged.
+"""Comparisons of runs that share seeds, and the one rule for verdicts on statements.
 
-A statement on a mean difference **holds** where its 95 % interval lies beyond the effect that
-counts, **does not hold** where the interval excludes this effect, and **cannot be told** otherwise,
-or from fewer runs than it needs. Runs that share a seed share their start and their data: they are
-compared in pairs, so that what the seed does to both widens no interval.
+A statement about a mean difference **holds** if its 95 % interval lies beyond the effect that
+counts, **does not hold** if the interval excludes this effect, and **cannot be told** otherwise, or
+from fewer runs than it needs. Runs that share a seed share their start and their data. They are
+compared in pairs, so that variation between seeds does not widen the interval.
 """
 
 import dataclasses
@@ -34,25 +34,25 @@ VERDICTS: Mapping[bool | None, str] = {
     False: "does not hold",
     None: "cannot be told",
 }
-"""``Verdict.holds`` → what reports call it."""
+"""``Verdict.holds`` → its name in reports."""
 
 NOTHING = "nothing to compare"
-"""Words of a verdict on no statement."""
+"""Words of a verdict without a statement."""
 
 LONGEST = 120
-"""Characters of a verdict's words."""
+"""Largest number of characters of a verdict's words."""
 
 _EXACT = 14
-"""Pairs whose sign flips are counted out, as by ``sign_flip_p_value``."""
+"""Largest number of pairs for which ``sign_flip_p_value`` counts all sign flips."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Whether a statement holds, and what was found.
+    """Whether a statement holds, and the finding.
 
     Attributes:
-        holds: None where it cannot be told.
-        words: What was found; cut to 120 characters.
+        holds: None if it cannot be told.
+        words: The finding; cut to 120 characters.
     """
 
     holds: bool | None
@@ -63,7 +63,7 @@ class Verdict:
             object.__setattr__(self, "words", f"{self.words[: LONGEST - 1].rstrip()}…")
 
     def __invert__(self) -> "Verdict":
-        """Judge the opposite by the same finding."""
+        """Judge the opposite statement by the same finding."""
         return dataclasses.replace(self, holds=None if self.holds is None else not self.holds)
 
     def __and__(self, other: "Verdict") -> "Verdict":
@@ -71,25 +71,25 @@ class Verdict:
         return all_of([self, other])
 
     def open(self) -> "Verdict":
-        """Keep the words alone: what was found decides nothing."""
+        """Keep only the words: the finding decides nothing."""
         return dataclasses.replace(self, holds=None)
 
     def saying(self, words: str) -> "Verdict":
-        """Say what was found in other words."""
+        """Describe the finding in other words."""
         return dataclasses.replace(self, words=words)
 
 
 Parts = Mapping[str, Verdict] | Iterable[Verdict]
-"""Verdicts, by the name of what they are about if they are several things."""
+"""Verdicts, by the name of what they are about if there are several."""
 
 
 def at_least(count: int, parts: Parts, *, of: int | None = None) -> Verdict:
-    """Judge that so many statements hold.
+    """Judge that at least a number of statements hold.
 
     Args:
         count: How many must hold.
-        parts: Their verdicts. Where their words together are too long, those of one are shown.
-        of: How many statements there are; those without a verdict here cannot be told.
+        parts: Their verdicts. If their words together are too long, the words of one are shown.
+        of: Number of statements; those without a verdict here cannot be told.
     """
     named = dict(parts) if isinstance(parts, Mapping) else None
     verdicts = _listed(parts)
@@ -101,7 +101,7 @@ def at_least(count: int, parts: Parts, *, of: int | None = None) -> Verdict:
 
 
 def all_of(parts: Parts, *, of: int | None = None) -> Verdict:
-    """Judge that all statements hold, as ``at_least`` does; of none it cannot be told."""
+    """Judge that all statements hold, as ``at_least`` does; without any, it cannot be told."""
     kept = parts if isinstance(parts, Mapping) else list(parts)
     return at_least(max(1, of or 0, len(kept)), kept, of=of)
 
@@ -112,14 +112,14 @@ def any_of(parts: Parts, *, of: int | None = None) -> Verdict:
 
 
 def unanimous(holding: Iterable[bool], words: str) -> Verdict:
-    """Judge by single runs, where they may be too few for an interval.
+    """Judge by single runs, if they may be too few for an interval.
 
     Args:
         holding: Whether the statement holds for each run.
-        words: What was found.
+        words: The finding.
 
     Returns:
-        It holds where it does for all, and does not where it does for none.
+        It holds if it holds for all runs, and does not if it holds for none.
     """
     found = {bool(each) for each in holding}
     return Verdict(found.pop() if len(found) == 1 else None, words)
@@ -130,9 +130,9 @@ def _listed(parts: Parts) -> list[Verdict]:
 
 
 def _words_of(verdicts: Sequence[Verdict], named: Mapping[str, Verdict] | None) -> str:
-    """Join the words of verdicts; where too long, count verdicts and show the first that decides.
+    """Join the words of verdicts; if too long, count verdicts and show the first that decides.
 
-    That is one that does not hold, else one that cannot be told, else the first.
+    The deciding verdict is one that does not hold, else one that cannot be told, else the first.
     """
     names = list(named) if named is not None else [""] * len(verdicts)
     listed = [
@@ -157,15 +157,15 @@ def said(found: Interval, *, signed: bool = False) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sample:
-    """A number for each of several runs, or other units such as rewards.
+    """A number for each of several runs, or for other units such as rewards.
 
-    Samples are compared by units that both have: ``a < b``, or ``a < 0.5``, is a verdict on the
+    Samples are compared by their common units: ``a < b``, or ``a < 0.5``, is a verdict on the
     mean difference. ``a - b`` and ``0.5 * a`` are samples.
 
     Attributes:
         values: [units].
         units: Names of the units, such as seeds.
-        fewest: Units below which no verdict is given.
+        fewest: Least number of units for a verdict.
     """
 
     values: FloatArray
@@ -236,9 +236,9 @@ class Contrast:
 
     Attributes:
         ours: [pairs].
-        theirs: Of the same seeds in the same order, [pairs].
-        effect: The difference, ours less theirs, that a verdict compares with.
-        fewest: Pairs below which no verdict is given.
+        theirs: Runs with the same seeds in the same order, [pairs].
+        effect: The difference, ours less theirs, with which a verdict compares.
+        fewest: Least number of pairs for a verdict.
         constant: Whether ``theirs`` is one number, known beforehand.
     """
 
@@ -255,7 +255,7 @@ class Contrast:
 
     @cached_property
     def interval(self) -> Interval:
-        """Mean difference with its 95 % interval; NaN ends where a difference is not finite."""
+        """Mean difference with its 95 % interval; NaN ends if a difference is not finite."""
         if not np.isfinite(self.differences).all():
             return Interval(float(np.mean(self.differences)), math.nan, math.nan)
         return mean_interval(self.differences)
@@ -268,15 +268,15 @@ class Contrast:
     def detectable(self, level: float) -> float | None:
         """Compute the smallest mean difference that these pairs detect in 80 of 100 cases.
 
-        Differences are taken to be normal, of these ones' standard deviation. It is that of the
-        sign flips whose p-value is reported, by 4,000 simulated sets of up to 14 pairs; of more,
-        where sign flips detect about as much, the paired t-test's.
+        Differences are assumed normal, with the standard deviation of these. Up to 14 pairs, the
+        power is that of the sign flips behind the reported p-value, by 4,000 simulated sets; with
+        more pairs it is the paired t-test's, since sign flips then detect about as much.
 
         Args:
-            level: Of the test, corrected for the number of tests.
+            level: Level of the test, corrected for the number of tests.
 
         Returns:
-            The difference; None where no p-value of so few pairs is at or below the level.
+            The difference; None if so few pairs can have no p-value at or below the level.
         """
         runs = len(self.differences)
         if runs > _EXACT:
@@ -303,9 +303,9 @@ class Contrast:
 
     @property
     def words(self) -> str:
-        """Say what was found: both means, and the difference with its interval."""
+        """Describe the finding: both means, and the difference with its interval."""
         if self.constant:
-            # Mean of ours with the interval of the difference from the constant.
+            # Mean of ours, with the interval of its difference from the constant.
             return said(Interval(*(part + self.theirs[0] for part in self.interval)))
         means = [format_number(float(np.mean(each))) for each in (self.ours, self.theirs)]
         return f"{means[0]} against {means[1]}, {said(self.interval, signed=True)}"
@@ -313,7 +313,7 @@ class Contrast:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SignContrast(Contrast):
-    """A contrast tested by the signs of its differences, as of runs that arrive or do not."""
+    """A contrast tested by the signs of its differences, for runs that succeed or fail."""
 
     @cached_property
     def p_value(self) -> float:
@@ -323,7 +323,7 @@ class SignContrast(Contrast):
     def detectable(self, level: float) -> float | None:
         """Compute the smallest difference of shares that the sign test detects in 80 of 100 cases.
 
-        As ``sign_test_detectable``; None where no share does.
+        As ``sign_test_detectable``; None if no share is detectable.
         """
         found = sign_test_detectable(self.differences, level)
         return found if math.isfinite(found) else None
@@ -335,7 +335,7 @@ Key = TypeVar("Key", bound=Hashable)
 def corrected(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Key, Verdict]:
     """Judge each contrast of a family to be above its effect, with p-values adjusted by Holm.
 
-    As ``Contrast.above``; but where the p-value is not below the level it cannot be told.
+    As ``Contrast.above``, but a p-value not below the level means that it cannot be told.
     """
     verdicts = {}
     p_values = holm([each.p_value for each in contrasts.values()]).tolist()
@@ -356,15 +356,15 @@ def contrast_rows(
     level: float = 0.05,
     tested: Callable[[Mapping[str, Any]], bool] = lambda about: True,
 ) -> list[dict[str, Any]]:
-    """Tabulate a family of contrasts: differences, p-values and what each could have detected.
+    """Tabulate a family of contrasts: differences, p-values and detectable differences.
 
     Args:
-        contrasts: What each is about, and the contrast.
-        level: Of the whole family.
-        tested: Whether a contrast is tested, by what it is about; others have an interval alone.
+        contrasts: Label → contrast.
+        level: Level of the whole family.
+        tested: Whether to test a contrast, by its label; the others have only an interval.
 
     Returns:
-        A row for each: what it is about, ``pairs``, ``difference``, ``difference_low``,
+        A row for each: its label, ``pairs``, ``difference``, ``difference_low``,
         ``difference_high``, ``p_value`` (Holm 1979) and ``detectable`` at ``level`` divided by the
         number of tests.
     """
@@ -389,7 +389,7 @@ def _detectable_by_flips(runs: int, level: float) -> float | None:
     """Simulate ``Contrast.detectable`` in standard deviations of a difference."""
     if runs < 2 or 2.0 ** (1 - runs) > level:
         return None
-    # A flip of all signs is as far from 0: half of the flips are enough.
+    # Flipping all signs gives the same distance from 0, so half of the flips are enough.
     signs = 1.0 - 2.0 * (np.arange(2 ** (runs - 1))[:, None] >> np.arange(runs) & 1)
     noise = np.random.default_rng(0).normal(size=(4_000, runs))
 

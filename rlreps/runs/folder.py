@@ -23,19 +23,19 @@ from rlreps.runs.processes import first_does, process_index, require_same
 from rlreps.runs.provenance import provenance as current_provenance
 
 FORMAT = 2
-"""Version of a run folder's files; 0.1 wrote none."""
+"""Version of a run folder's files; 0.1 wrote no version."""
 
 _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
 
 _WRITTEN = ("checkpoints", "features", "figures", "parts", "results")
-"""Folders in which a kill may leave a file half written."""
+"""Folders in which a kill may leave a half-written file."""
 
 _MOST_DIFFERENCES = 8
-"""Listed in a message; a configuration may differ in hundreds."""
+"""Largest number of differences in a message; configurations may differ in hundreds."""
 _LONGEST_VALUE = 60
-"""Characters of a value in a message."""
+"""Largest number of characters of a value in a message."""
 
 _RUNS = {
     "train": "training run",
@@ -48,7 +48,7 @@ _RUNS = {
 
 
 def in_words(kind: str) -> str:
-    """Say what a folder of some kind holds: every other kind is that of an experiment."""
+    """Describe the content of a folder by its kind; unknown kinds are experiments'."""
     return _RUNS.get(kind, f"{kind} experiment")
 
 
@@ -100,7 +100,7 @@ class RunFolder:
 
     Attributes:
         path: The folder.
-        kind: What kind of run it is, such as ``train``.
+        kind: The kind of run, such as ``train``.
         config: The run's full configuration.
         provenance: Versions, revision and device of the process that started the run.
     """
@@ -133,18 +133,18 @@ class RunFolder:
 
     @classmethod
     def find(cls, path: Path, *, kind: str, config: Mapping[str, Any]) -> Optional["RunFolder"]:
-        """Find the run in a folder, if it is this one; nothing is changed.
+        """Find this run in a folder; nothing is changed.
 
         Args:
             path: The folder.
-            kind: What kind of run it is, such as ``train``.
+            kind: The kind of run, such as ``train``.
             config: Everything that decides the result, as JSON values.
 
         Returns:
             The run, or None if the folder is empty or does not exist: a place for a new run.
 
         Raises:
-            InputError: If the folder holds another run (saying what differs) or other files.
+            InputError: If the folder holds another run (with the differences) or other files.
         """
         if not path.exists():
             return None
@@ -193,14 +193,14 @@ class RunFolder:
 
     @classmethod
     def _create_or_resume(cls, path: Path, described: Mapping[str, Any]) -> None:
-        """Write what ``create_or_resume`` has to."""
+        """Write the files of ``create_or_resume``."""
         kind = described["kind"]
         existing = cls.find(path, kind=kind, config=described["config"])
         if existing is not None:
             metrics = path / _METRICS
             content = existing._metrics_content()
             if content and not content.endswith(b"\n"):
-                # Cut short by a kill; the next line would run into it.
+                # Cut short by a kill; without a line break the next line would be appended to it.
                 write_atomically(metrics, content[: content.rfind(b"\n") + 1])
         try:
             for folder in (path, *(path / name for name in _WRITTEN)):
@@ -209,7 +209,7 @@ class RunFolder:
             if existing is None:
                 path.mkdir(parents=True, exist_ok=True)
                 _write_json(path / _CONFIG, {"format": FORMAT, **described})
-            if not (path / README).exists():  # A kill may have come before it.
+            if not (path / README).exists():  # A kill may have come before it was written.
                 title = in_words(kind)
                 text = _README.format(title=title[0].upper() + title[1:], version=__version__)
                 write_atomically(path / README, text.encode())
@@ -229,7 +229,7 @@ class RunFolder:
 
     @property
     def identity(self) -> str:
-        """Hash of everything that decides the result: what its checkpoints are known by."""
+        """Hash of everything that decides the result, which identifies its checkpoints."""
         canonical = json.dumps([self.kind, self.config], sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -267,7 +267,7 @@ class RunFolder:
         return self.read_file(_METRICS) if (self.path / _METRICS).exists() else b""
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Read all metrics, oldest first, null as NaN, without a last line cut short by a kill.
+        """Read all metrics, oldest first, null as NaN, without a last line that a kill cut short.
 
         Raises:
             InputError: If a line is not a JSON object.
@@ -281,7 +281,7 @@ class RunFolder:
         ]
 
     def keep_metrics_until(self, step: int) -> list[dict[str, Any]]:
-        """Drop metrics after ``step``, which a resumed run will write again; return the rest.
+        """Drop metrics after ``step``, which a resumed run writes again; return the rest.
 
         Raises:
             InputError: If a line is not a JSON object with a ``step``.
@@ -308,7 +308,7 @@ class RunFolder:
         _write_json(self.path / _SUMMARY, summary)
 
     def read_summary(self) -> dict[str, Any] | None:
-        """Read the run's summary, as it was given; None before the run has ended."""
+        """Read the run's summary as it was given; None if the run has not ended."""
         path = self.path / _SUMMARY
         return _read_object(path) if path.exists() else None
 
@@ -316,8 +316,8 @@ class RunFolder:
         """Compute a part of the run's results once; a resumed run reads ``parts/<name>.json``.
 
         Args:
-            name: Of the file.
-            compute: The part, as JSON values; NaN and infinity become null.
+            name: Name of the file.
+            compute: Computes the part, as JSON values; NaN and infinity become null.
 
         Returns:
             The part as the file holds it, null as NaN.
@@ -334,15 +334,15 @@ class RunFolder:
         """Write ``results/<name>.csv`` and ``.json``.
 
         Columns come in the order in which the rows first name them; a row without one leaves it
-        empty. What is None, NaN or infinite is empty in the CSV and null in the JSON file.
+        empty. None, NaN and infinity are empty in the CSV and null in the JSON file.
 
         Args:
-            name: Of the files.
-            rows: Column → text, number, boolean or None; NumPy scalars count as what they hold.
+            name: Name of both files.
+            rows: Column → text, number, boolean or None; NumPy scalars are converted.
         """
         columns = list(dict.fromkeys(column for row in rows for column in row))
         cells = [[finite_or_none(row.get(column)) for column in columns] for row in rows]
-        # A row a line: small, and readable as text.
+        # One row per line: small, and readable as text.
         lines = ",\n".join(
             f"  {json.dumps(dict(zip(columns, row, strict=True)), allow_nan=False)}"
             for row in cells
@@ -361,21 +361,21 @@ def complete_run(
     compute: Callable[[RunFolder], Mapping[str, Any]],
     origin: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Bring a run to its end in its folder, which nobody else may use meanwhile.
+    """Bring a run to its end in its folder, which no other process may use meanwhile.
 
     Args:
         out: The folder; one with the same run in it is resumed.
         kind: As for ``RunFolder.find``.
         config: As for ``RunFolder.find``.
-        compute: Does what is left in the folder and returns the summary; not called where there is
-            one.
-        origin: Where its data came from, as JSON values; informative only.
+        compute: Does the remaining work in the folder and returns the summary; not called if there
+            is a summary.
+        origin: Where its data came from, as JSON values; not compared on resumption.
 
     Returns:
         The summary, as ``summary.json`` holds it.
 
     Raises:
-        InputError: If the folder holds another run, or another process is at work there.
+        InputError: If the folder holds another run, or another process is working there.
     """
     finished = finished_summary(out, kind, config)
     if finished is not None:
@@ -392,11 +392,11 @@ def complete_run(
 
 
 def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Read the summary of a run that a folder holds finished; None where work is left.
+    """Read the summary of a finished run in a folder; None if work is left.
 
     Raises:
         InputError: If the folder holds something else, or the processes of this run disagree on
-            what it is.
+            its content.
     """
     require_same("run", {"kind": kind, "config": described})
 
@@ -428,7 +428,7 @@ def _read_object(path: Path, *, nan: bool = False) -> dict[str, Any]:
 
 
 def _parse(content: bytes, place: str, *, nan: bool) -> dict[str, Any]:
-    """Read a JSON object, with ``nan`` putting NaN where a figure had no finite value."""
+    """Read a JSON object; ``nan`` restores NaN where a number was not finite."""
     try:
         found = json.loads(content)
     except ValueError as error:

@@ -1,13 +1,13 @@
 """Aggregates over independent runs with interval estimates, for plots and tables alike.
 
-Intervals are percentile bootstraps (``scipy.stats.bootstrap``), but those of arithmetic means of
+Intervals are percentile bootstraps (``scipy.stats.bootstrap``), except those of arithmetic means of
 fewer than 20 runs, which are Student's: at 95 % a percentile interval of the mean of five runs of a
-normal variable would hold the truth about 84 times in 100, and of ten 90 times. Those of other
-figures of few runs are too narrow. Where runs of two methods share seeds, and with them starts and
-fresh networks, compare them by their differences (``sign_flip_p_value``)
-and say which difference they could have shown (``smallest_detectable``); elsewhere each method's
-runs are resampled by themselves (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of
-the Statistical Precipice").
+normal variable would contain the truth about 84 times in 100, and of ten runs 90 times. Bootstraps
+of other statistics of few runs are too narrow. If runs of two methods share seeds, and with them
+starts and fresh networks, compare them by their differences (``sign_flip_p_value``) and state which
+difference they could have detected (``smallest_detectable``). Otherwise each method's runs are
+resampled separately (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice").
 """
 
 import math
@@ -22,14 +22,14 @@ from rlreps.errors import InputError, require, require_positive
 FloatArray = npt.NDArray[np.float64]
 
 FEWEST_BANDED = 5
-"""Runs from which on pages and figures show an interval; fewer are shown themselves."""
+"""Least number of runs for which pages and figures show an interval instead of the runs."""
 _FEWEST_RESAMPLED = 20
-"""Runs from which on the interval of a mean is a bootstrap's."""
+"""Least number of runs for which the interval of a mean is a bootstrap."""
 _TRIMMED = 0.25
 _BATCH_ENTRIES = 2**22
-"""Resampled values held at a time: 32 MiB."""
+"""Resampled values in memory at a time: 32 MiB."""
 _RECENT = 3
-"""Evaluations that ``samples_to_reach`` looks at together."""
+"""Number of evaluations in a row that ``samples_to_reach`` examines."""
 
 
 class Interval(NamedTuple):
@@ -37,7 +37,7 @@ class Interval(NamedTuple):
 
     Attributes:
         value: A number, or [points].
-        low: Lower end, of the same shape; NaN where there is one run.
+        low: Lower end, of the same shape; NaN for one run.
         high: Upper end.
     """
 
@@ -46,7 +46,7 @@ class Interval(NamedTuple):
     high: Any
 
     def within(self, low: float, high: float) -> "Interval":
-        """Return the estimate with ends within the smallest and the largest value there can be."""
+        """Return the estimate with ends clipped to the smallest and the largest possible value."""
         return Interval(self.value, np.clip(self.low, low, high), np.clip(self.high, low, high))
 
 
@@ -58,10 +58,10 @@ def interquartile_mean(values: npt.ArrayLike, axis: int = 0) -> Any:
 
 
 def mean_interval(values: npt.ArrayLike, **options: Any) -> Interval:
-    """Compute the arithmetic mean over runs with its interval, Student's of fewer than 20 runs.
+    """Compute the arithmetic mean over runs with its interval, Student's for fewer than 20 runs.
 
-    Student's holds the mean of a normal variable as often as it says, for any number of runs from
-    two on. All points of a bootstrap's resample are of the same runs.
+    Student's interval covers the mean of a normal variable as often as it states, for any number of
+    runs from two on. A bootstrap resamples the same runs for all points.
 
     Args:
         values: [runs] or [runs, points], all finite.
@@ -70,8 +70,8 @@ def mean_interval(values: npt.ArrayLike, **options: Any) -> Interval:
 
     Raises:
         InputError: For other shapes, no runs, values that are not finite, a confidence outside
-            (0, 1) or resamples below 1. The functions below raise it likewise, for what they do
-            not say that they take.
+            (0, 1) or resamples below 1. The functions below raise it likewise, unless they say that
+            they accept the value.
     """
     if len(_table(values)) >= _FEWEST_RESAMPLED:
         return _one_sample(np.mean, values, **options)
@@ -84,13 +84,13 @@ def interquartile_mean_interval(values: npt.ArrayLike, **options: Any) -> Interv
 
 
 def median_interval(values: npt.ArrayLike) -> Interval:
-    """Compute the median of runs, infinite ones among them, with its 95 % interval.
+    """Compute the median of runs, which may be infinite, with its 95 % interval.
 
-    The ends are order statistics, for which nothing is assumed; NaN of fewer than six runs. The
-    middle of an even number is the greater of two: a mean with infinity would say nothing.
+    The ends are order statistics, which assume nothing; NaN for fewer than six runs. For an even
+    number of runs the median is the greater of the middle two: their mean could be infinite.
 
     Args:
-        values: [runs], such as times to reach something; infinity for a run that does not.
+        values: [runs], such as times to reach something; infinity for a run that never does.
     """
     from scipy import stats
 
@@ -105,11 +105,11 @@ def median_interval(values: npt.ArrayLike) -> Interval:
 def aggregate(
     values: npt.ArrayLike, *, within: tuple[float, float] | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Collect both means of ``mean_interval``'s arguments, as rows of result files hold them.
+    """Compute both means for ``mean_interval``'s arguments, as columns of result files.
 
     Args:
         values: As for ``mean_interval``.
-        within: Smallest and largest value that there can be, which intervals stay within.
+        within: Smallest and largest possible value, to which intervals are clipped.
         **options: As for ``mean_interval``.
 
     Returns:
@@ -129,8 +129,8 @@ def aggregate(
 def pseudo_values(statistic: Callable[[FloatArray], FloatArray], runs: npt.ArrayLike) -> FloatArray:
     """Compute the jackknife's pseudo-values of a statistic of means over runs (Tukey 1958).
 
-    With θ of the means of all n runs and θ₋ᵢ of those of all but run i, they are
-    n θ − (n − 1) θ₋ᵢ. Their mean interval is one of θ; where θ is the mean itself, they are the
+    Let θ be the statistic of the means of all n runs and θ₋ᵢ that without run i. The pseudo-values
+    are n θ − (n − 1) θ₋ᵢ. Their mean interval is one of θ; if θ is the mean itself, they are the
     runs. They are linear in θ: pseudo-values of methods whose runs share seeds compare in pairs.
 
     Args:
@@ -138,7 +138,7 @@ def pseudo_values(statistic: Callable[[FloatArray], FloatArray], runs: npt.Array
         runs: [..., runs].
 
     Returns:
-        [runs]; the statistic itself of one run.
+        [runs]; for one run, the statistic itself.
     """
     table = np.asarray(runs, np.float64)
     count = table.shape[-1]
@@ -155,7 +155,7 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, **options: An
 
     Over several tasks it is the mean of the tasks' probabilities, and runs are resampled task by
     task (Agarwal et al. 2021, Section 4.3). Only the order of runs counts, so infinite values are
-    allowed. For a measure that is better where it is smaller, swap the methods.
+    allowed. If a smaller measure is better, swap the methods.
 
     Args:
         x: [runs] or [runs, tasks].
@@ -163,9 +163,9 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, **options: An
         **options: As for ``mean_interval``.
 
     Returns:
-        The probability with its interval: 1/2 where neither is better. Where all runs of one lie
-        above all of the other, every resample says 1 and the interval has no width; that is a limit
-        of the method and no certainty.
+        The probability with its interval: 1/2 if neither is better. If all runs of one lie above
+        all of the other, every resample gives 1 and the interval has no width, which is a limit of
+        the method, not certainty.
     """
     ours, theirs = _table(x, finite=False), _table(y, finite=False)
     require(
@@ -175,7 +175,7 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, **options: An
     )
 
     def probability(*samples: FloatArray, axis: int = -1) -> Any:
-        """Samples [..., runs] of the first method and the second by turns, task after task."""
+        """Samples [..., runs] of the first and the second method alternate, task after task."""
         found = []
         for one, other in zip(samples[::2], samples[1::2], strict=True):
             above = one[..., :, None] > other[..., None, :]
@@ -188,19 +188,19 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, **options: An
 
 
 _FLIPS = 2**14
-"""Sign flips, at most: those of 14 pairs are counted out."""
+"""Largest number of sign flips: all flips of 14 pairs."""
 
 
 def sign_flip_p_value(x: npt.ArrayLike, y: npt.ArrayLike, *, seed: int = 0) -> float:
     """Compute the two-sided p-value of the mean of x - y over pairs, by flips of their signs.
 
-    Exact, by all 2^runs flips, of up to 14 pairs; by 16,384 random ones of more. If the methods
-    are alike, the pair's difference is as likely one way as the other.
+    Exact, by all 2^runs flips, up to 14 pairs; with more, by 16,384 random flips. If the methods
+    are alike, both signs of a pair's difference are equally likely.
 
     Args:
-        x: Of one method's runs, [runs].
-        y: Of another's with the same seeds in the same order, [runs].
-        seed: Of the random flips.
+        x: One method's runs, [runs].
+        y: The other's with the same seeds in the same order, [runs].
+        seed: Seed of the random flips.
 
     Returns:
         In (0, 1]; at least 2^(1 - runs).
@@ -237,19 +237,19 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
 def smallest_detectable(differences: npt.ArrayLike, level: float, power: float = 0.8) -> float:
     """Compute the smallest mean difference that a two-sided paired t-test would detect.
 
-    It is what the design could have seen: a verdict of "no effect" excludes larger ones only. The
-    test's statistic is of noncentral t distribution (``scipy.stats.nct``); its normal approximation
-    would promise too much of few pairs. Assumed: differences are independent and normal, and their
-    standard deviation is that of these. Their own mean does not enter. Sign flips of as many pairs
-    detect about as much; with very few pairs, whose p-value is at least 2^(1 - runs), they do not.
+    It is what the design could have detected: a verdict of "no effect" excludes only larger
+    differences. The test's statistic has a noncentral t distribution (``scipy.stats.nct``), whose
+    normal approximation would promise too much for few pairs. Differences are assumed independent
+    and normal with the standard deviation of these; their mean does not enter. Sign flips detect
+    about as much, but not with very few pairs, whose p-value is at least 2^(1 - runs).
 
     Args:
-        differences: Between the methods, one of each pair, [runs].
-        level: Of the test, corrected for the number of tests.
-        power: Chance of detecting it, above the level.
+        differences: Difference between the methods in each pair, [runs].
+        level: Level of the test, corrected for the number of tests.
+        power: Probability of detecting it, above the level.
 
     Returns:
-        The difference; 0 of pairs that all differ alike, infinite of one pair.
+        The difference; 0 if all pairs differ equally, infinite for one pair.
     """
     values = _runs(differences, "differences")
     return _detected_errors(len(values) - 1, level, power) * _standard_error(values)
@@ -330,8 +330,8 @@ def _detected_errors(freedom: float, level: float, power: float) -> float:
     critical = float(scipy.stats.t.isf(level / 2.0, freedom))
 
     def missing(effect: float) -> float:
-        """Power that a mean of so many standard errors lacks."""
-        # Either way; SciPy's own lower tail is NaN where it is small.
+        """The missing power for a mean of this many standard errors."""
+        # Two-sided; SciPy's own lower tail is NaN where it is small.
         ways = scipy.stats.nct.sf(critical, freedom, np.array([effect, -effect]))
         return float(power - np.sum(ways))
 
@@ -342,7 +342,7 @@ def _detected_errors(freedom: float, level: float, power: float) -> float:
 
 
 def sign_test(differences: npt.ArrayLike) -> float:
-    """Compute the two-sided exact p-value of the sign test of pairs; McNemar's where they are ±1.
+    """Compute the two-sided exact p-value of the sign test of pairs; McNemar's test if all are ±1.
 
     Pairs that do not differ do not count (Conover 1999, Section 3.4).
     """
@@ -358,17 +358,17 @@ def sign_test(differences: npt.ArrayLike) -> float:
 def sign_test_detectable(differences: npt.ArrayLike, level: float, power: float = 0.8) -> float:
     """Compute the smallest difference of shares that the exact sign test of pairs would detect.
 
-    Of as many pairs, of which as large a share differs against the trend as in these, each for
-    itself. Exact, by the trinomial distribution of pairs that differ one way, the other, and not.
+    The design has as many pairs as these, and the same share of them differs against the trend.
+    Exact, by the trinomial distribution of pairs that differ one way, the other way, or not.
 
     Args:
-        differences: Of pairs, [pairs]; their signs count.
-        level: Of the two-sided test.
-        power: Chance of detecting it.
+        differences: Differences of pairs, [pairs]; their signs count.
+        level: Level of the two-sided test.
+        power: Probability of detecting it.
 
     Returns:
-        The share of pairs that differ one way less that of those that differ the other; infinite
-        where even the largest possible would not do.
+        The share of pairs that differ one way less the share that differ the other way; infinite
+        if even the largest possible share is not detectable.
     """
     import scipy.optimize
     import scipy.stats
@@ -381,7 +381,7 @@ def sign_test_detectable(differences: npt.ArrayLike, level: float, power: float 
     shown = 2.0 * scipy.stats.binom.cdf(fewest, more + fewer, 0.5) < level
 
     def missing(gained: float) -> float:
-        """Power that a share of pairs that gain lacks."""
+        """The missing power for a share of pairs that gain."""
         others = against / (1.0 - gained) if gained < 1.0 else 0.0
         chances = scipy.stats.binom.pmf(more, pairs, gained)
         chances = chances * scipy.stats.binom.pmf(fewer, pairs - more, min(others, 1.0))
@@ -404,14 +404,14 @@ def _differences(x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
 def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: float) -> FloatArray:
     """Count the environment steps after which each run has reached a threshold.
 
-    Evaluations are noisy, so one of them is not enough: the threshold is reached at the second
-    evaluation at or above it of any three in a row. That is where a running median of the last
-    three, with -∞ before the first, first is.
+    Evaluations are noisy, so one is not enough: the threshold is reached at the second evaluation
+    at or above it of any three in a row. This is where a running median of the last three, with -∞
+    before the first, first reaches it.
 
     Args:
-        steps: When the runs were evaluated, [p], increasing.
-        curves: What was found, [runs, p]; NaN, as of a diverged run, is below any threshold.
-        threshold: What to reach.
+        steps: Steps of the evaluations, [p], increasing.
+        curves: Their results, [runs, p]; NaN, as of a diverged run, is below any threshold.
+        threshold: The threshold.
 
     Returns:
         Steps [runs] (float64), infinite for a run that never reaches it.
@@ -451,7 +451,7 @@ def _table(values: npt.ArrayLike, *, finite: bool = True) -> FloatArray:
 
 def _one_sample(statistic: Callable[..., Any], values: npt.ArrayLike, **options: Any) -> Interval:
     table = _table(values)
-    # One point is not a special case of several: its estimates are numbers.
+    # A single point is a number, not an array of one estimate.
     sample = table[:, 0] if np.ndim(values) == 1 else table.T
     return _bootstrap([sample], statistic, entries=table.size, **options)
 

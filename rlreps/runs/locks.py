@@ -1,8 +1,8 @@
 """Locks that keep two runs out of one folder.
 
-Advisory locks of the operating system (``flock``) end with the process that holds them, however it
-ends; what a kill leaves behind is a stale file that locks nothing. Where a system or a file system
-has no such locks, nothing is locked.
+Advisory locks of the operating system (``flock``) end with the process that holds them, in any way;
+a kill leaves a stale file that locks nothing. If a system or a file system has no such locks,
+nothing is locked.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ _HELD = {errno.EACCES, errno.EAGAIN}
 def exclusive(folder: Path) -> Iterator[None]:
     """Hold a folder's lock while the body runs.
 
-    The folder is made if need be; the lock file in it is gone afterwards.
+    The folder is made if needed; the lock file in it is removed afterwards.
 
     Raises:
-        InputError: If another process holds the lock (it is named), the folder cannot be written,
-            or its path holds a backslash.
+        InputError: If another process holds the lock (the message names it), the folder cannot be
+            written, or its path contains a backslash.
     """
     refuse_backslashes(folder)
     path = folder / LOCK
@@ -46,21 +46,21 @@ def exclusive(folder: Path) -> Iterator[None]:
         ) from error
     with stream:
         try:
-            # A disk that is full keeps nobody from holding a folder, only from signing it.
+            # A full disk does not prevent holding a folder, only writing the holder's name.
             with contextlib.suppress(OSError):
                 stream.truncate(0)
                 holder = f"process {os.getpid()} on {socket.gethostname()}\n"
                 os.write(stream.fileno(), holder.encode())
             yield
         finally:
-            if _is_at(stream, path):  # Another's, in a folder made anew, stays.
+            if _is_at(stream, path):  # Another process's file, in a folder made anew, stays.
                 path.unlink(missing_ok=True)
 
 
 def _open_locked(path: Path) -> IO[str]:
     """Open the lock file, locked until it is closed."""
     while True:
-        # Through no link: what it leads to would be emptied.
+        # Not through a link, whose target would be emptied.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
         stream = os.fdopen(os.open(path, flags, 0o666), "a+", encoding="utf-8")
         if _try_lock(stream) is False:
@@ -68,7 +68,7 @@ def _open_locked(path: Path) -> IO[str]:
                 stream.seek(0)
                 holder = stream.read().strip() or "another process"
             raise InputError(f"expected {path.parent} to be free, got it in use by {holder}")
-        # A holder that ended between the two calls has taken the file with it.
+        # A holder that ended between the two calls has removed the file.
         if _is_at(stream, path):
             return stream
         stream.close()
@@ -83,10 +83,10 @@ def _is_at(stream: IO[str], path: Path) -> bool:
 
 
 def _try_lock(stream: IO[str]) -> bool | None:
-    """Take the lock of an open file until it is closed, unless somebody else has it.
+    """Take the lock of an open file until it is closed, unless another process has it.
 
     Returns:
-        Whether nobody else has it; None where there are no locks.
+        Whether no other process has it; None if there are no locks.
     """
     if fcntl is None:
         return None

@@ -6,30 +6,30 @@ import sys
 from pathlib import Path
 
 CACHE_BYTES = 2**31
-"""Size that the cache of compiled programs is cut back to."""
+"""Size to which the cache of compiled programs is reduced."""
 
 
 def keep_lapack_to_one_thread() -> None:
     """Keep OpenBLAS, which JAX calls for small factorisations on a CPU, to one thread.
 
     Its threads and XLA's wait for each other: an eigendecomposition of order 100 within a compiled
-    loop took a hundred times longer with two. Only before NumPy, SciPy and JAX are loaded; what the
-    user has set stands.
+    loop took a hundred times longer with two threads. Call this before NumPy, SciPy and JAX are
+    loaded. A user's own setting is kept.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def quieten_orbax() -> None:
-    """Silence Orbax's warnings of what a killed run left behind.
+    """Silence Orbax's warnings of files that a killed run left behind.
 
-    A full disk, which it reports from each of its threads, it raises as well.
+    It also reports a full disk from each of its threads, and raises this error as well.
     """
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def peak_memory_mib() -> float | None:
-    """Return the largest resident set so far in MiB, or None where the system cannot say."""
+    """Return the largest resident set so far in MiB, or None if the system cannot say."""
     try:
         import resource
     except ImportError:  # Windows
@@ -42,9 +42,9 @@ def peak_memory_mib() -> float | None:
 def keep_compiled_programs() -> None:
     """Turn on JAX's persistent compilation cache, for this process and those it starts.
 
-    Programs are kept in the user's cache folder, or in ``RLREPS_CACHE_DIR``, up to 2 GiB: the ones
-    unused for longest are deleted first. Call it before JAX is imported. What the user has set for
-    JAX stands, and a folder that cannot be written keeps nothing and is no error.
+    Programs are kept in the user's cache folder, or in ``RLREPS_CACHE_DIR``, up to 2 GiB; those
+    unused for longest are deleted first. Call this before JAX is imported. A user's own JAX
+    settings are kept. A folder that cannot be written keeps nothing and raises no error.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
@@ -63,7 +63,7 @@ def keep_compiled_programs() -> None:
 
 
 def _cache_folder() -> Path:
-    """Return the folder for what can be computed again: the user's choice or the system's."""
+    """Return the folder for files that can be recomputed: the user's choice or the system's."""
     if chosen := os.environ.get("RLREPS_CACHE_DIR"):
         return Path(chosen)
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -72,7 +72,7 @@ def _cache_folder() -> Path:
 
 
 def _delete_least_recent(folder: Path, limit: int) -> None:
-    """Delete the files of a folder that were read longest ago until the rest fit a limit."""
+    """Delete the least recently read files of a folder until the rest fit a limit."""
     files = [(file, file.stat()) for file in folder.iterdir() if file.is_file()]
     excess = sum(status.st_size for _, status in files) - limit
     for file, status in sorted(files, key=lambda pair: pair[1].st_atime):

@@ -1,4 +1,4 @@
-"""The log of a run: ``metrics.jsonl`` and, where its extra is installed, TensorBoard."""
+"""The log of a run: ``metrics.jsonl`` and, if its extra is installed, TensorBoard."""
 
 import importlib.util
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ class MetricsLog:
         self._writer: Any = None
 
     def resume(self, step: int) -> list[dict[str, Any]]:
-        """Drop what was logged after ``step`` and return the rest, oldest first.
+        """Drop records after ``step`` and return the rest, oldest first.
 
         Args:
-            step: That of the checkpoint from which the run goes on; -1 starts afresh.
+            step: Step of the checkpoint from which the run continues; -1 starts afresh.
 
         Raises:
             InputError: If the metrics cannot be read or do not reach the step.
@@ -32,7 +32,7 @@ class MetricsLog:
             return []
         folder = self._folder
         first_does(lambda: len(folder.keep_metrics_until(step)))
-        history = folder.read_metrics()  # Too long to be sent.
+        history = folder.read_metrics()  # Too long to send between processes.
         last = history[-1]["step"] if history else None
         if step >= 0 and last != step:
             raise InputError(
@@ -46,20 +46,20 @@ class MetricsLog:
         if process_index() == 0 and importlib.util.find_spec("tensorboardX") is not None:
             from tensorboardX import SummaryWriter
 
-            # What was logged after the checkpoint that the run goes on from is hidden.
+            # Hide what was logged after the checkpoint from which the run continues.
             place = str(self._folder.path / "tensorboard")
             self._writer = SummaryWriter(place, purge_step=step + 1)
         return history
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record; every figure but ``step`` is a number or a list over runs."""
+        """Add a record; every measure but ``step`` is a number or a list over runs."""
         if self._folder is None:
             return
         self._folder.append_metrics(record)
         if self._writer is not None:
             for name, value in record.items():
                 mean = float(np.mean(value))
-                # TensorBoard has no place for the NaN of runs that diverged, and complains.
+                # TensorBoard cannot hold the NaN of runs that diverged, and warns.
                 if name != "step" and np.isfinite(mean):
                     self._writer.add_scalar(name, mean, record["step"])
 

@@ -1,12 +1,12 @@
 """Several processes, on one machine or many, that run one command together.
 
-JAX's multi-controller runtime brings them together: by itself under the cluster managers that it
-knows, by coordinator, number and index elsewhere. Every process runs the same program. Arrays are
-shared out over the devices of all processes (see ``training.devices``), process 0 alone writes
-files and prints, and decides for all what must be decided once (``first_does``).
+JAX's multi-controller runtime connects them: by itself under the cluster managers that it knows,
+elsewhere by coordinator, number and index. Every process runs the same program. Arrays are
+distributed over the devices of all processes (see ``training.devices``). Process 0 alone writes
+files and prints, and makes for all processes the decisions that must be made once (``first_does``).
 
-When a process dies, JAX ends the others. The same command, started everywhere, goes on from what
-was saved.
+When a process dies, JAX ends the others. Start the same command everywhere again to continue from
+the saved state.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ _ALL_OR_NONE = "coordinator, num_processes and process_id together, or none of t
 class ProcessesConfig:
     """Several processes that run this command together, on one machine or many.
 
-    With nothing given they find each other where a cluster manager that JAX knows started them.
+    Without options they find each other if a cluster manager that JAX knows started them.
 
     Attributes:
         coordinator: Address HOST:PORT of process 0, the same for all.
-        num_processes: How many there are; 1 never looks for others.
-        process_id: Which one this is, from 0.
+        num_processes: Number of processes; 1 never looks for others.
+        process_id: Index of this process, from 0.
         timeout: Seconds to wait for the others to start.
         heartbeat: Seconds without a sign of life after which a process counts as dead.
     """
@@ -80,20 +80,20 @@ _index, _count = 0, 1
 
 
 def process_index() -> int:
-    """Return which process of its run this is; 0 where it is alone."""
+    """Return the index of this process in its run; 0 if it is alone."""
     return _index
 
 
 def process_count() -> int:
-    """Return how many processes take part in this run."""
+    """Return the number of processes in this run."""
     return _count
 
 
 def first_does(work: Callable[[], T]) -> T:
-    """Have process 0 do something, and hand its result, JSON values, to all processes.
+    """Let process 0 do something, and give its result, JSON values, to all processes.
 
     Raises:
-        InputError: In every process, where the work raises it or an ``OSError`` in process 0.
+        InputError: In every process, if process 0 raises an ``InputError`` or an ``OSError``.
     """
     if _count == 1:
         return work()
@@ -111,7 +111,7 @@ def first_does(work: Callable[[], T]) -> T:
 
 
 def _from_first(content: bytes) -> bytes:
-    """Return the bytes that process 0 has."""
+    """Return the bytes of process 0."""
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
     size = int(broadcast_one_to_all(np.asarray(len(content))))
@@ -120,7 +120,7 @@ def _from_first(content: bytes) -> bytes:
 
 
 def require_same(what: str, own: object) -> None:
-    """Raise an ``InputError`` in every process unless all have equal JSON values of something."""
+    """Raise an ``InputError`` in every process unless all have equal JSON values."""
     if _count == 1:
         return
     from jax.experimental.multihost_utils import process_allgather
@@ -149,7 +149,7 @@ def total(part: np.ndarray) -> np.ndarray:
 
 
 def wait_for_all() -> None:
-    """Return once every process has come as far as this."""
+    """Return once every process has called this."""
     if _count > 1:
         from jax.experimental.multihost_utils import sync_global_devices
 
@@ -160,12 +160,12 @@ def wait_for_all() -> None:
 def together(config: ProcessesConfig) -> Iterator[None]:
     """Run the body in all processes of a run; only the first prints on standard output.
 
-    With nothing given, the processes are whatever JAX's cluster detection finds, and this one is
-    alone where it finds nothing.
+    Without options, the processes are those that JAX's cluster detection finds; if it finds none,
+    this process is alone.
 
     Raises:
-        InputError: The others did not come, the coordinator cannot be reached, or the body raised
-            it.
+        InputError: If the others did not come, the coordinator cannot be reached, or the body
+            raised one.
     """
     global _index, _count
     _join(config)
@@ -189,7 +189,7 @@ def together(config: ProcessesConfig) -> Iterator[None]:
 
 
 def _leave() -> None:
-    """Part from the other processes; this one is alone from then on."""
+    """Leave the other processes; this one is alone from then on."""
     global _index, _count
     import jax
 
@@ -201,7 +201,7 @@ def _join(config: ProcessesConfig) -> None:
     """Find the other processes of this run.
 
     Raises:
-        InputError: The others did not come, or the coordinator cannot be reached.
+        InputError: If the others did not come, or the coordinator cannot be reached.
     """
     global _index, _count
     if config.num_processes == 1:
@@ -211,10 +211,10 @@ def _join(config: ProcessesConfig) -> None:
         _ALL_OR_NONE,
         (config.coordinator, config.num_processes, config.process_id),
     )
-    import jax  # Deferred: commands that need none of it start in a fraction of the time.
+    import jax  # Deferred: commands that do not need it start in a fraction of the time.
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # It would swallow the SIGTERM by which cluster managers end a process.
+    # JAX would swallow the SIGTERM with which cluster managers end a process.
     jax.config.update("jax_enable_preemption_service", False)
     if config.coordinator is not None:
         _end_at_signals()
@@ -227,7 +227,7 @@ def _join(config: ProcessesConfig) -> None:
             heartbeat_timeout_seconds=config.heartbeat,
         )
     except (RuntimeError, ValueError) as error:
-        # JAX found no cluster manager, or is at work already, in a program that calls this one.
+        # JAX found no cluster manager, or already runs in a program that calls this one.
         alone = isinstance(error, ValueError) or "must be called before" in str(error)
         if config.coordinator is None and alone:
             return
@@ -242,7 +242,7 @@ def _join(config: ProcessesConfig) -> None:
 
 
 def _end_at_signals() -> None:
-    """Let signals end this process at once: Python's handlers wait until JAX has what it waits for.
+    """Let signals end this process at once: Python's handlers would wait until JAX returns.
 
     A signal that is ignored, as under nohup, stays ignored.
     """

@@ -1,4 +1,4 @@
-"""One progress bar for all long work: rate, time left and the latest figure, on standard error."""
+"""One progress bar for all long work: rate, time left and latest measure, on standard error."""
 
 import contextlib
 import sys
@@ -40,17 +40,17 @@ class _RateColumn(ProgressColumn):
 def progress_bar(
     description: str, *, total: int, done: int = 0, unit: str, show: bool = True
 ) -> Iterator[Advance]:
-    """Show a progress bar while the body runs; yield a function to call as units get done.
+    """Show a progress bar while the body runs; yield a function to call as units are done.
 
     Args:
-        description: What is being done.
-        total: Units in all.
-        done: Units that were done before, by an interrupted run.
+        description: Name of the work.
+        total: Total number of units.
+        done: Number of units that an interrupted run did before.
         unit: Name of a unit, plural.
         show: Whether to show anything.
     """
     console = Console(stderr=True)
-    # What does not fit a narrow terminal takes its width from the bar, and never a second line.
+    # On a narrow terminal, long text shortens the bar instead of taking a second line.
     columns = (
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),
         BarColumn(bar_width=None, table_column=Column(ratio=1)),
@@ -59,7 +59,7 @@ def progress_bar(
         TimeRemainingColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
     )
-    # Lines printed meanwhile go above the bar on a terminal, and nowhere but into a file or a pipe.
+    # Lines printed meanwhile go above the bar on a terminal; otherwise into the file or pipe.
     with Progress(
         *columns,
         console=console,

@@ -40,7 +40,7 @@ def _git_revision() -> str | None:
 
     try:
         if not git("ls-files", Path(__file__).name):
-            return None  # Installed inside somebody else's repository.
+            return None  # Installed inside another project's repository.
         dirty = "-dirty" if git("status", "--porcelain", "--untracked-files=no") else ""
         return git("rev-parse", "HEAD") + dirty
     except (OSError, subprocess.SubprocessError):

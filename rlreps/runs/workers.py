@@ -1,7 +1,7 @@
 """Worker processes on this machine, on Linux each with its own share of the cores.
 
 Programs too small for several cores end sooner side by side than one after the other. This module
-loads no NumPy: a worker takes its cores before the threads of libraries start.
+does not load NumPy: a worker takes its cores before the threads of libraries start.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from rlreps.errors import WorkerDiedError
 from rlreps.runs.machine import quieten_orbax
 
 _function: Callable[[str], Any] | None = None
-"""What this process does, once it is a worker that has read it."""
+"""The function of this process, once it is a worker that has read it."""
 
 
 def map_in_workers(
@@ -30,17 +30,17 @@ def map_in_workers(
 ) -> Generator[tuple[str, Any]]:
     """Call a function with each name in worker processes; yield (name, result) as they come.
 
-    Workers start afresh, on the CPU: a script that leads here needs ``if __name__ == "__main__"``.
+    Workers start afresh, on the CPU: a script that calls this needs ``if __name__ == "__main__"``.
     They end with this process, when the generator is closed, and as soon as a call fails.
 
     Args:
-        function: Anything that cloudpickle can carry, as it must be able to carry the results.
-        names: What to call it with.
-        jobs: Number of workers, at most.
+        function: Any function that cloudpickle can send; it must be able to send the results, too.
+        names: Arguments of the calls.
+        jobs: Largest number of workers.
 
     Raises:
         WorkerDiedError: If a worker ended before its work was done.
-        Exception: What a call raised.
+        Exception: As raised by a call.
     """
     import cloudpickle
 
@@ -50,7 +50,7 @@ def map_in_workers(
     shares, (reader, writer) = context.SimpleQueue(), context.Pipe(duplex=False)
     for share in _shares(jobs):
         shares.put(share)
-    # Through files: what is large must not lie in a pipe that nobody reads any more.
+    # Through files: large results must not stay in a pipe that is no longer read.
     with tempfile.TemporaryDirectory(prefix="rlreps-jobs-") as folder:
         payload = Path(folder, "function")
         payload.write_bytes(cloudpickle.dumps(function))
@@ -70,7 +70,7 @@ def map_in_workers(
         except BrokenProcessPool as error:
             raise WorkerDiedError(
                 "expected every worker process to live, got one that ended before its work was "
-                "done (fewer jobs need less memory); the same command goes on from what was saved"
+                "done (fewer jobs need less memory); run the same command again to continue"
             ) from error
         finally:
             writer.close()
@@ -79,7 +79,7 @@ def map_in_workers(
 
 
 def _quieten_tracker() -> None:
-    """Start Python's tracker of semaphores such that it says nothing where this process ends."""
+    """Start Python's tracker of semaphores so that it prints nothing when this process ends."""
     name = "PYTHONWARNINGS"
     before = os.environ.get(name)
     os.environ[name] = ",".join(filter(None, (before, "ignore:resource_tracker")))
@@ -93,7 +93,7 @@ def _quieten_tracker() -> None:
 
 
 def _shares(jobs: int) -> list[list[int]]:
-    """Share this process's cores out evenly; a share without any means all of them."""
+    """Divide this process's cores evenly; a share without any core means all of them."""
     if not hasattr(os, "sched_getaffinity"):  # macOS, Windows
         return [[]] * jobs
     cores = sorted(os.sched_getaffinity(0))
@@ -102,7 +102,7 @@ def _shares(jobs: int) -> list[list[int]]:
 
 def _start(shares: Any, reader: Any, folder: str) -> None:
     """Begin as a worker, which ends when nobody can write to ``reader`` any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent's to answer.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles it.
     threading.Thread(target=_watch, args=(reader, folder), daemon=True).start()
     share = shares.get()
     if share:
@@ -113,7 +113,7 @@ def _start(shares: Any, reader: Any, folder: str) -> None:
 
 
 def _watch(reader: Any, folder: str) -> None:
-    """End this worker, whatever it is at, once its parent lets go of it or is gone."""
+    """End this worker, whatever it is doing, once its parent closes the pipe or is gone."""
     with contextlib.suppress(OSError):
         reader.poll(None)
     shutil.rmtree(folder, ignore_errors=True)  # A parent that was killed has left it.

@@ -25,20 +25,20 @@ Function: TypeAlias = Callable[[Array], Array]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class BallClips:
-    """Consecutive inputs of clips of a video, as ``operators.Slowness`` takes them.
+    """Consecutive inputs of clips of a video, for ``operators.Slowness``.
 
-    An input is one frame or several consecutive ones, its channels. A start of an episode has the
-    law of every later frame, so clips that start there are independent and a video is known by its
-    clips' numbers: nothing has to be stored.
+    An input is one frame or several consecutive frames, as channels. The start of an episode has
+    the same distribution as every later frame, so clips that start there are independent. The
+    numbers of its clips determine a video: nothing is stored.
 
     Attributes:
         video: The balls.
         frames: Consecutive frames of an input.
         clip_frames: Frames of a clip.
-        num_clips: Clips of the video; None never plays one twice.
-        key: What the video's clips are drawn by.
+        num_clips: Number of clips in the video; None never repeats one.
+        key: Random key of the video's clips.
         as_positions: Whether inputs are the balls' centres [rows, balls, 2], the mean over an
-            input's frames, in place of frames; the same key draws the same states either way.
+            input's frames, instead of frames; the same key draws the same states either way.
     """
 
     video: BouncingBalls
@@ -70,7 +70,7 @@ class BallClips:
         )
 
     def inputs(self, states: BouncingBallsState) -> Array:
-        """Take all consecutive frames of clips together that an input holds.
+        """Group the consecutive frames of clips into inputs.
 
         Args:
             states: Leaves [clips, count, ...].
@@ -89,7 +89,7 @@ class BallClips:
 
 
 def play(video: BouncingBalls, state: BouncingBallsState, count: int) -> BouncingBallsState:
-    """Return a state and those of the frames after it, leaves [count, ...]."""
+    """Return a state and the states of the frames after it, leaves [count, ...]."""
 
     def move(state: BouncingBallsState, _: None) -> tuple[BouncingBallsState, BouncingBallsState]:
         positions, velocities = video.move(state.positions, state.velocities)
@@ -120,14 +120,14 @@ def pooled_pixels(size: int, pooling: int) -> Function:
 
 
 def of_positions(video: BouncingBalls, degree: int) -> tuple[Function, npt.NDArray[np.int64]]:
-    """Build functions of centres [b, balls, 2] → [b, m] that do not tell the balls apart.
+    """Build functions of centres [b, balls, 2] → [b, m] that do not distinguish the balls.
 
-    With cosines cos(iπx)cos(jπy), of degree i + j up to ``degree``, over the square that centres
-    can be in: their sums over balls, and products of two and of three such sums. They span all
-    symmetric polynomials in the cosines, for up to three balls, to that degree.
+    They use cosines cos(iπx)cos(jπy), of degree i + j up to ``degree``, over the square in which
+    centres can be: their sums over balls, and products of two and three sums. For up to three
+    balls, they span all symmetric polynomials in the cosines up to this degree.
 
     Returns:
-        The functions, and how many balls each takes together, [m].
+        The functions, and the number of balls that each combines, [m].
     """
     waves = [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i) if i + j > 0]
     products = [
@@ -136,7 +136,7 @@ def of_positions(video: BouncingBalls, degree: int) -> tuple[Function, npt.NDArr
         for chosen in itertools.combinations_with_replacement(range(len(waves)), bodies)
         if sum(sum(waves[wave]) for wave in chosen) <= degree
     ]
-    # The last column of ones fills products of fewer than three.
+    # The last column of ones completes products of fewer than three.
     filled = np.asarray([(*chosen, *[len(waves)] * (3 - len(chosen))) for chosen in products])
     across, along = (jnp.asarray(part) for part in np.transpose(waves))
 
@@ -170,7 +170,7 @@ def of_velocities(video: BouncingBalls) -> Callable[[Array, Array], Array]:
 
 
 def _cosines(video: BouncingBalls, centres: Array, degree: int) -> Array:
-    """Compute cos(iπx), i = 0 … degree, over the square that centres can be in, [..., degree+1]."""
+    """Compute cos(iπx), i = 0 … degree, over the square in which centres are, [..., degree+1]."""
     unit = (centres - video.radius) / (1.0 - 2.0 * video.radius)
     multiples = jnp.pi * jnp.arange(degree + 1, dtype=unit.dtype)
     return jnp.cos(unit[..., None] * multiples[None, None, None, :])

@@ -1,4 +1,4 @@
-"""Points in a box, uniform or at every distance from its middle alike."""
+"""Points in a box: uniform, or spread evenly over the distances from its middle."""
 
 import dataclasses
 
@@ -18,8 +18,8 @@ class BoxSource:
 
     Attributes:
         half_width: D, [].
-        radial: Whether points are uniform in log(1 + r) up to the corners' radius, stratified in
-            it, and uniform in the angle, rather than uniform in the box.
+        radial: Whether points are uniform in the angle and in log(1 + r), up to the corners' radius
+            and stratified in it, instead of uniform in the box.
     """
 
     half_width: Array
@@ -45,7 +45,7 @@ class BoxSource:
         return Batch(distance[:, None] * directions, targets)
 
     def weights(self) -> Weights:
-        """Return one over the density of points, up to a factor; it is zero outside the box."""
+        """Return the inverse density of points, up to a factor; zero outside the box."""
 
         def weigh(positions: Array) -> Array:
             if not self.radial:

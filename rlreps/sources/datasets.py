@@ -1,4 +1,4 @@
-"""Data sets as matrices: IDX files, as MNIST's are, NumPy files, or scikit-learn's download.
+"""Data sets as matrices: IDX files (the format of MNIST), NumPy files, or a download.
 
 An IDX file is a magic number (two zero bytes, a type, the number of axes), the length of each axis
 as a big-endian 32-bit integer, and the entries, big-endian, in C order.
@@ -26,11 +26,11 @@ WHITE = 255.0
 TRAIN_IMAGES = "train-images-idx3-ubyte"
 TEST_IMAGES = "t10k-images-idx3-ubyte"
 TEST_LABELS = "t10k-labels-idx1-ubyte"
-"""Names of a data directory's files, with or without ``.gz``; labels may be missing."""
+"""Names of the files in a data directory, with or without ``.gz``; labels may be missing."""
 
 MNIST_CHECKSUM = 2993465071
-"""CRC-32 of MNIST's 70,000 images, training before test, as the rows of float32 that they become.
-Others come in files of the same names and shapes."""
+"""CRC-32 of MNIST's 70,000 images, training before test, as float32 rows. Other data sets have
+files of the same names and shapes."""
 
 _TYPES = {"uint8": 0x08, "float32": 0x0D, "float64": 0x0E}
 _AXES = 3
@@ -53,7 +53,7 @@ class Images(NamedTuple):
         train: Grey levels in [0, 1], [images, pixels], pixels row by row from the top.
         test: Likewise, other images.
         shape: (height, width); their product is the number of pixels.
-        test_labels: Class of each test image, [images], where it is known.
+        test_labels: Class of each test image, [images], if known.
     """
 
     train: FloatArray
@@ -82,9 +82,9 @@ class Observations(NamedTuple):
     """A data set.
 
     Attributes:
-        name: For titles, its size included.
+        name: Name for titles, with the size.
         rows: One observation each, [n, features]; bytes have been divided by 255.
-        image_shape: (height, width) or (height, width, channels) of rows that are images, or None.
+        image_shape: (height, width) or (height, width, channels) if rows are images, else None.
     """
 
     name: str
@@ -111,17 +111,17 @@ def load_observations(path: Path | None) -> Observations:
     """Load the rows of a data set.
 
     Args:
-        path: A folder with MNIST's IDX files, whose training and test images are taken together; a
-            folder with ``train.npz``, or a ``.npy`` or ``.npz`` file: of an archive, the array
-            ``images`` or the only one there is, axes beyond the first flattened. None downloads
-            MNIST through scikit-learn.
+        path: A folder with MNIST's IDX files, whose training and test images are joined; a folder
+            with ``train.npz``; or a ``.npy`` or ``.npz`` file. From an archive, the array
+            ``images`` or the only array is read, with axes beyond the first flattened. None
+            downloads MNIST through scikit-learn.
 
     Returns:
-        The rows. They are called MNIST where they are MNIST, image for image.
+        The rows. Their name is MNIST if they equal MNIST, image for image.
 
     Raises:
-        InputError: If there is nothing to read, it is no matrix of numbers with at least two rows,
-            or a row has NaN, infinity, or a squared length beyond single precision.
+        InputError: If there is nothing to read, the data are not a matrix of numbers with at least
+            two rows, or a row has NaN, infinity, or a squared length beyond single precision.
     """
     if path is None or (path.is_dir() and not (path / "train.npz").is_file()):
         images = load_images(path)
@@ -140,8 +140,8 @@ def load_observations(path: Path | None) -> Observations:
             f"expected numbers of shape [rows >= 2, features, ...] in {file}, got shape "
             f"{array.shape} of {array.dtype}"
         )
-    # In C order, whatever the file's: the fingerprint reads the bytes. What single precision cannot
-    # hold becomes infinite, which is refused below.
+    # In C order, whatever the file's order: the fingerprint reads the bytes. Numbers beyond single
+    # precision become infinite and are refused below.
     with np.errstate(over="ignore", invalid="ignore"):
         rows = array.reshape(len(array), -1).astype(np.float32, order="C")
         if array.dtype == np.uint8:
@@ -150,7 +150,7 @@ def load_observations(path: Path | None) -> Observations:
     if unusable.size:
         raise InputError(
             f"expected finite numbers in {file} whose squares single precision holds, got "
-            f"{unusable.size} rows without, the first of them row {unusable[0]}"
+            f"{unusable.size} other rows, the first of them row {unusable[0]}"
         )
     image_shape = array.shape[1:] if array.ndim >= 3 else None
     stem = (path if path.is_dir() else path.with_suffix("")).resolve().name
@@ -162,12 +162,12 @@ def load_images(data_dir: Path | None) -> Images:
     """Load training and test images, divided by 255, as the rows of two matrices.
 
     Args:
-        data_dir: Folder with IDX files named as MNIST's; None fetches MNIST through scikit-learn.
+        data_dir: Folder of IDX files named as MNIST's; None downloads MNIST through scikit-learn.
 
     Raises:
         InputError: If there is neither a folder nor a download, a file is missing, truncated or
-            not of images, training and test images differ in size, pixels are NaN or outside 0 to
-            255, or there is not a label for each test image (the file of labels may be missing).
+            without images, training and test images differ in size, pixels are NaN or outside 0 to
+            255, or the number of labels differs from that of test images (labels may be missing).
     """
     if data_dir is None:
         pixels, labels = _download()
@@ -196,7 +196,7 @@ def load_images(data_dir: Path | None) -> Images:
 
 
 def _idx_file(data_dir: Path, name: str) -> Path | None:
-    """Return a data directory's file, gzipped or not, if it is there."""
+    """Return a data directory's file, gzipped or not, if it exists."""
     found = [file for file in (data_dir / name, data_dir / f"{name}.gz") if file.is_file()]
     return found[0] if found else None
 
@@ -242,7 +242,7 @@ def _parse_idx(stream: IO[bytes], path: Path, axes: int) -> npt.NDArray[Any]:
     require(math.prod(shape) > 0, f"{nothing} in {path}", shape)
     needed = header + dtype.itemsize * math.prod(shape)
     if len(content) != needed:
-        found = "truncated" if len(content) < needed else "with more behind them"
+        found = "truncated" if len(content) < needed else "with more bytes after them"
         what = f"images of {shape[1]} x {shape[2]}" if axes == _AXES else "labels"
         raise InputError(
             f"expected {needed} bytes for {shape[0]} {what} in {path}, got {len(content)} ({found})"
@@ -270,7 +270,7 @@ def _grey_levels(images: npt.NDArray[Any], name: str) -> FloatArray:
     """Return images [count, ...] as grey levels [count, pixels] in [0, 1], checked."""
     flat = images.reshape(len(images), -1)
     low, high = float(flat.min()), float(flat.max())
-    # Written so that NaN, which neither comparison holds for, is refused too.
+    # Written so that NaN is refused too, since no comparison with NaN holds.
     if not (low >= 0.0 and high <= WHITE):
         found = "NaN" if math.isnan(low) or math.isnan(high) else f"{low:g} to {high:g}"
         raise InputError(f"expected pixels of {name} in 0 to 255, got {found}")
@@ -284,7 +284,7 @@ def _download() -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
         Pixels [70,000, 784] and labels [70,000].
     """
     try:
-        from sklearn.datasets import fetch_openml  # Optional.
+        from sklearn.datasets import fetch_openml  # An optional dependency.
     except ImportError as error:
         raise InputError(f"{_IMAGE_WAYS}; got neither") from error
     try:

@@ -21,7 +21,7 @@ FloatArray: TypeAlias = npt.NDArray[np.float32]
 IndexArray: TypeAlias = npt.NDArray[np.int64]
 
 _BLOCK = 512
-"""Stacks that are encoded at a time."""
+"""Number of stacks that are encoded at a time."""
 
 
 class Frames(NamedTuple):
@@ -30,7 +30,7 @@ class Frames(NamedTuple):
     Attributes:
         images: Grey levels in the order in which they were seen, [n, height, width].
         episodes: Number of each frame's episode, rising, [n].
-        actions: What was done after each frame, from 0, [n]; at an episode's end it means nothing.
+        actions: Action after each frame, from 0, [n]; meaningless at an episode's end.
     """
 
     images: ByteArray
@@ -38,7 +38,7 @@ class Frames(NamedTuple):
     actions: IndexArray
 
     def windows(self, length: int) -> IndexArray:
-        """Find the first frames of all stretches of so many frames within one episode.
+        """Find the first frames of all stretches of ``length`` frames within one episode.
 
         Raises:
             InputError: If there are none.
@@ -49,7 +49,7 @@ class Frames(NamedTuple):
         return first
 
     def newest(self, stack: int) -> ByteArray:
-        """Return the newest frame of every stack of so many, [m, height, width]."""
+        """Return the newest frame of every stack, [m, height, width]."""
         images: ByteArray = self.images[self.windows(stack) + stack - 1]
         return images
 
@@ -61,9 +61,9 @@ class FrameClips:
 
     Attributes:
         images: Grey levels, [n, height, width] (uint8).
-        actions: What was done after each, [n] (int32).
+        actions: Action after each frame, [n] (int32).
         starts: First frames of clips, [p] (int32).
-        mean: What is taken off a frame, [height, width].
+        mean: Image subtracted from every frame, [height, width].
         length: Stacks of a clip.
         stack: Frames of a stack.
         num_actions: A.
@@ -83,7 +83,7 @@ class FrameClips:
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw clips of stacks [b, height, width, stack], their newest frame last.
 
-        Targets are what was done after the newest frame of the first stack, [b, A], one of them 1.
+        Targets are the action after the newest frame of the first stack, one-hot, [b, A].
         """
         del num_tasks
         first = self.starts[jax.random.randint(key, (num_rows,), 0, len(self.starts))]
@@ -98,7 +98,7 @@ class FrameClips:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FrameSplit:
-    """Frames that train, frames that test, and what is taken off both.
+    """Frames for training and for testing, and the mean subtracted from both.
 
     Attributes:
         training: Frames that train.
@@ -114,13 +114,13 @@ class FrameSplit:
 
     @classmethod
     def of(cls, training: Frames, held_out: Frames, stack: int) -> "FrameSplit":
-        """Take the mean of the frames that train."""
+        """Compute the mean training frame."""
         mean = training.images.mean(axis=0, dtype=np.float64)
         return cls(training, held_out, stack, mean.astype(np.float32))
 
     @property
     def num_actions(self) -> int:
-        """Actions of the game, all of which a random agent takes."""
+        """Number of actions of the game; a random agent takes all of them."""
         return 1 + max(int(part.actions.max()) for part in (self.training, self.held_out))
 
     def clips(self, frames: Frames, length: int) -> FrameClips:
@@ -136,13 +136,13 @@ class FrameSplit:
         )
 
     def encoded(self, function: Callable[[Array], Array]) -> FloatArray:
-        """Apply a function of stacks [b, height, width, stack] → [b, k] to the test's, [m, k]."""
+        """Apply a function of stacks [b, height, width, stack] → [b, k] to test stacks, [m, k]."""
         stacks = sliding_window_view(self.held_out.images, self.stack, axis=0)
         compiled = jit(lambda part: function(scaled(part, jnp.asarray(self.mean))))
         parts, first = [], self.held_out.windows(self.stack)
         for start in range(0, len(first), _BLOCK):
             rows = first[start : start + _BLOCK]
-            # One shape, one compilation: the last block is filled up with its own last stack.
+            # One shape, one compilation: the last block is padded with its own last stack.
             filled = np.pad(rows, (0, _BLOCK - len(rows)), mode="edge")
             parts.append(np.asarray(compiled(jnp.asarray(stacks[filled])))[: len(rows)])
         return np.concatenate(parts)

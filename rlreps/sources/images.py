@@ -18,8 +18,8 @@ from rlreps.sources.matrix import draw_rows_and_tasks
 class ImageSource:
     """Entries of a pixels x images matrix that is held transposed, an image a row.
 
-    ``sample`` draws what ``MatrixSource`` would of the same matrix. Its entries of one image lie
-    within a few kilobytes of memory instead of one in each of the matrix's rows, which halves the
+    ``sample`` draws the same batches as ``MatrixSource`` on the same matrix. The entries of one
+    image lie within a few kilobytes of memory instead of in all the matrix's rows, which halves the
     time of a batch of MNIST from 32 images on.
 
     Attributes:
@@ -30,7 +30,7 @@ class ImageSource:
 
     @property
     def num_tasks(self) -> int:
-        """Return the columns of the matrix: images."""
+        """Return the number of columns of the matrix, its images."""
         return self.images.shape[0]
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
@@ -40,7 +40,7 @@ class ImageSource:
         """
         num_images, num_pixels = self.images.shape
         pixels, chosen = draw_rows_and_tasks(key, (num_pixels, num_images), num_rows, num_tasks)
-        # Gathered in the order of the batch: XLA would otherwise transpose what it gathers.
+        # Gathered in the order of the batch: otherwise XLA would transpose the gathered entries.
         return Batch(pixels, self.images[chosen[None, :], pixels[:, None]], chosen)
 
     def whole_images(self, key: Array, count: int) -> Array:
@@ -54,10 +54,10 @@ def balanced_subsets(
     """Draw subsets with equally many images of each label, without replacement within a subset.
 
     Args:
-        labels: Of all images, [images].
-        each: Images of each label in a subset.
-        count: Random subsets.
-        seed: Of the draws.
+        labels: Label of every image, [images].
+        each: Number of images of each label in a subset.
+        count: Number of random subsets.
+        seed: Seed of the draws.
 
     Returns:
         Indices [1 + count, labels · each]; the first images of each label before random subsets.
@@ -80,11 +80,11 @@ def balanced_subsets(
 def errors_on_subsets(
     errors: npt.ArrayLike, exact: npt.ArrayLike, subsets: npt.NDArray[np.int64]
 ) -> dict[str, Any]:
-    """Describe errors of runs [runs, images] on subsets of images, as of ``balanced_subsets``.
+    """Describe errors of runs [runs, images] on subsets of images from ``balanced_subsets``.
 
     Args:
-        errors: Of runs.
-        exact: Of exact components, [images].
+        errors: Errors of the runs.
+        exact: Errors of the exact components, [images].
         subsets: Indices, [1 + count, images of a subset].
 
     Returns:

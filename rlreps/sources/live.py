@@ -1,4 +1,4 @@
-"""Batches whose entries come from fresh rollouts: no matrix, and columns without number.
+"""Batches whose entries come from fresh rollouts: no matrix, and no limit to the columns.
 
 Every batch draws start states s and cumulant functions r_j, and estimates
 
@@ -8,23 +8,23 @@ by the discounted sum along rollouts from s (with ``count_start=False``, Σ_{t�
 stored successor measure). Given s and r_j the estimate is unbiased, and independent from one row to
 another; the columns of one row share its rollouts.
 
-**Centring.** Principal subspaces are those of the centred matrix, so E ψ_j over start states has to
-come off. It is estimated without bias from further start states, drawn and rolled out in the same
-update, for the same cumulants. There are two ways:
+**Centring.** Principal subspaces are those of the centred matrix, so E ψ_j over start states must
+be subtracted. It is estimated without bias from further start states, drawn and rolled out in the
+same update, for the same cumulants. There are two ways:
 
-- A start of its own for each row (``centring_starts=None``). Rows stay independent, so that
-  whatever is unbiased for a stored centred matrix is so here, products of two rows' targets
-  included (``danskin_lissa`` needs those). The price is noise: the variance of one more rollout and
-  of ψ_j over states in every target.
-- A shared group of B starts, whose mean comes off every row. Targets stay unbiased and their noise
-  is lower, but rows now share the error of that mean, of variance v = Var_j / B, Var_j being that
-  of one rollout's sum from a random start. A product of two rows' targets is off by v: to the
-  objectives it looks as if the constant function were one more left singular vector, with the
-  squared singular value n · v for each task, where Σ_k σ_k² = n · Var_s ψ_j. It enters the learned
-  top d once that exceeds σ_d²: fine for large leading values, but a bias for a deep spectrum.
+- A separate start for each row (``centring_starts=None``). Rows stay independent, so that
+  everything unbiased for a stored centred matrix is unbiased here, including products of two rows'
+  targets (which ``danskin_lissa`` needs). The price is noise: every target has the variance of one
+  more rollout and of ψ_j over states.
+- A shared group of B starts, whose mean is subtracted from every row. Targets stay unbiased and
+  less noisy, but rows share the error of the mean, of variance v = Var_j / B, where Var_j is the
+  variance of one rollout's sum from a random start. A product of two rows' targets is biased by v.
+  To the objectives it looks as if the constant function were one more left singular vector, with
+  the squared singular value n · v for each task, where Σ_k σ_k² = n · Var_s ψ_j. It enters the
+  learned top d if it exceeds σ_d²: fine for large leading values, but a bias for a deep spectrum.
 
-``large_batch``, whose weights are fitted to noise too, stays biased by its finite batch either way,
-as it is on a stored matrix.
+``large_batch``, whose weights also fit noise, stays biased by its finite batch either way, as on a
+stored matrix.
 """
 
 import dataclasses
@@ -54,14 +54,14 @@ class LiveSource:
 
     Attributes:
         chain: The Markov chain: an environment under a policy.
-        observe: state → observation [c] (float32): the encoder's input, and what the cumulants see.
-        cumulants: The family that the tasks are drawn from.
-        horizon: Terms of the sum, h.
+        observe: state → observation [c] (float32), the input of the encoder and the cumulants.
+        cumulants: The family from which tasks are drawn.
+        horizon: h, number of terms of the sum.
         discount: γ, strictly between 0 and 1.
-        rollouts: Rollouts from each start state, averaged.
+        rollouts: Number of rollouts from each start state, averaged.
         count_start: Whether the sum starts with the start state or with the first successor.
-        centring_starts: Start states whose mean comes off every row; None for one for each row;
-            0 leaves the matrix uncentred.
+        centring_starts: Number of start states whose mean is subtracted from every row; None is one
+            for each row; 0 leaves the matrix uncentred.
 
     Raises:
         InputError: If a number is outside its range.
@@ -84,7 +84,7 @@ class LiveSource:
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw start states and cumulants, and estimate the entries where they meet.
 
-        The batch, inputs [b, c] and targets [b, t], names no ``tasks``: none comes twice.
+        The batch, inputs [b, c] and targets [b, t], names no ``tasks``: none repeats.
         """
         start_key, rollout_key, cumulant_key = jax.random.split(key, 3)
         extra = num_rows if self.centring_starts is None else self.centring_starts
@@ -99,19 +99,19 @@ class LiveSource:
         return Batch(self._observe(states)[:num_rows], targets)
 
     def _starts(self, key: Array, count: int) -> Any:
-        """Draw independent start states, the last axis of every leaf running over them."""
+        """Draw independent start states; the last axis of every leaf is over the states."""
         cell_key, start_key = jax.random.split(key)
         cells = jax.random.randint(cell_key, (count,), 0, self.chain.num_cells, jnp.int32)
         start_keys = jax.random.split(_pinned(start_key), count)
         return jax.vmap(self.chain.start, out_axes=-1)(start_keys, cells)
 
     def _observe(self, states: Any) -> Array:
-        """Return observations [count, c] of states whose last axis runs over them."""
+        """Return observations [count, c] of states, given with the states on the last axis."""
         observations: Array = jax.vmap(self.observe, in_axes=-1)(states)
         return observations
 
     def _discounted_sums(self, key: Array, states: Any, params: Any) -> Array:
-        """Estimate ψ [starts, t], summed up as the rollouts go along."""
+        """Estimate ψ [starts, t], summing along the rollouts."""
         repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, self.rollouts, axis=-1), states)
         lanes = jax.tree.leaves(repeated)[0].shape[-1]
         counters = jnp.arange(lanes, dtype=jnp.uint32)
@@ -131,8 +131,8 @@ class LiveSource:
             time, weight = inputs
             moved = advance(states, draws)
             counted = states if self.count_start else moved
-            # Drawn a step ahead and carried: within one step XLA would compute each random number
-            # again for every use of it.
+            # Draw one step ahead and carry the draws: within one step, XLA would compute each
+            # random number again for every use.
             return (moved, draw(words, counters, time + 1), sums + weight * at(counted)), None
 
         times = jnp.arange(self.horizon, dtype=jnp.uint32)
@@ -161,7 +161,7 @@ def puddle_world_source(
 ) -> LiveSource:
     """Return a ``LiveSource`` over PuddleWorld under the uniformly random policy.
 
-    Inputs are positions [b, 2]. Programs compiled for it are not those of another.
+    Inputs are positions [b, 2]. Each source is compiled separately.
     """
     return LiveSource(
         # One cell, the square itself: starts are uniform inside it, outside the walls.
@@ -182,7 +182,7 @@ def _position(position: Array) -> Array:
 
 
 def _pinned(key: Array) -> Array:
-    """Return a key of the kind that chains ask for, whatever kind the caller's is."""
+    """Return a key of the type that chains expect, whatever the caller's type."""
     words = jax.random.bits(key, (2,), jnp.uint32)
     pinned: Array = jax.random.wrap_key_data(words, impl=PRNG)
     return pinned

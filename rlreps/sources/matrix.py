@@ -1,7 +1,7 @@
 """Sources of batches of (inputs, targets): pure, jittable samplers that are pytrees.
 
 A source carries its arrays as leaves, so that it passes through ``jit`` as an argument: a matrix of
-400 MB must not become a constant of the compiled program. Sources that hold no matrix are in
+400 MB must not become a constant of the compiled program. Sources without a matrix in memory are in
 ``store`` (entries read from disk) and ``live`` (entries from fresh rollouts).
 """
 
@@ -22,11 +22,11 @@ class Source(Protocol):
 
     @property
     def num_tasks(self) -> int | None:
-        """Number of task columns; None where every batch brings tasks of its own."""
+        """Number of task columns; None if every batch brings its own tasks."""
         ...
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw inputs [num_rows, ...] and targets [num_rows, num_tasks]; the key alone decides."""
+        """Draw inputs [num_rows, ...] and targets [num_rows, num_tasks], by the key alone."""
         ...
 
 
@@ -37,10 +37,10 @@ class MatrixSource:
 
     Attributes:
         inputs: Encoder input of each state, [n, ...].
-        matrix: Ψ, [n, tasks]; centred, if the principal subspace is the centred matrix's.
+        matrix: Ψ, [n, tasks]; centre it to learn the principal subspace of the centred matrix.
         with_population: Whether batches bring all states' inputs and sampled columns.
         cell_widths: Extent of a state's cell along each coordinate, [k]. Inputs are then positions
-            uniform inside the cells that were drawn, where Ψ is constant; a population's stay the
+            uniform inside the drawn cells, where Ψ is constant; a population's inputs stay the
             centres. None gives the states' own inputs.
     """
 
@@ -59,7 +59,7 @@ class MatrixSource:
         return self.matrix.shape[1]
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw independent rows and columns, whose indices are the batch's tasks [num_tasks]."""
+        """Draw independent rows and columns; the batch's tasks are the columns' indices."""
         rows, tasks = draw_rows_and_tasks(key, self.matrix.shape, num_rows, num_tasks)
         targets = entries(self.matrix, rows, tasks)
         population = None
@@ -77,7 +77,7 @@ def draw_rows_and_tasks(
     The key alone decides, so that a matrix of shape (n, tasks) gives the same batches wherever it
     is. Rows and columns are independent of each other.
     """
-    # One call of the generator for both: in a small training step its calls are what takes time.
+    # One call of the generator for both: in a small training step, its calls take most of the time.
     words = jax.random.bits(key, (num_rows + num_tasks,), jnp.uint32)
     return _scaled(words[:num_rows], shape[0]), _scaled(words[num_rows:], shape[1])
 
@@ -88,8 +88,8 @@ _GATHERED_ROWS = 250
 def entries(matrix: Array, rows: Array, tasks: Array) -> Array:
     """Return the entries of a matrix [n, t] at rows [r] and tasks [c], [r, c].
 
-    On a CPU they are read in a loop over groups of rows. At once, XLA would fuse the computation of
-    the indices into the gather and so repeat it for every entry, which takes longer than reading.
+    On a CPU they are read in a loop over groups of rows. Otherwise XLA would fuse the computation
+    of the indices into the gather and repeat it for every entry, which takes longer than reading.
     """
 
     def at_once(matrix: Array, rows: Array, tasks: Array) -> Array:
@@ -104,19 +104,19 @@ def entries(matrix: Array, rows: Array, tasks: Array) -> Array:
 
 
 _POSITIONS = 0x706F73
-"""Purpose of the draws within cells, beyond the words that draw rows and tasks from that key."""
+"""Purpose of the draws within cells, beside the draws of rows and tasks from the same key."""
 
 
 def draw_inputs(key: Array, inputs: Array, rows: Array, cell_widths: Array | None) -> Array:
     """Return the inputs [b, ...] of drawn rows [b], or positions uniform inside their cells.
 
-    Rows and tasks are the same with and without: positions have draws of their own.
+    Rows and tasks are the same with and without positions, which have draws of their own.
 
     Args:
         key: The batch's key.
         inputs: Encoder input of each state, [n, ...]; with ``cell_widths``, cells' centres [n, k].
         rows: Indices of states.
-        cell_widths: Extents of a cell, [k]; None for the inputs as they are.
+        cell_widths: Extents of a cell, [k]; None returns the inputs themselves.
     """
     centres: Array = inputs[rows]
     if cell_widths is None:
@@ -155,7 +155,7 @@ def matrix_source(
         inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32), for a
             tabular encoder.
         with_population: Whether batches bring all states (objectives say whether they need them).
-        cell_widths: Draw positions uniformly inside the cells of this extent [k] around the inputs,
+        cell_widths: Draw positions uniformly inside cells of this extent [k] around the inputs,
             instead of the inputs themselves.
 
     Raises:
@@ -174,7 +174,7 @@ def encoder_inputs(inputs: Array | np.ndarray | None, num_states: int) -> Array:
     """Return the encoder inputs [n, ...] of all states; None gives state indices [n] (int32).
 
     Raises:
-        InputError: If there is not one for each state, or there are non-finite ones.
+        InputError: If there is not one input per state, or an input is not finite.
     """
     if inputs is None:
         inputs = np.arange(num_states, dtype=np.int32)
@@ -192,7 +192,7 @@ def checked_widths(cell_widths: Array | np.ndarray | None, inputs: Array) -> Arr
     """Return the extents [k] of cells around inputs [n, k], in the inputs' dtype, or None.
 
     Raises:
-        InputError: If inputs are no positions, or there is not a positive width for each axis.
+        InputError: If inputs are not positions, or there is not a positive width for each axis.
     """
     if cell_widths is None:
         return None
@@ -206,5 +206,5 @@ def checked_widths(cell_widths: Array | np.ndarray | None, inputs: Array) -> Arr
 
 @jax.jit
 def _all_finite(values: Array) -> Array:
-    """Test whether every entry is finite, compiled: no mask as large as the matrix is made."""
+    """Test whether every entry is finite; compiled, it makes no mask of the matrix's size."""
     return jnp.all(jnp.isfinite(values))

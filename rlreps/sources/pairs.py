@@ -1,8 +1,8 @@
 """Sources of pairs of states: along the episodes of transitions, and from a transition matrix.
 
 Both give rows whose inputs are a ``Clip`` of two states, ``state, later = batch.pair``, and no
-targets: for ``Spin`` with ``Slowness``, and for losses of one's own. ``StateSource`` gives single
-states, for operators that know the chain.
+targets, for ``Spin`` with ``Slowness``, for ``PAIR_OBJECTIVES`` and for losses of your own.
+``StateSource`` gives single states, for operators that know the chain.
 """
 
 import dataclasses
@@ -30,16 +30,16 @@ class PairSource:
     """Pairs (s, s⁺) of states of an episode; rows of transitions are drawn uniformly.
 
     Row i is drawn with replacement, and s⁺ is the state reached k steps after the next one, with
-    P(k) = (1 − γ)γᵏ: s⁺ = S_{i+1+k}. Where k leads beyond the end of the episode or of its record,
-    s⁺ is the last state reached. So a terminal state counts as if the episode stayed there for
-    ever, and a state at which the record was cut takes the whole rest γ^l of the distribution, for
-    l rows left from row i on: of long records with few cuts, s⁺ given s is distributed as
-    (1 − γ) Σ_{t≥0} γᵗ P^{t+1}(s, ·), the normalised successor measure of the data's policy.
+    P(k) = (1 − γ)γᵏ: s⁺ = S_{i+1+k}. If k leads beyond the end of the episode or of its record, s⁺
+    is the last state reached. So a terminal state counts as if the episode stayed there for ever,
+    and a state at which the record was cut takes the whole rest γ^l of the distribution, for l rows
+    left from row i on. For long records with few cuts, s⁺ given s is distributed as (1 − γ) Σ_{t≥0}
+    γᵗ P^{t+1}(s, ·), the normalised successor measure of the data's policy.
 
     Attributes:
         observation: s of every row, [N, ...].
         next_observation: The state that each row leads to, [N, ...].
-        steps_left: Rows from each one to the end of its episode, itself included, [N] (int32).
+        steps_left: Rows from each row to the end of its episode, itself included, [N] (int32).
         discount: γ, []; 0 gives pairs of consecutive states.
     """
 
@@ -54,7 +54,7 @@ class PairSource:
         del num_tasks
         row_key, step_key = jax.random.split(key)
         rows = jax.random.randint(row_key, (num_rows,), 0, len(self.steps_left), jnp.int32)
-        # From one on: the number of trials up to the first success.
+        # Starts at one: the number of trials up to the first success.
         steps = jax.random.geometric(step_key, 1.0 - self.discount, (num_rows,), jnp.int32)
         later = rows + jnp.minimum(steps, self.steps_left[rows]) - 1
         pair = (_inputs(self.observation[rows]), _inputs(self.next_observation[later]))
@@ -66,12 +66,12 @@ def pair_source(transitions: "Transitions", *, discount: float = 0.0) -> PairSou
 
     Args:
         transitions: The data. Batches hold indices of states as int32, images of bytes divided by
-            255 and other observations as they are (float32): scale them to what the encoder takes.
-        discount: γ in [0, 1), as of ``PairSource``; 0 gives the next state.
+            255 and other observations unchanged (float32): scale them as the encoder expects.
+        discount: γ in [0, 1), as for ``PairSource``; 0 gives the next state.
 
     Raises:
-        InputError: For anything but ``Transitions``, a discount out of range, or one above 0 for
-            transitions without known ends of episodes.
+        InputError: For anything but ``Transitions``, a discount out of range, or a discount above
+            0 for transitions without known ends of episodes.
     """
     from rlreps.successor import Transitions
 
@@ -92,13 +92,13 @@ def pair_source(transitions: "Transitions", *, discount: float = 0.0) -> PairSou
 
 
 def _checked_discount(discount: float) -> Array:
-    """Return γ as single precision holds it; an ``InputError`` unless 0 <= γ < 1 there."""
+    """Return γ in single precision; raise an ``InputError`` unless 0 <= γ < 1 there."""
     require_interval("discount", float(np.float32(discount)), "[0, 1)")
     return jnp.asarray(discount, jnp.float32)
 
 
 def _inputs(observations: Array) -> Array:
-    """Convert observations [b, ...] to what encoders take."""
+    """Convert observations [b, ...] to inputs of encoders."""
     if observations.ndim == 1 and jnp.issubdtype(observations.dtype, jnp.integer):
         return observations.astype(jnp.int32)
     bytes_ = observations.ndim >= 3 and observations.dtype == jnp.uint8
@@ -108,15 +108,15 @@ def _inputs(observations: Array) -> Array:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ChainSource:
-    """Pairs (s, s') or (s, s⁺) of states of a Markov chain: s uniform, s⁺ some steps behind s'.
+    """Pairs (s, s') or (s, s⁺) of states of a Markov chain: s uniform, s⁺ some steps after s'.
 
     With a discount γ, s⁺ given s is distributed as (1 − γ) Σ_{t≥0} γᵗ P^{t+1}(s, ·). The same key
     gives the same s for every γ, and the same first step.
 
     Attributes:
         inputs: Encoder input of each state, [n, ...].
-        columns: Where each state can go, padded with repetitions, [n, k] (int32).
-        cumulative: Probability of that one or one before it, padded with ones, [n, k].
+        columns: Possible next states of each state, padded with repetitions, [n, k] (int32).
+        cumulative: Cumulative probability of these next states, padded with ones, [n, k].
         discount: γ, []; 0 gives pairs of consecutive states.
     """
 
@@ -139,7 +139,7 @@ class ChainSource:
             return self.columns[states, passed]
 
         count_key, walk_key = jax.random.split(jax.random.fold_in(step_key, 0))
-        # From one on: the number of trials up to the first success.
+        # Starts at one: the number of trials up to the first success.
         steps = jax.random.geometric(count_key, 1.0 - self.discount, (num_rows,), jnp.int32)
 
         def walk_on(carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -162,11 +162,11 @@ def chain_source(
     Args:
         transition: P, [n, n], dense or a SciPy sparse array, rows sum to 1.
         inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32).
-        discount: γ in [0, 1), as of ``ChainSource``; 0 gives the next state.
+        discount: γ in [0, 1), as for ``ChainSource``; 0 gives the next state.
 
     Raises:
-        InputError: If P is not square, an entry is negative or a sum is not 1, there is not one
-            input for each state, or a discount is out of range.
+        InputError: If P is not square, an entry is negative, a row does not sum to 1, there is not
+            one input per state, or a discount is out of range.
     """
     chain = scipy.sparse.csr_array(transition).astype(np.float64)
     chain.eliminate_zeros()

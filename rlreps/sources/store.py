@@ -1,8 +1,8 @@
-"""Batches from a matrix that stays on disk: for stores larger than memory.
+"""Batches from a matrix that stays on disk, for stores larger than memory.
 
-Rows and tasks are drawn on the device exactly as a ``MatrixSource`` draws them; only their indices
-go to the host, which reads the entries where they meet and sends those back. The same key gives the
-same bits as the matrix in memory would.
+Rows and tasks are drawn on the device exactly as by ``MatrixSource``. Only their indices go to the
+host, which reads the entries where they meet and returns them. The same key gives the same bits as
+with the matrix in memory.
 """
 
 import dataclasses
@@ -38,18 +38,18 @@ class EntryReader(Protocol):
     def entries(self, rows: Indices, columns: Indices) -> Entries:
         """Return entries [b, t] (float32) where rows [b] and columns [t] meet; b, t >= 1.
 
-        Rows and columns may repeat. Called from inside compiled programs: it must not call JAX,
-        which could wait for itself.
+        Rows and columns may repeat. The method is called from inside compiled programs: it must not
+        call JAX, which could wait for itself.
 
         Raises:
-            InputError: If they cannot be read. Anything else that it raises ends the program with
+            InputError: If the entries cannot be read. Any other exception ends the program with
                 JAX's own error.
         """
         ...
 
 
 class _HostReads:
-    """The callback of one source: reads, and remembers the first failure."""
+    """The callback of one source, which reads, and keeps the first failure."""
 
     def __init__(self, reader: EntryReader) -> None:
         self.reader = reader
@@ -58,7 +58,7 @@ class _HostReads:
     def __call__(self, rows: Array, columns: Array) -> Entries:
         """Return entries [..., b, t] for rows [..., b] and columns [..., t]; NaN after a failure.
 
-        JAX leaves undefined what follows an exception in a callback.
+        JAX does not define what follows an exception in a callback.
         """
         row_sets, column_sets = np.asarray(rows), np.asarray(columns)
         shape = (*row_sets.shape, column_sets.shape[-1])
@@ -81,13 +81,13 @@ class _HostReads:
 class StreamedSource:
     """Entries of a matrix that the host reads; made by ``streamed_source``.
 
-    Where a ``MatrixSource`` over the same matrix would do, this gives the same batches, bit for
-    bit. It brings no population: one would be a read of the whole matrix for every update.
+    It gives the same batches as a ``MatrixSource`` over the same matrix, bit for bit. It brings no
+    population, which would be a read of the whole matrix for every update.
 
     Attributes:
         inputs: Encoder input of each state, [n, ...].
-        reads: The host's side; compiled programs are made for one such object.
-        cell_widths: As of ``MatrixSource``.
+        reads: The host's side; programs are compiled for one such object.
+        cell_widths: As in ``MatrixSource``.
     """
 
     inputs: Array
@@ -101,12 +101,12 @@ class StreamedSource:
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw independent rows and columns and the entries where they meet (float32).
 
-        If they cannot be read, the targets are NaN, for this and all later batches, until
-        ``raise_read_failure`` has said why.
+        If they cannot be read, the targets of this and all later batches are NaN until
+        ``raise_read_failure`` reports the cause.
         """
         rows, tasks = draw_rows_and_tasks(key, self.reads.reader.shape, num_rows, num_tasks)
         shape = jax.ShapeDtypeStruct((num_rows, num_tasks), jnp.float32)
-        # Mapped over seeds, one call brings the entries of all of them.
+        # Mapped over seeds, one call reads the entries of all seeds.
         targets = jax.pure_callback(self.reads, shape, rows, tasks, vmap_method="broadcast_all")
         return Batch(draw_inputs(key, self.inputs, rows, self.cell_widths), targets, tasks)
 
@@ -117,16 +117,16 @@ def streamed_source(
     *,
     cell_widths: Array | np.ndarray | None = None,
 ) -> StreamedSource:
-    """Return a source over a matrix that stays where it is.
+    """Return a source over a matrix that is not in memory.
 
     Args:
-        reader: Reads its entries, centred if the principal subspace is the centred matrix's.
+        reader: Reads its entries; they are centred if the centred matrix's subspace is the target.
         inputs: Encoder input of each state, [n, ...]; None gives state indices [n] (int32), for a
             tabular encoder.
-        cell_widths: As of ``matrix_source``.
+        cell_widths: As for ``matrix_source``.
 
     Returns:
-        The source. Programs compiled for one are not those of another, even of the same reader.
+        The source. Each source is compiled separately, even for the same reader.
 
     Raises:
         InputError: If the shapes do not fit or there are non-finite inputs.
@@ -137,9 +137,9 @@ def streamed_source(
 
 
 def raise_read_failure(source: Source) -> None:
-    """Raise the ``InputError`` that made a ``StreamedSource``'s targets NaN, and forget it.
+    """Raise the ``InputError`` that made a ``StreamedSource``'s targets NaN, and clear it.
 
-    Nothing is raised for other sources.
+    Other sources raise nothing.
     """
     if isinstance(source, StreamedSource) and source.reads.failure is not None:
         failure, source.reads.failure = source.reads.failure, None

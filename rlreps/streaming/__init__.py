@@ -1,9 +1,9 @@
 """Online principal component analysis.
 
-Each rule is one frozen dataclass in ``rules``. ``Centred`` and ``WithMissingEntries`` wrap one for
-observations that are not centred or not complete; ``run_passes`` and ``run_workers`` run one over
-stored rows. ``StreamingPCA``, the scikit-learn estimator, is imported when it is asked for: it
-needs the extra ``rlreps[sklearn]``, the rest does not.
+Each rule is one frozen dataclass in ``rules``. ``Centred`` and ``WithMissingEntries`` wrap a rule
+for observations that are not centred or not complete. ``run_passes`` and ``run_workers`` run a rule
+over stored rows. ``StreamingPCA``, the scikit-learn estimator, is imported on first use: it alone
+needs the extra ``rlreps[sklearn]``.
 """
 
 from typing import TYPE_CHECKING, Any

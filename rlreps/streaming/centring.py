@@ -14,15 +14,14 @@ from rlreps.streaming.rules.combining import shares
 
 
 class RunningMean(NamedTuple):
-    """The mean of all rows so far, in two numbers a feature.
+    """The mean of all rows so far, in two numbers per feature.
 
     In float32 a single number stops moving once a row's share of it is below its rounding: after
-    some 10⁵ rows where the mean is a hundred standard deviations. ``remainder`` keeps what rounding
-    took (Knuth's exact sum of two numbers).
+    some 10⁵ rows if the mean is a hundred standard deviations. ``remainder`` keeps what rounding
+    removed (Knuth's exact sum of two numbers).
 
     Attributes:
-        rows_seen: Rows that the mean is over, [] or, where entries may be missing, [features]
-            (int32).
+        rows_seen: Rows in the mean, [] or, if entries may be missing, [features] (int32).
         value: The mean, [features].
         remainder: Correction to be added to it, below its rounding, [features].
     """
@@ -33,14 +32,14 @@ class RunningMean(NamedTuple):
 
 
 class CentredState(NamedTuple):
-    """The mean of all rows so far, and the rule's own state, of centred rows."""
+    """The mean of all rows so far, and the state of the rule, which sees centred rows."""
 
     running: RunningMean
     inner: Any
 
     @property
     def step(self) -> Array:
-        """Updates made, [] (int32)."""
+        """Number of updates, [] (int32)."""
         steps: Array = self.inner.step
         return steps
 
@@ -58,30 +57,30 @@ class Centred(WrappedRule):
 
     Each update first moves the running mean by the batch (Chan, Golub & LeVeque 1983; Welford's
     step for one row) and then gives the rule the batch less the new mean. Early rows are therefore
-    centred by a poor mean, the very first by itself, which leaves nothing of it. Rules that forget
-    do not mind; one that sums squares loses the share n/(n + b) of each batch's shift of the mean.
-    For those ``exact_scatter`` makes it up.
+    centred by a poor mean; the very first row is centred by itself and becomes zero. This does not
+    matter to rules that forget. A rule that sums squares loses the share n/(n + b) of each batch's
+    shift of the mean; ``exact_scatter`` adds this share back.
 
-    Models are combined by the mean of their means, weighted by rows · weights, and count the
-    weighted mean of their rows: means of workers that went on from a common one, and combine again
-    and again, are then those of all rows that the workers were given. With ``exact_scatter`` the
-    combined model takes rows sqrt(n_m w_m) (mean of worker m − mean of all), Σ_m w_m = 1, in one
-    further update, so that its sums of squares are about the mean of all as well.
+    Combining models averages their means, weighted by rows · weights, and their numbers of rows,
+    by the weights. If workers started from a common mean, however often they combine, the result is
+    the mean of all rows given to the workers. With ``exact_scatter`` the combined model takes rows
+    sqrt(n_m w_m) (mean of worker m − mean of all), Σ_m w_m = 1, in one further update, so that its
+    sums of squares are about the common mean too.
 
-    States are ``CentredState``. A batch without NaN has to be finite: an infinite entry spoils the
+    States are ``CentredState``. A batch without NaN must be finite: an infinite entry spoils the
     mean for good.
 
     Attributes:
         rule: The rule for centred observations.
-        missing: NaN marks missing entries: they leave the mean of their feature alone and stay NaN
-            in what the rule is given.
+        missing: NaN marks missing entries. They do not move the mean of their feature, and the rule
+            receives them as NaN.
         exact_scatter: Give the rule the batch less its own mean, with one row more,
             sqrt(n b / (n + b)) (mean of the batch − mean before), so that sums of squares are those
-            about the final mean (Ross, Lim, Lin & Yang 2008, their mean correction). For rules that
-            sum squares and whose ``combine`` averages the sums, as ``IncrementalPCA`` does.
+            about the final mean (the mean correction of Ross, Lim, Lin & Yang 2008). For rules that
+            sum squares and whose ``combine`` averages the sums, such as ``IncrementalPCA``.
 
     Raises:
-        InputError: For both ``missing`` and ``exact_scatter``.
+        InputError: If ``missing`` and ``exact_scatter`` are both set.
     """
 
     _: dataclasses.KW_ONLY
@@ -111,8 +110,8 @@ class Centred(WrappedRule):
             moved = _moved(mean, row[None, :], self.missing)
             return moved, self._given(mean, moved, row[None, :])[0]
 
-        # The mean does not look at the rule: all rows are centred first, at a fraction of the
-        # rule's cost, and the rule takes them in its fastest way.
+        # The mean does not depend on the rule: all rows are centred first, at a fraction of the
+        # rule's cost, and the rule then takes them in its fastest way.
         mean, centred = lax.scan(body, state.running, rows)
         return CentredState(mean, self.rule.update_each(state.inner, centred))
 
@@ -123,8 +122,8 @@ class Centred(WrappedRule):
         mean = _combined(states.running, weights)
         inner = self.rule.combine(states.inner, weights)
         if self.exact_scatter:
-            # The rows for the distances of the workers' means from that of all. Each worker's sum
-            # of squares counts by its share of the weights, and so does this part of it.
+            # Rows for the distances of the workers' means from the common mean. Each worker's sum
+            # of squares counts by its share of the weights, and so do these rows.
             rows = shares(weights) * states.running.rows_seen.astype(weights.dtype)
             apart = jax.tree.map(lambda own, of_all: own - of_all[None], states.running, mean)
             distances = apart.value + apart.remainder
@@ -132,10 +131,10 @@ class Centred(WrappedRule):
         return CentredState(mean, inner)
 
     def _given(self, mean: RunningMean, moved: RunningMean, batch: Array) -> Array:
-        """Return the rows that stand for a batch, given the mean before and after it.
+        """Return the rows given to the rule for a batch, from the mean before and after it.
 
         With ``exact_scatter`` these are the batch less its own mean and the row for the shift of
-        the mean, [b + 1, features]. Of one row less itself nothing is left: then the latter alone.
+        the mean, [b + 1, features]. For a single row only the shift remains.
         """
         if not self.exact_scatter:
             return _centred(moved, batch)
@@ -150,7 +149,7 @@ class Centred(WrappedRule):
 
 
 def _centred(mean: RunningMean, batch: Array) -> Array:
-    # The value first: it is near the rows, so that their difference is exact.
+    # Subtract the value first: it is near the rows, so that the difference is exact.
     return (batch - mean.value[None, :]) - mean.remainder[None, :]
 
 
@@ -171,14 +170,14 @@ def _added(mean: RunningMean, change: Array) -> RunningMean:
     """Add a change [features] to the mean by Knuth's two-sum."""
     change = change + mean.remainder
     value = mean.value + change
-    # What rounding of value took, exactly, whichever of the two is the larger.
+    # The exact rounding error of value, whichever of the two numbers is larger.
     back = value - mean.value
     remainder = (mean.value - (value - back)) + (change - back)
     return RunningMean(mean.rows_seen, value, remainder)
 
 
 def _combined(means: RunningMean, weights: Array) -> RunningMean:
-    """Combine means with a leading axis of workers into one."""
+    """Combine means with a leading worker axis into one."""
     parts = shares(weights)[:, None]
     rows = parts * means.rows_seen.reshape(len(weights), -1).astype(weights.dtype)
     total = jnp.sum(rows, axis=0, keepdims=True)

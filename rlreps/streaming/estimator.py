@@ -45,83 +45,82 @@ RELATIVE_RATE = 0.5
 """Default η0 times the variance along the k-th component."""
 
 LEAST_SHARE = 0.05
-"""Least variance along the k-th component that the default η0 supposes, times k over the total."""
+"""Least variance along the k-th component that the default η0 assumes, times k over the total."""
 
 INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
-"""The size of implicit Krasulina's first entries: its rate is in units of their squares."""
+"""Size of implicit Krasulina's first entries; its rate is in units of their squares."""
 
 RELATIVE_TO_OTHERS = 8.0
-"""Default η0 of implicit Krasulina in these units, over that of other rules."""
+"""Default η0 of implicit Krasulina in these units, relative to other rules."""
 
 LARGEST_RATES = {"eigengame": 2.0}
-"""Rule → bound of the default rate times the total variance."""
+"""Rule → bound on the default rate times the total variance."""
 
 LARGEST_RATE = 0.5
-"""The same for other rules: where vectors are not made orthonormal in every step, larger rates
+"""The same bound for other rules. If a rule does not orthonormalise in every step, larger rates
 diverge; EigenGame's steps are means over rows."""
 
 
 class StreamingPCA(_BasePCA):  # type: ignore[misc]
     """Principal component analysis of a stream, by any rule of ``rlreps.streaming``.
 
-    The rules take row after row and keep k vectors; no covariance and no rows are stored. ``fit``
-    goes over an array in random order, ``partial_fit`` over batches as they come, of any size, also
-    of fewer rows than components. Both subtract a running mean. Computations run in JAX, in
-    float32 unless x64 is enabled; each new shape of a batch is compiled once a process. ``fit`` and
-    ``transform`` take sparse arrays, too, and make about 1,024 rows dense at once.
+    The rules take one row after the other and keep k vectors; they store no covariance and no rows.
+    ``fit`` goes over an array in random order. ``partial_fit`` takes batches as they come, of any
+    size, even with fewer rows than components. Both subtract a running mean. Computations run in
+    JAX, in float32 unless x64 is enabled; each new shape of a batch is compiled once a process.
+    ``fit`` and ``transform`` also take sparse arrays, and make about 1,024 rows dense at a time.
 
     Args:
-        n_components: k; None keeps as many as the first array has rows or features, whichever are
-            fewer.
+        n_components: k; None takes the number of rows or features of the first array, whichever is
+            smaller.
         rule: One of ``rlreps.streaming.RULES``.
         learning_rate: η0 of η_t = η0 / t^power at update t, for most rules in units of one over a
             variance. None takes one half over the variance along the k-th component, of the first
             1,024 rows in ``fit`` and of all rows so far in ``partial_fit``, and bounds η_t by one
             half (EigenGame: two) over the total variance. Implicit Krasulina, which hardly depends
-            on its rate, takes it times the squared length of its first vectors. Incremental PCA has
-            no learning rate.
-        power: How the learning rate decays; 0 keeps it, for streams whose components wander.
+            on it, multiplies it by its first vectors' squared length. Incremental PCA has no
+            learning rate.
+        power: Exponent of the learning rate's decay; 0 keeps the rate, for drifting components.
         whiten: Divide coordinates by their standard deviations.
-        batch_size: Rows that one update averages over. An array or batch that does not divide
-            ends with a smaller one. EigenGame needs as many as components, learns well from
-            several times as many, and adds fewer to the update before. None is 2 k for EigenGame,
+        batch_size: Rows that one update averages over. The last update of an array or batch may be
+            smaller. EigenGame needs at least as many rows as components, learns well from several
+            times as many, and adds a smaller rest to the update before. None is 2 k for EigenGame,
             5 k and at least 50 for incremental PCA, and 1 for the other rules.
-        passes: How often ``fit`` goes over the rows, each time in another order. Of a few thousand
-            rows or less, one pass leaves most rules some per cent short of the best k components;
-            of very many it is enough. Rules without a learning rate (incremental PCA) sum over
-            rows, and go over them once.
-        missing: True if NaN marks missing entries; rules that cannot take them are refused.
+        passes: How often ``fit`` goes over the rows, each time in another order. With a few
+            thousand rows or fewer, one pass leaves most rules some per cent short of the best k
+            components; with very many rows it is enough. Rules without a learning rate (incremental
+            PCA) sum over rows, and go over them once.
+        missing: True if NaN marks missing entries; not every rule allows it.
         random_state: Seed or generator of the random start and of the order of rows in ``fit``.
 
     Attributes:
         components_: Orthonormal rows in descending order of explained variance, the largest entry
             of each positive, [n_components, n_features].
         explained_variance_: Variance of the rows along each component, [n_components]. After
-            ``fit``: of all rows, by a pass of its own, with ddof = 1. After ``partial_fit``: of the
-            rows as they were seen, the t-th of n with weight (t/n)², or, for incremental PCA, the
-            same for all. It is biased low while the components still turn, because what earlier
-            rows had outside of their span at that time is not known any more. Fewer than two rows
-            have none.
-        explained_variance_ratio_: The same, divided by the total variance; zeros of a stream
-            that is constant.
-        singular_values_: Of the centred rows along each component: the square roots of
-            ``explained_variance_`` times rows less one, [n_components].
+            ``fit``: of all rows, by a separate pass, with ddof = 1. After ``partial_fit``: of the
+            rows as they arrived, the t-th of n with weight (t/n)² or, for incremental PCA, equal
+            weights. It is biased low while the components still turn, because the part of earlier
+            rows outside the span at that time is lost. It is zero for fewer than two rows.
+        explained_variance_ratio_: The same, divided by the total variance; zeros if the stream is
+            constant.
+        singular_values_: Singular values of the centred rows along each component: the square roots
+            of ``explained_variance_`` times the number of rows less one, [n_components].
         noise_variance_: Mean variance along the directions beyond the components, as in
-            scikit-learn's ``PCA``; zero where there are none.
-        mean_: Mean of all rows (with ``missing``, of the entries that are there), [n_features].
+            scikit-learn's ``PCA``; zero if there are none.
+        mean_: Mean of all rows (with ``missing``, of the entries that are present), [n_features].
         n_components_: k.
-        n_samples_seen_: Rows that the model has seen, each counted once.
-        n_features_in_: Features of a row.
-        feature_names_in_: Their names, where rows came with some.
+        n_samples_seen_: Number of rows that the model has seen, each counted once.
+        n_features_in_: Number of features of a row.
+        feature_names_in_: Names of the features, if the rows came with names.
 
-    A stream that is constant leaves the components where they started: orthonormal, of zero
-    variance. With ``missing``, variances are those of rows with reconstructed entries, which have
-    no residual: ratios are then too high, and so are variances of rows with few entries left.
-    Units do not matter: rows are computed with in units of the spread of the first ones.
+        A constant stream leaves the components at their start: orthonormal, of zero variance. With
+        ``missing``, variances are those of reconstructed rows. Reconstructed entries have no
+        residual, so the ratios are too high, and so are the variances of rows with few entries.
+        Units do not matter: rows are scaled by the spread of the first.
 
-    A batch that cannot be used (another number of features, infinity, NaN without ``missing``)
-    raises a ValueError and changes nothing. So does a step whose outcome is not finite: it raises
-    ``rlreps.errors.TrainingDivergedError``.
+        A batch that cannot be used (another number of features, infinity, NaN without ``missing``)
+        raises a ValueError and changes nothing. A step whose outcome is not finite raises
+        ``rlreps.errors.TrainingDivergedError`` and changes nothing either.
     """
 
     def __init__(
@@ -148,7 +147,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from an array [n_samples, n_features], as if nothing had been seen before.
+        """Learn from an array [n_samples, n_features], forgetting all earlier rows.
 
         Raises:
             ValueError: For parameters or an array that cannot be used; the model stays as it was.
@@ -167,7 +166,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             model = model.measured_in_its_spread(total_variance)
             rate = self._rate(setup, total_variance, least)
             basis = model.components
-            # A rule without a learning rate would count every row again.
+            # A rule without a learning rate would count every row again in a second pass.
             passes = int(self.passes) if RULES[self.rule].needs_learning_rate else 1
             for index in range(passes):
                 order = random.permutation(len(in_turn)) if index else order
@@ -185,7 +184,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Go on with a batch [n_samples >= 1, n_features], in the order of its rows.
+        """Continue with a batch [n_samples >= 1, n_features], in the order of its rows.
 
         Raises:
             ValueError, TrainingDivergedError: As ``fit``.
@@ -232,7 +231,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
     def transform(self, X: Any) -> FloatArray:
         """Compute coordinates along the components, [n_samples, n_components].
 
-        With ``missing``, those of the reconstructed rows.
+        With ``missing``, return those of the reconstructed rows.
         """
         check_is_fitted(self)
         X = self._validated(X, reset=False)
@@ -241,14 +240,14 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             rows: FloatArray = dense(X, chosen)
             if self.missing:
                 rows = completed(rows, self.mean_, self.components_).astype(X.dtype)
-            # Centred first: where the mean is large, differences of projections are rounding.
+            # Centre first: if the mean is large, a difference of projections would be rounding.
             centred = rows - self.mean_.astype(X.dtype)
             part = self._transform(centred, xp=np, x_is_centered=True)
             parts.append(part.astype(X.dtype, copy=False))
         return np.concatenate(parts)
 
     def inverse_transform(self, X: Any) -> FloatArray:
-        """Return the rows with given coordinates in the components' span, [samples, features]."""
+        """Return the rows in the components' span with given coordinates, [samples, features]."""
         check_is_fitted(self)
         X = check_array(X, dtype=[np.float64, np.float32])
         expected = f"{self.n_components_} coordinates a row"
@@ -256,15 +255,15 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         rows: FloatArray = super().inverse_transform(X).astype(X.dtype, copy=False)
         return rows
 
-    # scikit-learn's own versions of these two scale components by their deviations if ``whiten``
-    # is True, although the components have unit length, and divide by zero where a variance along
-    # a component is no larger than the noise's.
+    # With whiten=True, scikit-learn's versions of these two methods scale components by their
+    # deviations, although the components have unit length. They divide by zero if a variance
+    # along a component is no larger than the noise's.
 
     def get_covariance(self) -> Floats:
         """Compute the covariance of probabilistic PCA, [features, features].
 
-        The explained variances along the components, the noise variance along all other directions,
-        and no less than it along any.
+        It has the explained variances along the components and the noise variance along all other
+        directions, which is also the least along any component.
         """
         check_is_fitted(self)
         excess = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
@@ -341,7 +340,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         """Return the learning rate, given the total variance and that along the k-th component."""
         if self.learning_rate is not None:
             return Rate(float(self.learning_rate))
-        # Rows without variance are all zero once centred, and move nothing at any rate.
+        # Rows without variance are all zero after centring, and move nothing at any rate.
         total = total_variance if total_variance > TINY else 1.0
         along = max(least, LEAST_SHARE * total / setup.num_components)
         if self.rule == "implicit_krasulina":
@@ -376,7 +375,7 @@ def _is_finite(value: object) -> bool:
 
 @contextlib.contextmanager
 def _unchanged_on_error(estimator: StreamingPCA) -> Iterator[None]:
-    """Give an estimator its attributes back if an error is raised: validation sets some."""
+    """Restore an estimator's attributes if an error is raised, since validation sets some."""
     before = dict(vars(estimator))
     try:
         yield
@@ -388,14 +387,14 @@ def _unchanged_on_error(estimator: StreamingPCA) -> Iterator[None]:
 
 @functools.cache
 def _threads() -> Any:
-    """Return what keeps OpenBLAS out of XLA's way; to find it takes longer than an update."""
+    """Return what keeps OpenBLAS out of XLA's way; finding it is slower than an update."""
     return ThreadpoolController()
 
 
 def _variances(rows: Floats, k: int) -> tuple[float, float]:
-    """Return the total variance of rows [n, features] and the k-th largest of their directions.
+    """Return the total variance of rows [n, features] and the k-th largest along a direction.
 
-    Entries that are missing leave the first alone and count as means in the second.
+    Missing entries are left out of the total, and count as the mean in the k-th largest.
     """
     there = ~np.isnan(rows)
     counts = np.maximum(there.sum(axis=0), 1)

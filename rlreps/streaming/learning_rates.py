@@ -9,10 +9,10 @@ from jax import Array
 from rlreps.config import configurable, interval
 
 Schedule = Callable[[Array], Array]
-"""Updates made, [] (int32) → learning rate, []."""
+"""Number of updates, [] (int32) → learning rate, []."""
 
 LearningRate = float | Array | Schedule
-"""A fixed learning rate, [], or a schedule of it."""
+"""A fixed learning rate, [], or a schedule."""
 
 
 @configurable
@@ -22,14 +22,14 @@ class PowerDecay:
 
     Attributes:
         initial: η0 > 0, []; an array is not checked.
-        power: γ ≥ 0; 0 keeps the rate.
+        power: γ ≥ 0; 0 keeps the rate constant.
     """
 
     initial: float | Array = interval("(0, inf)")
     power: float = interval("[0, inf)")
 
     def __call__(self, step: Array) -> Array:
-        """Return the learning rate of the update that ``step`` updates came before, []."""
+        """Return the learning rate of the update that follows ``step`` updates, []."""
         time = step.astype(jnp.result_type(float)) + 1.0
         decayed: Array = jnp.asarray(self.initial, time.dtype) * time**-self.power
         return decayed

@@ -1,4 +1,4 @@
-"""Observations with missing entries: a reconstruction of them in front of a streaming rule."""
+"""Observations with missing entries: reconstruct the entries in front of a streaming rule."""
 
 import dataclasses
 from typing import Any
@@ -14,7 +14,7 @@ from rlreps.streaming.rules.base import WrappedRule, require_batch, scan_rows
 from rlreps.subspace.linalg import solve_positive_definite
 
 RIDGE = 1e-3
-"""Default weight of ‖y‖² beside the squared error of the observed entries."""
+"""Default weight of ‖y‖² relative to the squared error of the observed entries."""
 
 _ROWS_TOGETHER = 32
 
@@ -24,20 +24,20 @@ _ROWS_TOGETHER = 32
 class WithMissingEntries(WrappedRule):
     """A streaming rule that takes rows with missing entries, marked by NaN.
 
-    Missing entries are replaced by their reconstruction from the current components (``impute``)
-    and the rule's step follows. A reconstructed entry has no residual, so that of a rule whose
-    residuals alone turn its span (``Rule.imputes``; ``require_imputing`` checks a name) only the
-    observed entries do. For implicit and explicit Krasulina this is exact, up to the ridge:
-    observed coordinates of C step as they would alone and C's other rows stay. Oja's rule takes a
-    reconstructed row as it takes any: its span turns by residuals, its columns within the span by
-    the row itself.
+    Missing entries are replaced by their reconstruction from the current components (``impute``),
+    and the rule then makes its step. A reconstructed entry has no residual. If residuals alone turn
+    a rule's span (``Rule.imputes``; ``require_imputing`` checks a name), then only observed entries
+    turn it. For implicit and explicit Krasulina this is exact, up to the ridge: the observed
+    coordinates of C step as they would alone, and C's other rows stay. Oja's rule treats a
+    reconstructed row like any other: residuals turn its span, and the row itself turns its columns
+    within the span.
 
-    A row that is wholly missing counts as a row of zeros: it moves no component, but is a step,
-    and one of the rows that a batch's mean is over. To centre rows with missing entries put
-    ``Centred(..., missing=True)`` around this.
+    A row that is wholly missing counts as a row of zeros. It moves no component, but it counts as a
+    step and as a row in a batch's mean. To centre rows with missing entries, put
+    ``Centred(..., missing=True)`` around this rule.
 
-    Where nothing is missing, steps are the rule's own at the rule's own cost. A row with missing
-    entries costs O(k² · features). Below ``vmap`` every row does. States are the rule's own.
+    If nothing is missing, steps are the rule's own at the rule's own cost. A row with missing
+    entries costs O(k² · features); under ``vmap`` every row does. States are the rule's own.
 
     Attributes:
         rule: The rule for complete rows.
@@ -66,7 +66,7 @@ class WithMissingEntries(WrappedRule):
 
 
 def require_imputing(name: str) -> None:
-    """Raise an ``InputError`` unless a rule of that name can take missing entries."""
+    """Raise an ``InputError`` unless the rule of this name can take missing entries."""
     require_choice("rule", name, tuple(RULES))
     if not RULES[name].imputes:
         able = ", ".join(rule for rule, entry in sorted(RULES.items()) if entry.imputes)
@@ -84,9 +84,9 @@ def impute(components: Array, batch: Array, ridge: float = RIDGE) -> Array:
     Args:
         components: V, orthonormal columns, [features, k].
         batch: Centred observations, NaN where missing, [b, features].
-        ridge: Weight of ‖y‖². It decides where the observed entries do not, above all in rows with
-            fewer of them than components; it moves entries of a row with enough of them by the
-            order of it, relatively.
+        ridge: Weight of ‖y‖². It decides if the observed entries do not, above all in rows with
+            fewer of them than components. In a row with enough observed entries it changes the
+            result by a relative amount of its own order.
 
     Returns:
         [b, features], without NaN; a row that is wholly missing becomes zero.
@@ -102,6 +102,6 @@ def impute(components: Array, batch: Array, ridge: float = RIDGE) -> Array:
         hidden = solve_positive_definite(system, projected[:, None])[:, 0]
         return jnp.where(missing, matmul(components, hidden), row)
 
-    # Not all rows at once: each has a copy of the components.
+    # Not all rows at once, since each needs a copy of the components.
     imputed: Array = lax.map(one, batch, batch_size=_ROWS_TOGETHER)
     return imputed

@@ -1,7 +1,7 @@
 """The model behind ``StreamingPCA`` on the host: rule, running mean and variances.
 
-It is advanced by NumPy batches. Variances along the components are followed in float64 while the
-components turn.
+NumPy batches advance it. Variances along the components are tracked in float64 while the components
+turn.
 """
 
 import functools
@@ -29,24 +29,24 @@ Rows = Any
 """An array or a SciPy sparse array in compressed rows, [n, features]."""
 
 ROWS_AT_ONCE = 1024
-"""About as many rows are handed to the device at once."""
+"""About this many rows are sent to the device at once."""
 
 LEAST_SPREAD = 1e-8
-"""Least unit, relative to the origin's length."""
+"""Smallest unit, relative to the origin's length."""
 
 TINY = float(np.finfo(np.float64).tiny)
-"""Variances below count as zero."""
+"""Smaller variances count as zero."""
 
 FADING = 2.0
-"""Power by which variances of a stream forget: the t-th of n rows weighs (t/n)²."""
+"""Exponent with which variances of a stream forget: the t-th of n rows has weight (t/n)²."""
 
 
 class Moments(NamedTuple):
     """Weighted sums of squares of the rows so far, about their weighted mean.
 
     Attributes:
-        rows_seen: Rows so far.
-        weight: Sum of the rows' weights, the newest row's being one.
+        rows_seen: Number of rows so far.
+        weight: Sum of the rows' weights; the newest row has weight one.
         squared_weight: Sum of the squared weights.
         mean: Weighted mean, [features].
         along: Sum of squares along each component, [k].
@@ -62,7 +62,7 @@ class Moments(NamedTuple):
 
     @property
     def variances(self) -> Floats:
-        """Variance along each component, [k]: unbiased where weights are equal (ddof = 1)."""
+        """Variance along each component, [k]; unbiased if weights are equal (ddof = 1)."""
         return self.along * self._per_row
 
     @property
@@ -87,18 +87,18 @@ def take_in(
 ) -> tuple[Moments, Floats]:
     """Add rows, and turn the moments to the principal axes of a new basis' span.
 
-    Sums of squares along old components are carried over to the span of the new ones; what lies
-    outside it is lost. While a basis turns, history therefore counts for less than it should. So
-    history fades: before rows n + 1, …, n + b its weight is multiplied by (n/(n + b))^fading, which
-    leaves row t the share (t/n)^fading of the newest. Within the span everything is exact, the
-    shift of the mean included (Chan, Golub & LeVeque 1983).
+    Sums of squares along old components are carried over to the span of the new ones; the part
+    outside the span is lost. While a basis turns, old rows therefore count for less than they
+    should, so they fade: before rows n + 1, …, n + b their weight is multiplied by
+    (n/(n + b))^fading, which leaves row t the share (t/n)^fading of the newest. Within the span
+    everything is exact, including the shift of the mean (Chan, Golub & LeVeque 1983).
 
     Args:
-        moments: Of the rows so far.
-        components: Orthonormal rows that those are along, [k, features].
-        basis: Orthonormal rows, [k, features].
+        moments: Moments of the rows so far.
+        components: Orthonormal rows that the moments are along, [k, features].
+        basis: Orthonormal rows of the new span, [k, features].
         rows: New rows, complete, [b, features].
-        fading: 0 weighs all rows the same.
+        fading: 0 weighs all rows equally.
 
     Returns:
         The moments, along components of descending variance, and these components: orthonormal
@@ -163,12 +163,12 @@ class Setup(NamedTuple):
 
     @property
     def least_rows_per_update(self) -> int:
-        """Rows that the rule has to have in an update."""
+        """Smallest number of rows in an update of the rule."""
         return RULES[self.rule].least_rows_per_update(self.num_components)
 
     @property
     def fading(self) -> float:
-        """The power by which variances forget: zero for a rule that counts every row the same."""
+        """Exponent with which variances forget: zero for a rule that weighs all rows equally."""
         return FADING if RULES[self.rule].needs_learning_rate else 0.0
 
     def build(self, rate: Rate) -> StreamingRule:
@@ -183,23 +183,23 @@ class Setup(NamedTuple):
         rule: StreamingRule = cls.at_rate(self.num_inputs, self.num_components, schedule)
         if self.missing:
             rule = WithMissingEntries(rule)
-        # A rule without a learning rate forgets nothing: its sums of squares have to be about the
+        # A rule without a learning rate forgets nothing: its sums of squares must be about the
         # mean.
         exact = not (self.missing or cls.needs_learning_rate)
         return Centred(rule, missing=self.missing, exact_scatter=exact)
 
 
 class Model(NamedTuple):
-    """A stream's model; replaced as a whole once a batch has been taken in.
+    """A stream's model; each batch replaces it as a whole.
 
     Attributes:
-        setup: Of the rule.
+        setup: Arguments of the rule.
         origin: First value of each feature, subtracted before rounding to the device's precision,
             [features].
-        unit: Divisor of rows less the origin, so that all that the rule sees is of an order of
-            magnitude near one, whatever the features are measured in.
-        state: Of the rule with its running mean, in this unit, NumPy arrays.
-        moments: Of the rows less the origin, along ``components``.
+        unit: Divisor of the rows less the origin, so that the rule sees numbers of a magnitude
+            near one, whatever the units of the features.
+        state: State of the rule with its running mean, in this unit, NumPy arrays.
+        moments: Moments of the rows less the origin, along ``components``.
         components: Orthonormal rows, [k, features]; zeros before the first row.
     """
 
@@ -220,8 +220,8 @@ class Model(NamedTuple):
     def measured_in_its_spread(self, total_variance: float) -> "Model":
         """Return the model with the unit that a total variance gives, if no row varied before.
 
-        Until then its rows are zero in any unit. Spread of the size of rounding is not taken for
-        that of the features.
+        Until then its rows are zero in any unit. A spread of the size of rounding does not count as
+        a spread of the features.
         """
         if self.moments.total > 0.0 or not TINY < total_variance < np.inf:
             return self
@@ -230,7 +230,7 @@ class Model(NamedTuple):
 
 
 def start(setup: Setup, seed: int, rows: FloatArray) -> Model:
-    """Return a model before its first row, with the origin that rows [b, features] give."""
+    """Return the model before its first row, with its origin from rows [b, features]."""
     state = jax.device_get(_start(setup, jnp.uint32(seed)))
     first = np.argmax(~np.isnan(rows), axis=0)
     origin = np.nan_to_num(rows[first, np.arange(setup.num_inputs)].astype(np.float64))
@@ -245,9 +245,9 @@ def advance(
     """Update the rule along some rows.
 
     Args:
-        model: Where to go on from.
+        model: The model to start from.
         rows: [n, features].
-        order: Which of them, one after the other.
+        order: Indices of the rows to use, in order.
         rate: The learning rate.
 
     Returns:
@@ -284,9 +284,9 @@ def dense(rows: Rows, chosen: npt.NDArray[np.integer[Any]]) -> FloatArray:
 def blocks(
     order: npt.NDArray[np.integer[Any]], rows_per_update: int, least: int = 1
 ) -> Iterator[npt.NDArray[np.integer[Any]]]:
-    """Split an order of rows into parts of whole updates; only the last may end with another one.
+    """Split an order of rows into parts of whole updates; only the last may end with a shorter one.
 
-    No part but the only one is of fewer than ``least`` rows: those join the part before.
+    A last part of fewer than ``least`` rows joins the part before it.
     """
     length = rows_per_update * max(ROWS_AT_ONCE // rows_per_update, 1)
     begin = 0
@@ -298,7 +298,7 @@ def blocks(
 
 
 def completed(rows: FloatArray, mean: Floats, components: Floats) -> Floats:
-    """Reconstruct what is missing of rows [n, features] about a mean [features]."""
+    """Reconstruct the missing entries of rows [n, features] about a mean [features]."""
     missing = np.isnan(rows)
     if not missing.any():
         return rows.astype(np.float64, copy=False)

@@ -1,6 +1,6 @@
-"""Passes over stored rows: many runs of one rule at once, each in an order of its own.
+"""Passes over stored rows: many runs of one rule at once, each with its own order of the rows.
 
-Every row is seen in turn instead of being drawn, and runs may differ in their learning rates too.
+Every row is seen in turn instead of being drawn, and runs may also differ in their learning rates.
 """
 
 import functools
@@ -32,7 +32,7 @@ class Runs(NamedTuple):
     """Seeds and learning rates of runs.
 
     Attributes:
-        seeds: Of the start and of the order of the rows, [runs], in [0, 2**32); runs may share one.
+        seeds: Seeds of start and row order, [runs], in [0, 2**32); runs may share one.
         learning_rates: Initial learning rates, [runs].
     """
 
@@ -50,7 +50,7 @@ class Runs(NamedTuple):
         )
 
     def orders(self, index: int, count: int) -> npt.NDArray[np.int32]:
-        """Draw each run's order of ``count`` rows in its pass number ``index``, [runs, count]."""
+        """Draw each run's order of ``count`` rows in pass ``index``, [runs, count]."""
         orders = {
             seed: np.random.default_rng((seed, index)).permutation(count) for seed in self.seeds
         }
@@ -62,9 +62,9 @@ class PassResult(NamedTuple):
 
     Attributes:
         rows_seen: Rows that each run had seen at each point, the start included, [points].
-        seconds: Time spent in the updates of all runs until then, without compilation, [points].
-        figures: What was evaluated, [points, runs].
-        components: At the end, [runs, features, k].
+        seconds: Time spent so far in the updates of all runs, without compilation, [points].
+        figures: Results of ``evaluate``, [points, runs].
+        components: Components at the end, [runs, features, k].
     """
 
     rows_seen: npt.NDArray[np.int64]
@@ -86,23 +86,23 @@ def run_passes(
 ) -> PassResult:
     """Run a rule over permuted rows, once or several times.
 
-    Each pass has an order of its own, keyed by (seed, pass). Rows that do not fill the last
-    interval between evaluations are left out of a pass.
+    Each pass has its own order, keyed by (seed, pass). Rows that do not fill the last interval
+    between evaluations are left out of a pass.
 
     Args:
-        make_rule: The rule, for a learning rate that may be traced.
+        make_rule: Learning rate, which may be traced → rule.
         rows: Centred observations, [n, features].
         runs: Seeds and learning rates.
         evaluate: Measures one run's components, on the host.
         evaluate_every: Rows between evaluations, at most n; rounded down to whole updates.
         rows_per_update: Rows of each update; single rows go through ``update_each``.
-        passes: Times that every row is seen.
-        devices: Devices of this process, over which the runs are shared out evenly; None is JAX's
-            default device.
+        passes: Number of passes.
+        devices: Devices of this process, over which the runs are distributed evenly; None is
+            JAX's default device.
 
     Raises:
-        InputError: For counts below 1, more rows an interval than there are, or runs whose seeds
-            and learning rates are not as many.
+        InputError: If counts are below 1, an interval has more rows than there are, or seeds and
+            learning rates differ in number.
     """
     runs.check()
     require_positive("rows_per_update", rows_per_update)
@@ -156,20 +156,20 @@ def follow_orders(
     Args:
         runs: Seeds and learning rates.
         rows: [n, features].
-        orders: Number of a pass → indices of rows, [runs, ..., length]. Those that do not fill the
+        orders: Number of a pass → indices of rows, [runs, ..., length]. Rows that do not fill the
             last interval are left out.
         interval: Rows between measurements, along the last axis of the orders.
-        passes: Passes, numbered from 0.
+        passes: Number of passes; they count from 0.
         start: (key, learning rate) → one run's state.
         advance: (state, rows, order [..., interval], learning rate) → state.
-        observe: (state, learning rate) → what is to be seen of one run.
-        measure: What is to be seen of all runs, with a leading run axis, on the host → figures.
-        devices: Devices of this process, over which the runs are shared out evenly; None is JAX's
-            default device.
+        observe: (state, learning rate) → what ``measure`` needs of one run.
+        measure: Observations of all runs, with a leading run axis, on the host → figures.
+        devices: Devices of this process, over which the runs are distributed evenly; None is
+            JAX's default device.
 
     Returns:
         Rows seen, seconds in the updates without compilation, and figures, each at every point, the
-        start included; and what was to be seen at the last.
+        start included; and the observations at the last point.
     """
     mesh = None if devices is None else _even_mesh(devices, len(runs.seeds))
     own, same = PartitionSpec(_RUNS), PartitionSpec()
@@ -182,7 +182,7 @@ def follow_orders(
     def spread(function: Callable[..., Any], *specs: PartitionSpec) -> Callable[..., Any]:
         if mesh is None:
             return function
-        # Nothing is exchanged between devices, so no replication has to be checked.
+        # Devices exchange nothing, so there is no replication to check.
         return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=own, check_vma=False)
 
     def begin(seed: Array, rate: Array) -> Any:
@@ -223,10 +223,10 @@ def follow_orders(
 def seconds_per_row(
     rules: Mapping[str, StreamingRule], rows: npt.ArrayLike, *, trials: int
 ) -> dict[str, list[float]]:
-    """Time a row of several rules on the same rows [n, features], one an update, in turns.
+    """Time several rules per row on the same rows [n, features], one row an update, in turns.
 
     All rows go through a single dispatch, after a first pass that compiles it. Rules take turns, so
-    that what slows the machine meets them all: times of one trial can be compared in pairs.
+    that a slowdown of the machine affects all of them: times of one trial can be compared in pairs.
 
     Returns:
         Rule → seconds a row, one number for each trial.
@@ -234,7 +234,7 @@ def seconds_per_row(
     stored, key, timed = jnp.asarray(rows), jax.random.key(0, impl=PRNG), {}
     for name, rule in rules.items():
         update_each = jax.jit(rule.update_each)
-        # A factor's first updates are anchored one by one, which later ones are not.
+        # Unlike later updates, a factor's first updates are anchored one by one.
         state = jax.block_until_ready(update_each(rule.init(key), stored))
         timed[name] = (update_each, state)
     found: dict[str, list[float]] = {name: [] for name in timed}
@@ -249,7 +249,7 @@ def seconds_per_row(
 def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:
     """Map a function over a leading axis: side by side on accelerators, in turn on a CPU.
 
-    A CPU's caches hold the model of one run and not of thirty.
+    A CPU's caches hold the model of one run but not of thirty.
     """
 
     def in_turn(*arguments: Any) -> Any:
@@ -259,6 +259,6 @@ def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _even_mesh(devices: Sequence[jax.Device], runs: int) -> Mesh:
-    """Return a mesh of devices that share the runs out evenly."""
+    """Return a mesh of devices that divides the runs evenly."""
     require(len(set(devices)) == len(devices) >= 1, "at least one device, each once", devices)
     return Mesh(np.asarray(largest_even_share(devices, runs)), (_RUNS,))

@@ -20,17 +20,17 @@ from rlreps.subspace.reconstruction import loss_from_moments
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TunedRule:
-    """A streaming rule with learning rates to choose from, its start and how rows are fed to it.
+    """A streaming rule, learning rates to choose from, its start and how it takes rows.
 
     Attributes:
         rule: One of ``rlreps.streaming.RULES``.
-        powers: γ of the learning rate η0 / t^γ, t = 1, 2, … the update, to choose from; none for a
-            rule that has no learning rate.
-        learning_rates: η0 to choose from, likewise.
+        powers: Candidates for γ of the learning rate η0 / t^γ at update t = 1, 2, …; empty for a
+            rule without a learning rate.
+        learning_rates: Candidates for η0, likewise.
         rows_per_update: b, rows of an update.
-        initial_scale: Standard deviation of a factor's entries at the start; None is the rule's
+        initial_scale: Standard deviation of a factor's entries at the start; None takes the rule's
             own.
-        double: Whether it runs in float64.
+        double: Whether the rule runs in float64.
     """
 
     rule: str
@@ -64,7 +64,7 @@ class TunedRule:
     ) -> Any:
         """Call ``run_passes`` or ``run_workers`` on rows [n, features]; options go to it.
 
-        Rates are η0 of each run, power is γ; both are None for a rule without a learning rate.
+        Rates are each run's η0, power is γ; both are None for a rule without a learning rate.
         """
         with jax.enable_x64(True) if self.double else contextlib.nullcontext():
             return over(
@@ -86,20 +86,20 @@ class TunedRule:
     ) -> dict[str, Any]:
         """Try γ and η0 on a random part of the rows, one pass over it for each pair.
 
-        Amid & Warmuth 2020 choose both on a tenth of the data. As in their code, they are judged by
+        Amid & Warmuth 2020 choose both on a tenth of the data. As in their code, the criterion is
         the loss on the part that the pass went over.
 
         Args:
             rows: Centred, [n, features].
-            k: Components.
-            fraction: Of the rows, for the part.
-            seed: Of the part and of every run.
+            k: Number of components.
+            fraction: Share of the rows in the part.
+            seed: Seed of the part and of every run.
             devices: As for ``run_passes``.
 
         Returns:
-            ``power`` and ``learning_rate``, the first pair of least loss, ``tuning_losses``
-            [powers, rates] (NaN where a run diverged) and ``all_diverged``: then the first power
-            and the least rate were taken. None and none for a rule without a learning rate.
+            ``power`` and ``learning_rate``, the first pair with the least loss, ``tuning_losses``
+            [powers, rates] (NaN if a run diverged) and ``all_diverged``. If all diverged, the pair
+            is the first power and the smallest rate. Both are None for rules without a rate.
         """
         rates, powers = self.learning_rates, self.powers
         if not rates:

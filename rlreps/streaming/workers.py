@@ -1,8 +1,8 @@
-"""Several workers on one model: each learns from rows of its own, then their models are combined.
+"""Several workers on one model: each learns from its own rows, then their models are combined.
 
 Workers may be simulated on one device, spread over a mesh of devices, or over the devices of
-several processes that ``jax.distributed.initialize`` has brought together: the step is the same
-function. Each step exchanges the workers' states, O(k · features) numbers each.
+several processes joined by ``jax.distributed.initialize``: the step is the same function. Each step
+exchanges the workers' states, O(k · features) numbers per worker.
 """
 
 import dataclasses
@@ -36,9 +36,9 @@ the combined state for every worker); states have a leading worker axis."""
 class MeanThenQR(WrappedRule):
     """A rule on orthonormal vectors whose models combine by the QR factor Q of their mean.
 
-    The baseline of Amid & Warmuth 2020, who know no systematic way to combine orthonormal matrices;
-    the rules' own ways, ``projection_average`` and the mean of second moments, are ours. Energies
-    of incremental PCA are lost: they are one afterwards, as in the authors' code.
+    The baseline of Amid & Warmuth 2020, who know no systematic way to combine orthonormal matrices.
+    ``projection_average`` and the mean of second moments, which the rules of rlreps use, are
+    extensions. The energies of incremental PCA are lost and set to one, as in the authors' code.
     """
 
     def combine(self, states: Any, weights: Array) -> Any:
@@ -69,7 +69,7 @@ def start_workers(
     )
     sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(WORKERS))
     start = jax.jit(lambda key: broadcast(rule.init(key), workers), out_shardings=sharding)
-    # Every process starts from the same key; data of one process alone could not be spread.
+    # Every process uses the same key: data of a single process could not be distributed.
     return start(key)
 
 
@@ -83,20 +83,20 @@ def share_rows(rows: npt.NDArray[Any], mesh: Mesh) -> Array:
 def worker_step(
     rule: StreamingRule, *, rows_per_update: int = 1, mesh: Mesh | None = None
 ) -> WorkerStep:
-    """Make the step: every worker's updates on rows of its own, then one model out of all.
+    """Make the step: every worker's updates on its own rows, then one model from all workers.
 
     Args:
         rule: The rule.
-        rows_per_update: Rows of each of a worker's updates, which divides its rows.
+        rows_per_update: Rows of each update of a worker, which divides its rows.
         mesh: With the axis ``WORKERS``, over which workers are spread evenly; None simulates them
             on one device.
 
     Returns:
-        The step, for ``jit``. Weights are the same on all processes and of positive sum.
+        The step, for ``jit``. Weights must be equal on all processes and have a positive sum.
 
     Raises:
-        InputError: If ``rows_per_update`` is below 1; from the step, if rows are not of whole
-            updates or weights not as many as workers.
+        InputError: If ``rows_per_update`` is below 1; from the step, if rows do not divide into
+            whole updates, or weights and workers differ in number.
     """
     require_positive("rows_per_update", rows_per_update)
 
@@ -110,7 +110,7 @@ def worker_step(
     step = learn_and_combine
     if mesh is not None:
         own, same = PartitionSpec(WORKERS), PartitionSpec()
-        # Every device combines the same states in the same way: no replication has to be checked.
+        # Every device combines the same states in the same way: there is no replication to check.
         step = jax.shard_map(
             step, mesh=mesh, in_specs=(own, own, same), out_specs=(own, own), check_vma=False
         )
@@ -128,14 +128,14 @@ def worker_step(
 
 
 class WorkerResult(NamedTuple):
-    """Figures over time of runs of several workers; the start is the first point.
+    """Measures over time of runs of several workers; the first point is the start.
 
     Attributes:
         rows_seen: Rows that each worker had seen at each point, [points].
         seconds: Time in the updates and combinations of all workers and runs so far, [points].
-        workers: Each worker's figure just before the combination, [points, runs, workers].
-        combined: The combined model's, [points, runs].
-        components: The combined model's at the end, [runs, features, k].
+        workers: Each worker's measure just before the combination, [points, runs, workers].
+        combined: The combined model's measure, [points, runs].
+        components: The combined model's components at the end, [runs, features, k].
     """
 
     rows_seen: npt.NDArray[np.int64]
@@ -159,9 +159,9 @@ def run_workers(
 ) -> WorkerResult:
     """Run a rule with simulated workers, each on its share of the permuted rows.
 
-    Every run has M ``workers``, which learn from ``combine_every`` rows each, of whole updates,
-    between combinations. Rows that do not fill a worker's last interval are left out of a pass. All
-    workers weigh the same. Other arguments are those of ``run_passes``.
+    Every run has M ``workers``. Between combinations each learns from ``combine_every`` rows, in
+    whole updates. Rows that do not fill a worker's last interval are left out of a pass. All
+    workers have equal weights. Other arguments are those of ``run_passes``.
 
     Raises:
         InputError: As ``run_passes``, for an interval between combinations.
@@ -215,5 +215,5 @@ def run_workers(
 
 
 def broadcast(state: Any, workers: int) -> Any:
-    """Return a state with a leading axis of ``workers`` copies: where all go on from."""
+    """Return a state with a leading axis of ``workers`` copies, from which all workers start."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (workers, *jnp.shape(leaf))), state)

@@ -27,16 +27,16 @@ def centre_columns(matrix: jax.Array) -> jax.Array:
     """
     _require_matrix(matrix)
     centred = matrix - jnp.mean(matrix, axis=0, keepdims=True)
-    # A mean of many float32 numbers is itself rounded; what it left behind is small, so that a
-    # second pass removes it almost exactly.
+    # A mean of many float32 numbers is rounded. The part left behind is small, so a second pass
+    # removes it almost exactly.
     return centred - jnp.mean(centred, axis=0, keepdims=True)
 
 
 def centre_in_place(matrix: np.ndarray, centring: Centring = "columns") -> None:
     """Subtract each column's mean over the rows, each row's over the columns, or both.
 
-    Means are accumulated and subtracted in float64 and rounded once. Beside the matrix it needs one
-    float64 number a column and a row, so a 400 MB host matrix is centred without a second copy.
+    Means are accumulated and subtracted in float64 and rounded once. The memory needed beside the
+    matrix is one float64 number per column and row, so that a 400 MB host matrix needs no copy.
 
     Args:
       matrix: [n, t] writeable float32 or float64 NumPy array; overwritten.
@@ -65,7 +65,7 @@ def _require_matrix(matrix: jax.Array | np.ndarray) -> None:
 
 
 _MOMENT_ROWS = 4096
-"""Rows held in float64 at a time: 26 MB of MNIST's."""
+"""Rows held in float64 at a time: 26 MB for MNIST."""
 
 
 def second_moments(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

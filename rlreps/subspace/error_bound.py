@@ -4,7 +4,7 @@ Subspace iteration ends with m Ritz triplets (u_i, theta_i, v_i), m a little abo
 satisfy A'U = V Theta exactly and A V = U Theta + R with U'R = 0. In orthonormal bases (U, U_rest)
 and (V, V_rest) the matrix is
 
-    A = [ Theta_1  0        0 ]    1: the first d Ritz vectors, whose span is judged
+    A = [ Theta_1  0        0 ]    1: the first d Ritz vectors, whose span is bounded
         [ 0        Theta_2  0 ]    2: Ritz vectors d + 1, ..., m' for any m' from d to m
         [ E_1      E_2      C ]    everything else, with column norms |E e_i| = r_i
 
@@ -22,10 +22,10 @@ and |q_1| <= 1, the first line gives
 
     |p_3| (theta_d - c^2 / theta_d - sum_i v_i r_i^2) <= (sum_{i <= d} r_i^2)^(1/2).
 
-This is Wedin's (1972) sin-theta theorem with the panel's own structure used: against its other Ritz
-vectors a Ritz vector errs in second order only, so that a small gap behind theta_d costs little as
-long as theta_d is well above c. m' = d is the plain theorem. Every m' gives a bound; the smallest
-is returned, and 1 where none applies.
+This is Wedin's (1972) sin-theta theorem with the panel's own structure: against the panel's other
+Ritz vectors, a Ritz vector errs in second order only. A small gap behind theta_d therefore costs
+little as long as theta_d is well above c. m' = d is the plain theorem. Every m' gives a bound; the
+smallest is returned, or 1 if none applies.
 
 Norm of the rest. |C| for m' = m is bounded with high probability from random probes; a smaller m'
 adds known columns, and the norm of what results is at most that of [[Theta_3, 0], [E_3, c I]].
@@ -45,7 +45,7 @@ import scipy
 from rlreps.subspace.products import Products
 
 FAILURE_PROBABILITY = 1e-9
-"""Probability, over the seeds, that a bound of `distance_bounds` does not hold."""
+"""Probability, over the seeds, that `distance_bounds` returns a bound that does not hold."""
 
 # Gaussian probes and reads of the matrix for the norm of the rest. With these the bound on that
 # norm is 2 to 12 % too large for tails from geometric to flat, of up to 10,000 singular values.
@@ -78,14 +78,14 @@ def distance_bounds(
     1 - FAILURE_PROBABILITY over the probes, for rounding errors of the stated size.
 
     Args:
-      products: products of the matrix A [n, t]; asked six times (once where m = min(n, t)).
+      products: products of the matrix A [n, t]; called six times (once if m = min(n, t)).
       triplets: m Ritz triplets with A'U = V Theta.
       count: number of bounds, at most m.
       seed: seed of the probes.
 
     Returns:
       [count] float64: for d = 1, ..., count, a bound on the distance between the spans of the first
-      d columns of U and of the exact leading d left singular vectors; 1 where nothing is certain.
+      d columns of U and of the exact leading d left singular vectors; 1 if nothing is known.
     """
     values = triplets.values.astype(np.float64)
     rounding = rounding_level(products.shape, products.dtype, values[0])
@@ -133,7 +133,7 @@ def bounds_at_cut(
     applies = (lowest > rest_norm) & np.all(gaps > 0.0, axis=1)
     lowest, gaps = np.where(applies, lowest, np.inf), np.where(applies[:, None], gaps, np.inf)
     differences = gaps * (lowest[:, None] + (values + rounding)[None, :])
-    # Infinite differences (pairs that do not count) leave infinity / infinity behind here.
+    # Infinite differences (pairs that do not count) give infinity / infinity here.
     counted = np.isfinite(differences)
     v = np.divide(lowest[:, None], differences, out=np.zeros_like(gaps), where=counted)
     w = np.divide((values + rounding)[None, :], differences, out=np.zeros_like(gaps), where=counted)
@@ -153,8 +153,8 @@ def bounds_at_cut(
 def _norm_beyond(values: np.ndarray, triangle: np.ndarray, rest_norm: float) -> float:
     """Return the largest possible norm of [[Theta_3, 0], [E_3, C]] with |C| <= rest_norm.
 
-    It is reached where C is rest_norm times a matrix that keeps the lengths of E_3's columns. The
-    triangle [m, k] has their inner products, and Theta_3 the values [k].
+    The maximum is reached if C is rest_norm times a matrix that keeps the lengths of E_3's columns.
+    The triangle [m, k] has the inner products of these columns, and Theta_3 the values [k].
     """
     count = len(values)
     if count == 0:
@@ -203,7 +203,7 @@ def _images_and_rest_norm(
         following = project(normal).astype(np.float64)
         diagonal.append(float(np.vdot(current, following)))
         following -= diagonal[-1] * current + off_diagonal[-1] * previous
-        # A larger divisor than the norm keeps the bound one, and below rounding nothing is known.
+        # A divisor larger than the norm keeps the bound valid; nothing is known below rounding.
         off_diagonal.append(max(float(np.linalg.norm(following)), rounding**2))
         previous, current = current, following / off_diagonal[-1]
     quantile = 2.0 * float(scipy.special.gammaincinv(_PROBES / 2, FAILURE_PROBABILITY))

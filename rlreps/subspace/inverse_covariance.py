@@ -15,18 +15,18 @@ def lissa_kappa(
 ) -> jax.Array:
     """Compute the step size kappa = kappa0 / max ||phi||^2 of the series.
 
-    No term of the series then grows: kappa < 2 / ||phi||^2 for every row, so below the smallest of
-    those bounds. Lemma 2 of Le Lan et al. (2023) prints their sup, which would not do.
+    No term of the series then grows: kappa < 2 / ||phi||^2 must hold for every row, so kappa lies
+    below the smallest of these bounds. Lemma 2 of Le Lan et al. (2023) prints their sup instead.
 
     Args:
       features: [j, d] rows of features.
-      kappa0: relative step size in (0, 2), the paper's is 1.9; an array is taken as it is, so
-        that a study can go beyond 2, where the series diverges.
-      squared_norm: scalar to divide by in place of this batch's largest squared row norm, such as
-        a running value.
+      kappa0: relative step size in (0, 2), 1.9 in the paper; an array is not checked, so that a
+      study can go beyond 2, where the series diverges.
+      squared_norm: scalar to divide by instead of this batch's largest squared row norm, such as
+      a running value.
 
     Returns:
-      Scalar of the features' dtype; kappa0 itself where the norm is zero, so that a dead encoder
+      Scalar of the features' dtype; kappa0 itself if the norm is zero, so that a dead encoder
       gives finite numbers.
 
     Raises:
@@ -45,9 +45,9 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
     """Apply the LISSA estimate of the inverse covariance to a right-hand side.
 
     Delta_0 = kappa I and Delta_j = kappa I + (I - kappa phi_j phi_j^T) Delta_{j-1}; Le Lan et al.
-    (2023), after Agarwal, Bullins & Hazan (2017). For independent rows and a kappa that does not
-    depend on them its expectation is the truncated Neumann series of `neumann_series`; with a kappa
-    taken from the same rows it is none. In vector form, O(d t) a term.
+    (2023), after Agarwal, Bullins & Hazan (2017). If rows are independent and kappa does not depend
+    on them, the expectation is the truncated Neumann series of `neumann_series`. It is not if kappa
+    comes from the same rows. In vector form, a term costs O(d t).
 
     Args:
       features: [j, d] rows phi_1, ..., phi_J, the first row entering first.
@@ -80,11 +80,11 @@ def chunked_lissa(
 ) -> jax.Array:
     """Run LISSA in chunks of rows, each term with a right-hand side of its own.
 
-    w_0 = 0 and w_j = w_{j-1} + kappa (b_j - C_j w_{j-1}), an extension of ours. For independent
+    w_0 = 0 and w_j = w_{j-1} + kappa (b_j - C_j w_{j-1}), an extension of rlreps. For independent
     chunks with mean covariance C and mean right-hand side b, the expectation is that of LISSA: the
     truncated Neumann series kappa sum_{i<J} (I - kappa C)^i b, `neumann_series` with J - 1 terms
-    beyond the first. With b_j and C_j from the same rows the noise is that of the residual
-    phi^T w - psi, not of psi: far smaller near the solution. With one row a chunk and the same
+    beyond the first. If b_j and C_j come from the same rows, the noise is that of the residual
+    phi^T w - psi, not of psi: far smaller near the solution. With one row per chunk and the same
     b_j throughout it is `lissa` without the first row.
 
     Args:
@@ -112,8 +112,8 @@ def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
     """Compute the pseudo-inverse of the empirical covariance, (Phi^T Phi / J)^+.
 
     Eigenvalues below 10 d eps times the largest count as zero, so fewer rows than features, dead
-    features and duplicates are fine. Meant as a constant: the derivative of an eigendecomposition
-    is not defined where eigenvalues coincide.
+    features and duplicates are allowed. Use the result as a constant: the derivative of an
+    eigendecomposition is not defined where eigenvalues coincide.
 
     Args:
       features: Phi, [J, d].
@@ -136,15 +136,15 @@ def neumann_series(covariance: jax.Array, kappa: jax.Array | float, num_terms: i
     """Compute the truncated Neumann series kappa sum_{i=0}^{J} (I - kappa C)^i in closed form.
 
     Each eigenvalue lambda of C contributes (1 - (1 - kappa lambda)^{J+1}) / lambda, or its limit
-    kappa (J + 1) at zero. The series tends to the inverse of C as J grows if kappa lies in
-    (0, 2 / lambda_max) and C is invertible; for a singular C it grows without bound, and not
-    to the pseudo-inverse, as Eq. 13 of Le Lan et al. (2023) says. Weights are none the worse:
-    E phi psi has no part where C is zero. C and the series are [d, d], symmetric; J is `num_terms`.
+    kappa (J + 1) at zero. The series tends to the inverse of C as J grows if kappa lies in (0, 2 /
+    lambda_max) and C is invertible. For a singular C it grows without bound, and does not tend to
+    the pseudo-inverse, as Eq. 13 of Le Lan et al. (2023) says. Weights are unaffected, since E phi
+    psi vanishes where C does. C and the series are [d, d], symmetric; J is `num_terms`.
     """
     step = jnp.asarray(kappa, covariance.dtype)
     eigenvalues, vectors = jnp.linalg.eigh(covariance)
     scaled = step * eigenvalues
-    # Below one, 1 - (1 - x)^m through logarithms keeps the digits that the subtraction would lose.
+    # For x below one, logarithms keep the digits of 1 - (1 - x)^m that the subtraction would lose.
     through_logarithm = -jnp.expm1((num_terms + 1.0) * jnp.log1p(-jnp.minimum(scaled, 0.5)))
     direct = 1.0 - (1.0 - scaled) ** (num_terms + 1)
     gap = jnp.where(scaled < 0.5, through_logarithm, direct)

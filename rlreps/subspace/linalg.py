@@ -1,8 +1,8 @@
 """Small positive definite matrices inside a training step: systems, factors, inverses.
 
 On a CPU, systems and Cholesky factors are computed by elimination within the compiled program,
-which needs no pivoting for such matrices: LAPACK's triangular solve brings its own threads, which
-fight with XLA's and made a training step two to three times slower. Elsewhere both go by Cholesky.
+which needs no pivoting for such matrices. LAPACK's triangular solve starts its own threads, which
+compete with XLA's and made a training step two to three times slower. Elsewhere both use Cholesky.
 Newton-Schulz steps follow an inverse over time by matrix products alone.
 """
 
@@ -80,7 +80,7 @@ def largest_eigenvalue_bound(matrix: jax.Array) -> jax.Array:
     two such matrices.
     """
     scale = jnp.sqrt(jnp.sum(jnp.square(matrix)))
-    # Divided first: a 16th power leaves the range of float32 beyond 256.
+    # Divide first: beyond 256, a 16th power leaves the range of float32.
     power = matrix / jnp.where(scale > 0.0, scale, 1.0)
     for _ in range(3):
         power = matmul(power, power)
@@ -91,11 +91,11 @@ def newton_schulz_step(inverse: jax.Array, matrix: jax.Array) -> jax.Array:
     """Take a step P <- 2P - P A P towards the inverse of A, from any positive definite P.
 
     Schulz (1933). An eigenvalue x of PA becomes x (2 - x), so 1 - x is squared: from x in (0, 2)
-    the iteration converges, and P stays positive definite. Where A has outgrown P, so that some x
-    may lie beyond 2, P is first divided by a bound on the largest.
+    the iteration converges, and P stays positive definite. If A has outgrown P, so that some x may
+    lie beyond 2, P is first divided by a bound on the largest.
 
     Args:
-        inverse: P, [d, d], symmetric positive definite; where its trace is not positive, the step
+        inverse: P, [d, d], symmetric positive definite; if its trace is not positive, the step
             starts from I / tr(A) instead.
         matrix: A, [d, d], symmetric positive definite.
 
@@ -108,5 +108,5 @@ def newton_schulz_step(inverse: jax.Array, matrix: jax.Array) -> jax.Array:
     start = start / jnp.where(bound > 2.0, bound, 1.0)
     product = matmul(matrix, start)
     step = 2.0 * start - matmul(start, product)
-    # Rounding would let the two halves drift apart over thousands of steps.
+    # Without this, rounding would make the two halves differ after thousands of steps.
     return 0.5 * (step + step.T)

@@ -105,8 +105,8 @@ def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
     right angles keep their digits (Björck & Golub 1973).
 
     Returns:
-      [k] angles in radians, rising, in [0, pi/2]; directions that features of rank below k cannot
-      reach count as pi/2.
+      [k] angles in radians, rising, in [0, pi/2]; if the features' rank is below k, the directions
+      that they miss count as pi/2.
     """
     overlap, residual = _project(features, basis)
     num_components = basis.shape[1]
@@ -126,7 +126,7 @@ def matched_cosines(features: jax.Array, basis: jax.Array) -> np.ndarray:
     """Compute |cosine| between each component and the feature matched to it.
 
     Features are matched one to one to components so that the sum of |cosine| is largest (Hungarian
-    algorithm, scipy.optimize.linear_sum_assignment); it runs on the host and cannot be jitted.
+    algorithm, scipy.optimize.linear_sum_assignment). It runs on the host and cannot be jitted.
 
     Returns:
       [k] array in [0, 1], by component; zero for components left over where d < k.
@@ -165,7 +165,7 @@ def longest_eigenvector_streak(
     estimates, components = _normalise_columns(features[:, :shared]), basis[:, :shared]
     cosines = jnp.sum(estimates * components, axis=0)
     sines = jnp.linalg.norm(estimates - components * cosines[None, :], axis=0)
-    # A zero feature points nowhere: both are zero, and the angle would read as zero too.
+    # A zero feature has no direction: sine and cosine are both zero, and the angle would read zero.
     pointless = (cosines == 0.0) & (sines == 0.0)
     angles = jnp.where(pointless, jnp.inf, jnp.arctan2(sines, jnp.abs(cosines)))
     matches = angles <= jnp.asarray(tolerance, angles.dtype)
@@ -174,10 +174,10 @@ def longest_eigenvector_streak(
 
 @jit
 def align(features: jax.Array | np.ndarray, basis: jax.Array | np.ndarray) -> jax.Array:
-    """Rotate an orthonormal basis of the features' span as close to the components as it goes.
+    """Rotate an orthonormal basis of the features' span as close as possible to the components.
 
-    Orthogonal Procrustes: Q U V^T with Q^T F = U S V^T. For pictures of learned beside true
-    components.
+    Orthogonal Procrustes: Q U V^T with Q^T F = U S V^T. For pictures of learned components beside
+    true ones.
 
     Returns:
       [n, k] array; its columns are orthonormal if the features' rank is at least k, and otherwise
@@ -195,9 +195,9 @@ def representation_loss(features: jax.Array, matrix: jax.Array | RowBlocks) -> j
     """Compute the error of the best linear prediction, L(Phi) = ||(I - P_Phi) Psi||_F^2.
 
     The residual is formed before it is squared (a difference of energies would cancel) and in
-    blocks of rows, so no second matrix is held. Put a large host matrix on the device once: every
-    call with a NumPy matrix copies it there. Row blocks are read twice, on the host, and their sums
-    taken in float64; that cannot be jitted.
+    blocks of rows, so that no second matrix is held. Put a large host matrix on the device once:
+    every call with a NumPy matrix copies it there. Row blocks are read twice, on the host, with
+    sums in float64, and cannot be jitted.
 
     Args:
       features: Phi.
@@ -229,7 +229,7 @@ def relative_excess_loss(
 ) -> jax.Array:
     """Compute the excess of the representation loss over the optimum, L(Phi) / L(F_d) - 1.
 
-    Stays meaningful where sigma_d and sigma_{d+1} are close, so that F_d is ill determined. It can
+    It stays meaningful if sigma_d and sigma_{d+1} are close, so that F_d is ill determined. It can
     be jitted with the subspace and d closed over.
 
     Args:
@@ -247,7 +247,7 @@ def relative_excess_loss(
 
 
 def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax.Array:
-    """Compute `relative_excess_loss` from losses L(Phi), of any shape, that are at hand."""
+    """Compute `relative_excess_loss` from given losses L(Phi), of any shape."""
     optimum = optimal_loss(subspace, d)
     return (loss - optimum) / (optimum if optimum > 0.0 else float("nan"))
 
@@ -262,7 +262,7 @@ def _array_loss(features: jax.Array, matrix: jax.Array) -> jax.Array:
     block_rows = min(_BLOCK_ROWS, num_rows)
 
     def add_block(index: jax.Array, total: jax.Array) -> jax.Array:
-        # The last block is moved up to end with the matrix; rows already counted are masked.
+        # The last block is moved back to end with the matrix; rows already counted are masked.
         start = jnp.minimum(index * block_rows, num_rows - block_rows)
         rows = jax.lax.dynamic_slice_in_dim(matrix, start, block_rows)
         span_rows = jax.lax.dynamic_slice_in_dim(span, start, block_rows)

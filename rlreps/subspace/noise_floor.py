@@ -42,13 +42,13 @@ def noise_floor(first_half: np.ndarray, second_half: np.ndarray) -> np.ndarray:
     The average M = (A + B) / 2 of two independent, unbiased, equally noisy halves A = T + E_A and
     B = T + E_B. To first order in the noise, the left singular vectors of T + E turn by an angle
     linear in E, so the subspace distance, a mean of squared sines, is quadratic: q(E) for some
-    quadratic form q. Let v be the expectation of q(E_A). M errs by (E_A + E_B) / 2, where
-    independence leaves v / 2. The halves differ by E_A - E_B, which gives 2 v. The distance of M
-    from the truth is thus expected to be a quarter of that between the halves.
+    quadratic form q. Let v be the expectation of q(E_A). By independence, the expectation of q is
+    v / 2 for the error of M, (E_A + E_B) / 2, and 2 v for the halves' difference, E_A - E_B.
+    So the expected distance of M from the truth is a quarter of the distance between the halves.
 
-    It is an expectation: over d it is smooth, but one pair of halves scatters about it. First order
-    holds while the floor is small. The distance between the halves cannot exceed 1 - d/n, so a
-    floor near 1/4 only says that the halves have nothing in common.
+    The result estimates an expectation, which is smooth over d; one pair of halves scatters about
+    it. First order holds while the floor is small. The distance between the halves cannot exceed
+    1 - d/n, so a floor near 1/4 only says that the halves have nothing in common.
 
     Args:
       first_half: [n, k] leading left singular vectors of A, by falling singular value.

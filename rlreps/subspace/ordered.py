@@ -29,21 +29,21 @@ class Spectrum(NamedTuple):
 
 
 def orthonormalising_factor(covariance: Array) -> Array:
-    """Compute L⁻¹ for Σ = LLᵀ, well defined where features depend on each other.
+    """Compute L⁻¹ for Σ = LLᵀ, well defined even if features depend on each other.
 
     The ridge is a few roundings of each feature's own variance: a dependent feature comes out large
-    and meaningless, but finite. Σ summed over many points can be further than that from positive
-    semidefinite; rows of no value then come from a larger ridge.
+    and meaningless, but finite. Rounding in a sum over many points can exceed this ridge; a larger
+    one then gives rows without meaning.
 
     Returns:
-        L⁻¹, [d, d], lower triangular; the row of a feature of no variance is its unit vector's.
+        L⁻¹, [d, d], lower triangular; the row of a feature without variance is its unit vector.
     """
     variances = jnp.diagonal(covariance)
     alive = variances > 0.0
     scale = jnp.where(alive, jnp.sqrt(jnp.abs(variances)), 1.0)
     correlation = covariance / (scale[:, None] * scale[None, :])
     rounding = max(10, covariance.shape[0]) * float(np.finfo(covariance.dtype).eps)
-    # A few roundings of a correlation matrix, and more than any sum of products is off.
+    # A few roundings of a correlation matrix, more than the error of any sum of products.
     small, large = (
         inverse_cholesky_factor(correlation + jnp.diag(jnp.where(alive, ridge, 1.0)))
         for ridge in (rounding, rounding**0.5)
@@ -62,8 +62,8 @@ def ordered_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
 def ritz_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
     """Compute the eigenpairs of Λ, the best approximations within the span (Rayleigh-Ritz).
 
-    The span alone fixes them, where the order of ``ordered_spectrum`` is what was learned. Of Π the
-    symmetric part counts; eigenvalues rise.
+    The result depends on the span alone, while the order in ``ordered_spectrum`` is the order that
+    was learned. Only the symmetric part of Π counts; eigenvalues rise.
     """
     factor = orthonormalising_factor(covariance)
     inner = _congruent(factor, (operator_matrix + operator_matrix.T) / 2.0)
@@ -83,9 +83,9 @@ class TraceGradient(NamedTuple):
     At u(x), as a row, it is 2 (Ku)ᵀ·images − 2 uᵀ·features.
 
     Attributes:
-        images: Of the images, [d, d].
-        features: Of the features, [d, d].
-        eigenvalues: Λ_kk, as ``ordered_spectrum`` has them, [d].
+        images: Matrix that multiplies the images, [d, d].
+        features: Matrix that multiplies the features, [d, d].
+        eigenvalues: Λ_kk, as in ``ordered_spectrum``, [d].
     """
 
     images: Array
@@ -96,14 +96,14 @@ class TraceGradient(NamedTuple):
 def masked_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
     """Compute the gradient of every Λ_kk in u_k alone (Pfau et al. 2019, Eqs. 12-14).
 
-    Images count by L⁻ᵀ diag(L)⁻¹ and features by L⁻ᵀ triu(Λ diag(L)⁻¹): both are upper triangular,
-    so the k-th function moves by what the first k are alone.
+    Images are multiplied by L⁻ᵀ diag(L)⁻¹ and features by L⁻ᵀ triu(Λ diag(L)⁻¹). Both are upper
+    triangular, so the first k functions alone move the k-th.
 
     Args:
         covariance: Σ, [d, d].
-        operator_matrix: Π_jk = E[u_j Ku_k], [d, d]. It need not be symmetric: an estimate from the
-            same points as the gradient's best is not, for then the gradient is zero at every point
-            where u are eigenfunctions, whatever the points.
+        operator_matrix: Π_jk = E[u_j Ku_k], [d, d]. It need not be symmetric. The best estimate
+            uses the same points as the gradient and is not symmetric: if u are eigenfunctions, the
+            gradient is then zero at every point, whatever the points.
     """
     factor = orthonormalising_factor(covariance)
     lengths = jnp.diagonal(factor)[None, :]
@@ -113,11 +113,11 @@ def masked_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
 
 
 def full_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
-    """Compute the whole gradient of tr Λ = tr Σ⁻¹Π: images count by Σ⁻¹, features by Σ⁻¹ΠΣ⁻¹.
+    """Compute the whole gradient of tr Λ = tr Σ⁻¹Π: images times Σ⁻¹, features times Σ⁻¹ΠΣ⁻¹.
 
     It is the same for any basis of the features' span, so only the span is learned, and
-    ``ritz_spectrum`` finds the eigenfunctions in it (Pfau et al. 2019, App. A.1). Arguments are
-    those of ``masked_gradient``.
+    ``ritz_spectrum`` finds the eigenfunctions in it (Pfau et al. 2019, App. A.1). Arguments are as
+    for ``masked_gradient``.
     """
     factor = orthonormalising_factor(covariance)
     inner = _congruent(factor, operator_matrix)
@@ -126,13 +126,13 @@ def full_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
 
 
 def first_dependent_feature(covariance: np.ndarray) -> int | None:
-    """Find the first feature that the features before it fix, to rounding.
+    """Find the first feature that is a combination of the features before it, up to rounding.
 
     Args:
-        covariance: Σ, [d, d], floating, as computed in its own precision.
+        covariance: Σ, [d, d], floating, in the precision of its computation.
 
     Returns:
-        Its index, or None if Σ has full rank. A feature of no variance depends on any others.
+        Its index, or None if Σ has full rank. A feature without variance counts as dependent.
     """
     precision = 4.0 * float(np.finfo(covariance.dtype).eps)
     covariance = covariance.astype(np.float64)
@@ -143,7 +143,7 @@ def first_dependent_feature(covariance: np.ndarray) -> int | None:
         leading = covariance[: index + 1, : index + 1] / (scale[:, None] * scale[None, :])
         before, along = leading[:index, :index], leading[:index, index]
         weights = np.linalg.solve(before, along) if index else np.zeros(0)
-        # Rounding of the correlations moves the unexplained part by (1 + Σ|w|)² as much at most.
+        # Rounding of the correlations moves the unexplained part by at most (1 + Σ|w|)² as much.
         if 1.0 - along @ weights < precision * (1.0 + np.abs(weights).sum()) ** 2:
             return index
     return None

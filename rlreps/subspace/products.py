@@ -1,6 +1,6 @@
 """Products of a matrix with panels of a few columns, wherever the matrix lies.
 
-In memory, on an accelerator, or in blocks of rows read one after the other: the algorithms see only
+In memory, on an accelerator, or in blocks of rows read one after the other: the algorithms use only
 the products. Panels are host arrays of the matrix's dtype.
 """
 
@@ -21,8 +21,8 @@ from rlreps.subspace.row_blocks import RowBlocks, regrouped
 
 # Bytes of float64 scratch for the squared norm of a host matrix.
 _SCRATCH_BYTES = 16 * 2**20
-# Bytes of the rows that enter one product of a streamed matrix. Each group costs a sweep over the
-# accumulated panel: where rows are long, groups grow until they hold several times as many rows as
+# Bytes of the rows in one product of a streamed matrix. Each group costs a sweep over the
+# accumulated panel: if rows are long, groups grow until they hold several times as many rows as
 # the panel has columns.
 _GROUP_BYTES = 128 * 2**20
 _LARGEST_GROUP_BYTES = 2 * 2**30
@@ -109,9 +109,9 @@ class AcceleratorProducts(Products):
 class StreamedProducts(Products):
     """Products of a matrix that is read in blocks of rows, once for each method called.
 
-    Groups of rows of one size enter a product, however the source is blocked, and products with
-    the transpose are accumulated over groups in float64. Beside the panels (one of them in float64)
-    there are one group and what the source holds.
+    Groups of rows of one size enter a product, however the source is blocked. Products with the
+    transpose are accumulated over groups in float64. Memory holds the panels (one of them in
+    float64), one group, and the buffers of the source.
     """
 
     def __init__(self, source: RowBlocks) -> None:
@@ -141,10 +141,10 @@ class StreamedProducts(Products):
     def sharpen(self, panel: np.ndarray) -> np.ndarray:
         """Run one power iteration in one read, not orthonormalised between the two products.
 
-        A'A squares the spectrum, so a fresh panel's directions below sqrt(eps) sigma_1 drown in
-        rounding in the first iteration. They come back in the later ones: once the panel's columns
-        are sorted by size, a column's own product loses only eps sigma_1 / sigma_i. The two
-        products after the last iteration are orthonormalised one by one as ever.
+        A'A squares the spectrum, so in the first iteration rounding hides a fresh panel's
+        directions below sqrt(eps) sigma_1. They return in later iterations: once the panel's
+        columns are sorted by size, a column's own product loses only eps sigma_1 / sigma_i. The two
+        products after the last iteration are orthonormalised one by one as usual.
         """
         nothing = panel[:, :0]
         return orthonormalise(self.multiply_and_normal(nothing, panel)[1])
@@ -163,9 +163,9 @@ class StreamedProducts(Products):
         return images, normal.astype(self.dtype)
 
     def _rows(self, width: int = 0) -> Iterator[tuple[int, np.ndarray]]:
-        """Read the matrix in groups for a panel of so many columns.
+        """Read the matrix in groups for a panel of this many columns.
 
-        The first time, take its norm on the way and check that it is finite.
+        The first read also takes its norm and checks that it is finite.
         """
         energy, row_bytes = 0.0, self.dtype.itemsize * self.shape[1]
         wanted = min(_ROWS_PER_COLUMN * width, _LARGEST_GROUP_BYTES // row_bytes)
@@ -178,10 +178,10 @@ class StreamedProducts(Products):
 
 
 class SharedProducts(Products):
-    """Products of a matrix whose rows are shared out over processes, the same for all of them.
+    """Products of a matrix whose rows are distributed over processes; equal in all processes.
 
-    Every method reads each process's own rows once, and sums the results over the processes. These
-    orthonormalise the same panels each for itself: their BLAS must round alike.
+    Every method reads each process's own rows once, and sums the results over the processes. Every
+    process orthonormalises the same panels itself, so their BLAS must round alike.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class SharedProducts(Products):
 
 
 def products_of(matrix: np.ndarray | jax.Array | RowBlocks | Products) -> Products:
-    """Return the products of a matrix [n, t], taken where it lies (on a CPU, in place).
+    """Return the products of a matrix [n, t], computed where it lies (on a CPU, in place).
 
     Raises:
       InputError: if a matrix in memory is not finite.

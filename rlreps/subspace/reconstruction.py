@@ -1,4 +1,4 @@
-"""Mean errors ‖x − Px‖² of rows under the span of some components, and the least that k leave."""
+"""Mean errors ‖x − Px‖² of rows under the span of components, and the least error for k of them."""
 
 from typing import Any, NamedTuple
 
@@ -20,11 +20,11 @@ class ExactComponents(NamedTuple):
     """Rows without their mean, and all of their principal components in float64.
 
     Attributes:
-        rows: Less their mean, [n, features] (float32).
+        rows: Rows with their mean subtracted, [n, features] (float32).
         mean: [features].
         moments: Covariance of the rows, [features, features].
         variances: Its eigenvalues in descending order, [features].
-        basis: Its eigenvectors as columns in that order, [features, features].
+        basis: Its eigenvectors as columns in this order, [features, features].
     """
 
     rows: npt.NDArray[np.float32]
@@ -35,7 +35,7 @@ class ExactComponents(NamedTuple):
 
     @property
     def no_components(self) -> float:
-        """Return the loss of no components at all, the rows' whole variance."""
+        """Return the loss without any component: the rows' whole variance."""
         return float(np.trace(self.moments))
 
     def exact_loss(self, k: int) -> float:
@@ -45,18 +45,18 @@ class ExactComponents(NamedTuple):
     def loss(self, components: npt.NDArray[np.floating]) -> float:
         """Compute the mean of ‖x − Px‖² over the rows for a span [features, k], in float64.
 
-        Components that depend on those before them, to the rounding of their type, add nothing.
-        NaN where components are not finite.
+        Components that are combinations of earlier ones, up to rounding, add nothing. NaN if
+        components are not finite.
         """
         return loss_from_moments(self.moments, components)
 
     def counted(self, losses: npt.ArrayLike) -> DoubleArray:
-        """Replace the loss of a run that diverged (NaN) by that of no components."""
+        """Replace the loss of a run that diverged (NaN) by the loss of no components."""
         table = np.asarray(losses, np.float64)
         return np.where(np.isfinite(table), table, self.no_components)
 
     def excess_percent(self, losses: npt.ArrayLike, k: int) -> DoubleArray:
-        """Compute 100 (loss / exact loss − 1) of losses of k components, diverged ones counted."""
+        """Compute 100 (loss / exact loss − 1) for losses of k components, diverged ones counted."""
         excess: DoubleArray = 100.0 * (self.counted(losses) / self.exact_loss(k) - 1.0)
         return excess
 
@@ -73,7 +73,7 @@ def exact_components(rows: npt.NDArray[np.float32]) -> ExactComponents:
 
 
 def loss_from_moments(moments: DoubleArray, components: npt.NDArray[np.floating]) -> float:
-    """Compute ``ExactComponents.loss`` from second moments [features, features] of any rows."""
+    """Compute ``ExactComponents.loss`` for any rows from second moments [features, features]."""
     if not np.isfinite(components).all():
         return float("nan")
     columns = np.asarray(components, np.float64)
@@ -92,10 +92,10 @@ def reconstruction_errors(rows: npt.NDArray[np.float32], basis: npt.NDArray[Any]
 
 
 def relative_loss(moments: DoubleArray, exact: float, features: jax.Array) -> jax.Array:
-    """Compute the mean of ‖x − Px‖² over the exact components', for ``jit``, [].
+    """Compute the ratio of the mean ‖x − Px‖² to the exact components' mean, for ``jit``, [].
 
     Args:
-        moments: Second moments of the rows x, [features, features]: all that the mean needs.
+        moments: Second moments of the rows x, [features, features], which suffice for the mean.
         exact: Mean of ‖x − Px‖² under the exact components.
         features: Columns whose span P projects onto, [features, d].
     """
@@ -106,9 +106,9 @@ def relative_loss(moments: DoubleArray, exact: float, features: jax.Array) -> ja
 
 
 def orthonormal_double(features: jax.Array) -> DoubleArray:
-    """Compute an orthonormal basis [n, d] of the features' span in float64; zero for zero.
+    """Compute an orthonormal basis [n, d] of the features' span in float64; zero for zero features.
 
-    Float32 columns are orthonormal to about 1e-6, which an error in float64 would show.
+    Float32 columns are orthonormal only to about 1e-6, which an error in float64 would show.
     """
     basis, _ = orthonormal_basis(features)
     q, r = np.linalg.qr(np.asarray(basis, np.float64))

@@ -1,6 +1,6 @@
-"""Matrices that are only read by blocks of rows, so that they may be larger than memory.
+"""Matrices that are read in blocks of rows only, so that they may be larger than memory.
 
-What centring removes from one is here too: ``Centring`` says what it means for the components.
+Centring is here too: ``Centring`` says how each way of centring affects the components.
 """
 
 import dataclasses
@@ -16,18 +16,18 @@ Centring: TypeAlias = Literal["columns", "rows", "both"]
 """Which means are subtracted from Psi [n states, t tasks] before its components are taken.
 
 - ``columns``: each task's mean over the states. The components are those of principal component
-  analysis, with states as observations: orthogonal to the constant function, n - 1 at most.
-- ``rows``: each state's mean over the tasks, as the public code of Le Lan et al. 2023 does. The
-  rows of a successor measure all have one sum, so a single number is subtracted from every entry,
-  row_sum / t. The constant function stays, with as much energy as the mean row differs from even
-  visits to all cells, and components need not be orthogonal to it.
-- ``both``: each after the other, in either order (the two projections commute). Where all rows have
-  one sum it is ``columns`` again, up to rounding.
+  analysis with states as observations: orthogonal to the constant function, n - 1 at most.
+- ``rows``: each state's mean over the tasks, as in the public code of Le Lan et al. 2023. The rows
+  of a successor measure all have the same sum, so a single number is subtracted from every entry,
+  row_sum / t. The constant function stays, with as much energy as the mean row differs from
+  uniform visits to all cells, and components need not be orthogonal to it.
+- ``both``: one after the other, in either order (the two projections commute). If all rows have the
+  same sum, this equals ``columns`` up to rounding.
 """
 
-# Rows that are summed at a time for the column means. The means depend on it in their last bit, so
-# everything that centres a matrix sums the same groups. A group of a 10,000-column float32 matrix
-# stays inside the caches.
+# Rows that are summed at a time for the column means. The last bit of the means depends on this
+# number, so everything that centres a matrix sums the same groups. A group of a 10,000-column
+# float32 matrix stays inside the caches.
 _SUMMED_ROWS = 64
 
 
@@ -94,8 +94,8 @@ class DerivedBlocks:
 class CentredBlocks(DerivedBlocks):
     """Row blocks with a number per column and one per row subtracted, rounded once from float64.
 
-    With `centring_means` of the same source, the rows are bit for bit those that `centre_in_place`
-    leaves in an array.
+    With `centring_means` of the same source, the rows equal, bit for bit, those that
+    `centre_in_place` leaves in an array.
 
     Attributes:
       source: the matrix, [n, t].
@@ -124,7 +124,7 @@ class CentredBlocks(DerivedBlocks):
 def column_means(source: RowBlocks) -> np.ndarray:
     """Compute the mean of every column over the rows in one pass.
 
-    Summed in float64 over groups of rows that do not depend on how the source is blocked, so
+    Sums are in float64 over groups of rows that do not depend on how the source is blocked, so
     neither do the means [t] (float64).
 
     Raises:
@@ -134,7 +134,7 @@ def column_means(source: RowBlocks) -> np.ndarray:
     require(num_rows > 0, "a matrix with at least one row", source.shape)
     sums = np.zeros(num_columns, dtype=np.float64)
     for _, rows in regrouped(source, _SUMMED_ROWS):
-        # The order in which NumPy adds follows the memory layout; a copy of a few rows settles it.
+        # NumPy's order of addition follows the memory layout; copying a few rows makes it unique.
         sums += np.sum(np.ascontiguousarray(rows), axis=0, dtype=np.float64)
     return np.asarray(sums / num_rows)
 
@@ -151,7 +151,7 @@ def row_means(source: RowBlocks) -> np.ndarray:
     require(num_columns > 0, "a matrix with at least one column", source.shape)
     sums = np.empty(num_rows, dtype=np.float64)
     for start, rows in regrouped(source, _SUMMED_ROWS):
-        # Widened in C order first: NumPy would sum narrower rows by pieces of its buffer.
+        # Widen in C order first: NumPy would sum narrower rows by pieces of its buffer.
         sums[start : start + len(rows)] = rows.astype(np.float64, order="C").sum(axis=1)
     return sums / num_columns
 
@@ -159,8 +159,8 @@ def row_means(source: RowBlocks) -> np.ndarray:
 def centring_means(source: RowBlocks, centring: Centring) -> tuple[np.ndarray, np.ndarray | None]:
     """Compute what a centring subtracts: a number per column, [t], and one per row, [n] or None.
 
-    Both kinds of means hold the grand mean, so ``both`` takes it off the second. It takes two
-    passes, the others one.
+    Both kinds of means contain the grand mean, so ``both`` subtracts it from the row means. It
+    takes two passes over the matrix, the others one.
 
     Raises:
       InputError: if the blocks do not make up the matrix, or it is empty.
@@ -191,15 +191,15 @@ def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndar
       group_rows: rows in a group; the last group may have fewer.
 
     Yields:
-      (first row, rows [group_rows, t]) in order: a view where a group lies within one block, and
-      otherwise a copy, which the next group may overwrite.
+      (first row, rows [group_rows, t]) in order: a view if a group lies within one block, else a
+      copy, which the next group may overwrite.
 
     Raises:
       InputError: if the blocks do not make up the matrix.
     """
     num_rows, num_columns = source.shape
     buffer: np.ndarray | None = None
-    start = filled = 0  # first row of the group at hand, and how many of its rows are in the buffer
+    start = filled = 0  # first row of the current group, and its number of rows in the buffer
     for first, rows in source.blocks():
         expected = start + filled
         fits = rows.ndim == 2 and rows.shape[1] == num_columns and expected + len(rows) <= num_rows
@@ -228,7 +228,7 @@ def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndar
     require(start == num_rows, f"blocks of {num_rows} rows in all", start + filled)
 
 
-# Bytes of the rows that enter one product.
+# Bytes of the rows in one product.
 _GROUP_BYTES = 64 * 2**20
 
 
@@ -250,7 +250,7 @@ def project_rows(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
 
 
 def residual_energy(span: np.ndarray, source: RowBlocks) -> float:
-    """Compute the squared norm of what a basis leaves of a matrix, ||(I - Q Q^T) Psi||_F^2.
+    """Compute the squared norm of the rest of a matrix outside a basis, ||(I - Q Q^T) Psi||_F^2.
 
     The residual is formed before it is squared (a difference of energies would cancel), and its
     squares are summed in float64. Two reads of the matrix.
@@ -269,7 +269,7 @@ def residual_energy(span: np.ndarray, source: RowBlocks) -> float:
 
 
 def _fitting(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
-    """Return a basis [n, d] in the matrix's dtype, refusing one over other states."""
+    """Return a basis [n, d] in the matrix's dtype; raise if it is over other states."""
     fits = basis.ndim == 2 and basis.shape[0] == source.shape[0]
     require(fits, f"a basis over the matrix's {source.shape[0]} states", basis.shape)
     return np.asarray(basis, source.dtype)

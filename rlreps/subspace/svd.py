@@ -1,7 +1,7 @@
-"""Principal subspaces of centred matrices: what one is, and two ways to compute it.
+"""Principal subspaces of centred matrices, and two methods to compute them.
 
-``ExactSVD`` and ``RandomizedSVD`` are the two methods with their options; ``exact_svd`` and
-``randomized_svd`` are their shorthands.
+``ExactSVD`` and ``RandomizedSVD`` are the methods with their options; ``exact_svd`` and
+``randomized_svd`` are shorthands.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ Matrix: TypeAlias = np.ndarray | jax.Array | RowBlocks | Products
 """A matrix that can be decomposed; `exact_svd` takes arrays alone."""
 
 DEFAULT_RANK = 100
-"""Components computed where none are asked for, if the matrix has as many."""
+"""Default number of components, if the matrix has as many."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,11 +36,11 @@ class PrincipalSubspace:
       singular_values: [k] singular values, falling, in the matrix's dtype.
       total_energy: squared Frobenius norm of the centred matrix, summed in float64.
       method: "exact" or "randomized".
-      settings: the arguments that made it (rank, and for "randomized" oversampling,
-        power_iterations and seed).
+      settings: the arguments of the computation (rank, and for "randomized" oversampling,
+      power_iterations and seed).
       distance_bound: [k] float64, for d = 1, ..., k an upper bound on the subspace distance between
-        the first d columns of the basis and the exact top-d left singular subspace of the matrix
-        (see `rlreps.subspace.error_bound`); 1 where nothing is certain. None if it is not known.
+      the first d columns of the basis and the exact top-d left singular subspace of the matrix
+      (see `rlreps.subspace.error_bound`); 1 if nothing is known, None if it was not computed.
     """
 
     basis: np.ndarray
@@ -83,15 +83,15 @@ class PrincipalSubspace:
 
 
 MOST_POWER_ITERATIONS = 1000
-"""More change no digit: each divides what is left of other directions by the ratio of singular
-values."""
+"""More iterations change no digit: each divides the rest of other directions by the ratio of
+singular values."""
 
 
 def fix_signs(basis: np.ndarray) -> np.ndarray:
     """Flip columns so that each one's entry of largest magnitude is positive.
 
     Args:
-      basis: [n, k] columns; of several entries of the same magnitude the first decides.
+      basis: [n, k] columns; if several entries have the same magnitude, the first decides.
 
     Returns:
       [n, k] contiguous copy.
@@ -105,8 +105,8 @@ def relative_tolerance(shape: tuple[int, ...], dtype: np.dtype | type) -> float:
     """Return the relative size at which a singular value counts as zero, 10 eps sqrt(max(shape)).
 
     Rounding errors of a long sum grow like the square root of its length (Higham & Mary 2019), and
-    ten is the margin. The worst-case bound eps max(shape) that `numpy.linalg.matrix_rank` uses
-    would discard float32 components at 1e-3 of the largest for 10,000 states, which are well
+    the margin is ten. The worst-case bound eps max(shape) of `numpy.linalg.matrix_rank` would
+    discard float32 components at 1e-3 of the largest for 10,000 states, although they are well
     determined; the two agree at 100 states.
     """
     return 10.0 * float(np.finfo(dtype).eps) * math.sqrt(max(shape))
@@ -124,7 +124,7 @@ def _require_matrix_and_rank(matrix: Matrix, rank: int) -> None:
 
 
 def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at_most: bool) -> int:
-    """Return the rank asked for, or the numerical rank if lower and `at_most` is set."""
+    """Return the given rank, or the numerical rank if lower and `at_most` is set."""
     cutoff = relative_tolerance(shape, values.dtype) * float(values[0])
     numerical_rank = int(np.count_nonzero(values > cutoff))
     if rank > numerical_rank and not (at_most and numerical_rank >= 1):
@@ -138,16 +138,16 @@ def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at
 def exact_svd(matrix: Matrix, rank: int, *, at_most: bool = False) -> PrincipalSubspace:
     """Compute top left singular vectors by LAPACK's dense decomposition.
 
-    Time O(n t min(n, t)) and memory of several matrices: for matrices up to a few thousand on the
-    shorter side; see `randomized_svd` beyond that.
+    Time O(n t min(n, t)) and memory for several matrices: use it up to a few thousand on the
+    shorter side, and `randomized_svd` beyond.
 
     Args:
       matrix: [n, t] float32 or float64 matrix, already centred, in memory.
       rank: number of components kept.
-      at_most: keep fewer where the matrix's numerical rank is lower, instead of refusing.
+      at_most: keep fewer components if the matrix's numerical rank is lower, instead of raising.
 
     Returns:
-      The subspace, in the matrix's dtype, as host arrays, with the bound that rounding leaves.
+      The subspace, in the matrix's dtype, as host arrays, with the bound due to rounding.
 
     Raises:
       InputError: if the rank exceeds min(n, t) or the matrix's numerical rank (see
@@ -170,10 +170,10 @@ def exact_svd(matrix: Matrix, rank: int, *, at_most: bool = False) -> PrincipalS
 
 
 def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> np.ndarray:
-    """Bound subspace distances for a decomposition that is exact for a matrix within rounding.
+    """Bound subspace distances if the decomposition is exact for a matrix within rounding.
 
-    The smaller of two: every sine is at most rounding / (sigma_d - sigma_{d+1} - rounding) by
-    Wedin's theorem, and the sum of their squares follows from every single gap, as in
+    The bound is the smaller of two. Every sine is at most rounding / (sigma_d - sigma_{d+1} -
+    rounding) by Wedin's theorem. The sum of the squared sines also follows from all gaps, as in
     `rlreps.subspace.error_bound` without residuals.
 
     Args:
@@ -234,7 +234,7 @@ class ExactSVD:
 
     @property
     def num_reads(self) -> int:
-        """Reads of row blocks: none, the matrix is in memory."""
+        """Reads of row blocks: none, as the matrix is in memory."""
         return 0
 
     def decompose(self, matrix: Matrix) -> PrincipalSubspace:
@@ -244,7 +244,7 @@ class ExactSVD:
         return exact_svd(matrix, _rank(self.rank, matrix), at_most=self.rank is None)
 
     def settings(self) -> dict[str, Any]:
-        """Return what determines the result, as JSON values."""
+        """Return everything that determines the result, as JSON values."""
         return {"method": "exact", "rank": self.rank}
 
 
@@ -254,19 +254,19 @@ class RandomizedSVD:
     """Randomised subspace iteration of a matrix of any size.
 
     Halko, Martinsson & Tropp (2011), Algorithms 4.4 (range finder, QR after every product) and 5.1
-    (decomposition of the projected matrix). The matrix is only multiplied by panels of
-    rank + oversampling columns, never copied: on the host by NumPy's BLAS (a JAX array on a CPU is
-    read in place), on an accelerator where it lies, with only the panels travelling, and from row
-    blocks group by group. Row blocks are read `num_reads` times: each power iteration takes both
-    products from one read (see `StreamedProducts.sharpen`), two reads decompose, and six bound the
-    error.
+    (decomposition of the projected matrix). The matrix is multiplied by panels of
+    rank + oversampling columns and never copied. A host matrix is multiplied by NumPy's BLAS (a JAX
+    array on a CPU is read in place), an accelerator's on the accelerator, with only the panels
+    moving, and row blocks group by group. Row blocks are read `num_reads` times: each power
+    iteration takes both products from one read (see `StreamedProducts.sharpen`), two reads
+    decompose, and six bound the error.
 
     Attributes:
-      rank: leading singular vectors kept; None is 100, or all that the matrix has if fewer.
-      oversampling: extra columns of the Gaussian test panel; capped where the panel would exceed
-        min(n, t).
+      rank: number of leading singular vectors; None is 100, or all that the matrix has if fewer.
+      oversampling: extra columns of the Gaussian test panel; capped if the panel would exceed
+      min(n, t).
       power_iterations: passes with the matrix and its transpose that sharpen the spectrum.
-      seed: seed of the test panel, and of the error bound's own.
+      seed: seed of the test panel and of the error bound's probes.
     """
 
     rank: int | None = positive(None)
@@ -276,13 +276,13 @@ class RandomizedSVD:
 
     @property
     def num_reads(self) -> int:
-        """Reads of row blocks, at most."""
+        """Largest number of reads of row blocks."""
         return self.power_iterations + 8
 
     def decompose(self, matrix: Matrix) -> PrincipalSubspace:
         """Return the principal subspace of a centred matrix [n, t], in its dtype, as host arrays.
 
-        With a bound on its distance from the exact one for each d (`distance_bounds`).
+        The result includes a bound on the distance from the exact subspace (`distance_bounds`).
         """
         rank = _rank(self.rank, matrix)
         _require_matrix_and_rank(matrix, rank)
@@ -302,7 +302,7 @@ class RandomizedSVD:
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return what determines the result, as JSON values."""
+        """Return everything that determines the result, as JSON values."""
         return {"method": "randomized", **dataclasses.asdict(self)}
 
 

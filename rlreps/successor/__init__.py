@@ -1,8 +1,8 @@
-"""The successor measure: two methods for it, storage, released ground truths, and features of it.
+"""The successor measure: methods that compute it, stores, released ground truths, learned features.
 
-``fit`` learns features of the measure from transitions of one's own.
+``fit`` learns features of the measure from a user's own transitions.
 
-Names load on first use: reading a store needs no JAX, and the command line answers at once.
+Names load on first use, so that reading a store needs no JAX and the command line starts quickly.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Feature maps that least-squares fits are linear in: of observations, and of actions.
+"""Features of observations and of actions, in which least-squares fits are linear.
 
 State-action features are products ψ(s, a) = φ(s) ⊗ b(a): every feature of the action has its own
 weights on the features of the state. For discrete actions b(a) is a unit vector.
@@ -44,7 +44,7 @@ class Basis(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class UnitVectors(Basis):
-    """The unit vector of each index of a state, so that least squares count.
+    """The unit vector of each index of a state, so that least squares count transitions.
 
     Attributes:
         num_states: n.
@@ -88,7 +88,7 @@ class DenseBasis(Basis):
 
 
 BLOCK = 4096
-"""Most observations whose features are held at once."""
+"""Largest number of observations whose features are in memory at once."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ class FourierBasis(DenseBasis):
         return cls(mean, scale.astype(np.float32), *_waves(flat.shape[1], count - 1, seed))
 
     def redrawn(self, seed: int) -> "FourierBasis":
-        """Return other features of the same kernel."""
+        """Draw other features of the same kernel."""
         waves = _waves(len(self.mean), len(self.phases), seed)
         return FourierBasis(self.mean, self.scale, *waves)
 
@@ -144,12 +144,12 @@ class FourierBasis(DenseBasis):
         return features
 
     def nearness(self, observations: np.ndarray, place: np.ndarray) -> np.ndarray:
-        """Compute the kernel between observations [m, ...] and one place [1, ...], [m]."""
+        """Compute the kernel between observations [m, ...] and one point [1, ...], [m]."""
         offsets = self._scaled(observations) - self._scaled(place)
         return np.asarray(np.exp(-0.5 * np.square(offsets).sum(axis=1)))
 
     def _scaled(self, observations: np.ndarray) -> np.ndarray:
-        # No observation has no size to infer.
+        # An empty array has no size to infer.
         flat = observations.reshape(len(observations), len(self.mean)).astype(np.float32)
         scaled: np.ndarray = (flat - self.mean) / self.scale
         return scaled
@@ -158,7 +158,7 @@ class FourierBasis(DenseBasis):
 def _waves(numbers: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw frequencies [numbers, count] and phases [count] from a scrambled Sobol sequence.
 
-    It covers them more evenly than independent numbers do (Yang et al. 2014).
+    The sequence covers them more evenly than independent numbers do (Yang et al. 2014).
     """
     sequence = qmc.Sobol(numbers + 1, rng=np.random.default_rng(seed))
     uniform = sequence.random_base2(math.ceil(math.log2(max(2, count))))[:count]
@@ -182,11 +182,11 @@ def in_blocks(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.nd
 
 
 class Candidates(NamedTuple):
-    """Actions among which a greedy policy chooses.
+    """Actions from which a greedy policy chooses.
 
     Attributes:
         actions: [c] or [c, k].
-        weights: b of each, [c, m].
+        weights: Features b of each action, [c, m].
     """
 
     actions: np.ndarray
@@ -228,9 +228,9 @@ class ActionBasis:
 
     @functools.cached_property
     def candidates(self) -> Candidates:
-        """Actions to choose from: all discrete ones; of a box its centre, a cover and corners.
+        """Actions to choose from: all discrete ones; for a box its centre, a cover and corners.
 
-        All corners of up to six numbers; 64 random ones of more.
+        A box of up to six numbers contributes all its corners, a larger one 64 random corners.
         """
         if self.num_actions is not None:
             actions = np.arange(self.num_actions)
@@ -251,5 +251,5 @@ class ActionBasis:
 
 
 def _products(k: int) -> list[tuple[int, int]]:
-    """List the pairs of coordinates that are multiplied: all up to three, else squares alone."""
+    """List the pairs of coordinates to multiply: all pairs of up to three, else squares alone."""
     return [(i, j) for i in range(k) for j in range(i, k) if i == j or k <= 3]

@@ -1,4 +1,4 @@
-"""The policy that made some data: counted, regressed or given, as E[b(a) | s]."""
+"""The policy that made the data, as E[b(a) | s]: counted, regressed or given."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +16,9 @@ def estimated_behaviour(
 ) -> np.ndarray:
     """Regress b(a) on φ(s): the weights [p, m_b] of E[b(a) | s].
 
-    Unit vectors are counted; states that no row starts from take the mean over all rows. Of dense
-    features the ridge is chosen on the rows held out; a policy that does not depend on the state is
-    kept unless the regression leaves at least 1 % less squared error there.
+    For unit vectors the regression counts; states in which no row starts take the mean over all
+    rows. For dense features the held-out rows choose the ridge. A policy that does not depend on
+    the state is kept unless the regression has at least 1 % less squared error there.
 
     Args:
         basis: φ.
@@ -54,7 +54,7 @@ def behaviour_of(
     weights: np.ndarray | None,
     own: Callable[[Any], Any] | None,
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Return E[b(a) | s] of the data's policy, from weights of φ or a function of the user's."""
+    """Return E[b(a) | s] of the data's policy, from weights of φ or from a user's function."""
     if own is not None:
         return lambda observations: checked_policy(own, observations, observed.num_actions)
 
@@ -76,7 +76,7 @@ def shares(found: np.ndarray, num_actions: int | None) -> np.ndarray:
 def checked_policy(
     behaviour: Callable[[Any], Any], observations: Any, num_actions: int | None
 ) -> np.ndarray:
-    """Evaluate a behaviour policy of the user's own; check that it gives probabilities [m, A]."""
+    """Evaluate a user's own behaviour policy; check that it gives probabilities [m, A]."""
     weights = np.asarray(behaviour(observations), np.float32)
     shape = (len(observations), num_actions)
     require(weights.shape == shape, f"probabilities of shape {shape}", weights.shape)

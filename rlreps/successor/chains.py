@@ -1,9 +1,9 @@
-"""Markov chains on cells, in the form that rollouts work with, and their random numbers.
+"""Markov chains on cells, in the form that rollouts need, and their random numbers.
 
 An environment under a policy becomes a ``MarkovChain``; ``puddle_world_chain`` is the fast special
 case. Random bits come by counter from Threefry-2x32 with 13 rounds (Salmon et al. 2011, "Parallel
 random numbers: as easy as 1, 2, 3"; 13 is the least that passes every battery of their tests).
-JAX's own generator is the same function with 20 rounds; compiled for a CPU it loops over the rounds
+JAX's own generator is the same function with 20 rounds. Compiled for a CPU it loops over the rounds
 in memory and spends a whole block on each 32 bits, which made random numbers three quarters of a
 rollout's cost. Here the rounds are unrolled, so that they fuse and vectorise, and both words of a
 block are used.
@@ -86,9 +86,9 @@ class MarkovChain(Generic[State, Draws]):
         num_cells: Number of cells.
         start: (key, cell) → state drawn from the start distribution of that cell.
         draw: (words, rollout, time) → the randomness of one step of one chain. ``words`` are the
-            two words (uint32, []) of a key, ``rollout`` and ``time`` (uint32, []) count below it:
-            no two of their pairs may give the same draws. Words and not key arrays, so that a batch
-            of them is contiguous in memory.
+            two words (uint32, []) of a key; ``rollout`` and ``time`` (uint32, []) count draws of
+            this key, and different pairs must give different draws. Words instead of a key array
+            make a batch of draws contiguous in memory.
         advance: (state, draws) → next state, for one chain.
         cell: state → index [] (int32) of its cell.
     """
@@ -110,7 +110,7 @@ def environment_chain(
 ) -> MarkovChain[State, Any]:
     """Return an environment that meets the contract, under a policy, as a Markov chain on cells.
 
-    Termination is not acted upon: the chain follows whatever ``step`` does in a terminal state.
+    Termination is ignored: the chain follows whatever ``step`` does in a terminal state.
 
     Args:
         environment: Anything with ``step(key, state, action) → TimeStep`` and ``num_actions``.
@@ -121,7 +121,7 @@ def environment_chain(
     """
 
     def draw(words: Words, rollout: Array, time: Array) -> tuple[Array, Array]:
-        # Two counters a step: one for the environment's key, one for the policy's.
+        # Two counters per step: one for the environment's key, one for the policy's.
         step_key = jnp.stack(threefry2x32(words, (2 * rollout, time)))
         choice = threefry2x32(words, (2 * rollout + 1, time))
         if policy is None:
@@ -155,8 +155,8 @@ def puddle_world_chain(
 ) -> MarkovChain[Array, tuple[Array, Array, Array]]:
     """Return PuddleWorld under the random policy, started uniformly inside a cell of a grid.
 
-    Its states are positions [2], its cells the states of the grid with the environment's walls.
-    ``environment_chain`` would do; this one spends a single block of random bits on a whole step.
+    Its states are positions [2]; its cells are the states of the grid with the environment's walls.
+    ``environment_chain`` gives the same chain; here a step uses a single block of random bits.
     """
     grid = grid.within(environment)
 

@@ -2,11 +2,12 @@
 
 Actions are indices, or vectors of floats from a box.
 
-Rows are in the order of time. Row i + 1 goes on where row i led to, unless row i ended an episode:
+Rows are in the order of time. Row i + 1 starts in the state that row i reached, unless row i ended
+an episode:
 
-- *terminated*: the state reached is terminal, nothing follows it;
-- *truncated*: the record was cut there (a time limit, or the end of the data); the policy would
-  have gone on.
+- *terminated*: the state reached is terminal;
+- *truncated*: the record stops there (a time limit, or the end of the data), although the policy
+  would have continued.
 """
 
 import copy
@@ -34,13 +35,13 @@ from rlreps.successor.recording import COLUMNS, JaxPolicy, Policy, read_minari, 
 Terminals = Literal["terminated", "ends"]
 
 MOST_ACTIONS = 4096
-"""Largest number of discrete actions: a fit holds a block of numbers for each of them."""
+"""Largest number of discrete actions: a fit stores one block of numbers for each action."""
 
 MOST_STATES = 2**31
 """Largest number of indices of states."""
 
 _FEWEST_EPISODES = 10
-"""A split takes whole episodes from here on; fewer episodes are cut into blocks."""
+"""With at least this many episodes, a split takes whole episodes; else it cuts them into blocks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,20 +54,20 @@ class Transitions:
             as [N, 1].
         next_observation: s', [N, ...].
         terminated: Whether s' is terminal, [N].
-        truncated: Whether the record was cut after s', [N]; the last row is cut if it is not
-            terminal. None takes every row for cut whose successor starts elsewhere than in s'.
-        num_actions: Number of actions, at most ``MOST_ACTIONS``; None takes one more than the
-            largest of integers, and stays None for actions of a box.
-        num_states: Number of indices of states, at most ``MOST_STATES``; None takes one more than
-            the largest, and stays None for other observations.
+        truncated: Whether the record was cut after s', [N]. A last row that is not terminal always
+            counts as cut. None marks a row as cut if the next row does not start in its s'.
+        num_actions: Number of actions, at most ``MOST_ACTIONS``; None takes the largest integer
+            action plus one, and stays None for actions of a box.
+        num_states: Number of state indices, at most ``MOST_STATES``; None takes the largest index
+            plus one, and stays None for other observations.
         action_low: Lower bounds of the box of actions, [k] (float32). None and infinite entries
-            take the range of the data. Stays None for integers.
+            take the range of the data. Stays None for integer actions.
         action_high: Upper bounds, likewise.
-        ends_known: Whether ends of episodes were given (filled in: leave it out).
+        ends_known: Whether the ends of episodes were given. Set by the class: leave it out.
 
     Raises:
-        InputError: For shapes that do not fit, NaN, actions or states out of range, a single state,
-            or rows within an episode that do not go on where the row before led to.
+        InputError: If shapes do not fit, entries are NaN, actions or states are out of range, all
+            states are equal, or a row within an episode does not start where the row before ended.
 
     Warns:
         FitWarning: If actions are floats [N] that look like indices of discrete actions.
@@ -92,7 +93,7 @@ class Transitions:
         require(len(kinds) == 1, "observations of one kind", [s.dtype.name for s in states])
         num_states = self._states_counted(states)
         if num_states is not None:
-            # Neither flags nor bytes: those would select rows, and hold no state above 255.
+            # Booleans would select rows when used as an index, and bytes hold no state above 255.
             states = [state.astype(np.promote_types(state.dtype, np.int32)) for state in states]
         action, num_actions, low, high = self._actions_checked(len(states[0]))
         terminated = _flags("terminated", self.terminated, len(action))
@@ -104,7 +105,7 @@ class Transitions:
             jumps = np.flatnonzero(~same & ~(terminated | truncated)[:-1])
             if jumps.size:
                 raise InputError(
-                    "expected each row of an episode to start where the row before led to, got a "
+                    "expected each row of an episode to start where the row before ended, got a "
                     f"jump after row {jumps[0]} of {len(action)}: mark it in truncated"
                 )
             truncated[-1] = not terminated[-1]
@@ -160,8 +161,8 @@ class Transitions:
         unbounded = all(bound is None for bound in bounds)
         if action.ndim == 1 and unbounded and _counts(action):
             warnings.warn(
-                "actions are floats, all of them whole numbers, and are read as a box: give "
-                "integers for discrete actions, or action_low and action_high of the box",
+                "actions are floats that are all whole numbers, and are read as a box: give "
+                "integers for discrete actions, or action_low and action_high for a box",
                 FitWarning,
                 stacklevel=4,
             )
@@ -173,7 +174,7 @@ class Transitions:
         for row, i in np.argwhere((action < low) | (action > high))[:1]:
             raise InputError(
                 f"expected actions in [{low[i]}, {high[i]}], got {action[row, i]} as number {i} of "
-                f"row {row}; clip actions where the environment clips them"
+                f"row {row}; clip actions as the environment clips them"
             )
         return action, None, low, high
 
@@ -192,7 +193,7 @@ class Transitions:
 
     @property
     def steps_left(self) -> np.ndarray:
-        """Number of rows from each one to the end of its episode, itself included, [N]."""
+        """Number of rows from each row to the end of its episode, itself included, [N]."""
         lasts = np.flatnonzero(self.ends)
         rows = np.arange(len(self))
         return lasts[np.searchsorted(lasts, rows)] - rows + 1
@@ -220,26 +221,27 @@ class Transitions:
         terminals: Terminals = "terminated",
         num_actions: int | None = None,
     ) -> "Transitions":
-        """Read arrays by the names that Minari, D4RL and OGBench give them, or by ours.
+        """Read arrays under the names that Minari, D4RL, OGBench or rlreps give them.
 
-        Rows are in the order of time. Without ``next_observations`` they are the observations of
-        the following rows. A last observation more than actions, as in an episode of Minari, ends
-        the record; where there is none, the last row of every episode leads nowhere known and is
-        left out, so that even a terminal state behind it is lost and its episode counts as cut.
+        Rows are in the order of time. Without ``next_observations``, the next observation of a row
+        is the observation of the following row. If there is one observation more than actions, as
+        in an episode of Minari, the last one is the final next observation. Otherwise the last row
+        of each episode has no known next state and is left out, a terminal state is lost, and the
+        episode counts as cut.
 
         Args:
             data: ``observations`` and ``actions``; ``next_observations`` if known; ends as
                 ``terminals`` (or ``terminations``, ``terminated``) and ``timeouts`` (or
                 ``truncations``, ``truncated``), or as an index of episodes ``episode``; ``masks``
-                (OGBench: 0 behind a terminal state); ``num_actions``, ``num_states``,
+                (OGBench: 0 if the next state is terminal); ``num_actions``, ``num_states``,
                 ``action_low`` and ``action_high`` as of the class. Other entries are ignored.
-            terminals: Whether ``terminals`` marks terminal states or (OGBench, whose ``masks``
-                then mark those) any end of a trajectory.
-            num_actions: As of the class; comes before an entry of this name.
+            terminals: Whether ``terminals`` marks terminal states, or any end of a trajectory (as
+                in OGBench, where ``masks`` marks the terminal states).
+            num_actions: As of the class; overrides the entry of this name.
 
         Raises:
-            InputError: If entries are missing (one that tells ends has to be there, of zeros where
-                nothing ends), or as the class.
+            InputError: If an entry is missing, or as the class. At least one entry must mark the
+                ends of episodes; give zeros if no episode ends.
         """
         require_choice("terminals", terminals, get_args(Terminals))
         observation = np.asarray(_entry(data, "observations", "observation"))
@@ -250,7 +252,7 @@ class Transitions:
         masks = data.get("masks")
         if terminal is None and ended is None and masks is None and "episode" not in data:
             raise InputError(
-                "expected an entry that tells ends (terminals, timeouts, masks or episode), got "
+                "expected an entry that marks ends (terminals, timeouts, masks or episode), got "
                 f"{', '.join(sorted(data))}"
             )
         ends = None if ended is None else _flags("timeouts", ended, rows)
@@ -306,12 +308,12 @@ class Transitions:
     def from_minari(cls, dataset: Any) -> "Transitions":
         """Read a data set of Minari, with the spaces that it names.
 
-        Actions are recorded as by ``collect``: from 0 on, or floats of the box. The last row of an
-        episode that does not terminate counts as truncated.
+        Actions are recorded as by ``collect``: as integers from 0, or as floats of the box. The
+        last row of an episode that does not terminate counts as truncated.
 
         Args:
-            dataset: A ``MinariDataset``, or the id of one on this machine, which
-                ``minari download`` puts there. The extra ``minari`` installs the package.
+            dataset: A ``MinariDataset``, or the id of one that ``minari download`` has put on this
+                machine. The extra ``minari`` installs the package.
 
         Raises:
             InputError: If there is no such data set, it is empty, its observations are not arrays,
@@ -321,9 +323,9 @@ class Transitions:
 
     @classmethod
     def concatenate(cls, parts: Sequence["Transitions"]) -> "Transitions":
-        """Join records of the same environment, such as one for each episode, in this order.
+        """Join records of the same environment, for example one record per episode, in this order.
 
-        The result has the most actions and states, and the widest box, that a record has.
+        The result has the largest number of actions and states, and the widest box, of all.
         """
         require(len(parts) >= 1, "at least one record", 0)
         shapes = {part.observation.shape[1:] for part in parts}
@@ -346,13 +348,13 @@ class Transitions:
         )
 
     def split(self, share: float, seed: int) -> tuple["Transitions", "Transitions"]:
-        """Split into two records: the rest, and the rows of ``held_out``.
+        """Split into two records: the rest, and the rows that ``held_out`` chooses.
 
-        Rows at which an episode is cut count as truncated. Rows keep their order.
+        A row at which an episode is cut in two counts as truncated. Rows keep their order.
 
         Args:
             share: Share of the rows in the second record, in (0, 1).
-            seed: As of ``held_out``.
+            seed: As for ``held_out``.
 
         Raises:
             InputError: As ``held_out``.
@@ -361,14 +363,14 @@ class Transitions:
         parted = np.append(held_out[1:] != held_out[:-1], False) & ~self.ends
         cut = {"truncated": self.truncated | parted}
         columns = {name: getattr(self, name) for name in COLUMNS} | cut
-        parts = copy.copy(self), copy.copy(self)  # They need no further check.
+        parts = copy.copy(self), copy.copy(self)  # Copies skip the checks, which hold already.
         for part, kept in zip(parts, (~held_out, held_out), strict=True):
             for name, column in columns.items():
                 object.__setattr__(part, name, column[kept])
         return parts
 
     def held_out(self, share: float, seed: int) -> np.ndarray:
-        """Choose whole episodes with about a share of the rows, [N].
+        """Choose whole episodes that hold about a share of the rows, [N].
 
         Episodes with more than a tenth of all rows are cut into blocks.
 
@@ -386,7 +388,7 @@ class Transitions:
         lasts, index = np.flatnonzero(self.ends), np.arange(rows)
         episode = np.searchsorted(lasts, index)
         sizes = np.diff(lasts, prepend=-1)[episode]
-        place = index - lasts[episode] + sizes  # From 1 on.
+        place = index - lasts[episode] + sizes  # Starts at 1.
         blocks = np.flatnonzero((sizes > most) & (place % most == 0))
         lasts = np.union1d(lasts, blocks)
         group = np.searchsorted(lasts, index)
@@ -399,7 +401,7 @@ class Transitions:
     def to_npz(self, path: str | os.PathLike[str]) -> Path:
         """Write an .npz file that ``from_dictionary`` and ``rlreps fit`` read, and return its path.
 
-        The file appears whole or not at all.
+        The file is written whole or not at all.
 
         Raises:
             InputError: For a name that does not end in .npz.
@@ -410,7 +412,7 @@ class Transitions:
             "actions": self.action,
             "next_observations": self.next_observation,
             "terminals": self.terminated,
-            # Ends that were not given are no more known when they are read back.
+            # Ends that were not given must stay unknown when the file is read.
             "timeouts": self.truncated if self.ends_known else None,
             "num_actions": self.num_actions,
             "num_states": self.num_states,
@@ -434,25 +436,25 @@ class Transitions:
         """Let a policy act in an environment.
 
         Args:
-            environment: A Gymnasium environment, single or (with next-step autoreset) a vector of
-                copies, one of dm_env, or one in JAX such as ``PuddleWorld``. Actions are discrete,
-                recorded from 0 on (less the space's ``start``), or floats of a box, whose axes are
-                recorded as one. Of a discrete observation space all indices count as states.
-            steps: Rows to collect: at least so many where they do not divide by the copies.
+            environment: A Gymnasium environment, single or (with next-step autoreset) vectorised, a
+                dm_env environment, or one in JAX such as ``PuddleWorld``. Actions are discrete,
+                recorded from 0 (the space's ``start`` is subtracted), or floats of a box, whose
+                axes are flattened. All indices of a discrete observation space count as states.
+            steps: Rows to collect; rounded up to a multiple of the number of copies.
             policy: For Gymnasium and dm_env (observation, NumPy generator) → action, for JAX (key,
                 observation) → action. None is uniformly random, in a box between its bounds.
             seed: Decides everything random.
-            copies: Copies of an environment in JAX that act together.
+            copies: Copies of an environment in JAX that run side by side.
 
         Raises:
-            InputError: For other environments, or actions or observations that are not of the kind.
+            InputError: If the environment, its actions or its observations are of another kind.
         """
         require_positive("steps", steps)
         return cls(**record(environment, steps, policy, seed, copies))
 
 
 def as_transitions(data: Any) -> Transitions:
-    """Take transitions, a dictionary of arrays, or (s, a, s', terminated[, truncated]) as they are.
+    """Make ``Transitions`` of a dictionary or of arrays (s, a, s', terminated[, truncated]).
 
     Raises:
         InputError: As ``Transitions``, or for anything else.
@@ -465,8 +467,8 @@ def as_transitions(data: Any) -> Transitions:
         return Transitions(**dict(zip(COLUMNS, data, strict=False)))
     raise InputError(
         "expected Transitions, a dictionary of arrays, or arrays (observation, action, "
-        f"next_observation, terminated), got {type(data).__name__}; Transitions.collect makes them "
-        "of an environment"
+        f"next_observation, terminated), got {type(data).__name__}; for an environment, use "
+        "Transitions.collect"
     )
 
 
@@ -480,7 +482,7 @@ def _entry(data: Mapping[str, Any], *names: str, optional: bool = False) -> Any:
 
 
 def _bounds(name: str, given: Any, found: np.ndarray) -> np.ndarray:
-    """Return bounds of a box, [k] (float32), with those of the data where none is given."""
+    """Return bounds of a box, [k] (float32); the data's own replace None and infinite entries."""
     if given is None:
         return found
     array = np.asarray(given)

@@ -1,4 +1,4 @@
-"""Fits of successor representations to a user's own transitions."""
+"""Fit successor representations to a user's own transitions."""
 
 import dataclasses
 import functools
@@ -37,17 +37,17 @@ from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.training.optimizers import Optimizer
 
 MOST_ROWS = 100_000
-"""Most rows of dense features that a solution rests on, drawn at random."""
+"""Largest number of rows with dense features in a solution; more rows are subsampled."""
 
 MOST_NUMBERS = 10**9
-"""Most numbers of a table of features: of each state, action and component."""
+"""Largest size of a table of features: states times actions times components."""
 
 _MOST_UNKNOWNS = 2_400
-"""Most unknowns of a solution for continuous actions."""
+"""Largest number of unknowns of a solution for continuous actions."""
 
 _HELD_OUT = 0.2
 _FEWEST_ROWS = 50
-"""Fewer rows than this are not split."""
+"""With fewer rows than this, none are held out."""
 
 _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
@@ -55,8 +55,8 @@ _SEARCHED_ROWS = 10_000
 _SEARCHED_FEATURES = 300
 _JUDGED_ROWS = 3_000
 _TOLERANCES = (1.5, 1.1)
-"""Multiples of the least error that are as good, of widths and of ridges. Improved policies leave
-the data, where wide kernels extrapolate better: the wider one is taken unless it is far worse."""
+"""Multiples of the least error up to which widths and ridges count as equally good. Improved
+policies leave the data, where wide kernels extrapolate better: widths have the larger factor."""
 _WIDTHS_AT = 1e-5
 """λ at which widths are compared; with less, single systems are close to singular."""
 
@@ -75,10 +75,10 @@ def fit(
 
     Args:
         transitions: ``Transitions``, a dictionary of arrays (``Transitions.from_dictionary``) or
-            arrays (observation, action, next_observation, terminated[, truncated]); of an
-            environment, ``Transitions.collect(environment, steps=...)``.
-        config: How; None takes the defaults.
-        backward_encoder: B's encoder, if it is not of F's kind (temporal differences).
+            arrays (observation, action, next_observation, terminated[, truncated]). For an
+            environment, use ``Transitions.collect(environment, steps=...)``.
+        config: The options; None takes the defaults.
+        backward_encoder: The encoder of B, if its kind differs from F's (temporal differences).
         behaviour: ``estimated`` (the default), ``uniform``, or the data's policy itself:
             observations [m, ...] → probabilities [m, A].
         folder: Where networks log and keep checkpoints; an interrupted fit resumes from it.
@@ -91,11 +91,11 @@ def fit(
         The representation. The same data, configuration and device give the same bits.
 
     Raises:
-        InputError: For data that cannot be used or options that do not fit.
+        InputError: If the data cannot be used or options do not fit together.
         TrainingDivergedError: If training became non-finite.
 
     Warns:
-        FitWarning: For each way in which the held-out data say that the fit is bad.
+        FitWarning: For each check on the held-out data that the fit fails.
     """
     data = as_transitions(transitions)
     if isinstance(behaviour, str):
@@ -111,14 +111,14 @@ def fit(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """A fit of a representation to data: its parts, before and while it runs.
+    """A fit of a representation to data, in its parts.
 
     Attributes:
         data: The transitions.
-        config: How it is fitted; what it leaves to the data is filled in.
-        backward_encoder: The encoder of B; None takes F's, or the default where F's has its own
-            size.
-        behaviour: The data's policy, where it is known and not uniform.
+        config: The options; those left to the data are filled in.
+        backward_encoder: The encoder of B. None takes F's, or the default if F's encoder fixes its
+            own number of features.
+        behaviour: The data's policy, if it is known and not uniform.
     """
 
     data: Transitions
@@ -161,11 +161,11 @@ class Fit:
 
     @functools.cached_property
     def observed(self) -> Observed:
-        """Kind of the observations and actions."""
+        """The kind of the observations and actions."""
         return Observed.of(self.data)
 
     def describe(self) -> dict[str, Any]:
-        """Say everything that decides the result, as JSON values."""
+        """Describe everything that decides the result, as JSON values."""
         config, observed = self.config, self.observed
         stored = as_json(dataclasses.replace(config, encoder=None))
         digest = hashlib.sha256()
@@ -183,7 +183,7 @@ class Fit:
         }
 
     def check(self) -> Networks | None:
-        """Return the networks; an ``InputError`` for what does not fit, before any training."""
+        """Return the networks; raise an ``InputError`` for invalid options before any training."""
         config, observed = self.config, self.observed
         if observed.num_actions is None:
             require(
@@ -215,13 +215,13 @@ class Fit:
             if observed.num_states is None:
                 features, rows = self._most_features, min(len(self.data), MOST_ROWS)
                 count = features * observed.actions.size
-                # Features of both ends of all rows, and of those that are not held out.
+                # Features of both ends: of all rows, and again of the rows not held out.
                 require_memory(
                     f"{count:,} unknowns (max_features for each action)",
                     24 * count**2 + 16 * rows * features,
                 )
             return None
-        assert config.rows is not None  # Filled in for networks.
+        assert config.rows is not None  # Networks have it filled in.
         encoders = {"encoder": config.encoder, "backward_encoder": self.backward_encoder}
         networks = networks_of(observed, config, encoders)
         shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
@@ -230,7 +230,7 @@ class Fit:
         require_memory(f"a network of {count:,} parameters", 20 * count)
         width = (observed.actions.size + 1) * config.num_features
         require_memory(f"{width:,} features of all actions", 24 * width**2)
-        # Temporal differences compare all pairs.
+        # Temporal differences compare all pairs of observations in an update.
         pairs = config.rows if isinstance(config.method, TemporalDifferences) else 0
         size = 4 * config.rows * (math.prod(observed.shape) + pairs)
         require_memory(f"{config.rows:,} observations in an update (rows)", size)
@@ -241,18 +241,18 @@ class Fit:
 
     @property
     def _most_features(self) -> int:
-        """Most features of observations under least squares."""
+        """Largest number of features of observations under least squares."""
         assert isinstance(self.config.method, LeastSquaresFit)
         most, actions = self.config.method.max_features, self.observed.actions
         if actions.num_actions is None:
-            # The blocks of discrete actions are solved on their own rows, those of boxes on all.
+            # Discrete actions each solve on their own rows, boxes on all rows.
             most = min(most, max(2, _MOST_UNKNOWNS // actions.size))
         return min(most, max(2, len(self.data) // 4))
 
     def run(
         self, *, folder: RunFolder | None = None, progress: bool = False
     ) -> SuccessorRepresentation:
-        """Fit, in a folder or without; see ``fit``."""
+        """Fit, with or without a folder; see ``fit``."""
         config, observed = self.config, self.observed
         networks = self.check()
         if folder is not None:
@@ -270,7 +270,7 @@ class Fit:
         quality: Quality | None = None
         whole, weights = solved(self.data)
         factors = whole.factors(config.num_features)
-        said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to judge the fit by"]
+        said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to measure the quality"]
         if self._parts is not None:
             held = self.data.held_out(_HELD_OUT, config.seed)
             quality = measure_quality(self.data, held, solved(self._kept)[0], factors, config.seed)
@@ -289,18 +289,18 @@ class Fit:
 
     @functools.cached_property
     def _parts(self) -> tuple[Transitions, Transitions] | None:
-        """Split the data into rows to solve for and rows held out; None where they are few."""
+        """Split the data into rows to solve for and rows held out; None if there are too few."""
         if len(self.data) < _FEWEST_ROWS:
             return None
         return self.data.split(_HELD_OUT, self.config.seed)
 
     @property
     def _kept(self) -> Transitions:
-        """The rows that are not held out; all where they are few."""
+        """The rows that are not held out; all rows if there are too few to split."""
         return self.data if self._parts is None else self._parts[0]
 
     def _rows(self, data: Transitions, basis: Basis) -> Rows:
-        """Return the rows that a solution rests on: some of many where features are dense."""
+        """Return the rows to solve on: a random subset if features are dense and rows many."""
         rows, count = rows_of_data(data), len(data)
         if isinstance(basis, UnitVectors) or count <= MOST_ROWS:
             return rows
@@ -327,11 +327,11 @@ class Fit:
     def _basis(
         self, networks: Networks | None, folder: RunFolder | None, progress: bool
     ) -> tuple[Basis, float]:
-        """Return φ and λ."""
+        """Return the features φ and the ridge λ."""
         data, config, observed = self.data, self.config, self.observed
         if networks is not None:
             inputs = observed.inputs(data)
-            # The rows held out judge the networks too.
+            # The held-out rows measure the networks' quality too, so train on the others.
             kept, policy = self._kept, self._policy
             params = train_networks(kept, config, networks, inputs, policy, folder, progress)
             some = _some(data.next_observation, 10_000, config.seed)
@@ -340,12 +340,12 @@ class Fit:
         assert isinstance(method, LeastSquaresFit)
         if observed.num_states is not None:
             ridge = method.regularisation
-            # Far below the weight of one row: untried actions get 0, the others are counted.
+            # Far below the weight of one row: untried actions get 0, tried ones are simply counted.
             return UnitVectors(observed.num_states), 1e-6 / len(data) if ridge is None else ridge
         return self._searched(method)
 
     def _searched(self, method: LeastSquaresFit) -> tuple[FourierBasis, float]:
-        """Choose the kernel's width, then λ, on the rows held out."""
+        """Choose the kernel's width, then λ, by the error on the held-out rows."""
         data, config, observed = self.data, self.config, self.observed
         count = self._most_features
 
@@ -360,7 +360,7 @@ class Fit:
         few = np.sort(_some(np.arange(len(kept)), _SEARCHED_ROWS, config.seed))
         rows = Rows(*(column[few] for column in rows_of_data(kept)))
         bases = {width: basis(width, min(count, _SEARCHED_FEATURES)) for width in widths}
-        # One estimate of the policy serves all candidates.
+        # All candidates share one estimate of the policy.
         behaviour, _ = self._behaviour(bases[widths[0]], rows)
 
         def error(width: float, ridge: float) -> float:
@@ -384,7 +384,7 @@ class Fit:
         return basis(width), first_good(ridges, [error(width, ridge) for ridge in ridges], more)
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
-        """Return the probabilities of the actions that follow a cut, [m, A]."""
+        """Return the probabilities of the actions that follow each cut, [m, A]."""
         assert self.data.num_actions is not None
         if self.behaviour is not None:
             return np.asarray(self.behaviour(observations), np.float32)
@@ -406,11 +406,11 @@ def _some(array: np.ndarray, count: int, seed: int) -> np.ndarray:
 def held_out_error(solution: LeastSquares, other: Transitions, seed: int) -> float:
     """Return the mean squared error of predicted sums of random cumulants on other transitions.
 
-    Sums run to the end of each episode; where it was cut, the prediction there goes on for them.
+    Sums run to the end of each episode. At a cut, the prediction there stands for the rest.
 
     Args:
         solution: Gives the predictions.
-        other: Transitions that it was not solved for, in the order of time.
+        other: Transitions that were not solved for, in the order of time.
         seed: Decides the cumulants: random Fourier functions of the scaled state reached.
     """
     flat = np.concatenate([solution.rows.next_observation, other.next_observation])
@@ -425,7 +425,7 @@ def held_out_error(solution: LeastSquares, other: Transitions, seed: int) -> flo
     own, held = np.split(columns, [len(solution.rows.terminated)])
     weights = solution.values(own)
     assert other.truncated is not None
-    # Behind a cut the prediction goes on for the sum.
+    # After a cut, the prediction stands for the rest of the sum.
     cut = np.flatnonzero(other.truncated)
     after = solution.basis.project(other.next_observation[cut], weights)
     follow = solution.behaviour(other.next_observation[cut])

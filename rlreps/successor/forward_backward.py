@@ -1,13 +1,13 @@
-"""The successor measure of state-action pairs as a product of features: mathematics.
+"""The successor measure of state-action pairs as a product of features: the mathematics.
 
 Data of a policy π have rows (s, a, s'), with distribution rho_sa of (s, a) and rho of the states s'
 reached. The successor measure, with its density m in the second argument,
 
     m(s, a, s⁺) rho(ds⁺) = Σ_{t≥0} γᵗ P(S_{t+1} ∈ ds⁺ | S_0 = s, A_0 = a, π),
 
-counts from the state that the first action leads to; terminal states are counted once, on arrival.
-A factorisation of rank d is m ≈ F(s, a)ᵀB(s⁺), the best one in L2(rho_sa x rho) its truncated
-singular value decomposition (Blier, Tallec & Ollivier 2021; Touati & Ollivier 2021).
+counts from the state that the first action leads to. Terminal states are counted once, on arrival.
+A factorisation of rank d is m ≈ F(s, a)ᵀB(s⁺). The best one in L2(rho_sa x rho) is the truncated
+singular value decomposition of m (Blier, Tallec & Ollivier 2021; Touati & Ollivier 2021).
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class StateActions(NamedTuple):
     Attributes:
         state: s as the encoder takes it, [b, ...].
         weights: w, [b, A]: a unit vector for an action taken, probabilities for an average over a
-            policy, zero where nothing follows.
+            policy, zero if nothing follows.
     """
 
     state: Array
@@ -56,10 +56,10 @@ class Step(NamedTuple):
 @configurable
 @dataclasses.dataclass(frozen=True)
 class ActionHeads(Encoder):
-    """F(s, a): an encoder of states whose read-out has one block of d features for each action.
+    """F(s, a): an encoder of states whose output has one block of d features for each action.
 
     Attributes:
-        encoder: Gives A · d features, those of action 0 first.
+        encoder: Computes A · d features, those of action 0 first.
         num_actions: A.
     """
 
@@ -78,7 +78,7 @@ class ActionHeads(Encoder):
     def apply(self, params: Params, inputs: StateActions) -> Array:
         """Compute features weighted over actions, [b, d]."""
         heads = self.heads(params, inputs.state)
-        # A sum of few numbers, most of them zero: no product that an accelerator would round.
+        # A sum of few numbers, most of them zero, instead of a product that an accelerator rounds.
         features: Array = jnp.sum(heads * inputs.weights[:, :, None], axis=1)
         return features
 
@@ -90,7 +90,7 @@ class ForwardBackward(TwoTowers):
 
     Attributes:
         forward: F.
-        backward: B, which takes the states that F's encoder takes.
+        backward: B, on the same inputs as F's encoder.
     """
 
     forward: ActionHeads = leaf()
@@ -108,9 +108,9 @@ class Inputs:
     """Map from observations to encoder inputs.
 
     Attributes:
-        offset: Subtracted, of one observation's shape or [].
-        factor: Multiplied then, likewise.
-        indices: Whether observations are indices of states, which stay as they are.
+        offset: Subtracted first, of one observation's shape or [].
+        factor: Then multiplied by, likewise.
+        indices: Whether observations are indices of states, which stay unchanged.
     """
 
     offset: Array = leaf()
@@ -212,8 +212,8 @@ class ForwardBackwardLoss(TDLowRank):
 def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) -> np.ndarray:
     """Sum the cumulants of the states that follow each row within its episode, [N, k].
 
-    Row t gets Σ_{j≥0} γʲ c(s_{t+j+1}), whose expectation given (s, a) is
-    ∫ m(s, a, s⁺) c(s⁺) rho(ds⁺) where the episode is not cut.
+    Row t gets Σ_{j≥0} γʲ c(s_{t+j+1}). Its expectation given (s, a) is
+    ∫ m(s, a, s⁺) c(s⁺) rho(ds⁺) if the episode is not cut.
 
     Args:
         cumulants: c(s') of every row, [N, k].
@@ -232,7 +232,7 @@ def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) ->
 
 
 class Ridge(NamedTuple):
-    """A ridge regression, its strength chosen by leave-one-out; of m columns, each with its own.
+    """A ridge regression of one or m columns, whose leave-one-out error chooses each strength.
 
     Attributes:
         weights: [d] or [d, m].
@@ -254,8 +254,8 @@ STRENGTHS = np.logspace(-10.0, 2.0, 49)
 def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
     """Fit targets [n] or [n, m] on features [n, d], each column with the λ of least error.
 
-    That error is of leaving one row out, exact without refitting (Allen 1974, PRESS): residuals
-    (y − ŷ)/(1 − h) with the leverages h of the fit with all rows.
+    The error leaves one row out, exactly and without refitting (Allen 1974, PRESS): residuals are
+    (y − ŷ)/(1 − h) with the leverages h of the fit to all rows.
     """
     features, targets = np.asarray(features, np.float64), np.asarray(targets, np.float64)
     centre, mean = features.mean(axis=0), targets.mean(axis=0)
@@ -268,7 +268,7 @@ def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
         shrunk = values**2 / (values**2 + strength)
         residuals = centred - left @ (shrunk[:, None] * overlap)
         leverages = 1.0 / len(targets) + np.square(left) @ shrunk
-        # A row that alone decides its fit has no error without itself that could be known.
+        # A row that alone decides its fit has no known error without itself.
         residuals /= np.maximum(1.0 - leverages, 1e-12)[:, None]
         errors.append(np.mean(np.square(residuals), axis=0))
     best = np.argmin(errors, axis=0)
@@ -285,8 +285,8 @@ def unexplained_share(
     """Fit values [n, m] at labelled states and compute their mean 1 - R² at the others.
 
     Args:
-        candidates: Tables [n, d]; each value function takes the one of least leave-one-out error.
-        values: Of m value functions.
+        candidates: Tables [n, d]; each value function takes the table of least leave-one-out error.
+        values: m value functions, [n, m].
         labelled: Indices of states.
     """
     fits = [ridge_by_leave_one_out(table[labelled], values[labelled]) for table in candidates]

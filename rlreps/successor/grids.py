@@ -16,17 +16,17 @@ from rlreps.envs import PuddleWorld, Shape
 from rlreps.errors import require, require_positive
 
 _LATTICE = 16
-"""Points along each side of a cell that decide whether it is a state: part of what a walled store
-is, so changing it changes which cells its matrix has."""
+"""Points along each side of a cell that decide whether it is a state. Changing this number changes
+the cells that the matrix of a walled store has."""
 
 _EDGE = 1e-5
-"""More than the rounding by which an agent may stand beyond a wall's edge."""
+"""Larger than the rounding by which an agent may stand beyond a wall's edge."""
 
 _WINDOWS_AT_ONCE = 2048
-"""Cells whose surroundings are looked at together."""
+"""Cells whose surroundings are examined together."""
 
 _MOST_WALLED_BINS = 2048
-"""Beyond, a matrix would take 70 TB and its lattice, minutes."""
+"""With more bins, a matrix would take 70 TB, and its lattice of points minutes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Grid:
     """bins x bins square cells over [0, 1]²; cell index = row · bins + column, row from y.
 
     A cell is a state if one of 16 x 16 points spread evenly over it lies outside the walls. States
-    are numbered from 0 in the order of their cells: without walls, by their cells. A position in a
-    cell that is no state counts to the nearest one that is; agents get there only at a wall's very
-    edge, which may be the edge of a cell within the wall, or in a corner that the points miss.
+    are numbered from 0 in the order of their cells; without walls, the numbers agree. A position in
+    a cell that is no state counts to the nearest state. Agents reach such positions only at the
+    very edge of a wall, which may be a cell's edge, or in a corner that the points miss.
 
     Attributes:
         bins: Cells along each axis.
-        walls: Shapes that nobody enters, as ``PuddleWorld.walls``.
+        walls: Shapes that no agent enters, as ``PuddleWorld.walls``.
     """
 
     bins: int
@@ -61,7 +61,7 @@ class Grid:
 
     @property
     def num_states(self) -> int:
-        """Number of states: of cells, without walls."""
+        """Number of states; without walls, of all cells."""
         return len(self.states) if self.walls else self.num_cells
 
     @functools.cached_property
@@ -76,7 +76,7 @@ class Grid:
 
     @functools.cached_property
     def _free_points(self) -> np.ndarray:
-        """How many of its 16 x 16 points a cell has outside the walls, [bins²]."""
+        """Count the points of each cell, of 16 x 16, outside the walls, [bins²]."""
         if not self.walls:
             return np.full(self.num_cells, _LATTICE**2)
         require(
@@ -100,12 +100,12 @@ class Grid:
     def divided(self) -> np.ndarray:
         """Cells whose part outside the walls is in pieces that walls keep apart, rising, [m].
 
-        Pieces count as apart if no way leads from one to the other within the eight cells around:
-        about the end of a wall there is one. What joins such pieces to one state leads through the
-        wall. A cell reaches 1e-5 beyond its sides here, as agents stop at a wall's very edge. It is
-        judged from points a sixteenth of a cell apart: much thinner walls may pass unseen.
+        Two pieces count as apart if no path within the eight surrounding cells joins them; around
+        the end of a wall there is a path. Counting such pieces as one state lets the chain pass
+        through the wall. Cells are extended by 1e-5 on each side, as agents stop at a wall's very
+        edge. The test uses points a sixteenth of a cell apart, so it may miss much thinner walls.
         """
-        from scipy import ndimage  # As slow to import as it is seldom needed.
+        from scipy import ndimage  # Slow to import and seldom needed.
 
         partial = np.flatnonzero((self._free_points > 0) & (self._free_points < _LATTICE**2))
         offsets = (np.arange(-_LATTICE, 2 * _LATTICE) + 0.5) / _LATTICE
@@ -115,7 +115,7 @@ class Grid:
 
         @jax.jit
         def around(x: Array, y: Array) -> Array:
-            """Which points [c, 52, 52] on columns x and rows y, [c, 52], are free."""
+            """Tell which points [c, 52, 52] on columns x and rows y, [c, 52], are free."""
             shape = (*x.shape, y.shape[1])
             points = jnp.broadcast_to(x[:, None, :], shape), jnp.broadcast_to(y[:, :, None], shape)
             inside = jnp.all(jnp.stack([(p >= 0.0) & (p <= 1.0) for p in points]), axis=0)
@@ -146,7 +146,7 @@ class Grid:
     def cell(self, position: Array) -> Array:
         """Return the cell [] (int32) of a position [2]; the far edges belong to the last cells.
 
-        Where that is no state, it is the cell of the nearest state.
+        If that cell is no state, return the cell of the nearest state.
         """
         place = position * self.bins
         column_row = jnp.clip(place.astype(jnp.int32), 0, self.bins - 1)
@@ -159,7 +159,7 @@ class Grid:
         return jnp.asarray(self._nearest)[cell, 4 * beyond[0] + 2 * beyond[1] + vertical]
 
     def around(self, positions: Array) -> tuple[Array, Array]:
-        """Find the cells about whose centres positions [b, 2] lie, [b, 4], and bilinear weights."""
+        """Find the four cells around positions [b, 2], [b, 4], and their bilinear weights."""
         places = jnp.clip(positions * self.bins - 0.5, 0.0, self.bins - 1.0)
         low = jnp.minimum(jnp.floor(places), self.bins - 2.0)
         right, up = (places - low).T
@@ -179,11 +179,11 @@ class Grid:
 
     @functools.cached_property
     def _nearest(self) -> np.ndarray:
-        """The state's cell that each eighth of a cell is nearest to, [bins², 8] (int32).
+        """The state's cell that is nearest to each eighth of a cell, [bins², 8] (int32).
 
-        Both diagonals and both middle lines divide a cell in eight triangles, each at half a side.
+        Both diagonals and both middle lines divide a cell into eight triangles.
         """
-        from scipy.spatial import cKDTree  # Slow to import, and not needed without walls.
+        from scipy.spatial import cKDTree  # Slow to import, and needed only with walls.
 
         eighth = np.arange(8)
         along_y = np.where(eighth % 2 == 1, 0.375, 0.25)
@@ -203,9 +203,9 @@ class Grid:
         return self.outside_walls(key, cell, self._uniform(key, cell))
 
     def outside_walls(self, key: Array, cell: Array, position: Array) -> Array:
-        """Return a position [2] if it is outside the walls, else a uniform draw that is.
+        """Return a position [2] if it is outside the walls, else a uniform draw outside them.
 
-        It is drawn in ``cell`` [], which must be a state's.
+        The draw is from ``cell`` [], which must be a state's.
         """
         if not self.walls:
             return position
@@ -220,8 +220,8 @@ class Grid:
 
     def _uniform(self, key: Array, cell: Array) -> Array:
         corner = jnp.stack([cell % self.bins, cell // self.bins]).astype(jnp.float32)
-        # Four float32 roundings lie between here and `cell`: without this margin, 2.4e-5 of a
-        # cell's width for 100 bins, some positions would come out in the neighbouring cell.
+        # Four float32 roundings lie between here and `cell`. Without this margin (2.4e-5 of a
+        # cell's width for 100 bins) some positions would fall in the neighbouring cell.
         margin = self.bins * 2.0**-22
         offset = jax.random.uniform(key, (2,), jnp.float32, margin, 1.0 - margin)
         return (corner + offset) / self.bins
@@ -233,10 +233,10 @@ class Grid:
         return centres[self.states] if self.walls else centres
 
     def observations(self, environment: PuddleWorld) -> np.ndarray:
-        """Return what an agent sees at the states' centres, [n, *observation]: encoders' inputs.
+        """Return encoders' inputs: what an agent observes at the states' centres, [n, ...].
 
-        The states are those with the environment's walls. Of codes this is the codes of the states'
-        cells where the grid has the codes' bins.
+        The states are those outside the environment's walls. If the observation is a code with the
+        grid's bins, the result holds the codes of the states' cells.
         """
         centres = self.within(environment).centres()
         return np.asarray(jax.jit(jax.vmap(environment.observe_position))(centres))
@@ -279,18 +279,18 @@ class BoxGrid:
     """Cells of equal size over the box [low, high], in k dimensions.
 
     A cell's index counts with the first coordinate fastest: index = Σ_i position_i Π_{j<i} bins_j.
-    In the plane this is row · bins + column with the row from the second coordinate, as in
-    ``Grid``. Values by cell become an array with ``values.reshape(grid.bins[::-1])``, whose last
-    axis is the first coordinate: in the plane, what an image with its origin below shows.
+    In the plane this is row · bins + column, with the row from the second coordinate, as in
+    ``Grid``. ``values.reshape(grid.bins[::-1])`` turns values by cell into an array whose last axis
+    is the first coordinate: in the plane, an image with its origin at the bottom.
 
-    The cells at the border reach outwards without end, so that every point has a cell: velocities
-    are clipped to exactly the border, or rounded to just beyond it, and some observations (a
-    cart's speed) have no bounds at all.
+    Cells at the border extend outwards without end, so that every point has a cell: velocities are
+    clipped to exactly the border or rounded to just beyond it, and some observations (a cart's
+    speed) have no bounds at all.
 
     Attributes:
         low: Lower corner [k], in the units of the observations.
         high: Upper corner [k].
-        bins: Cells along each axis [k]; fewer than 2³¹ in all, which float32 can tell apart.
+        bins: Cells along each axis [k]; fewer than 2³¹ in all, which float32 must tell apart.
         names: Names of the axes with their units, [k], for figures; x0, x1, ... by default.
     """
 
@@ -345,7 +345,7 @@ class BoxGrid:
         """Return the distance from a cell's faces, in cell widths, that rounding cannot cross.
 
         A point, the corner and their difference are each rounded to float32, by 2⁻²⁴ of the largest
-        magnitude at hand; four such roundings and as many of the scaled number are allowed for.
+        magnitude among them. The margin allows for four such roundings and four after scaling.
         """
         largest = np.maximum(np.abs(self.low), np.abs(self.high))
         bins = np.asarray(self.bins, np.float64)
@@ -358,16 +358,16 @@ class BoxGrid:
     def cell(self, points: np.ndarray | Sequence[float]) -> np.ndarray: ...
 
     def cell(self, points: Array | np.ndarray | Sequence[float]) -> Array | np.ndarray:
-        """Return the cells that hold points; the last cells own the far edges and all beyond them.
+        """Return the cells that hold points; cells at the border hold all points beyond it.
 
         Args:
-            points: [..., k], in the units of the box. NumPy arrays are worked on in float64, JAX
-                arrays in their own floating dtype, in which a point within rounding of a face may
-                fall on the other side of it.
+            points: [..., k], in the units of the box. NumPy arrays are converted to float64. JAX
+                arrays keep their floating dtype, in which a point within rounding of a face may
+                fall on the other side.
 
         Returns:
-            Indices [...]: int64 for NumPy, which refuses NaN; int32 for JAX, where NaN gives an
-            arbitrary cell (under ``jit`` no value can be refused).
+            Indices [...]: int64 for NumPy, with an error for NaN; int32 for JAX, where NaN gives an
+            arbitrary cell, since compiled code cannot raise.
         """
         if isinstance(points, Array):
             self._require_axes(points.shape)
@@ -382,8 +382,8 @@ class BoxGrid:
     def sample(self, key: Array, cell: Array) -> Array:
         """Return a point [k] (float32) drawn uniformly inside a cell [], for JAX.
 
-        Points keep clear of the cell's faces by the little that rounding needs (see ``_margins``):
-        their cell is always the one they were drawn in.
+        Points stay away from the cell's faces by the margin for rounding (see ``_margins``), so
+        that they always lie in the cell in which they were drawn.
         """
         margins = jnp.asarray(self._margins, jnp.float32)
         offsets = jax.random.uniform(key, (len(self.bins),), jnp.float32, margins, 1.0 - margins)
@@ -397,8 +397,8 @@ class BoxGrid:
     def sample_with(self, generator: np.random.Generator, cells: np.ndarray) -> np.ndarray:
         """Return points [..., k] (float64) drawn uniformly inside cells [...], for NumPy.
 
-        They keep the same distance from the faces as those of ``sample``, and so stay in their
-        cells when an environment rounds them to float32.
+        Points keep the same margin as those of ``sample``, and so stay in their cells when an
+        environment rounds them to float32.
         """
         steps = self._steps(np.asarray(cells))
         offsets = generator.uniform(self._margins, 1.0 - self._margins, steps.shape)
@@ -430,7 +430,7 @@ class BoxGrid:
         def along_axes(values: Sequence[float] | np.ndarray) -> Array:
             return jnp.asarray(values, dtype).reshape(shape)
 
-        # Multiplying by cells per unit gives Grid's bits on the unit square, which dividing by
+        # Multiplying by cells per unit agrees with Grid bit by bit on the unit square; dividing by
         # the width of a cell would not.
         scaled = (points.astype(dtype) - along_axes(self.low)) * along_axes(1.0 / self.cell_widths)
         last = along_axes(np.asarray(self.bins) - 1)

@@ -49,16 +49,16 @@ class GroundTruth:
 
     Attributes:
         coordinates: Position of every state in [0, 1]ᵏ, [n, k].
-        matrix: Ψ, centred, [n, tasks]; row blocks where it is larger than memory, None where only
-            its subspace is known.
+        matrix: Ψ, centred, [n, tasks]; row blocks if it is larger than memory, None if only its
+            subspace is known.
         principal: Its leading left singular vectors and values, and its total energy.
         settings: The settings of the store it came from.
-        error: Estimated subspace distance of its leading d components from the truth for
-            d = 1 … k, [k], where it is known; ``load`` takes a store's from ``sampling_error``.
-        grid: The grid whose cells states are, with units and names, where they are cells.
+        error: Estimated subspace distance of the leading d components from the exact ones, for
+            d = 1 … k, [k], if known. ``load`` takes a store's error from ``sampling_error``.
+        grid: The grid whose cells are the states, with units and names, if states are cells.
         cells: Cell of each state, rising, [n].
-        observations: What an agent sees of every state, [n, ...], where that is not its position;
-            ``seen_as`` fills it in.
+        observations: What an agent sees of every state, [n, ...], if not its position; ``seen_as``
+            fills it in.
     """
 
     coordinates: Array
@@ -77,19 +77,19 @@ class GroundTruth:
 
     @property
     def cell_widths(self) -> np.ndarray | None:
-        """Extent of a cell along each coordinate, [k], where states are cells."""
+        """Extent of a cell along each coordinate, [k], if states are cells."""
         bins = None if self.grid is None else np.asarray(self.grid.bins, np.float32)
         return None if bins is None else np.float32(1.0) / bins
 
     def seen_as(self, observation: Observation | str) -> "GroundTruth":
-        """Return the truth with what agents of its PuddleWorld see of every state.
+        """Return the truth with what an agent in its PuddleWorld sees of every state.
 
         Args:
-            observation: ``Position``, ``Code`` or ``Image``, or the name of one; whatever the arena
-                itself names.
+            observation: ``Position``, ``Code`` or ``Image``, or the name of one, even if the arena
+                names another.
 
         Raises:
-            InputError: For a truth of another environment, or pictures that memory cannot hold.
+            InputError: If the truth is of another environment, or pictures exceed the memory.
             ArenaError: For an unknown observation or options out of range.
         """
         described = self.settings.get("environment")
@@ -128,10 +128,10 @@ class GroundTruth:
     def evaluation(
         self, encoder: Encoder, inputs: Array | None = None
     ) -> Callable[[Params], dict[str, Array]]:
-        """Return what ``training.train`` takes as ``evaluate`` to follow the subspace distance.
+        """Return a function for ``evaluate`` of ``training.train`` that follows the distance.
 
         Args:
-            encoder: An encoder of d features; of ``TwoTowers`` the features are those of f.
+            encoder: An encoder of d features; for ``TwoTowers``, the features of f.
             inputs: Its inputs for all states, [n, ...]; None is ``inputs(encoder)``.
 
         Returns:
@@ -140,7 +140,7 @@ class GroundTruth:
 
         Raises:
             InputError: If the encoder gives no features [n, d] of the states, or d exceeds the
-                components.
+                number of components.
         """
         if isinstance(encoder, TwoTowers):
             follow = self.evaluation(encoder.forward, inputs)
@@ -160,10 +160,10 @@ class GroundTruth:
 
 
 def encoder_shape(encoder: Encoder, inputs: Array | jax.ShapeDtypeStruct) -> tuple[int, ...]:
-    """Return the shape of an encoder's features of inputs [b, ...], computing none.
+    """Return the shape of an encoder's features of inputs [b, ...] without computing them.
 
     Raises:
-        InputError: If it cannot take them.
+        InputError: If the encoder cannot take the inputs.
     """
 
     def features(inputs: Array) -> Array:
@@ -184,7 +184,7 @@ def encoder_shape(encoder: Encoder, inputs: Array | jax.ShapeDtypeStruct) -> tup
 def distance_evaluation(
     encoder: Encoder, inputs: Array, basis: np.ndarray | Array
 ) -> Callable[[Params], dict[str, Array]]:
-    """Return the evaluation of training: parameters → distance to a basis, and rank, both [].
+    """Return a function for ``evaluate``: parameters → distance to a basis, and rank, both [].
 
     Args:
         encoder: The encoder.
@@ -217,14 +217,14 @@ def load_ground_truth(
 
     Args:
         path: The store's folder.
-        decomposition: How the subspace is computed, where the store does not keep it.
-        principal: The subspace where it is known; none is then computed or kept.
-        progress: Shows how far the decomposition has come.
+        decomposition: How to compute the subspace, if the store does not keep it.
+        principal: The subspace, if it is known; then none is computed or kept.
+        progress: Shows the progress of the decomposition.
         share: As for ``principal_subspace``.
 
     Raises:
         InputError: If there is no such store, blocks are missing or corrupt, or the rank exceeds
-            the matrix's.
+            that of the matrix.
     """
     store = open_store(path)
     grid, cells = state_cells(store)
@@ -253,26 +253,26 @@ def save_matrix(
     *,
     cells: npt.ArrayLike | None = None,
 ) -> MatrixStore:
-    """Store a matrix of your own, so that every command and ``load`` work on it.
+    """Store a matrix of your own, so that every command and ``load`` can read it.
 
-    ``rlreps svd``, ``train`` and ``plot components`` take the folder then. Column means come off
-    when it is read, as of any store. Nothing is written before everything is checked.
+    ``rlreps svd``, ``train`` and ``plot components`` then take the folder. As for any store, column
+    means are subtracted on reading. Everything is checked before anything is written.
 
     Args:
         path: A folder that does not exist, is empty, or holds this matrix already.
-        matrix: One row a state and one column a task, [n, tasks], finite; kept as float32. Of
-            ``RowEstimates`` the difference of the halves is kept too, from which ``rlreps
-            successor info`` and learning curves know the noise floor.
-        grid: The cells that the states are, for maps and for encoders of coordinates; None numbers
-            the states 0 … n − 1 along one axis.
-        cells: The cell of each state, [n], rising, where not every cell is a state.
+        matrix: One row per state and one column per task, [n, tasks], finite; kept as float32. For
+            ``RowEstimates``, the difference of the halves is kept too, from which ``rlreps
+            successor info`` and learning curves compute the noise floor.
+        grid: The grid whose cells are the states, for maps and for encoders of coordinates. None
+            places the states 0 … n − 1 along one axis.
+        cells: The cell of each state, [n], rising, if not every cell is a state.
 
     Returns:
         The store.
 
     Raises:
-        InputError: For another shape, entries that are not finite, cells that do not fit, or a path
-            that holds something else.
+        InputError: If the shape is another, an entry is not finite, cells do not fit, or the path
+            holds something else.
     """
     rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
     parts = [np.asarray(part) for part in (rows, half) if part is not None]
@@ -296,8 +296,8 @@ def save_matrix(
                 require(not np.isfinite(largest), "entries in the range of float32", largest)
                 raise InputError(
                     f"expected a matrix of finite entries, got NaN or infinity in row "
-                    f"{first + int(bad[0])}; leave out the rows of states that are not known, and "
-                    "name the others by cells="
+                    f"{first + int(bad[0])}; leave out the rows of unknown states, and "
+                    "name the cells of the others by cells="
                 )
             hasher.update(np.ascontiguousarray(block, "<f4").tobytes())
     if isinstance(grid, Grid):
@@ -346,11 +346,11 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
     """Return the grid and the cell [n] of each state, from the settings.
 
     Raises:
-        InputError: If the settings describe no grid of as many states.
-        ArenaError: If they describe no arena.
+        InputError: If the settings describe no grid with that number of states.
+        ArenaError: If the settings describe no arena.
     """
     bins, box = store.settings.get("bins"), store.settings.get("box")
-    # Stores without the record have all cells: of arenas without walls, or older than it.
+    # Stores without a record of cells have all of them: they have no walls, or predate the record.
     record = store.settings.get("wall_cells")
     if isinstance(box, Mapping):
         grid = from_json(BoxGrid, box)
@@ -365,7 +365,7 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
     if record is None and environment is not None and environment.walls:
         warnings.warn(
             f"the cells inside the walls of {store.path} count as states, since an earlier version "
-            "made it; generate it again to leave them out",
+            "wrote it; generate it again to leave them out",
             UserWarning,
             stacklevel=2,
         )
@@ -379,7 +379,7 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
 
 
 def environment_of(settings: Mapping[str, Any]) -> PuddleWorld | None:
-    """Return the PuddleWorld that a store's matrix is of; None for another environment.
+    """Return the PuddleWorld whose measure a store holds; None for another environment.
 
     Raises:
         ArenaError: If the settings describe no arena.

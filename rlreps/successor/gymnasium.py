@@ -1,16 +1,16 @@
 """The successor measure of any Gymnasium environment with a grid or a cell function.
 
 The successor measure is that of a Markov chain on all states, whose transition kernel is
-stochastic (Blier et al. 2021). How episodes end is turned into such a chain as follows.
+stochastic (Blier et al. 2021). Ends of episodes fit into this chain as follows.
 
 - A state in which an episode *terminates* is absorbing: the rest of the discounted sum falls on its
-  cell. With no reward there, values Ψr are the usual ones, and every row still sums to
+  cell. If it has no reward, values Ψr are the usual ones, and every row still sums to
   (1 - γʰ) / (1 - γ).
-- *Truncation* is no part of the dynamics. Nothing is counted beyond it, and no rollout that would
-  need what lies beyond it is used.
+- *Truncation* is not part of the dynamics. Nothing is counted after it, and rollouts that would
+  need later steps are not used.
 
-``GymnasiumRowSampler`` starts rollouts cell by cell where the environment's state can be set.
-``every_visit`` in ``rlreps.successor.visits`` needs nothing but ``reset`` and ``step``.
+``GymnasiumRowSampler`` starts rollouts cell by cell, in environments whose state can be set.
+``every_visit`` in ``rlreps.successor.visits`` needs only ``reset`` and ``step``.
 """
 
 import copy
@@ -32,7 +32,7 @@ from rlreps.successor.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.settings import RolloutSettings
 
 NO_CELL = -1
-"""Stands where a step led to no state, or started no episode."""
+"""Cell of a step that led to no state, or started no episode."""
 
 CellFunction = Callable[[Any], Any]
 """Batch of observations [m, ...], for any m → their cells [m], integers in [0, num_cells)."""
@@ -43,8 +43,8 @@ Policy = Callable[[Any, np.random.Generator], Any]
 SetState = Callable[[VectorEnv[Any, Any, Any], np.ndarray], Any]
 """(Environment, a state for each copy) → observations of all copies, as ``reset`` returns them.
 
-Puts each copy into its state: a point [k] of the grid, [num_envs, k] in all, or without a grid the
-number of a cell, or the discrete observation that is one, [num_envs].
+The function puts each copy into its state: a point [k] of the grid, [num_envs, k] in all, or,
+without a grid, the number of a cell or the discrete observation that is the cell, [num_envs].
 """
 
 
@@ -54,16 +54,16 @@ class GymnasiumProcess:
     """A vector environment under a policy, seen through a grid or a cell function.
 
     Attributes:
-        environment: From ``gymnasium.make_vec``, or any other vector environment, in whatever
-            autoreset mode. It is reset, reseeded and stepped at will. Of an environment from
-            ``gymnasium.make``, or of your own, ``copies`` are made by ``copy.deepcopy``. One that
-            cannot be copied is made again from its ``spec``, without later changes to it.
-        grid: Cells over the states. Observations are points of it, unless there is a ``cell``.
-            Discrete observations need none: each is a cell, the first is cell 0.
+        environment: From ``gymnasium.make_vec``, or any other vector environment, in any autoreset
+            mode. It is reset, reseeded and stepped freely. Of an environment from
+            ``gymnasium.make``, or of your own, ``copies`` are made by ``copy.deepcopy``. If it
+            cannot be copied, it is made again from its ``spec``, without later changes.
+        grid: Cells over the states. Observations are points of the grid, unless there is a
+            ``cell``. Discrete observations need no grid: each is a cell, the first is cell 0.
         cell: The cell function; None is that of the grid or of discrete observations.
         num_cells: Number of cells; None is that of the grid, or of discrete observations.
-        policy: None draws from the action space, uniformly where that is bounded.
-        copies: Copies that are stepped together, of an environment that is no vector.
+        policy: None draws from the action space, uniformly if the space is bounded.
+        copies: Number of copies to step together, if the environment is not a vector.
     """
 
     environment: VectorEnv[Any, Any, Any] | gymnasium.Env[Any, Any]
@@ -100,7 +100,7 @@ class GymnasiumProcess:
 
     @property
     def num_copies(self) -> int:
-        """Copies of the environment that are stepped together."""
+        """Number of copies of the environment that are stepped together."""
         return int(self.vector.num_envs)
 
     @property
@@ -118,7 +118,7 @@ class GymnasiumProcess:
     @property
     def autoreset_mode(self) -> Any:
         """Behaviour of the environment after the end of an episode."""
-        # Before 1.4, copies made by Gymnasium shared one metadata; the attribute is their own.
+        # Before Gymnasium 1.4, copies shared one metadata; the attribute belongs to each copy.
         stated = (self.vector.metadata or {}).get("autoreset_mode")
         return getattr(self.vector.unwrapped, "autoreset_mode", None) or stated
 
@@ -146,7 +146,7 @@ class GymnasiumProcess:
         return cells.astype(np.int64)
 
     def states(self, cells: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """Draw a state uniformly inside each cell [m]: [m, k], or see ``SetState``."""
+        """Draw a state uniformly inside each cell [m], [m, k]; see ``SetState``."""
         if self.grid is None:
             return cells + (self.cell.start if isinstance(self.cell, _Numbered) else 0)
         last = int(np.max(cells, initial=0))
@@ -165,12 +165,12 @@ class _Numbered:
 
 
 def _copied(environment: gymnasium.Env[Any, Any], copies: int) -> VectorEnv[Any, Any, Any]:
-    """Make a vector of copies of an environment, with all that was changed in it."""
+    """Make a vector of copies of an environment, with all changes made to it."""
 
     def make() -> gymnasium.Env[Any, Any]:
         try:
             return copy.deepcopy(environment)
-        except Exception:  # As of simulators in C++, whatever they raise.
+        except Exception:  # Simulators in C++ may raise anything.
             if environment.spec is None:
                 raise
             return gymnasium.make(environment.spec, disable_env_checker=True)
@@ -188,10 +188,10 @@ class CellRun(NamedTuple):
     """Steps of all copies; each entry is [t, e].
 
     Attributes:
-        arrivals: Cell of the state that a step led to; ``NO_CELL`` where it only reset.
-        terminated: Whether that state is terminal.
+        arrivals: Cell of the state that a step led to; ``NO_CELL`` if it only reset.
+        terminated: Whether this state is terminal.
         truncated: Whether the episode was cut there.
-        restarts: Cell of the first state of a new episode; ``NO_CELL`` where none began.
+        restarts: Cell of the first state of a new episode; ``NO_CELL`` if none began.
     """
 
     arrivals: np.ndarray
@@ -201,11 +201,11 @@ class CellRun(NamedTuple):
 
 
 _TRACE_BYTES = 2**24
-"""Observations kept before their cells are found together, faster than step by step."""
+"""Number of observations whose cells are found together, which is faster than step by step."""
 
 
 class _Trace:
-    """The cells of observations of all copies, found for many steps at a time."""
+    """The cells of observations of all copies, computed for many steps at a time."""
 
     def __init__(self, process: GymnasiumProcess) -> None:
         self._process = process
@@ -213,7 +213,7 @@ class _Trace:
         self._kept, self._count = np.empty(0), 0
 
     def add(self, observations: Any) -> None:
-        """Add the observations of a step; arrays are copied, as environments write into them."""
+        """Add the observations of a step; arrays are copied, since environments overwrite them."""
         if not isinstance(observations, np.ndarray):
             self._found.append(self._process.cells(observations)[None])
             return
@@ -227,7 +227,7 @@ class _Trace:
         self._count += 1
 
     def cells(self) -> np.ndarray:
-        """Return the cells [t, e] of all that was added."""
+        """Return the cells [t, e] of all steps added."""
         self._flush()
         return np.concatenate(self._found)
 
@@ -240,7 +240,7 @@ class _Trace:
 
 
 class CellStepper:
-    """Steps a process and tells episodes apart, whatever the autoreset mode."""
+    """Steps a process and separates its episodes, in any autoreset mode."""
 
     def __init__(self, process: GymnasiumProcess, seeds: Sequence[int]) -> None:
         """Reset the environment; its randomness depends on the seeds alone."""
@@ -249,7 +249,7 @@ class CellStepper:
         self._mode = process.autoreset_mode
         sequence = np.random.SeedSequence(list(seeds))
         self.generator = np.random.Generator(np.random.PCG64(sequence))
-        # 31 bits: some environments add the number of the copy, or refuse more than 32.
+        # 31 bits: some environments add the copy's number, or refuse more than 32 bits.
         reset_seed, action_seed = (int(word) >> 1 for word in sequence.generate_state(2))
         self._environment.action_space.seed(action_seed)
         self._observations, _ = self._environment.reset(seed=reset_seed)
@@ -260,7 +260,7 @@ class CellStepper:
         return self._process.cells(self._observations)
 
     def place(self, set_state: SetState, cells: np.ndarray) -> None:
-        """Put every copy, just reset, into a state of its cell [e], and check that it is there."""
+        """Put every copy, just reset, into a state of its cell [e], and check the cell reached."""
         found = set_state(self._environment, self._process.states(cells, self.generator))
         require(found is not None, "observations from set_state, as reset returns them", found)
         self._observations = found
@@ -268,11 +268,11 @@ class CellStepper:
             require(reached == cell, f"set_state to start in cell {cell}", int(reached))
 
     def observations_ahead(self) -> Any:
-        """Take one action of the action space in every copy, and return what is observed then."""
+        """Take one action of the action space in every copy, and return the next observations."""
         return self._environment.step(self._environment.action_space.sample())[0]
 
     def run(self, steps: int, *, first_episodes: bool = False) -> CellRun:
-        """Take ``steps`` actions in every copy, fewer once all of its first episodes have ended.
+        """Take ``steps`` actions in every copy, or fewer if all copies end an episode first.
 
         Args:
             steps: Calls of ``step``, at least 1.
@@ -325,13 +325,13 @@ class CellStepper:
 class GymnasiumRowSampler(RowEstimator):
     """Estimates rows of the successor measure of an environment whose state can be set.
 
-    The same estimator as ``RowSampler``, one step of Python at a time. Everything random in a row
-    is keyed by (seed, cell, batch of copies): rows come out to the same bits in whatever blocks and
-    order, as long as the number of copies is the same.
+    The estimator is that of ``RowSampler``, one step of Python at a time. Everything random in a
+    row is keyed by (seed, cell, batch of copies): rows have the same bits in any blocks and any
+    order, if the number of copies is the same.
 
     The environment must run for the whole horizon without truncation (pass ``max_episode_steps``
-    to ``gymnasium.make`` or ``make_vec``). Terminal states are absorbing once an episode has ended
-    in them; a start is never taken for terminal.
+    to ``gymnasium.make`` or ``make_vec``). A terminal state is absorbing once an episode has ended
+    in it; a start never counts as terminal.
     """
 
     def __init__(
@@ -344,10 +344,10 @@ class GymnasiumRowSampler(RowEstimator):
         """Prepare the sampler.
 
         Args:
-            process: The environment; rollouts fill its copies evenly if their number divides that
-                of the rollouts.
-            settings: The discounted sum and the number of rollouts from each cell: even, so that
-                it falls into two equal halves.
+            process: The environment. Rollouts fill its copies evenly if the number of copies
+                divides the number of rollouts.
+            settings: The discounted sum and the number of rollouts from each cell, which must be
+                even, for two equal halves.
             set_state: Puts copies into states, which are drawn uniformly inside the grid's cells;
                 None is ``state_attribute()``.
 
@@ -356,7 +356,7 @@ class GymnasiumRowSampler(RowEstimator):
         """
         require(settings.rollouts % 2 == 0, "an even number of rollouts", settings.rollouts)
         self._process, grid = process, process.grid
-        # Cells beyond those of the grid, if there are any, hold states that cannot be set.
+        # Cells beyond those of the grid hold states that cannot be set.
         self.num_starts = process.size if grid is None else grid.num_cells
         self._set_state = state_attribute() if set_state is None else set_state
         self._tried = False
@@ -385,7 +385,7 @@ class GymnasiumRowSampler(RowEstimator):
             )
 
     def _visits_by_half(self, cell: int) -> np.ndarray:
-        """Sum discounted visits [2, num_cells] over the even and over the odd rollouts."""
+        """Sum discounted visits [2, num_cells] over even and over odd rollouts separately."""
         copies, rollouts = self._process.num_copies, self._settings.rollouts
         visits = np.zeros((2, self._process.size))
         for batch in range(math.ceil(rollouts / copies)):
@@ -400,8 +400,8 @@ class GymnasiumRowSampler(RowEstimator):
     def _warn_unless_obeyed(self, block: np.ndarray) -> None:
         """Warn if ``set_state`` makes no difference to the next step.
 
-        Up to three cells are tried, with the same actions. Either ``set_state`` returns
-        observations and sets nothing, or the next state does not depend on the current one.
+        Up to three cells are tried, with the same actions. A lack of difference means that
+        ``set_state`` sets nothing, or that the next state does not depend on the current one.
         """
         untouched = []
         for cell in {int(block[0]), int(block[len(block) // 2]), int(block[-1])}:
@@ -456,9 +456,9 @@ def state_attribute(
     """Return a ``SetState`` for environments that keep their state in an attribute.
 
     Args:
-        name: Of the unwrapped environment of each copy; an ``InputError`` at the first use if there
-            is none, or one of another shape.
-        observe: States [m, k] → observations [m, ...]; by default they are the same.
+        name: Name of the attribute of each copy's unwrapped environment. At the first use, an
+            ``InputError`` is raised if there is none, or one of another shape.
+        observe: States [m, k] → observations [m, ...]; by default they are equal.
 
     Returns:
         The function, for environments in this process and in others.

@@ -18,17 +18,17 @@ from rlreps.successor.least_squares import LeastSquares
 
 _MOST_ITERATIONS = 1_000
 _DRAWS = (2**32, 2**32 + 1)
-"""Seeds of further draws of random features; fits take smaller seeds."""
+"""Seeds of further draws of random features; fits use smaller seeds."""
 _RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 _DIVERGED = 1.5
-"""Multiple of the largest value at which fitted Q iteration counts as diverged."""
+"""Fitted Q iteration counts as diverged above this multiple of the largest value."""
 
 
 class ActionValues:
     """Action values Q(s, a) = Σ_c b(a)_c φ(s)ᵀ w[:, c], a mean over pairs of φ and w.
 
     Attributes:
-        parts: φ and w [p, m_b] of each.
+        parts: Pairs of φ and w [p, m_b].
     """
 
     def __init__(self, parts: Iterable[tuple[Basis, np.ndarray]]) -> None:
@@ -41,7 +41,7 @@ class ActionValues:
 
 
 class Improvement:
-    """Policies that are greedy on the values of a solution or of better policies.
+    """Greedy policies on the values of a solution, or of policies better than the data's.
 
     Attributes:
         solution: The solved equations.
@@ -49,20 +49,20 @@ class Improvement:
 
     def __init__(self, solution: LeastSquares) -> None:
         self.solution = solution
-        # The next reward mostly takes the same ridge.
+        # The next reward usually needs the same ridge.
         self._last: tuple[float, Array] | None = None
 
     def values(self, rewards: np.ndarray, improvements: int | None) -> ActionValues:
-        """Return the action values to be greedy on.
+        """Return action values for a greedy policy.
 
-        Dense features take fitted Q iteration: policy iteration solves for the fixed point of each
-        policy on its way, which on the data of another policy can be far off.
+        Dense features use fitted Q iteration. Policy iteration would solve for the fixed point of
+        each intermediate policy, which can be far off on the data of another policy.
 
         Args:
             rewards: Reward on arrival at every row's next state, [N].
             improvements: 1 takes the values of the data's policy. For unit vectors, k runs k − 1
-                steps of least-squares policy iteration first, and None goes on until the policy no
-                longer changes. For dense features, all but 1 take fitted Q iteration.
+                steps of least-squares policy iteration first, and None iterates until the policy
+                stops changing. For dense features, any value but 1 runs fitted Q iteration.
         """
         solution = self.solution
         if improvements != 1 and not isinstance(solution.basis, UnitVectors):
@@ -81,7 +81,7 @@ class Improvement:
 
     @functools.cached_property
     def _redrawn(self) -> list["Improvement"]:
-        """The same equations in other draws of random features; none of other features."""
+        """The same equations in other draws of random features; empty for other features."""
         if not isinstance(self.solution.basis, FourierBasis):
             return []
         return [
@@ -91,7 +91,7 @@ class Improvement:
 
     @functools.cached_property
     def candidates(self) -> Candidates:
-        """Actions to choose from: of discrete ones, those that some row took."""
+        """Actions to choose from; of discrete actions, those that some row took."""
         actions = self.solution.actions
         if actions.num_actions is None:
             return actions.candidates
@@ -102,11 +102,11 @@ class Improvement:
         """Return the best candidate at states [m, ...], [m].
 
         At an index of a state, actions that no row took there are left out: their values are 0,
-        which would be the best of a task with negative rewards.
+        which would be the largest in a task with negative rewards.
 
         Args:
             states: [m, ...].
-            values: To be greedy on.
+            values: The action values.
         """
         found = values(states) @ self.candidates.weights.T
         if isinstance(self.solution.basis, UnitVectors):
@@ -115,7 +115,7 @@ class Improvement:
 
     @functools.cached_property
     def _tried(self) -> np.ndarray:
-        """Which candidates some row took at an index of a state, [n, c]; all where no row did."""
+        """Tell which candidates some row took at an index of a state, [n, c]; all if no row did."""
         rows, size = self.solution.rows, self.solution.basis.num_features
         tried = np.zeros((size, len(self.candidates.actions)), np.bool_)
         tried[rows.observation, np.searchsorted(self.candidates.actions, rows.action)] = True
@@ -125,15 +125,15 @@ class Improvement:
         """Return action values after rounds of regression on r + γ max_a Q(s', a).
 
         Fitted Q iteration of Ernst, Geurts & Wehenkel (2005). With random features, Q is the mean
-        of three regressions on features drawn independently, in the targets too (Anschel, Baram &
-        Shimkin 2017): the maximum over actions then picks up less of the error of each.
+        of three regressions on independently drawn features, in the targets too (Anschel, Baram &
+        Shimkin 2017), so that the maximum over actions picks up less of each regression's error.
 
         Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
-        or when what follows them weighs less than 1 %. The maximum over actions makes the rounds
-        diverge where the regression extrapolates. So next values are clipped to what the rewards
-        allow, or 0, and the ridge is the least of 10⁻⁵ … 10⁻² with which none exceeds its range by
-        half. Where nothing terminates, a constant added to all rewards changes no policy: rewards
-        then count from their mean, to which the ridge shrinks what the data do not tell.
+        or when later rounds weigh less than 1 %. The maximum over actions makes the rounds diverge
+        where the regression extrapolates. Next values are therefore clipped to the range that the
+        rewards allow, or 0, and the ridge is the least of 10⁻⁵ … 10⁻² with which no value exceeds
+        its range by half. If nothing terminates, a constant added to all rewards changes no policy:
+        rewards then count from their mean, and the ridge shrinks towards it where data are few.
 
         Warns:
             FitWarning: If values exceed their range by half with every ridge.
@@ -168,7 +168,7 @@ class Improvement:
         return ActionValues(zip(bases, (np.asarray(each).T for each in weights), strict=True))
 
     def root(self, ridge: float) -> Array:
-        """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N, whose rounding errors are the root's."""
+        """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N; only the root's rounding errors enter."""
         if self._last is None or self._last[0] != ridge:
             self._last = ridge, self._factored(ridge)
         return self._last[1]

@@ -1,4 +1,4 @@
-"""The successor measure by least squares: no learning rate, no steps.
+"""The successor measure by least squares, without a learning rate or steps.
 
 With state-action features ψ(s, a) = φ(s) ⊗ b(a) and features φ(s⁺) of the states reached,
 
@@ -6,9 +6,9 @@ With state-action features ψ(s, a) = φ(s) ⊗ b(a) and features φ(s⁺) of th
     C = E[ψ(s, a) φ(s')ᵀ],   G = E[φ(s') φ(s')ᵀ] + λI,
     m(s, a, s⁺) ≈ ψ(s, a)ᵀ A⁻¹ C G⁻¹ φ(s⁺),
 
-where c is 0 behind a terminal state and 1 elsewhere, and m is a density with respect to the states
+where c is 0 after a terminal state and 1 elsewhere, and m is a density with respect to the states
 that the data reach. This is least-squares temporal differences (Bradtke & Barto 1996; Lagoudakis &
-Parr 2003) with the features of the states reached for cumulants. Unit vectors for φ and λ → 0 give
+Parr 2003) with the features of the states reached as cumulants. Unit vectors for φ and λ → 0 give
 the counted model: M = P̂ (I − γ P̂_π)⁻¹.
 """
 
@@ -35,11 +35,11 @@ Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Observations [m, ...] → E[b(a) | s] of the data's policy, [m, m_b]; probabilities if discrete."""
 
 _DENSE = 4_000
-"""Most unknowns of a sparse system whose measure is decomposed as a dense matrix."""
+"""Largest number of unknowns of a sparse system whose measure is decomposed as a dense matrix."""
 
 
 class Rows(NamedTuple):
-    """Transitions that a solution rests on.
+    """Transitions on which equations are solved.
 
     Attributes:
         observation: s, [N, ...].
@@ -76,7 +76,7 @@ class LeastSquares:
         actions: b.
         rows: The transitions.
         discount: γ.
-        regularisation: λ, in units of the mean square of the features; they have about 1.
+        regularisation: λ, relative to the mean square of the features, which is about 1.
         behaviour: E[b(a) | s] of the policy whose measure is solved for.
     """
 
@@ -91,7 +91,7 @@ class LeastSquares:
     ) -> None:
         self.basis, self.actions, self.rows = basis, actions, rows
         self.discount, self.regularisation, self.behaviour = discount, regularisation, behaviour
-        # Dense or sparse, which SciPy's types do not join.
+        # Dense or sparse; SciPy's types have no union of both.
         self.features: Any = basis.apply(rows.observation)
         self.next_features: Any = basis.apply(rows.next_observation)
         self.taken = actions.weights(rows.action)
@@ -99,7 +99,7 @@ class LeastSquares:
         self._solve: Callable[[np.ndarray], np.ndarray] | None = None
 
     def at(self, discount: float) -> "LeastSquares":
-        """Return the same equations with another discount; they share what does not depend on it.
+        """Return the same equations with another discount; they share all that it does not change.
 
         Args:
             discount: γ.
@@ -151,7 +151,7 @@ class LeastSquares:
         """E[ψ(s, a) γ c ψ̄(s')ᵀ] for the actions that follow, [p m_b, p m_b]."""
         count = len(following)
         if isinstance(self.next_features, np.ndarray) and (following == following[0]).all():
-            # A policy that does not depend on the state: one product for all of its actions.
+            # A policy that does not depend on the state: one product serves all of its actions.
             once = moment(self.features, self.taken, self.next_features, self.continues[:, None])
             return np.concatenate([once * weight for weight in following[0]], axis=1) / count
         weights = following * self.continues[:, None]
@@ -159,7 +159,7 @@ class LeastSquares:
 
     @property
     def solve(self) -> Callable[[np.ndarray], np.ndarray]:
-        """The solver for the data's policy, which one factorisation serves."""
+        """The solver for the data's policy, with one factorisation for all right-hand sides."""
         if self._solve is None:
             self._solve = self.solver(self.behaviour(self.rows.next_observation))
         return self._solve
@@ -184,7 +184,7 @@ class LeastSquares:
 
         Args:
             cumulants: Reward on arrival at every row's next state, [N, k].
-            solve: The solver of the policy; None is the data's.
+            solve: The solver of the policy; None is that of the data's policy.
         """
         solution = (self.solve if solve is None else solve)(self.right_hand_side(cumulants))
         return self.arranged(solution)
@@ -200,10 +200,10 @@ class LeastSquares:
     def arrivals(self, goal: np.ndarray) -> tuple[int | None, np.ndarray]:
         """Return how many rows reach a goal [1, ...], and the reward of arriving there, [N].
 
-        The reward makes values the density m at the goal: one over the share of the arrivals there.
+        The reward is the inverse share of arrivals at the goal: values are the density m there.
 
         Rows whose kernel with the goal is at least 0.95 count as arrivals: they are within a third
-        of the kernel's width. Features of networks have no kernel, and None is returned. In dense
+        of the kernel's width. Features of networks have no kernel, and None is returned. For dense
         features the density is φ(s')ᵀ G⁻¹ φ(goal).
         """
         reached = self.rows.next_observation
@@ -236,14 +236,14 @@ class LeastSquares:
         return bool((self.basis.apply(state) @ weights)[0] > 0.5)
 
     def ended(self, states: np.ndarray) -> np.ndarray:
-        """Tell which indices of states ended episodes and start no row, [m]; none of others."""
+        """Tell which indices of states ended episodes and start no row, [m]; for others, none."""
         if not isinstance(self.basis, UnitVectors):
             return np.zeros(len(states), np.bool_)
         return np.asarray(self._kinds[1][states])
 
     @property
     def unknown(self) -> np.ndarray:
-        """Which indices of states start no row and ended no episode, [n]."""
+        """Tell which indices of states start no row and ended no episode, [n]."""
         return self._kinds[0]
 
     @functools.cached_property
@@ -277,7 +277,7 @@ class LeastSquares:
         size = len(right)
         largest = [max(0, size - rank), size - 1]
         squares, v = scipy.linalg.eigh(middle.T @ middle, subset_by_index=largest)
-        # Squares know singular values to half the digits: smaller ones are noise.
+        # Squares give singular values to half the digits: smaller ones are noise.
         values, v = np.sqrt(np.maximum(squares[::-1], 0.0)), v[:, ::-1]
         values = np.where(values > 1e-6 * values[0], values, 0.0)
         root = np.sqrt(values)
@@ -300,7 +300,7 @@ class LeastSquares:
             middle = tried[:, None] * self.solve((arrivals * scale).toarray())
             try:
                 u, values, vt = scipy.linalg.svd(middle, full_matrices=False)
-            except np.linalg.LinAlgError:  # Divide and conquer may fail; this driver is slower.
+            except np.linalg.LinAlgError:  # Divide and conquer may fail; the next is slower.
                 u, values, vt = scipy.linalg.svd(middle, full_matrices=False, lapack_driver="gesvd")
         else:
             followed = self._followed(self.behaviour(self.rows.next_observation))
@@ -332,9 +332,9 @@ def _single(array: Any) -> np.ndarray:
 def moment(
     left: Features, left_weights: np.ndarray, right: Features, right_weights: np.ndarray
 ) -> Any:
-    """Compute Σ_i (w_i ⊗ φ_i) (w'_i ⊗ φ'_i)ᵀ, [m p, m p], sparse where the features are.
+    """Compute Σ_i (w_i ⊗ φ_i) (w'_i ⊗ φ'_i)ᵀ, [m p, m p], sparse if the features are.
 
-    Dense ones in double precision: small eigenvalues would else be negative.
+    Dense products are in double precision, or small eigenvalues would be negative.
 
     Args:
         left: φ, [N, p].

@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse
 
 STEPS = 20
-"""Steps of the chain before the sum is closed at rank K: after so many, what is left is smooth."""
+"""Steps of the chain before the sum is closed at rank K; after them, the rest is smooth."""
 
 
 class LowRank(NamedTuple):
-    """The matrix at rank K, its means included: 1 c' + r 1' + U (V Σ)'.
+    """The matrix at rank K, with its means: 1 c' + r 1' + U (V Σ)'.
 
     Attributes:
         components: U, [n, K].
@@ -30,12 +30,12 @@ class LowRank(NamedTuple):
 
     @property
     def left(self) -> np.ndarray:
-        """Left factor with the means', [n, K + 2]."""
+        """Left factor with the means, [n, K + 2]."""
         return np.column_stack([self.components, np.ones(len(self.components)), self.state_means])
 
     @property
     def right(self) -> np.ndarray:
-        """Right factor with the means', [n, K + 2]."""
+        """Right factor with the means, [n, K + 2]."""
         return np.column_stack([self.factors, self.task_means, np.ones(len(self.factors))])
 
 
@@ -47,8 +47,8 @@ def solved_rows(
 ) -> np.ndarray:
     """Compute rows as the page does: steps of the chain, then the rest of the sum at rank K.
 
-    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ', where Ψ' (of T terms less) is Ψ at rank K, scaled to the row sums
-    of Ψ': T steps have smoothed what is left, and the terms beyond the horizon are worth γʰ.
+    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ'. Ψ' has T terms fewer; it is Ψ at rank K, scaled to the row sums of
+    Ψ'. T steps have smoothed the rest, and the terms beyond the horizon have a weight of γʰ.
 
     Args:
         chain: P [n, n] between states.
@@ -69,7 +69,7 @@ def solved_rows(
         rows += discount**term * (reached if settings["count_start"] else following)
         reached = following
     if horizon > STEPS:
-        # Ψ' has T terms less than Ψ, and so have its row sums.
+        # Ψ' has T terms fewer than Ψ, and so have its row sums.
         share = (1.0 - discount ** (horizon - STEPS)) / (1.0 - discount**horizon)
         rows += share * discount**STEPS * (low_rank.right @ (low_rank.left.T @ reached))
     return np.asarray(rows.T)

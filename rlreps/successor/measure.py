@@ -1,8 +1,8 @@
 """Successor measures of PuddleWorld, and the methods that compute them.
 
-``MonteCarlo`` and ``Transition`` are PuddleWorld's measure under its uniformly random policy, by
-rollouts and by powers of the one-step transition matrix: the configuration of the method and the
-method at once. Both make a ``RowEstimator``, which hands over blocks of rows.
+``MonteCarlo`` and ``Transition`` compute the measure of PuddleWorld under its uniformly random
+policy, from rollouts and from the one-step transition matrix. Each class is the method and its
+configuration. Both make a ``RowEstimator``, which returns blocks of rows.
 """
 
 import abc
@@ -30,7 +30,7 @@ from rlreps.successor.settings import (
 )
 
 CENTRED_ON_READING = "centred_on_reading"
-"""Setting of a store whose matrix is not centred by columns: by what instead."""
+"""Key of a store's settings that names its centring, if not by columns."""
 
 _FORMULAS = {True: "sum_{t>=0} discount^t", False: "sum_{t>=1} discount^(t-1)"}
 
@@ -42,11 +42,11 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
     Attributes:
         arena: One of the named arenas, or the path of a TOML file that describes one.
         bins: Cells along each axis; the matrix is bins² x bins², less the cells inside walls.
-        block_rows: Rows written, and lost to a kill, at a time.
-        centring: Whose means come off whenever the store is read: each task's over the states
-            (columns), each state's over the tasks (rows, as the public code of Le Lan et al. 2023
-            does), or both; ``subspace.row_blocks.Centring`` says what each means for the
-            components. The matrix itself is stored as it is.
+        block_rows: Rows written at a time, and so lost at most when the process is killed.
+        centring: Which means are subtracted when the store is read: each task's mean over the
+            states (columns), each state's mean over the tasks (rows, as in the public code of Le
+            Lan et al. 2023), or both. ``subspace.row_blocks.Centring`` says how the choice affects
+            the components. The stored matrix is not centred.
     """
 
     arena: str = "sutton"
@@ -66,28 +66,28 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
 
     @property
     def num_states(self) -> int:
-        """States and tasks of the matrix, n: bins² without walls."""
+        """Number of states and of tasks of the matrix, n: bins² without walls."""
         return self.grid.num_states
 
     @property
     def transitions(self) -> int:
-        """Simulated environment steps in the whole matrix; 0 without rollouts."""
+        """Number of simulated environment steps in the whole matrix; 0 without rollouts."""
         return 0
 
     @property
     def stored_bytes(self) -> int:
-        """Size of the store: a float32 an entry, twice that with half differences."""
+        """Size of the store in bytes: a float32 per entry, or two with half differences."""
         return 4 * self.num_states**2 * (2 if self.sampled else 1)
 
     @property
     @abc.abstractmethod
     def working_bytes(self) -> int:
-        """Memory that the computation holds at least."""
+        """Least memory that the computation needs, in bytes."""
 
     @property
     @abc.abstractmethod
     def effort(self) -> str:
-        """The method's own options, for the default name of a store."""
+        """The method's own options, for the store's default name."""
 
     @abc.abstractmethod
     def method_settings(self) -> dict[str, Any]:
@@ -95,20 +95,20 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
 
     @abc.abstractmethod
     def estimator(self) -> RowEstimator:
-        """Make what computes the rows."""
+        """Make the estimator of the rows."""
 
     def environment(self) -> PuddleWorld:
         """Load the arena; ``ArenaError`` if it is unknown or invalid."""
         return load_arena(self.arena)
 
     def store_settings(self) -> dict[str, Any]:
-        """Return everything that decides the matrix, under its names in the store."""
+        """Return everything that decides the matrix, under the names of the store's settings."""
         walls = {}
         if self.grid.walls:
             inside = np.flatnonzero(~self.grid.is_state)
             start = "uniform inside the cell, outside the walls"
             walls = {"start": start, "wall_cells": spell_cells(inside)}
-        # What comes off on reading is by columns where the settings do not say, as it always was.
+        # Stores without a setting of their own have always been centred by columns on reading.
         other = {} if self.centring == "columns" else {CENTRED_ON_READING: self.centring}
         return {
             "quantity": "successor measure",
@@ -125,14 +125,14 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
             "count_start": self.count_start,
             "formula": _FORMULAS[self.count_start],
             "row_sum": self.row_sum,
-            "centring": "none",  # Of the stored bytes.
+            "centring": "none",  # The stored matrix is not centred.
             **other,
             "seed": self.seed,
         }
 
     @property
     def store_name(self) -> str:
-        """Name of the store's folder, from everything that decides the matrix."""
+        """Name of the store's folder, made of everything that decides the matrix."""
         start = "" if self.count_start else "-first-successor"
         centring = "" if self.centring == "columns" else f"-centred-{self.centring}"
         return (
@@ -157,8 +157,8 @@ class MonteCarlo(SuccessorMeasure, RolloutSettings):
 
     @property
     def working_bytes(self) -> int:
-        # A block of rows and of half differences; tiles of 32 cells that wait, of both again, and
-        # those that are counted: visits, the same as numbers, and their sum.
+        # A block of rows and of half differences; 32 tiles of both waiting to be written; and the
+        # tile being counted: visits, visits as floats, and their sum.
         tiles, workers = math.ceil(self.num_states / 32), usable_cores()
         waiting, counted = min(2 * workers + 1, tiles), min(workers, tiles)
         block = min(self.block_rows, self.num_states)
@@ -193,9 +193,9 @@ class Transition(SuccessorMeasure, TransitionSettings):
 
     @property
     def working_bytes(self) -> int:
-        # The factors of I - γP, 12 f b bytes of f sub-cells in strips of b; see the estimator.
+        # The factors of I - γP take 12 f b bytes for f sub-cells in strips of b; see the estimator.
         fine = self.bins * self.refinement
-        # A move of 0.105 crosses a tenth of the rows; a single strip holds all cells.
+        # A move of 0.105 crosses a tenth of the rows. A single strip holds all cells.
         strip = fine * min(fine, fine // 10 + 1)
         return 12 * fine**2 * strip
 
@@ -207,7 +207,7 @@ class Transition(SuccessorMeasure, TransitionSettings):
         return {"refinement": self.refinement, "points": self.points}
 
     def estimator(self) -> RowEstimator:
-        # Deferred: what it needs of SciPy takes longer to import than all the rest.
+        # Deferred: this part of SciPy takes longer to import than everything else.
         from rlreps.successor.kernels.estimator import TransitionEstimator
 
         return TransitionEstimator(self.environment(), self.grid, self)

@@ -27,7 +27,7 @@ from rlreps.training.optimizers import Optimizer
 BehaviourName = Literal["estimated", "uniform"]
 
 MOST_FEATURES = 4096
-"""Most features d or p: systems of several times as many unknowns are solved densely."""
+"""Largest number of features d or p: dense systems of several times this size are solved."""
 
 
 @configurable
@@ -35,13 +35,13 @@ MOST_FEATURES = 4096
 class LeastSquaresFit:
     """Solve linear equations (see ``rlreps.successor.least_squares``).
 
-    Indices of states are counted. Vectors of few numbers take random Fourier features.
+    Indices of states get one feature each. Short vectors get random Fourier features.
 
     Attributes:
-        max_features: Most features φ of the state, p.
+        max_features: Largest number of features φ of the state, p.
         width: Length scale of the kernel, in standard deviations of the observations times the root
-            of their number; None takes the widest of 1, 1/2 and 1/4 within 1.5 times the least
-            error on episodes held out.
+            of the number of coordinates. None takes the widest of 1, 1/2 and 1/4 whose error on
+            held-out episodes is within 1.5 times the least.
         regularisation: λ; None takes the least of 10⁻⁶ … 10⁻³ within 1.1 times the least error.
     """
 
@@ -55,9 +55,9 @@ class LeastSquaresFit:
 class TemporalDifferences:
     """Train forward-backward networks on single transitions (see ``ForwardBackwardLoss``).
 
-    The next action is the data's own. Behind a terminated row nothing follows. Where a record was
-    cut, the target averages over actions as often as the data take them, or as the user's policy
-    does. Least squares in the features of the trained networks then replace their read-out.
+    The next action is the data's own. Nothing follows a terminated row. Where a record was cut, the
+    target averages over actions, weighted by the data's action frequencies or by the user's policy.
+    Least squares in the features of the trained networks then replace their last layer.
 
     Attributes:
         averaging_rate: Share of the new parameters in the target network's average at each update.
@@ -73,19 +73,19 @@ class TemporalDifferences:
 class EpisodeSums:
     """Train F by any objective of the toolkit on Monte-Carlo sums along episodes.
 
-    Rows are (s, a), columns discounted sums of cumulants of the states that follow. Least squares
-    in the features of the trained network then replace its read-out.
+    Rows are (s, a); columns are discounted sums of cumulants of the states that follow. Least
+    squares in the features of the trained network then replace its last layer.
 
     **Bias.** A sum that a cut ends k rows after its start lacks up to γᵏ of its mass, which is
-    1/(1 − γ). Starts with γᵏ > ``tolerance`` are left out unless their episode terminates. Where
-    a time limit cuts episodes that might have terminated, starts near the limit are kept only if
-    their episode does terminate, so that terminal states count for too much.
+    1/(1 − γ). Starts with γᵏ > ``tolerance`` are left out unless their episode terminates. If a
+    time limit cuts some episodes, starts near the limit are kept only in the episodes that do
+    terminate, so terminal states weigh too much.
 
     Attributes:
-        objective: What F is trained on.
-        cumulants: Functions of the state reached, as encoders see it, scaled to [0, 1]; indices of
+        objective: The objective that trains F.
+        cumulants: Functions of the state reached, as encoders see it, scaled to [0, 1]. Indices of
             states are places (i + 1/2)/n on a line. None is ``Cells`` that tell all indices apart,
-            ``RandomFourier`` for other observations.
+            or ``RandomFourier`` for other observations.
         num_cumulants: Number of columns; ``Cells`` sets its own.
         tolerance: Largest share of the mass that a start may lack, in (0, 1).
     """
@@ -118,7 +118,7 @@ CLASSES: dict[str, type] = {
     **FIT_ENCODERS,
     **registry(Cells, *FIT_METHODS.values()),
 }
-"""Name → class of everything that a stored configuration can name."""
+"""Name → class, for everything that a stored configuration can name."""
 
 
 @checked
@@ -129,11 +129,11 @@ class FitConfig:
     Attributes:
         num_features: d.
         discount: γ, in (0, 1).
-        method: Least squares, temporal differences or sums along episodes; None takes least squares
+        method: Least squares, temporal differences or sums along episodes. None is least squares
             for indices of states and vectors of at most eight numbers, else temporal differences.
-        encoder: The encoder of F, with a head for each action, and of B; None is the one that fits
-            the observations (``Observed.default_encoder``). Least squares use none.
-        optimizer: The optimizer of both networks; None has a learning rate of 0.02 for tables and
+        encoder: The encoder of F (with a head for each action) and of B. None takes the one that
+            fits the observations (``Observed.default_encoder``). Least squares use none.
+        optimizer: The optimizer of both networks; None takes a learning rate of 0.02 for tables and
             0.001 for networks.
         steps: Updates of the networks; None is 5,000. Least squares make none.
         rows: Transitions drawn per update of the networks; None is 512.
@@ -176,11 +176,11 @@ class FitConfig:
         return not isinstance(self.method, LeastSquaresFit)
 
     def require_stored(self) -> None:
-        """Raise an ``InputError`` for parts of a method that could not be named in a file."""
+        """Raise an ``InputError`` if a part of the method has no name to store in a file."""
         if isinstance(self.method, EpisodeSums):
             for part in (self.method.objective, self.method.cumulants):
                 known = CLASSES.get(name_of(type(part))) is type(part)
-                require(known, "an objective and cumulants of the toolkit to store a fit", part)
+                require(known, "an objective and cumulants of the toolkit, to store a fit", part)
 
     @classmethod
     def stored(
@@ -190,7 +190,7 @@ class FitConfig:
 
         Args:
             stored: The description of the run.
-            given: ``encoder`` and ``backward_encoder`` of the user's own; None otherwise.
+            given: The user's own ``encoder`` and ``backward_encoder``, if any.
             path: The folder, for messages.
         """
         rest, encoders = dict(stored), dict(given)
@@ -210,14 +210,14 @@ class FitConfig:
 
 
 def require_own(needed: bool, given: object, name: str, path: Path | str) -> None:
-    """Refuse to load without a part of the user's own, or with one that was not the user's."""
+    """Raise if a part of the user's own is missing, or given where the fit used none."""
     place = f"for the representation of {path}"
     require(not needed or given is not None, f"{name} {place}", "none")
     require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)
 
 
 def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
-    """Put a configuration together from options of ``FitConfig`` and of its method.
+    """Build a configuration from options of ``FitConfig`` and of its method.
 
     Raises:
         InputError: For options that neither has.
@@ -249,7 +249,7 @@ def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
 
 
 def named_encoder(encoder: Encoder | None) -> dict[str, Any] | None:
-    """Describe an encoder as JSON values; one of the user's own by its class alone."""
+    """Describe an encoder as JSON values; the user's own encoder by its class alone."""
     if encoder is None:
         return None
     if CLASSES.get(encoder.name) is type(encoder):

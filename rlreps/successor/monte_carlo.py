@@ -4,10 +4,10 @@
 Le Lan et al. 2023, App. C.3), estimated from rollouts that start uniformly inside their cell. Each
 row is the mean of two independent halves of its rollouts, whose difference shows its error.
 
-Every random number is keyed by (seed, cell, rollout block, step), visits are counted in whole
-numbers, which add up without error in any order, and the compiled kernel always works on a tile of
-fixed shape. The same seed therefore gives the same bits whichever rows are asked for together, in
-whatever order, on however many devices, before or after an interruption.
+Every random number is keyed by (seed, cell, rollout block, step). Visits are counted in whole
+numbers, which add up without error in any order. The compiled kernel always works on a tile of
+fixed shape. The same seed therefore gives the same bits for any selection of rows, in any order, on
+any number of devices, with or without an interruption.
 """
 
 import collections
@@ -30,16 +30,16 @@ from rlreps.successor.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.settings import ROLLOUTS_PER_BLOCK, RolloutSettings
 
 CELLS = "cells"
-"""Name of the mesh axis over which a tile's start cells are spread."""
+"""Name of the mesh axis over which a tile's start cells are distributed."""
 
 
 def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray, float]:
-    """Return the discounts γᵗ as whole numbers [h] (uint32) of a unit, and that power of two.
+    """Return the discounts γᵗ as whole numbers [h] (uint32) of a unit, and this power of two.
 
-    The unit is the smallest whose sum over all visits of all rollouts fits 32 bits. Float32 sums
-    would round each of millions of additions, alike for equal weights: a start cell that is never
-    left would miss its row sum by 3e-4. What is rounded here instead is the running sum of the
-    discounts, so that the errors of neighbouring steps cancel and the row sum keeps all its digits.
+    The unit is the smallest for which the sum over all visits of all rollouts fits 32 bits. Float32
+    sums would round each of millions of additions, equally for equal weights: a start cell that is
+    never left would miss its row sum by 3e-4. Here the running sum of the discounts is rounded
+    instead, so that the errors of neighbouring steps cancel and the row sum keeps all its digits.
     """
     discounts = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
     sums = np.cumsum(discounts)
@@ -53,7 +53,7 @@ def rollout_kernel(
 ) -> Callable[[Array, Array], Array]:
     """Jit (start cells [c], block []) → discounted visits [c, cells] summed over rollouts.
 
-    Cells are spread over the mesh's one axis, so c must be a multiple of its size. Each device
+    Cells are distributed over the mesh's one axis, so c must be a multiple of its size. Each device
     works on its own share alone: the bits do not depend on the number of devices.
     """
     weights, unit = _visit_weights(settings, rollouts)
@@ -86,8 +86,8 @@ def rollout_kernel(
             state = batched_advance(state, draws)
             if not settings.count_start:
                 visits = deposit(visits, state, weight)
-            # Drawn a step ahead and carried: within one step XLA would compute each random number
-            # again for every use of it, which doubled the time of a whole rollout.
+            # Draw one step ahead and carry the draws: within one step XLA would compute each random
+            # number again for every use, which doubled the time of a whole rollout.
             return (state, draw(time + 1), visits), None
 
         start_of_lane = jnp.repeat(jnp.arange(num_starts), rollouts)
@@ -101,7 +101,7 @@ def rollout_kernel(
         (_, _, visits), _ = lax.scan(step, carry, (times, jnp.asarray(weights)))
         return visits.astype(jnp.float32) * unit
 
-    # Nothing is shared between devices, so there is nothing whose replication is to be checked.
+    # Devices share nothing, so there is no replication to check.
     spread = jax.shard_map(
         kernel,
         mesh=mesh,
@@ -113,7 +113,7 @@ def rollout_kernel(
 
 
 def _lanes(leaf: Array) -> Array:
-    """Reshape [c, ..., rollouts] to [..., c · rollouts], the layout that every step works in."""
+    """Reshape [c, ..., rollouts] to [..., c · rollouts], the layout of every step."""
     num_starts, *components, rollouts = leaf.shape
     lanes: Array = jnp.moveaxis(leaf, 0, -2).reshape(*components, num_starts * rollouts)
     return lanes
@@ -137,12 +137,12 @@ class RowSampler(RowEstimator):
         Args:
             chain: The Markov chain.
             settings: The discounted sum and the number of rollouts.
-            devices: Where to work, to the same bits; None is every device of this process.
+            devices: Where to work, with the same bits; None is every device of this process.
         """
         self._chain, self.num_starts = chain, chain.num_cells
-        # The first half has one more where the number of rollouts is odd.
+        # The first half has one more rollout if their number is odd.
         self._halves = (settings.rollouts - settings.rollouts // 2, settings.rollouts // 2)
-        # Rollouts in each block of a half: full blocks, then what is left.
+        # Rollouts in each block of a half: full blocks, then the remainder.
         self._sizes = [
             [min(ROLLOUTS_PER_BLOCK, half - done) for done in range(0, half, ROLLOUTS_PER_BLOCK)]
             for half in self._halves
@@ -155,7 +155,7 @@ class RowSampler(RowEstimator):
         self._spread = NamedSharding(mesh, PartitionSpec(CELLS))
         platform = mesh.devices.flat[0].platform
         self._cells_per_tile = mesh.size * _CELLS_PER_TILE.get(platform, _CELLS_PER_TILE["cpu"])
-        # One tile keeps a core of each device busy; on accelerators a second one hides the copy to
+        # One tile keeps a core of each device busy. On accelerators a second one hides the copy to
         # the host.
         self._workers = max(1, usable_cores() // mesh.size) if platform == "cpu" else 2
 
@@ -207,8 +207,8 @@ class RowSampler(RowEstimator):
         first, second = (self._sum_of_half(half, padded, stopped)[: len(cells)] for half in (0, 1))
         more, fewer = map(np.float32, self._halves)
         rollouts = more + fewer
-        # The means of two halves of unequal size differ by more than their common mean errs:
-        # with √(more · fewer) / rollouts the difference has the variance of that mean.
+        # The means of two unequal halves differ by more than the error of their common mean.
+        # Scaled by √(more · fewer) / rollouts, the difference has the variance of this mean.
         scale = np.float32(math.sqrt(self._halves[0] * self._halves[1])) / rollouts
         return np.stack([(first + second) / rollouts, (first / more - second / fewer) * scale])
 
@@ -219,8 +219,8 @@ class RowSampler(RowEstimator):
             if stopped.is_set():
                 raise concurrent.futures.CancelledError
             block = jnp.int32(half * len(self._sizes[0]) + index)
-            # The option decides how keys turn into bits; a user's own setting must not.
+            # The option decides how keys turn into bits; a user's own setting must not change them.
             with jax.threefry_partitionable(True):
-                # Waiting for each block keeps the rest of the tile from being queued behind it.
+                # Waiting for each block keeps the rest of the tile from being queued after it.
                 visits += np.asarray(self._kernels[size](cells, block))
         return visits

@@ -1,4 +1,4 @@
-"""Training of the networks whose features least squares then take: on transitions, or on sums."""
+"""Train the networks whose features least squares then use: on transitions, or on sums."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -42,21 +42,21 @@ def train_networks(
     folder: RunFolder | None,
     progress: bool,
 ) -> Mapping[str, Params]:
-    """Train the networks of a fit; return the parameters of F and, where there is one, of B.
+    """Train the networks of a fit; return the parameters of F and, if there is one, of B.
 
     Args:
         data: The rows to train on.
-        config: How; filled in by ``Fit``.
+        config: The options, filled in by ``Fit``.
         networks: F and, for temporal differences, B.
         inputs: Map from observations to the networks' inputs.
-        policy: The policy that made the data, which temporal differences follow behind a cut.
+        policy: The policy that made the data, which temporal differences follow after a cut.
         folder: Where to log and keep checkpoints.
         progress: Whether to show a bar.
     """
-    # Deferred: training stands above the mathematics, and least squares need none of it.
+    # Deferred: training imports much that the mathematics and least squares do not need.
     from rlreps.training.population import train
 
-    # A fit has filled them in.
+    # ``Fit`` has filled these in.
     assert config.optimizer is not None
     assert config.steps is not None
     assert config.rows is not None
@@ -123,8 +123,8 @@ def train_networks(
 def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> np.ndarray:
     """Return the weights of the actions that follow each row, [N, A].
 
-    A unit vector for the data's own next action, the behaviour policy's probabilities where the
-    record was cut, zero behind a terminal state.
+    A unit vector for the data's own next action, the behaviour policy's probabilities after a cut,
+    zero after a terminal state.
 
     Args:
         data: The transitions.
@@ -133,7 +133,7 @@ def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> 
     """
     weights = np.append(taken[1:], taken[:1], axis=0)
     weights[data.terminated] = 0.0
-    assert data.truncated is not None  # As transitions fill it in.
+    assert data.truncated is not None  # ``Transitions`` fills it in.
     if data.truncated.any():
         weights[data.truncated] = behaviour(data.next_observation[data.truncated])
     return weights
@@ -144,8 +144,8 @@ def episode_sums(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return discounted sums of cumulants from every row on, [N, k], and which are complete, [N].
 
-    Sums are times 1 − γ: the size of the columns then does not depend on γ, nor does their
-    subspace.
+    Sums are multiplied by 1 − γ, so that the size of the columns does not depend on γ; this does
+    not change their subspace.
     """
     starts = complete_starts(data, config.discount, method.tolerance)
     columns = cumulant_columns(data, Observed.of(data), inputs, method, config.seed)
@@ -156,7 +156,7 @@ def complete_starts(data: Transitions, discount: float, tolerance: float) -> np.
     """Return which rows start sums that are complete to a tolerance, [N]; see ``EpisodeSums``.
 
     Raises:
-        InputError: If ends of episodes are not known or no row does.
+        InputError: If ends of episodes are not known or no row starts a complete sum.
     """
     data.require_ends()
     lacking = np.power(discount, data.steps_left)
@@ -174,7 +174,7 @@ def cumulant_columns(
     data: Transitions, observed: Observed, inputs: Inputs, method: EpisodeSums, seed: int
 ) -> np.ndarray:
     """Evaluate the cumulants at the states reached, [N, k] (float32)."""
-    assert method.cumulants is not None  # As a fit fills it in.
+    assert method.cumulants is not None  # ``Fit`` fills it in.
     width = 1 if observed.num_states is not None else math.prod(observed.shape)
     cumulants = with_sizes(method.cumulants, num_inputs=width)
     count = cumulants.num_cells if isinstance(cumulants, Cells) else method.num_cumulants

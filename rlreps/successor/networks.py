@@ -19,7 +19,7 @@ from rlreps.successor.methods import FitConfig, TemporalDifferences
 from rlreps.successor.observed import Observed
 
 MOST_FEATURES = 256
-"""Most features of a network that least squares use, the constant included."""
+"""Largest number of features of a network that least squares use, the constant included."""
 
 
 class Networks(NamedTuple):
@@ -27,7 +27,7 @@ class Networks(NamedTuple):
 
     Attributes:
         forward: F.
-        backward: B; None where only F is trained.
+        backward: B; None if only F is trained.
     """
 
     forward: ActionHeads
@@ -40,8 +40,8 @@ def networks_of(
     """Fit the encoders to the data's sizes.
 
     Raises:
-        InputError: For continuous actions, which heads of a network do not take, or encoders that
-            do not take the observations.
+        InputError: For continuous actions, which networks do not support, or encoders that do not
+            take the observations.
     """
     if observed.num_actions is None:
         raise InputError(
@@ -49,7 +49,7 @@ def networks_of(
             "with a gymnasium.ActionWrapper before collecting, or use method least_squares"
         )
     d, count = config.num_features, observed.num_actions
-    # One of the user's own has the width that F needs, and no other.
+    # A user's own encoder must have exactly the width that F needs.
     given, own = encoders["encoder"], encoders["backward_encoder"]
     encoder = observed.default_encoder if given is None else given
     general = encoder if hasattr(encoder, "num_features") else observed.default_encoder
@@ -69,7 +69,7 @@ class NetworkBasis(DenseBasis):
         params: Their parameters, ``forward`` and ``backward``.
         inputs: Map from observations to the encoders' inputs.
         centre: Mean of the networks' features over the data, [e].
-        matrix: Takes them to components of unit variance, [e, p − 1].
+        matrix: Maps centred features to components of unit variance, [e, p − 1].
     """
 
     networks: Networks
@@ -86,7 +86,7 @@ class NetworkBasis(DenseBasis):
         inputs: Inputs,
         observations: np.ndarray,
     ) -> "NetworkBasis":
-        """Take the components of the features at some observations that single precision holds."""
+        """Take the components at some observations; keep those that single precision resolves."""
         program = jax.jit(functools.partial(_encoded, networks, params, inputs))
         features = in_blocks(program, observations).astype(np.float64)
         centre = features.mean(axis=0)
@@ -94,7 +94,7 @@ class NetworkBasis(DenseBasis):
         order = np.argsort(values)[::-1][: MOST_FEATURES - 1]
         kept = order[values[order] > 1e-9 * max(values[-1], 1e-30)]
         matrix = vectors[:, kept] / np.sqrt(values[kept])
-        # In the order of a stored array: products then have the same bits.
+        # In the order of a stored array, so that products have the same bits after loading.
         matrix = np.ascontiguousarray(matrix, np.float32)
         return cls(networks, params, inputs, np.asarray(centre, np.float32), matrix)
 
@@ -120,7 +120,7 @@ class NetworkBasis(DenseBasis):
         return in_blocks(self._features, observations)
 
     def arrays(self) -> dict[str, Any]:
-        """Return what is stored of it."""
+        """Return the arrays that are stored."""
         return {
             "centre": self.centre,
             "matrix": self.matrix,
@@ -144,7 +144,7 @@ class NetworkBasis(DenseBasis):
     def template(
         observed: Observed, config: FitConfig, encoders: Mapping[str, Encoder | None]
     ) -> dict[str, Any]:
-        """Return the shapes of the parts of ``arrays`` that are no arrays."""
+        """Return the shapes of those parts of ``arrays`` that are pytrees."""
         networks = networks_of(observed, config, encoders)
         indices = observed.num_states is not None
         vector = len(observed.shape) == 1 or (observed.shape == () and not indices)

@@ -1,4 +1,4 @@
-"""What the observations and actions of some data are, and the encoders that fit them."""
+"""The kinds of observations and actions in some data, and the encoders that fit them."""
 
 import dataclasses
 import math
@@ -21,10 +21,10 @@ from rlreps.successor.ground_truth import encoder_shape
 @configurable
 @dataclasses.dataclass(frozen=True)
 class Flattened(Encoder):
-    """An encoder of vectors that takes observations of any shape.
+    """An encoder of vectors that flattens observations of any shape first.
 
     Attributes:
-        encoder: Takes [b, c].
+        encoder: Encodes [b, c].
     """
 
     encoder: Encoder = leaf()
@@ -41,12 +41,12 @@ class Observed:
     """The observations and actions of some data.
 
     Attributes:
-        shape: Of one observation; () for indices of states.
+        shape: Shape of one observation; () for indices of states.
         num_actions: A; None for continuous actions.
-        num_states: Number of indices; None for observations that are none.
+        num_states: Number of indices; None for observations that are not indices.
         bytes: Whether observations are images of bytes, which are divided by 255.
         action_low: Lower bounds of continuous actions, k numbers.
-        action_high: Their upper bounds.
+        action_high: Upper bounds of continuous actions.
     """
 
     shape: tuple[int, ...]
@@ -78,7 +78,7 @@ class Observed:
         return ActionBasis(self.num_actions, low, high)
 
     def checked(self, observations: Any) -> np.ndarray:
-        """Check observations [m, ...] against those of the data; return them as the fit takes them.
+        """Check observations [m, ...] against the data's; return them as the fit takes them.
 
         Raises:
             InputError: For other shapes or kinds of numbers, unknown indices, NaN or infinity.
@@ -91,7 +91,7 @@ class Observed:
             array.shape,
         )
         require(array.dtype.kind in "iubf", "observations of numbers", array.dtype)
-        # Bytes are divided by 255, other images are scaled by their range in the data.
+        # Bytes are divided by 255; other images are scaled by their range in the data.
         alike = len(shape) < 2 or (array.dtype == np.uint8) == self.bytes
         kind = "bytes" if self.bytes else "no bytes"
         require(alike, f"images of {kind}, as those of the fit", array.dtype)
@@ -112,7 +112,7 @@ class Observed:
         """Check actions [count], or [count, k] of a box.
 
         Raises:
-            InputError: For other shapes, other numbers than those of actions, NaN or infinity.
+            InputError: For other shapes, invalid actions, NaN or infinity.
         """
         array, number = np.asarray(actions), self.num_actions
         if number is None:
@@ -135,8 +135,8 @@ class Observed:
     def default_encoder(self) -> Encoder:
         """Return the encoder for observations of this kind.
 
-        A table for indices of states, a convolutional network for images, else a perceptron, behind
-        Fourier features where observations are at most eight numbers.
+        A table for indices of states, a convolutional network for images, else a perceptron, after
+        Fourier features if observations are at most eight numbers.
         """
         if self.num_states is not None:
             return Tabular()
@@ -148,7 +148,7 @@ class Observed:
         """Fit an encoder to these observations.
 
         Raises:
-            InputError: If it does not take them or give so many features.
+            InputError: If it does not take them, or does not give ``num_features`` features.
         """
         indices, flat = self.num_states is not None, math.prod(self.shape)
         sized = with_sizes(
@@ -172,8 +172,8 @@ class Observed:
     def inputs(self, data: Transitions) -> Inputs:
         """Return the map of these data's observations to encoder inputs.
 
-        Vectors are scaled to [0, 1] by each coordinate's range, images by the whole range (bytes
-        by 255); indices stay.
+        Vectors are scaled to [0, 1] by each coordinate's range, images by their common range (bytes
+        by 255); indices are unchanged.
         """
         states = (data.observation, data.next_observation)
         zero, one = jnp.zeros(()), jnp.ones(())

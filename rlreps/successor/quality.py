@@ -1,12 +1,12 @@
-"""How good a fit is, measured on episodes held out from it.
+"""The quality of a fit, measured on held-out episodes.
 
 Sums Σ_j γʲ c(s_{t+j+1}) of random cumulants c along held-out episodes are compared with their
 predictions Q(s_t, a_t). With TD errors δ_t = c(s_{t+1}) + γ Q(s_{t+1}, a_{t+1}) − Q(s_t, a_t),
 
     realised sum − Q(s_t, a_t) = Σ_j γʲ δ_{t+j}.
 
-Of exact values the δ are martingale differences, so that E Σ_j γ²ʲ δ²_{t+j} is the variance that
-noise alone leaves. A fit with larger squared errors is biased.
+For exact values the δ are martingale differences, so that E Σ_j γ²ʲ δ²_{t+j} is the variance due to
+noise alone. A fit with larger squared errors is biased.
 """
 
 import dataclasses
@@ -26,44 +26,44 @@ NUM_CUMULANTS = 32
 LACKING = (
     0.05  # Largest share of a complete sum's mass that a cut may take; its prediction fills it.
 )
-# Starts at a time count where this share of the episodes is complete from there. Chosen one by one,
-# complete late starts would be those that happen to terminate before a cut.
+# Starts at a time count if this share of the episodes is complete from there. If starts were chosen
+# one by one, complete late starts would be those that happen to terminate before a cut.
 COMPLETE = 0.9
 
 # Thresholds of warnings.
-MISSED = 0.25  # Share of the predictable variance that is missed: values off by half their spread.
-LEAST_PREDICTABLE = 0.2  # Where less is predictable, MISSED is a share of this.
-OVERFIT = 0.3  # Two rows a state and action have 1, six 0.45, ten 0.2 (random chains).
+MISSED = 0.25  # Missed share of the predictable variance: values err by half their spread.
+LEAST_PREDICTABLE = 0.2  # If less is predictable, MISSED is a share of this.
+OVERFIT = 0.3  # Two rows per state and action have 1, six 0.45, ten 0.2 (random chains).
 ROW_SUMS = 0.1  # Ten times the deviation of a fit with enough rows and a small ridge.
-LEADING = 0.9  # The leading singular value times 1 − γ is 1 or more where nothing terminates.
-UNTRIED = 0.05  # Values are unknown in that share of the states; the last row may make one such.
-FEWEST_ROWS = 10.0  # A component of fewer effective rows describes those rows.
-FEW_COMPONENTS = 0.25  # Trailing components of few rows do little harm up to this share.
+LEADING = 0.9  # The leading singular value times 1 − γ is 1 or more if nothing terminates.
+UNTRIED = 0.05  # Share of states with unknown values; the last row alone may add one.
+FEWEST_ROWS = 10.0  # A component with fewer effective rows describes just these rows.
+FEW_COMPONENTS = 0.25  # Up to this share, trailing components of few rows do little harm.
 
 _REFERENCE = 100  # Features of the fit that trained features are compared with.
-_MOST_ROWS = 20_000  # Rows of that fit and of fitted TD errors; up to twice as many.
+_MOST_ROWS = 20_000  # Rows of the reference fit and of fitted TD errors; up to twice as many.
 _SCALES = (0.5, 1.0, 2.0)  # Standard deviations of the arguments of Fourier functions, in radians.
 _POINTS = 400
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quality:
-    """Figures of a fit, as JSON values.
+    """Measures of a fit, as JSON values.
 
     Attributes:
-        starts: Held-out rows from which sums are complete.
+        starts: Number of held-out rows from which sums are complete.
         r_squared: R² of the predicted sums of all cumulants together; None without starts.
-        attainable: R² that noise allows, estimated; None likewise.
-        discount: γ of these sums: the fit's, or a smaller one where records are too short for it.
+        attainable: Estimated R² that noise allows; None without starts.
+        discount: γ of these sums: the fit's, or a smaller one if records are too short for it.
         missed: Share of the variance by which squared errors exceed noise, a constant or a small
-            reference fit: the low end of a 95 % interval; None likewise.
-        worse: Share by which they exceed those of a constant alone, likewise.
-        overfit: Squared TD errors on held-out rows above those on the rows fitted; 1 is what the
-            mean leaves of sums without memory.
-        leading: Leading singular value times 1 − γ; None where data terminate.
+            reference fit: the low end of a 95 % interval; None without starts.
+        worse: Share of the variance by which squared errors exceed those of a constant, likewise.
+        overfit: Relative excess of squared TD errors on held-out rows over those on fitted rows; a
+            fit without memory of the rows, by the mean alone, has 1.
+        leading: Leading singular value times 1 − γ; None if data terminate.
         row_sums: Mean relative deviation of the row sums from 1 / (1 − γ); None likewise.
-        untried: Share of the states reached that no row starts from and that ended no episode; None
-            for observations that are no indices.
+        untried: Share of the states reached in which no row starts and no episode ended; None for
+            observations that are not indices.
         effective_rows: (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]; 0 beyond
             the rank.
         predicted: Some predicted sums, in standard deviations from the mean of the realised ones.
@@ -85,8 +85,8 @@ class Quality:
     realised: tuple[float, ...]
 
     def lines(self) -> list[str]:
-        """Describe the figures, a line each."""
-        said = ["R² on held-out episodes: not known, records are cut before sums are complete"]
+        """Describe the measures, one per line."""
+        said = ["R² on held-out episodes: unknown, records are cut before sums are complete"]
         if self.r_squared is not None and self.attainable is not None:
             allowed = max(self.attainable, self.r_squared, 0.0)
             said = [
@@ -98,7 +98,7 @@ class Quality:
             said.append(f"row sums: {self.row_sums:.1%} from 1 / (1 - discount) in the mean")
             said.append(f"leading singular value: {self.leading:.3f} of 1 / (1 - discount)")
         if self.untried is not None:
-            said.append(f"states reached that no row starts from: {self.untried:.1%}")
+            said.append(f"states reached in which no row starts: {self.untried:.1%}")
         known = [rows for rows in self.effective_rows if rows > 0.0] or [0.0]
         middle, least = float(np.median(known)), min(known)
         said.append(f"effective rows behind a component: median {middle:,.0f}, least {least:,.0f}")
@@ -108,13 +108,13 @@ class Quality:
         return said
 
     def warnings(self) -> list[str]:
-        """Say what is wrong and what to try, a line each; none for a good fit."""
+        """Describe what is wrong and what to try, one problem per line; empty for a good fit."""
         attainable, missed = max(self.attainable or 0.0, 0.0), self.missed or 0.0
         row_sums, untried = self.row_sums or 0.0, self.untried or 0.0
         leading = 1.0 if self.leading is None else self.leading
         known = [rows for rows in self.effective_rows if rows > 0.0]
         few = sum(rows < FEWEST_ROWS for rows in known)
-        # A few enormous errors widen the interval of ``missed`` until it says nothing.
+        # A few enormous errors make the interval of ``missed`` too wide to be useful.
         r_squared = self.r_squared or 0.0
         hopeless = r_squared < 0.0 and attainable >= LEAST_PREDICTABLE
         found = [
@@ -127,7 +127,7 @@ class Quality:
                 hopeless or missed > MISSED * max(attainable, LEAST_PREDICTABLE),
                 f"values are far off: R² on held-out episodes is {r_squared:.2f} where "
                 f"{attainable:.2f} is possible; try more features, another method, a smaller "
-                "regularisation or, of a network, more steps or a smaller learning rate",
+                "regularisation or, for a network, more steps or a smaller learning rate",
             ),
             (
                 (self.worse or 0.0) > 0.0,
@@ -138,17 +138,17 @@ class Quality:
             (
                 row_sums > ROW_SUMS,
                 f"row sums are {row_sums:.0%} from 1 / (1 - discount) in the mean; try a smaller "
-                "regularisation, more data or, of a network, more steps",
+                "regularisation, more data or, for a network, more steps",
             ),
             (
                 leading < LEADING,
-                f"the leading singular value is {leading:.2f} of 1 / (1 - discount), and must be "
-                "at least 1 of it where nothing terminates; try a smaller regularisation, more "
-                "data or, of a network, more steps",
+                f"the leading singular value is {leading:.2f} of 1 / (1 - discount), but must be "
+                "at least 1 of it if nothing terminates; try a smaller regularisation, more "
+                "data or, for a network, more steps",
             ),
             (
                 untried > UNTRIED,
-                f"no row starts from {untried:.0%} of the states reached: values there are open; "
+                f"no row starts in {untried:.0%} of the states reached, whose values are unknown; "
                 "try more data, or mark terminal states in terminated",
             ),
             (
@@ -163,12 +163,12 @@ class Quality:
 def measure_quality(
     data: Transitions, held: np.ndarray, solution: LeastSquares, factors: Factors, seed: int
 ) -> Quality:
-    """Measure how good a fit is.
+    """Measure the quality of a fit.
 
     Args:
         data: All transitions.
         held: Which rows are held out, [N]: whole episodes, or stretches of them.
-        solution: Solved on the other rows.
+        solution: The solution on the other rows.
         factors: F and B in the features of the solution.
         seed: Decides the cumulants.
     """
@@ -177,7 +177,7 @@ def measure_quality(
     columns = (data.observation, data.action, data.next_observation, data.terminated)
     rows = Rows(*(column[own] for column in columns))
     few = Rows(*(column[:: max(1, len(kept.action) // _MOST_ROWS)] for column in kept))
-    # A stretch ends with its episode, or where the rows behind it are not held out.
+    # A stretch ends with its episode, or before rows that are not held out.
     ends = data.ends[own] | np.append(np.diff(own) > 1, True)
     leading = row_sums = None
     if not data.terminated.any():
@@ -216,8 +216,8 @@ def random_cumulants(
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Draw functions of observations [m, ...] → [m, NUM_CUMULANTS].
 
-    Indices have random signs; standardised observations z random Fourier functions cos(ωᵀz + b)
-    with ω of several scales.
+    For indices they are random signs; for standardised observations z, random Fourier functions
+    cos(ωᵀz + b) with ω of several scales.
     """
     if data.num_states is not None:
         signs = np.sign(generator.normal(size=(data.num_states, NUM_CUMULANTS))).astype(np.float32)
@@ -247,8 +247,8 @@ def _errors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return Q(s, a) and the TD errors of rows, [n, k] each.
 
-    The next action is averaged over. With ``ends``, which tell the rows that end stretches of time,
-    it is the one taken but at the ends.
+    The values of the next state average over its actions. With ``ends``, which mark the last rows
+    of stretches of time, the next action is the one taken, except at the ends.
     """
     values = _contracted(solution, weights, rows.observation, solution.actions.weights(rows.action))
     following = solution.behaviour(rows.next_observation)
@@ -272,7 +272,7 @@ def _contracted(
 
 
 def _judged_discount(ends: np.ndarray, terminated: np.ndarray, discount: float) -> float:
-    """Return the discount, or one at which sums from the first half of most records are whole."""
+    """Return the discount, or one that makes sums complete in the first half of most records."""
     if (_starts(ends, terminated, discount) >= 0).any():
         return discount
     lengths = np.diff(np.flatnonzero(ends), prepend=-1)
@@ -281,7 +281,7 @@ def _judged_discount(ends: np.ndarray, terminated: np.ndarray, discount: float) 
 
 
 def _starts(ends: np.ndarray, terminated: np.ndarray, discount: float) -> np.ndarray:
-    """Number the stretches of time that complete sums start in, [n]; -1 for other rows."""
+    """Number the stretches of time in which complete sums start, [n]; -1 for other rows."""
     rows, lasts = np.arange(len(ends)), np.flatnonzero(ends)
     episode = np.searchsorted(lasts, rows)
     time = rows - np.append(0, lasts[:-1] + 1)[episode]
@@ -298,14 +298,14 @@ def _compared(
     stretch: np.ndarray,
     generator: np.random.Generator,
 ) -> dict[str, Any]:
-    """Compare predicted sums [n, k] with realised ones: the first figures of ``Quality``.
+    """Compare predicted sums [n, k] with realised ones: the first measures of ``Quality``.
 
     Args:
         values: Predicted sums.
-        offsets: Realised less predicted ones.
-        bounds: Squared errors, [n, k], that those of the fit should not exceed in the mean.
-        stretch: As of ``_starts``; sums of different stretches count as independent.
-        generator: Decides which sums are kept for a figure.
+        offsets: Realised sums less predicted ones.
+        bounds: Squared errors, [n, k], that those of the fit should not exceed on average.
+        stretch: As returned by ``_starts``; sums of different stretches count as independent.
+        generator: Chooses the sums that are kept for a figure.
     """
     starts = np.flatnonzero(stretch >= 0)
     if len(starts) == 0:
@@ -313,7 +313,7 @@ def _compared(
         return {"starts": 0, **figures, "predicted": (), "realised": ()}
     values, offsets = values[starts], offsets[starts]
     realised = values + offsets
-    # One variance for all: a cumulant may be (nearly) constant.
+    # One variance for all cumulants, since one of them may be (nearly) constant.
     mean, variance = realised.mean(axis=0), max(float(realised.var(axis=0).mean()), 1e-12)
     lost = np.square(offsets).mean(axis=1) / variance
     least = [bound[starts].mean(axis=1) / variance for bound in bounds]
@@ -337,7 +337,7 @@ def _compared(
 
 
 def _untried(data: Transitions) -> float | None:
-    """Return the share of the states reached that no row starts from and that ended no episode."""
+    """Return the share of the states reached in which no row starts and no episode ended."""
     if data.num_states is None:
         return None
     known = np.union1d(data.observation, data.next_observation[data.terminated])
@@ -346,7 +346,7 @@ def _untried(data: Transitions) -> float | None:
 
 def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ...]:
     """Return (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]."""
-    # The scale of u is no matter: F = √σ u.
+    # The scale of u does not matter: F = √σ u.
     u = _contracted(solution, factors.forward, solution.rows.observation, solution.taken)
     squares, fourths = np.square(u).sum(axis=0), np.maximum((u**4).sum(axis=0), 1e-300)
     return tuple(np.where(factors.singular_values > 0.0, squares**2 / fourths, 0.0).tolist())

@@ -1,6 +1,6 @@
-"""Record transitions: let a policy act in an environment, or read what Minari recorded.
+"""Record transitions: let a policy act in an environment, or read a data set of Minari.
 
-Environments are those of Gymnasium, single or a vector of copies, of dm_env, and in JAX.
+Environments are those of Gymnasium (single or vectorised), of dm_env, and those in JAX.
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ from rlreps.files import DAMAGED
 from rlreps.numerics import seed_key
 
 Policy: TypeAlias = Callable[[Any, np.random.Generator], Any]
-"""(Observation, generator) → action as the environment takes it: an integer, or floats of a box."""
+"""(observation, generator) → action as the environment takes it: an integer, or floats of a box."""
 
 JaxPolicy: TypeAlias = Callable[[Array, Array], Array]
-"""(Key, observation) → action [] (int32), for environments in JAX."""
+"""(key, observation) → action [] (int32), for environments in JAX."""
 
 COLUMNS = ("observation", "action", "next_observation", "terminated", "truncated")
-"""Fields of ``Transitions`` with an entry for each row."""
+"""Fields of ``Transitions`` with one entry per row."""
 
 
 def record(
@@ -35,7 +35,7 @@ def record(
 ) -> dict[str, Any]:
     """Let a policy act in an environment; return the fields of ``Transitions``.
 
-    Arguments are as of ``Transitions.collect``.
+    Arguments are as for ``Transitions.collect``.
     """
     if hasattr(environment, "action_spec"):
         environment = _OfDmEnv(environment)
@@ -98,7 +98,7 @@ def _record_jax(
 
 
 def read_minari(dataset: Any) -> dict[str, Any]:
-    """Read a data set of Minari, or the one of an id; return the fields of ``Transitions``."""
+    """Read a data set of Minari, or one by its id; return the fields of ``Transitions``."""
     if isinstance(dataset, str):
         dataset = _minari_dataset(dataset)
     known = all(hasattr(dataset, name) for name in ("iterate_episodes", "action_space"))
@@ -126,7 +126,7 @@ def read_minari(dataset: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _DiscreteActions:
-    """Integers from ``first`` on, recorded from 0 on."""
+    """Integers from ``first`` on, recorded from 0."""
 
     count: int
     first: int = 0
@@ -144,11 +144,11 @@ class _DiscreteActions:
         return int(generator.integers(self.count)) + self.first
 
     def recorded(self, actions: np.ndarray) -> np.ndarray:
-        """Return actions [rows, ...] of the space as they are recorded."""
+        """Return actions [rows, ...] of the space in recorded form."""
         return actions - self.first
 
     def checked(self, chosen: Any) -> tuple[Any, Any]:
-        """Return a chosen action as it is recorded and as the environment takes it."""
+        """Return a chosen action in recorded form and as the environment takes it."""
         chosen = np.asarray(chosen)
         single = chosen.size == 1 and chosen.dtype.kind in "iu"
         require(single, "a policy that gives an integer", chosen.tolist())
@@ -159,7 +159,7 @@ class _DiscreteActions:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _BoxActions:
-    """Floats between bounds, recorded with their axes as one."""
+    """Floats between bounds, recorded with their axes flattened."""
 
     low: np.ndarray
     high: np.ndarray
@@ -187,14 +187,14 @@ class _BoxActions:
         if not bool(((self.low <= action) & (action <= self.high)).all()):
             box = f"actions between {self.low.tolist()} and {self.high.tolist()}"
             raise InputError(f"expected {box}, got {action.tolist()}")
-        # The environment may write into its own.
+        # A copy, since the environment may write into its own.
         return action.flatten(), action
 
 
 _Actions: TypeAlias = _DiscreteActions | _BoxActions
 
 _Act: TypeAlias = Callable[[np.ndarray], tuple[Any, Any]]
-"""Observation → the action as it is recorded, and as the environment takes it."""
+"""Observation → the action in recorded form, and as the environment takes it."""
 
 _Row: TypeAlias = tuple[Any, Any, Any, bool, bool]
 """Observation, action, next observation, terminated, truncated."""
@@ -211,13 +211,13 @@ def _rows(environment: Any, steps: int, seed: int, act: _Act) -> list[_Row]:
         rows.append((observation, action, following, bool(terminated), bool(truncated)))
         observation = following
         if terminated or truncated:
-            # Seeded once: seeded again, every episode would be the same.
+            # Seed only once: seeding again would make every episode the same.
             observation = _observed(environment.reset()[0])
     return rows
 
 
 def _rows_of_copies(environment: Any, steps: int, seed: int, act: _Act) -> list[_Row]:
-    """Record one copy of a vector environment after another, each cut at its end."""
+    """Record the copies of a vector environment one after another, each cut at its end."""
     mode = environment.metadata.get("autoreset_mode")
     next_step = mode == AutoresetMode.NEXT_STEP
     require(next_step, "a vector environment with next-step autoreset", mode)
@@ -229,7 +229,7 @@ def _rows_of_copies(environment: Any, steps: int, seed: int, act: _Act) -> list[
         taken = np.stack([given for _, given in chosen])
         following, _, terminated, truncated, _ = environment.step(taken)
         following = _observed(following)
-        # Behind the end of an episode a step only starts the next one.
+        # After the end of an episode, a step only starts the next one.
         for i in np.flatnonzero(~starts):
             flags = bool(terminated[i]), bool(truncated[i])
             copies[i].append((observations[i], chosen[i][0], following[i], *flags))
@@ -240,7 +240,7 @@ def _rows_of_copies(environment: Any, steps: int, seed: int, act: _Act) -> list[
 
 
 class _OfDmEnv:
-    """An environment of dm_env with as much of Gymnasium's interface as recording needs."""
+    """An environment of dm_env with the part of Gymnasium's interface that recording needs."""
 
     def __init__(self, environment: Any) -> None:
         self._environment, spec = environment, environment.action_spec()
@@ -300,7 +300,7 @@ def _observed(observation: Any) -> np.ndarray:
     """Copy an observation: environments may write into their own."""
     try:
         array = np.array(observation)
-    except ValueError:  # Parts of several shapes.
+    except ValueError:  # The parts have several shapes.
         array = np.array(None)
     kind = type(observation).__name__
     require(array.dtype.kind in "iubf", "observations in one array of numbers", kind)

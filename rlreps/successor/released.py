@@ -1,4 +1,4 @@
-"""Ground truths that come with the package: targets to measure an encoder against at once."""
+"""Ground truths that come with the package, to measure encoders against."""
 
 import dataclasses
 import importlib.resources
@@ -23,18 +23,19 @@ def released_names() -> list[str]:
 
 
 def load(name: str | Path) -> "GroundTruth":
-    """Load a released ground truth by name, or that of a store by its folder.
+    """Load a released ground truth by name, or the ground truth of a store by its folder.
 
-    A released one is the leading subspace, spectrum, error and conventions; a store has its matrix
-    too (``load_ground_truth``). The error of a sampled one comes from the halves that the store
-    keeps (``sampling_error``): two more decompositions the first time, kept beside the store.
+    A released ground truth holds the leading subspace, spectrum, error and conventions. A store
+    also holds its matrix (``load_ground_truth``). The error of a sampled matrix comes from its two
+    halves (``sampling_error``): the first call decomposes both and keeps the result beside the
+    store.
 
     ``load("sutton-100").distance(features)`` measures features [10,000, d] of the states at its
     ``coordinates``, d ≤ 100. ``sutton-100`` is PuddleWorld's ``sutton`` arena on 100 x 100 cells,
-    discount 0.99, horizon 700, the sum from t = 0 (Le Lan et al. 2023, App. C.3). The ``settings``
-    say how a truth was made and by which command.
+    discount 0.99, horizon 700, the sum from t = 0 (Le Lan et al. 2023, App. C.3). ``settings`` say
+    how and by which command a truth was made.
     """
-    # Deferred: those need JAX, and this module is imported to ask for names.
+    # Deferred: these imports need JAX, and this module must answer with its names without it.
     import jax.numpy as jnp
 
     from rlreps.subspace import PrincipalSubspace

@@ -1,8 +1,8 @@
 """Successor representations of a user's own data, used and stored as one object.
 
-Everything is of the policy that made the data. Data of a mixture of policies are data of their
-mixture; rows of another policy (a replay buffer whose agent has since changed) give its values, not
-those of the present one. ``SuccessorRepresentation.policy`` improves on it.
+Values and features belong to the policy that made the data, or to the mixture of policies that did.
+Old rows of a replay buffer, whose agent has changed since, give values of the old policies.
+``SuccessorRepresentation.policy`` returns an improved policy.
 """
 
 import dataclasses
@@ -33,25 +33,25 @@ from rlreps.successor.quality import Quality
 from rlreps.successor.stored_subspace import centring_of
 
 KIND = "successor representation"
-"""Kind of the run folders that hold one."""
+"""Kind of the run folders that hold a representation."""
 
 Scaling = Literal["singular", "white", "none"]
 _SCALINGS = get_args(Scaling)
 
 FEWEST_ARRIVALS = 100
-"""Fewer arrivals at a goal make a warning: their number then has a relative error above 0.1."""
+"""Fewer arrivals at a goal cause a warning: their number has a relative error above 0.1."""
 
 _MOST_SAMPLES = 5_000
-"""Most reward samples of a regression."""
+"""Largest number of reward samples in a regression."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
-    """A reward on arrival, as ``SuccessorRepresentation.task`` and ``goal`` make it.
+    """A reward on arrival, made by ``SuccessorRepresentation.task`` or ``goal``.
 
     Attributes:
-        solution: What it is solved with.
-        rewards: The reward of arriving in the next state of every row of the solution, [N].
+        solution: The solution that gives its values.
+        rewards: The reward of arriving in the next state of each row of the solution, [N].
     """
 
     solution: LeastSquares
@@ -88,20 +88,20 @@ class FittedValues:
 class SuccessorRepresentation:
     """A policy's successor measure m, solved for in p features, and its best factors of rank d.
 
-    F(s, a) = √σ u and B(s) = √σ v with m ≈ FᵀB; u and v are orthonormal over the data: the leading
-    singular functions of m, σ its singular values. Features, shaping and distances are of rank d.
-    Values and policies come from the whole solution. A reward counts on arrival: values are
+    F(s, a) = √σ u and B(s) = √σ v with m ≈ FᵀB. The leading singular functions u and v of m are
+    orthonormal over the data; σ are the singular values. Features, shaping and distances have
+    rank d. Values and policies use the whole solution. A reward counts on arrival: values are
     Σ_t γᵗ r(s_{t+1}).
 
     Attributes:
-        config: How it was fitted.
-        observed: Its observations and actions.
+        config: The options of the fit.
+        observed: The kind of the observations and actions.
         solution: The whole solution.
         factors: F and B.
-        behaviour_weights: E[b(a) | s] of the data's policy as weights of φ, [p, m_b]; None where
-            the user gave a function.
-        description: Everything that decided it, as JSON values.
-        quality: What the data held out say of it; None where there were too few.
+        behaviour_weights: E[b(a) | s] of the data's policy as weights of φ, [p, m_b]; None if the
+            user gave the policy as a function.
+        description: Everything that decided the fit, as JSON values.
+        quality: What the held-out data say about the fit; None if there were too few.
     """
 
     config: FitConfig
@@ -123,7 +123,7 @@ class SuccessorRepresentation:
 
     @property
     def singular_values(self) -> np.ndarray:
-        """Singular values σ of m in L2 of the data, falling, [d]; zero beyond its rank."""
+        """Singular values σ of m in L2 of the data, falling, [d]; zero beyond the rank of m."""
         return self.factors.singular_values
 
     def forward(self, observations: Any, actions: Any = None) -> np.ndarray:
@@ -137,7 +137,7 @@ class SuccessorRepresentation:
 
     @functools.cached_property
     def _forward(self) -> np.ndarray:
-        """Weights of F in C order: products would otherwise copy them in every call."""
+        """Weights of F in C order; in another order, every product would copy them."""
         return np.ascontiguousarray(self.factors.forward)
 
     def backward(self, observations: Any) -> np.ndarray:
@@ -145,7 +145,7 @@ class SuccessorRepresentation:
         return self._projected(observations, self.factors.backward)
 
     def measure(self, observations: Any, goals: Any) -> np.ndarray:
-        """Compute FᵀB, the density of states s⁺ among those of the data, [m, A, g]."""
+        """Compute FᵀB, the density of states s⁺ relative to the states of the data, [m, A, g]."""
         forward, backward = self.forward(observations), self.backward(goals)
         measure: np.ndarray = np.einsum("mad,gd->mag", forward, backward)
         return measure
@@ -162,16 +162,16 @@ class SuccessorRepresentation:
     def features(self, observations: Any, *, scaling: Scaling = "singular") -> np.ndarray:
         """Compute state features [m, d]: averages of u(s, a) over the policy's actions.
 
-        They are 0 at indices of states that ended episodes, since nothing follows.
+        Features are 0 at indices of states that ended episodes, since nothing follows them.
 
         Args:
             observations: [m, ...].
-            scaling: ``singular`` multiplies by σ, which keeps what matters to values large;
-                ``white`` gives features with the identity for second moment over the data's
-                states; ``none`` leaves u.
+            scaling: ``singular`` multiplies by σ, so that the features that matter most to values
+                are largest. ``white`` makes the second moment over the data's states the identity.
+                ``none`` returns u.
 
         Warns:
-            FitWarning: For indices of states that no row starts from and that ended no episode.
+            FitWarning: For indices of states in which no row starts and no episode ended.
         """
         require_choice("scaling", scaling, _SCALINGS)
         array = self.observed.checked(observations)
@@ -203,7 +203,7 @@ class SuccessorRepresentation:
     def _over_policy(self, weights: np.ndarray) -> np.ndarray | None:
         """Average weights [p, m_b, d] over the actions of the data's policy, [p, d].
 
-        None where the policy depends on the state otherwise than by an index.
+        Return None if the policy depends on more than an index of the state.
         """
         policy = self.behaviour_weights
         if policy is None:
@@ -236,14 +236,14 @@ class SuccessorRepresentation:
         *,
         reward: Callable[[Any], Any] | None = None,
     ) -> Task:
-        """Name a reward on arrival, by samples or by a function.
+        """Define a reward on arrival, by samples or by a function.
 
         Args:
             observations: States, [m, ...].
-            rewards: The reward of arriving in each, [m]. States of the data that are among the
-                samples get the mean of theirs. The others get a ridge regression on the samples
-                (vectors, images) or 0 (indices of states).
-            reward: In place of samples, a function of observations [n, ...] to rewards [n].
+            rewards: The reward of arriving in each state, [m]. A state of the data that occurs in
+                the samples gets the mean of its samples. Other states get a ridge regression on the
+                samples (vectors, images) or 0 (indices of states).
+            reward: Instead of samples, a function from observations [n, ...] to rewards [n].
         """
         reached = self.solution.rows.next_observation
         if reward is not None:
@@ -260,7 +260,7 @@ class SuccessorRepresentation:
         known = keys[place] == own
         found = np.where(known, means[place], 0.0)
         if self.observed.num_states is not None and values.any() and not found.any():
-            _warn("no transition reaches a state with a reward: all values are 0; collect more")
+            _warn("no transition reaches a state with a reward, so all values are 0; collect more")
         if not known.all() and self.observed.num_states is None and len(samples) >= 2:
             few = np.random.default_rng(0).permutation(len(samples))[:_MOST_SAMPLES]
             basis = self.solution.basis
@@ -270,7 +270,7 @@ class SuccessorRepresentation:
         return Task(self.solution, found)
 
     def goal(self, observation: Any) -> Task:
-        """Return the task of reaching a state: values are the density m there.
+        """Return the task of reaching a state; its values are the density m there.
 
         Warns:
             FitWarning: If fewer than 100 rows reach the state (indices) or its surroundings.
@@ -280,14 +280,14 @@ class SuccessorRepresentation:
         if arrivals is not None and arrivals < FEWEST_ARRIVALS:
             _warn(
                 f"{arrivals} of {len(rewards)} transitions reach the goal {_shown(goal[0])}: its "
-                "values and the policy towards it rest on these few; collect more there"
+                "values and policy depend on these few; collect more there"
             )
         return Task(self.solution, rewards)
 
     def action_values(self, observations: Any, task: Task) -> np.ndarray:
-        """Compute the data's policy's values Q(s, a), [m, A].
+        """Compute the values Q(s, a) of the data's policy, [m, A].
 
-        Of continuous actions, [m, c]: those of ``solution.actions.candidates``.
+        For continuous actions, compute those of ``solution.actions.candidates``, [m, c].
         """
         weights = self._projected(observations, self._of(task).weights)
         return np.asarray(weights @ self.solution.actions.candidates.weights.T)
@@ -304,11 +304,11 @@ class SuccessorRepresentation:
         Args:
             task: The reward.
             improvements: 1 is greedy on the values of the data's policy. For indices of states, k
-                goes on for k − 1 steps of policy iteration, and None until the policy no longer
-                changes. For other observations, all but 1 take fitted Q iteration to its end.
+                adds k − 1 steps of policy iteration, and None iterates until the policy stops
+                changing. For other observations, all but 1 run fitted Q iteration to its end.
 
         Warns:
-            FitWarning: If no data tell actions apart, or fitted Q iteration diverges.
+            FitWarning: If the data tell no actions apart, or fitted Q iteration diverges.
         """
         if improvements is not None:
             whole = isinstance(improvements, int | np.integer) and improvements >= 1
@@ -349,8 +349,8 @@ class SuccessorRepresentation:
     def fit_values(self, observations: Any, returns: Any) -> FittedValues:
         """Fit values to returns [m], or k columns [m, k], by ridge regression on the features u.
 
-        The prior variance of the weight of u_i is proportional to σ_i²; its scale is that of the
-        least leave-one-out error, for each column (``ridge_by_leave_one_out``).
+        The prior variance of the weight of u_i is proportional to σ_i². Its scale minimises the
+        leave-one-out error, column by column (``ridge_by_leave_one_out``).
         """
         features = self.features(observations, scaling="singular")
         returns = np.asarray(returns, np.float64)
@@ -361,13 +361,13 @@ class SuccessorRepresentation:
         return FittedValues(representation=self, ridge=ridge_by_leave_one_out(features, returns))
 
     def potential(self, goal: Any) -> Callable[[Any], np.ndarray]:
-        """Return a potential to shape rewards with: observations [m, ...] → [m], at most 0.
+        """Return a potential for reward shaping: observations [m, ...] → [m], at most 0.
 
-        It is −‖σu(s) − σu(goal)‖. Where arriving at the goal ends episodes, no row starts there and
+        It is −‖σu(s) − σu(goal)‖. If arriving at the goal ends episodes, no row starts there and
         u(goal) is unknown; the potential is then log(m(s, goal) / max m) / log(1/γ), in steps.
 
-        Adding γ Φ(s') − Φ(s) to a reward changes no optimal policy, where Φ(s') counts as 0 for a
-        terminal s' (Ng, Harada & Russell 1999).
+        Adding γ Φ(s') − Φ(s) to a reward changes no optimal policy, provided that Φ(s') counts as 0
+        at a terminal s' (Ng, Harada & Russell 1999).
         """
         checked = self.observed.checked(np.asarray(goal)[None])
         if self.solution.is_terminal(checked):
@@ -394,13 +394,13 @@ class SuccessorRepresentation:
         return potential
 
     def components(self, truth: GroundTruth) -> np.ndarray:
-        """Return features at the states of a ground truth as that truth is centred.
+        """Return features at the states of a ground truth, centred like the truth.
 
-        States are observed as ``truth.observations``, or else by their positions;
-        ``truth.seen_as("image")`` fills in what a fit to pictures sees.
+        States are observed as ``truth.observations``, or else by their positions. For a fit to
+        pictures, ``truth.seen_as("image")`` fills in the observations.
 
-        Of d features [n, d]; of d − 1 where the truth's column means were removed, since one of
-        the d is then (nearly) the constant: the leading ones, σ-scaled, less their means.
+        The result has d features [n, d]. If the truth's column means were removed, one feature is
+        (nearly) constant: the result is then the leading d − 1, scaled by σ, less their means.
         """
         seen = truth.coordinates if truth.observations is None else truth.observations
         features = self.features(np.asarray(seen), scaling="singular")
@@ -413,16 +413,16 @@ class SuccessorRepresentation:
     def distance(self, truth: GroundTruth) -> float:
         """Return the subspace distance of ``components`` from the truth's leading ones.
 
-        A perfect fit has a distance above 0, since a truth gives each state the same weight and a
-        fit as much as the data visit it: 0.006 for ten components in ``sutton``, 20 x 20 cells,
-        γ = 0.95 (``scripts/distance_floor.py``).
+        Even a perfect fit has a distance above 0, since the truth weighs all states equally and a
+        fit weighs them by visits: 0.006 for ten components in ``sutton``, 20 x 20 cells, γ = 0.95
+        (``scripts/distance_floor.py``).
         """
         return truth.distance(self.components(truth))
 
     # --- Storage ----------------------------------------------------------------------------------
 
     def save(self, path: Path | str) -> None:
-        """Write everything to a folder, new or of the same representation.
+        """Write everything to a folder, which is new or holds the same representation.
 
         Raises:
             InputError: If the folder holds something else or cannot be written, or if the fit used
@@ -461,12 +461,12 @@ class SuccessorRepresentation:
 
         Args:
             path: The folder.
-            encoder: F's encoder, where it was one of the user's own: code is not stored.
-            backward_encoder: B's, likewise.
+            encoder: F's encoder, if it was the user's own, since a folder stores no code.
+            backward_encoder: B's encoder, likewise.
             behaviour: The behaviour policy, likewise.
 
         Raises:
-            InputError: If the folder holds none, or parts of the user's own are missing.
+            InputError: If the folder holds no representation, or the user's own parts are missing.
         """
         folder = RunFolder(Path(path))
         folder.require_kind(KIND)
@@ -493,7 +493,7 @@ class SuccessorRepresentation:
         return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
 
     def _warn_of_unseen(self, observations: Any) -> None:
-        """Warn of indices of states that no row starts from and that ended no episode."""
+        """Warn of indices of states in which no row starts and no episode ended."""
         if self.observed.num_states is None:
             return
         array = self.observed.checked(observations)
@@ -502,7 +502,7 @@ class SuccessorRepresentation:
             others = len(np.unique(unknown)) - 1
             more = f" and {others} more" if others else ""
             _warn(
-                f"no transition starts from state {unknown[0]}{more}: features there are 0; "
+                f"no transition starts from state {unknown[0]}{more}, so features there are 0; "
                 "collect transitions from there",
                 stacklevel=4,
             )

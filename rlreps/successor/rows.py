@@ -1,4 +1,4 @@
-"""Rows of a matrix as estimators hand them over, block by block."""
+"""Rows of a matrix as estimators return them, block by block."""
 
 import abc
 import contextlib
@@ -11,14 +11,14 @@ from rlreps.errors import require
 
 
 class RowEstimates(NamedTuple):
-    """Rows of a matrix and, where they were sampled, what their sampling error looks like.
+    """Rows of a matrix and, if they were sampled, the difference of two halves of the samples.
 
     Attributes:
         rows: Ψ for a block of start states, [r, tasks] (float32).
         half_difference: (A - B) / 2 for two independent halves A and B of the samples, whose mean
-            the rows are, [r, tasks] (float32); scaled, where one half has a sample more, to have
-            the variance of the rows' own error all the same, and no correlation with it. None where
-            nothing was sampled.
+            is the rows, [r, tasks] (float32). If one half has a sample more, the difference is
+            scaled to have the variance of the rows' own error, and no correlation with it. None
+            if nothing was sampled.
     """
 
     rows: np.ndarray
@@ -37,7 +37,7 @@ def checked_cells(cells: Sequence[int] | np.ndarray, num_cells: int) -> np.ndarr
 
 
 class RowEstimator(abc.ABC):
-    """Computes rows of one matrix, for any blocks of them in any order, always to the same bits.
+    """Computes rows of one matrix, for any blocks in any order, always with the same bits.
 
     Attributes:
         num_starts: Number of start states.

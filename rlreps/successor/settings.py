@@ -6,16 +6,16 @@ from rlreps.config import checked, interval, positive
 from rlreps.errors import require
 
 LONGEST_HORIZON = 10**7
-"""Most terms of a discounted sum: each has a weight in memory."""
+"""Largest number of terms of a discounted sum: each has a weight in memory."""
 
 MOST_POINTS = 2**20
-"""Most quadrature points of a sub-cell, which are in memory together."""
+"""Largest number of quadrature points of a sub-cell, which are in memory together."""
 
 MOST_ROLLOUTS = 10**9
-"""Most rollouts from a cell: their standard error is below single precision's by far."""
+"""Largest number of rollouts from a cell: their standard error is far below single precision's."""
 
 ROLLOUTS_PER_BLOCK = 250
-"""Rollouts that share a key: part of what a seed means, so changing it changes every matrix."""
+"""Rollouts that share a key. A seed's meaning depends on this: changing it changes every matrix."""
 
 
 @checked
@@ -24,7 +24,7 @@ class DiscountedSum:
     """A discounted sum over future states.
 
     Attributes:
-        horizon: Terms of the sum, h.
+        horizon: h, number of terms of the sum.
         discount: γ, strictly between 0 and 1.
         count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ, the paper's formula)
             or with the first successor (Σ_{t≥1} γᵗ⁻¹).
@@ -38,7 +38,7 @@ class DiscountedSum:
 
     @property
     def steps_ahead(self) -> int:
-        """Steps that lead from the start to the last term of the sum."""
+        """Number of steps from the start to the last term of the sum."""
         return self.horizon - 1 if self.count_start else self.horizon
 
     @property

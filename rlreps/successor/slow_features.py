@@ -1,13 +1,13 @@
-"""Slow features of PuddleWorld's random walk: exact ones, and how far learned ones are from them.
+"""Slow features of PuddleWorld's random walk: exact ones, and the distance of learned ones.
 
-The chain is that of the random policy between the cells of a grid, as it goes on from cells that
-were entered. States are drawn uniformly over the cells (ξ), as the successor measure's rollouts
-start and as its subspace weighs them. Slow features are the generalised eigenfunctions L u = λ Σ u
-of the chain's graph Laplacian of smallest eigenvalue, the constant left out. (ξ need not be
-stationary: a stationary one would make ξ and ν equal and weigh slow puddles more.)
+The chain is that of the random policy between the cells of a grid, as it continues from cells that
+were entered. States are drawn uniformly over the cells (ξ), like the rollouts' starts and the
+weights in the subspace of the successor measure. Slow features are the generalised eigenfunctions
+L u = λ Σ u of the chain's graph Laplacian with the smallest eigenvalues, without the constant. (ξ
+need not be stationary: a stationary one would make ξ and ν equal and weigh slow puddles more.)
 
-Learned features come with the constant before them and count in the order of learning: the k-th
-function is what the k-th feature adds to those before it.
+Learned features come with the constant before them, in the order of learning: the k-th function is
+the part of the k-th feature that is new.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,23 +35,23 @@ from rlreps.successor.measure import Transition
 DoubleArray = npt.NDArray[np.float64]
 
 LARGEST = 4.0
-"""Eigenvalue of slowness that none exceeds."""
+"""Upper bound on the eigenvalues of slowness."""
 
 _SHIFT = -1e-3
-"""Below the smallest eigenvalue, zero, where L itself is singular."""
+"""A shift below the smallest eigenvalue, zero, at which L itself is singular."""
 _DENSE = 400
-"""States up to which the eigenproblem is solved as a dense one."""
+"""Largest number of states for which a dense solver is used."""
 
 
 class Learned(NamedTuple):
-    """What is measured of learned features, in the order of learning.
+    """Measures of learned features, in the order of learning.
 
     Attributes:
-        functions: Orthonormal in the measure, signs those of the true ones, [n, d]; zeros where
+        functions: Orthonormal in the measure, with the signs of the true ones, [n, d]; zeros if
             features collapsed.
-        eigenvalues: uᵀLu of each function, exact, [d]; 4 where features collapsed.
+        eigenvalues: uᵀLu of each function, exact, [d]; 4 if features collapsed.
         cosines: |cosine| of the function matched to each true one, [d].
-        distances: Of the first d functions to the first d true ones, for every d from 1, [d].
+        distances: Distance of the first d functions from the first d true ones, for d from 1, [d].
     """
 
     functions: DoubleArray
@@ -85,16 +85,16 @@ class SlowFeatures(NamedTuple):
     def followed(
         self, encoder: Encoder, dimensions: Sequence[int]
     ) -> Callable[[Params], dict[str, Array]]:
-        """Return what is measured during training.
+        """Return a function for ``evaluate`` of training.
 
         Args:
             encoder: Gives the constant and d features of cell centres.
-            dimensions: Numbers of functions at which distances are taken.
+            dimensions: Numbers of functions for which to compute distances.
 
         Returns:
-            Parameters → ``distance_d`` of the first d functions to the first d true ones, for every
-            dimension, ``subspace_distance``, the one of the largest, and ``cosine_k``, |cosine| of
-            the k-th function with the k-th true one, each [].
+            Parameters → ``distance_d`` between the first d functions and the first d true ones for
+            every dimension, ``subspace_distance``, that of the largest dimension, and ``cosine_k``,
+            |cosine| of the k-th function with the k-th true one, each [].
         """
         truth = jnp.asarray(self.roots * self.eigenfunctions, jnp.float32)
         centres, weights = jnp.asarray(self.centres), jnp.asarray(self.roots, jnp.float32)
@@ -104,7 +104,7 @@ class SlowFeatures(NamedTuple):
             overlaps = matmul(basis.T, truth[:, : basis.shape[1]])
 
             def distance(d: int) -> Array:
-                # As ``subspace_distance``, of a basis that is orthonormal already.
+                # As ``subspace_distance``, for a basis that is orthonormal already.
                 shared = matmul(basis[:, :d], overlaps[:d, :d])
                 return jnp.minimum(jnp.sum(jnp.square(truth[:, :d] - shared)) / d, 1.0)
 
@@ -120,7 +120,7 @@ class SlowFeatures(NamedTuple):
 
     def measured(self, features: npt.ArrayLike) -> Learned:
         """Measure the constant and d features of all states, [n, 1 + d], in float64."""
-        # The host's precision: eigenvalues are small differences of features.
+        # In the host's precision: eigenvalues are small differences of features.
         with jax.enable_x64(True):
             weighed = jnp.asarray(np.asarray(features, np.float64) * self.roots)
             basis = np.asarray(ordered_basis(weighed))
@@ -141,13 +141,13 @@ def slow_features(measure: Transition, count: int) -> SlowFeatures:
     """Compute the slowest functions of the random walk between the cells of a successor measure.
 
     Args:
-        measure: Its arena, cells, quadrature points and seed are those of the chain.
-        count: How many, the constant not counted.
+        measure: Gives the chain's arena, cells, quadrature points and seed.
+        count: Number of functions, without the constant.
 
     Raises:
         ArenaError: For an unknown or invalid arena.
-        InputError: If some cell is never visited, the chain falls apart, or there are fewer than
-            ``count`` + 2 states.
+        InputError: If some cell is never visited, the chain is disconnected, or there are fewer
+            than ``count`` + 2 states.
     """
     grid = measure.grid
     chain = one_step(measure.environment(), grid, points=measure.points, seed=measure.seed).chain
@@ -166,7 +166,7 @@ def slowest_eigenfunctions(graph: GraphLaplacian, count: int) -> tuple[DoubleArr
 
     Args:
         graph: L and the diagonal of Σ.
-        count: How many.
+        count: Number of eigenvalues.
 
     Returns:
         Eigenvalues [count], rising, and eigenfunctions [n, count], orthonormal in the measure, with
@@ -185,7 +185,7 @@ def slowest_eigenfunctions(graph: GraphLaplacian, count: int) -> tuple[DoubleArr
     if states <= _DENSE:
         values, vectors = scipy.linalg.eigh(symmetric.toarray(), subset_by_index=(0, count - 1))
     else:
-        # A start that is fixed makes the result the same every time.
+        # A fixed start makes the result reproducible.
         start = np.random.default_rng(0).normal(size=states)
         values, vectors = scipy.sparse.linalg.eigsh(symmetric, k=count, sigma=_SHIFT, v0=start)
     order = np.argsort(values)
@@ -193,20 +193,20 @@ def slowest_eigenfunctions(graph: GraphLaplacian, count: int) -> tuple[DoubleArr
 
 
 def ordered_basis(features: Array) -> Array:
-    """Make features orthonormal one after the other: the k-th mixes the first k only.
+    """Make features orthonormal one after the other: the k-th mixes only the first k.
 
     Args:
         features: [n, 1 + d]; the first is the constant, all weighed by the root of the measure.
 
     Returns:
-        The later ones' parts, [n, d]; a feature that those before it fix gives zeros.
+        The new parts of the later features, [n, d]; zeros if earlier features determine one.
     """
     lengths = jnp.linalg.norm(features, axis=0)
     scaled = features / jnp.where(lengths > 0.0, lengths, 1.0)[None, :]
     basis, triangle = jnp.linalg.qr(scaled)
     smallest = 10.0 * float(np.finfo(features.dtype).eps) * len(features) ** 0.5
     kept = jnp.abs(jnp.diagonal(triangle)) > smallest
-    # A QR leaves the sign of each open.
+    # QR leaves every sign undetermined.
     signs = jnp.where(jnp.diagonal(triangle) < 0.0, -1.0, 1.0).astype(features.dtype)
     ordered: Array = (basis * jnp.where(kept, signs, 0.0)[None, :])[:, 1:]
     return ordered
@@ -215,15 +215,15 @@ def ordered_basis(features: Array) -> Array:
 def successor_distances(functions: DoubleArray, truth: GroundTruth) -> DoubleArray:
     """Compute the first d functions' distance to a successor measure's top d, for every d, [d].
 
-    That matrix has its columns' means over states removed, which leaves its left singular vectors
-    without a constant part; so the functions' means are removed as well. All states count alike.
+    The matrix has its columns' means over states subtracted, so its left singular vectors have no
+    constant part; the functions' means are therefore subtracted too. All states weigh the same.
     """
     centred = functions - functions.mean(axis=0, keepdims=True)
     return _distances(centred, np.asarray(truth.principal.basis, np.float64))
 
 
 def _distances(functions: DoubleArray, basis: DoubleArray) -> DoubleArray:
-    """Compute the distance of the first d of both, for every d; columns of zeros span nothing."""
+    """Compute the distance between the first d of both, for every d; zero columns span nothing."""
     with jax.enable_x64(True):
         left, right = jnp.asarray(functions), jnp.asarray(basis, jnp.float64)
         numbers = range(1, functions.shape[1] + 1)

@@ -1,4 +1,4 @@
-"""Representations in run folders: their arrays, and what they are rebuilt from."""
+"""Representations in run folders: their arrays, and everything needed to rebuild them."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Subspaces of stored matrices and their sampling errors: computed once, kept beside the matrix.
 
-Matrices are stored as they are; which means come off is a setting of the store (``centring_of``).
-A matrix of up to ``IN_MEMORY_BYTES`` is held in memory; a larger one is read block by block, by the
-same arithmetic, by several processes together if there are any.
+Matrices are stored uncentred; a setting of the store says which means to subtract
+(``centring_of``). A matrix of up to ``IN_MEMORY_BYTES`` is held in memory. A larger one is read
+block by block, with the same arithmetic, by several processes together if there are any.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ CENTRING: Mapping[Centring, str] = {
     "rows": "row means over tasks removed",
     "both": "column means over states and row means over tasks removed",
 }
-"""Means that are removed, as the settings of kept subspaces say it."""
+"""Means that are removed, in the words of kept subspaces' settings."""
 
 IN_MEMORY_BYTES = 2**30
 """Largest matrix that is held in memory: 128 x 128 cells."""
@@ -46,28 +46,28 @@ DEFAULT_DECOMPOSITION = RandomizedSVD()
 
 
 class Progress(Protocol):
-    """Shows how far long work has come; ``runs.progress.progress_bar`` is one."""
+    """Shows the progress of long work; for example ``runs.progress.progress_bar``."""
 
     def __call__(
         self, description: str, *, total: int, unit: str
     ) -> contextlib.AbstractContextManager[Callable[[int], object]]:
-        """Return a context manager that yields a function to call as units get done."""
+        """Return a context manager that yields a function to call as units are done."""
         ...
 
 
 class Share(Protocol):
-    """This process's place among those that work on one matrix; ``runs.processes`` is one."""
+    """This process's place among those that work on one matrix; for example ``runs.processes``."""
 
     def process_index(self) -> int:
-        """Return which process this is."""
+        """Return the index of this process."""
         return 0
 
     def process_count(self) -> int:
-        """Return how many there are."""
+        """Return the number of processes."""
         return 1
 
     def first_does(self, work: Callable[[], Any]) -> Any:
-        """Have the first do something, and hand its result, JSON values, to all."""
+        """Let the first process do something, and give its result, JSON values, to all."""
         return work()
 
     def total(self, part: np.ndarray) -> np.ndarray:
@@ -89,28 +89,28 @@ def no_progress(description: str, *, total: int, unit: str) -> Iterator[Callable
 
 
 def centring_of(settings: Mapping[str, Any]) -> Centring:
-    """Return which means come off a store's matrix; stores that do not say have it by columns.
+    """Return which means a store's setting subtracts; columns, if it has no such setting.
 
     Raises:
-        InputError: If it is none that this version knows, or the bytes are not those of the matrix
-            as it is.
+        InputError: If this version does not know the setting, or the stored bytes are not those of
+            the uncentred matrix.
     """
     stored = settings.get("centring", "none")
-    require(stored == "none", "a matrix that is stored as it is (centring none)", stored)
+    require(stored == "none", "a matrix that is stored uncentred (centring none)", stored)
     found = settings.get(CENTRED_ON_READING, "columns")
     require_choice(CENTRED_ON_READING, found, get_args(Centring))
     return cast(Centring, found)
 
 
 def centred(source: RowBlocks, centring: Centring = "columns") -> RowBlocks:
-    """Return a matrix less its means: in memory if it fits there, else block by block."""
+    """Return a matrix less its means: in memory if it fits, else block by block."""
     if source.dtype.itemsize * source.shape[0] * source.shape[1] > IN_MEMORY_BYTES:
         return CentredBlocks(source, *centring_means(source, centring))
     matrix = np.empty(source.shape, source.dtype)
     for start, rows in source.blocks():
         matrix[start : start + len(rows)] = rows
     centre_in_place(matrix, centring)
-    # Products take groups of rows that are views of one block, and copies of several.
+    # Products read groups of rows: views within one block, copies across several.
     return ArrayBlocks(matrix, block_rows=len(matrix))
 
 
@@ -127,10 +127,10 @@ def principal_subspace(
     Args:
         store: A complete store.
         decomposition: How to compute it.
-        matrix: Its ``centred_matrix``, where it has been read.
-        progress: Shows how far the decomposition has come.
-        share: The processes that compute it together, where the matrix is larger than memory: each
-            reads rows of its own, and their results are summed.
+        matrix: Its ``centred_matrix``, if it has been read.
+        progress: Shows the progress of the decomposition.
+        share: The processes that compute it together if the matrix is larger than memory: each
+            reads its own rows, and their results are summed.
 
     Raises:
         InputError: If blocks are missing or corrupt, or the rank exceeds the matrix's.
@@ -179,7 +179,7 @@ def _watched(
 ) -> PrincipalSubspace:
     """Decompose row blocks, joined to those of other processes if there are any.
 
-    A bar shows how far their reads have come.
+    A bar shows the progress of the reads.
     """
     total, done = decomposition.num_reads * matrix.shape[0], 0
     if decomposition.num_reads == 0:
@@ -190,7 +190,7 @@ def _watched(
         done += rows
         advance(rows)
 
-    # The bar counts a row each time that it is read.
+    # The bar counts a row every time it is read.
     title = f"{description} ({decomposition.num_reads} x {matrix.shape[0]:,} rows)"
     with progress(title, total=total, unit="rows") as advance:
         result = decomposition.decompose(join(WatchedBlocks(matrix, count)))
@@ -208,7 +208,7 @@ def _load(
     def find() -> dict[str, np.ndarray] | None:
         return load_subspace(store, _cache_settings(store, decomposition))
 
-    # All compute it or none, though the first may be done with it before another looks.
+    # All compute it or none, although the first may finish before another looks.
     if not share.first_does(lambda: find() is not None):
         return None
     arrays = find()
@@ -270,7 +270,7 @@ class SamplingError:
 
     Attributes:
         noise_floor: Expected subspace distance of the matrix from the truth for d = 1 … k, [k]:
-            no result below it means anything.
+            results below it are meaningless.
         standard_error: Root mean square, over all entries, of an entry's standard error.
     """
 
@@ -278,7 +278,7 @@ class SamplingError:
     standard_error: float
 
     def floor(self, d: int) -> float | None:
-        """Return the noise floor at d, or None where it was not computed that far."""
+        """Return the noise floor at d, or None if it was not computed up to d."""
         return float(self.noise_floor[d - 1]) if d <= len(self.noise_floor) else None
 
 
@@ -290,7 +290,7 @@ def sampling_error(
 ) -> SamplingError | None:
     """Return the sampling error of a stored matrix, from beside it if computed before.
 
-    Both halves are centred and decomposed as the matrix itself is.
+    Both halves are centred and decomposed like the matrix itself.
 
     Returns:
         The error; None for a matrix that was not sampled.

@@ -1,4 +1,4 @@
-"""Markov decision processes of few states: exact values, optimal policies, and counted ones."""
+"""Markov decision processes with few states: exact values, optimal policies, counted models."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from rlreps.errors import require, require_interval
 FloatArray = npt.NDArray[np.float64]
 
 _FAR = 10_000.0
-"""Expected steps to a goal beyond which it counts as out of reach."""
+"""A goal counts as out of reach beyond this many expected steps."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class TabularModel:
             best = new
 
     def least_steps(self, reached: npt.ArrayLike) -> FloatArray:
-        """Iterate T(s) = 1 + min_a Σ P(s' | s, a) T(s') to rounding, with T = 0 where one arrives.
+        """Iterate T(s) = 1 + min_a Σ P(s' | s, a) T(s') to rounding, with T = 0 on arrival.
 
         Args:
             reached: Which states belong to each of m goals, [n, m].
@@ -94,7 +94,7 @@ class TabularModel:
             The least expected number of steps to each goal, [n, m].
 
         Raises:
-            InputError: For a goal out of reach: farther than 10,000 steps from a state.
+            InputError: If a goal is farther than 10,000 steps from a state.
         """
         goals = np.asarray(reached, np.bool_)
         steps: FloatArray = np.zeros(goals.shape)
@@ -108,11 +108,11 @@ class TabularModel:
     def steps_within(self, reached: npt.ArrayLike, cap: int) -> FloatArray:
         """Compute the least expected number of steps to a goal or a cap, [n]; 0 at the goal.
 
-        Backwards over the steps that remain: exact.
+        Exact, by backward induction over the remaining steps.
 
         Args:
             reached: Which states belong to the goal, [n].
-            cap: Steps, at most.
+            cap: Largest number of steps.
         """
         goal = np.asarray(reached, np.bool_)
         steps: FloatArray = np.zeros(len(goal))
@@ -123,7 +123,7 @@ class TabularModel:
     def components(self, size: int, discount: float) -> FloatArray:
         """Compute σu of the random policy's successor measure, uniformly weighted, [n, size].
 
-        States count from the first that is reached on, as of ``SuccessorRepresentation``.
+        States count from the first one reached on, as in ``SuccessorRepresentation``.
         """
         measure = self.policy_values(self.uniform, np.eye(self.num_states), discount)
         left, values, _ = np.linalg.svd(measure)
@@ -141,7 +141,7 @@ class TabularProblem:
 
     Attributes:
         model: The model.
-        rewards: Of arriving in each state, [n, m].
+        rewards: Reward of arriving in each state, [n, m].
         discount: γ.
     """
 
@@ -161,10 +161,10 @@ class TabularProblem:
         return np.asarray(found.max(axis=1))
 
     def gains(self, policies: Sequence[npt.NDArray[Any]]) -> FloatArray:
-        """Compute policies' gains: shares of what optimal ones gain on the random policy, [m].
+        """Compute policies' gains over the random policy, as shares of the optimal policies', [m].
 
         Args:
-            policies: One for each reward, from the first on: probabilities [n, A], or actions [n].
+            policies: One for each of the first rewards: probabilities [n, A], or actions [n].
         """
         values = [
             self.model.policy_values(policy, self.rewards[:, [index]], self.discount).mean()
@@ -191,7 +191,7 @@ def counted(
     after: npt.NDArray[np.int64],
     shape: tuple[int, int],
 ) -> TabularModel:
-    """Estimate a model by counting; an action that was not tried in a state is taken to stay.
+    """Estimate a model by counting; an action not tried in a state is assumed to stay there.
 
     Args:
         before: State of each transition, [N]; -1 leaves a transition out.

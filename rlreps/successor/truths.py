@@ -1,14 +1,14 @@
 """Exact optima of objectives on a known chain: functions of its states, in double precision.
 
-States are drawn from p, uniform unless given, and P need not be stationary in it. With a discount γ
-the pairs (s, s⁺) are those of the normalised successor measure M = (1 − γ) Σ_{k≥0} γᵏ P^{k+1}, with
-γ = 0 those of single steps. p⁺ = Mᵀp is the distribution of s⁺, p' = Pᵀp that of the next state.
+States are drawn from p, uniform by default, in which P need not be stationary. With a discount γ
+the pairs (s, s⁺) are those of the normalised successor measure M = (1 − γ) Σ_{k≥0} γᵏ P^{k+1}; with
+γ = 0 they are those of single steps. p⁺ = Mᵀp is the distribution of s⁺, p' = Pᵀp that of the next
+state.
 
-An objective is to be measured against its **own** truth. Truths differ: the singular functions of Ψ
-weigh columns alike, those of the density ratio M̃ = M / p⁺ weigh them by p⁺, the walk's functions
-take pairs in either order, a logarithm has another rank, and temporal differences end at a fixed
-point. For a symmetric P and uniform p all but the logarithm agree, as far as eigenvalues are
-positive.
+Measure an objective against its **own** truth. Truths differ: the singular functions of Ψ weigh
+columns equally, those of the density ratio M̃ = M / p⁺ weigh them by p⁺, the walk's functions take
+pairs in either order, a logarithm has another rank, and temporal differences end at a fixed point.
+For a symmetric P and uniform p, all but the logarithm agree as far as eigenvalues are positive.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from rlreps.subspace.svd import fix_signs
 FloatArray = npt.NDArray[np.float64]
 
 _EQUAL = 1e-9
-"""Relative difference below which two sizes of eigenvalues, such as a complex pair's, are one."""
+"""Relative difference below which two eigenvalues, such as a complex pair, have equal size."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,8 +39,8 @@ class Truth:
         functions: By falling values, [n, k].
         values: Singular values or eigenvalues, [k].
         measure: Measure of the states, sums to 1, [n].
-        constants_free: Whether learned features may have any constant added, which is removed from
-            them before they are compared.
+        constants_free: Whether learned features may contain any constant, which is removed before
+            they are compared.
     """
 
     functions: FloatArray
@@ -54,7 +54,7 @@ class Truth:
         return dataclasses.replace(self, functions=functions, values=values)
 
     def behind_constant(self) -> "Truth":
-        """Return the functions behind the first, a constant, with constants free."""
+        """Return the functions after the first, a constant, with constants free."""
         functions, values = self.functions[:, 1:], self.values[1:]
         return Truth(functions, values, self.measure, constants_free=True)
 
@@ -91,7 +91,7 @@ jax.tree_util.register_dataclass(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ChainTruths:
-    """A chain of n states, and what objectives lead to on it.
+    """A chain of n states, and the optima of objectives on it.
 
     Attributes:
         transition: P, [n, n]; rows sum to 1.
@@ -99,8 +99,8 @@ class ChainTruths:
         distribution: p, [n]; None is uniform.
 
     Raises:
-        InputError: If P is no transition matrix, γ is out of range, p is not positive or does not
-            sum to 1, or some state is never reached: nothing is known of what p⁺ has no part of.
+        InputError: If P is not a transition matrix, γ is out of range, p is not positive or does
+            not sum to 1, or some state is never reached, so that p⁺ says nothing about it.
     """
 
     transition: FloatArray
@@ -143,10 +143,10 @@ class ChainTruths:
         return found
 
     def successor_measure(self, *, centred: bool, count_start: bool = False) -> Truth:
-        """Compute the left singular functions of Ψ, whose columns count alike, in L2(p).
+        """Compute the left singular functions of Ψ, with columns weighed equally, in L2(p).
 
         Args:
-            centred: Whether to subtract each column's mean over states, that of p.
+            centred: Whether to subtract each column's mean over states, weighed by p.
             count_start: Ψ = Σ_t γᵗ Pᵗ, or else M / (1 − γ), counted from the next state on.
         """
         matrix = self.successor / (1.0 - self.discount)
@@ -163,9 +163,9 @@ class ChainTruths:
     def log_density_ratio(self) -> Truth:
         """Compute the left singular functions of log M̃(s, t) + c(s) in L2(p x p⁺).
 
-        c is the function of least norm, as it is open: each row's mean in p⁺ is removed. Contrast
-        finds these functions where the rank of the features holds the logarithm. Where it does not,
-        they are the best in squares, and not what cross-entropy asks for.
+        c is undetermined, and the function of least norm is taken: each row's mean in p⁺ is
+        removed. Contrastive objectives find these functions if the rank of the features suffices
+        for the logarithm. If not, these are best in squares, not in cross-entropy.
 
         Raises:
             InputError: If some state cannot follow another: the logarithm is not defined there.
@@ -198,10 +198,10 @@ class ChainTruths:
     def temporal_differences(self, count: int, cumulants: FloatArray | None = None) -> Truth:
         """Compute where low-rank temporal differences settle, tabular: a span of ``count``.
 
-        Both semi-gradients of ``TDLowRank`` vanish where f spans an invariant subspace of M P*,
-        with P*(s, t) = p(t) P(t, s) / p'(s) the chain in reversed time; those of
-        ``CumulantDifferences`` where φ spans one of M K Pᵀ D, K = Σ c cᵀ, D the diagonal of p. The
-        first is the second with K = 1 / p'. What attracts is the leading subspace. p need not be
+        Both semi-gradients of ``TDLowRank`` vanish if f spans an invariant subspace of M P*, with
+        P*(s, t) = p(t) P(t, s) / p'(s) the chain in reversed time. Those of ``CumulantDifferences``
+        vanish if φ spans an invariant subspace of M K Pᵀ D, with K = Σ c cᵀ and D the diagonal of
+        p. The first is the second with K = 1 / p'. The leading subspace attracts. p need not be
         stationary. Functions span the truth; their order has no meaning.
 
         Args:
@@ -209,8 +209,8 @@ class ChainTruths:
             cumulants: Values of cumulants at the states, [n, t]; None for ``TDLowRank``.
 
         Raises:
-            InputError: If d parts eigenvalues of equal size, such as a complex pair: there is no
-                fixed point.
+            InputError: If d separates eigenvalues of equal size, such as a complex pair: there is
+                no fixed point.
         """
         backwards = self.transition.T * self.start
         if cumulants is None:

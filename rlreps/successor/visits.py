@@ -1,6 +1,6 @@
 """Every-visit estimates of the successor measure of any Gymnasium environment.
 
-Nothing is needed but ``reset`` and ``step``: rows are averages, over the visits to a cell, of the
+Only ``reset`` and ``step`` are needed: rows are averages, over the visits to a cell, of the
 discounted cells from then on. Ends of episodes count as in ``rlreps.successor.gymnasium``.
 """
 
@@ -16,16 +16,16 @@ from rlreps.successor.rows import RowEstimates
 from rlreps.successor.settings import DiscountedSum
 
 _CHUNK_ENTRIES = 2**19
-"""Futures looked up at a time: a few megabytes, which stay in the processor's cache."""
+"""Number of futures looked up at a time: a few megabytes, which stay in the processor's cache."""
 
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VisitSettings(DiscountedSum):
-    """A discounted sum, and how long the environment is watched to estimate it.
+    """A discounted sum, and the length of the run that estimates it.
 
     Attributes:
-        steps: Calls of ``step``, each of all copies; about 100 bytes of memory each and copy.
+        steps: Calls of ``step`` of all copies; each takes about 100 bytes of memory per copy.
     """
 
     steps: int = positive()
@@ -53,8 +53,8 @@ class VisitEstimates:
     Attributes:
         estimates: ``rows`` [n, n] (float32), NaN in the rows of cells never visited; and
             ``half_difference`` [n, n] (float32), √(n_A n_B) / (n_A + n_B) · (A - B) for the means A
-            and B over the n_A and n_B visits by the even and by the odd copies, which has the
-            variance of the rows' own error; NaN in rows that a half has not visited.
+            and B over the n_A and n_B visits by the even and the odd copies. It has the variance of
+            the rows' own error; rows that a half has not visited are NaN.
         visits: Counted visits to each cell by either half, [2, n] (int64).
     """
 
@@ -62,19 +62,19 @@ class VisitEstimates:
     visits: np.ndarray
 
     def reduced(self, *, minimum_visits: int = 1) -> VisitedRows:
-        """Return the rows of cells visited at least so often by each half; all columns stay.
+        """Return the rows of cells with enough visits by each half; all columns stay.
 
         Rows keep their sum, and columns of zeros change no left singular vector.
 
         Raises:
-            InputError: If no cell was visited as often.
+            InputError: If no cell has ``minimum_visits`` by each half.
         """
         require_positive("minimum_visits", minimum_visits)
         cells = np.flatnonzero(self.visits.min(axis=0) >= minimum_visits)
         most = int(self.visits.min(axis=0).max())
         require(cells.size > 0, f"minimum_visits <= {most}", minimum_visits)
         half_difference = self.estimates.half_difference
-        assert half_difference is not None  # As `every_visit` made it.
+        assert half_difference is not None  # `every_visit` sets it.
         return VisitedRows(cells, RowEstimates(self.estimates.rows[cells], half_difference[cells]))
 
 
@@ -83,14 +83,14 @@ def every_visit(process: GymnasiumProcess, settings: VisitSettings) -> VisitEsti
 
     The start distribution of a cell is that of the visits to it. A visit counts if its whole
     horizon lies before the last step of the run and before the age at which episodes are truncated
-    (the youngest at which one was). Neither depends on what followed the visit: to count all visits
-    whose future happens to be known would favour those that soon terminate. Where truncation
-    depends on the state, no estimate from truncated episodes is free of bias, this one included.
+    (the youngest at which one was). Neither condition depends on what followed the visit: counting
+    all visits with a known future would favour those that soon terminate. If truncation depends on
+    the state, every estimate from truncated episodes is biased, this one included.
 
     A terminal state is absorbing, and is itself visited once an episode.
 
     Args:
-        process: The environment, of at least two copies: even and odd copies make the two halves.
+        process: The environment, with at least two copies: even and odd copies make the two halves.
         settings: The discounted sum and the length of the run.
 
     Returns:
@@ -131,8 +131,8 @@ class _Record(NamedTuple):
         cells: Their cells.
         times: Steps since the start of the run.
         ages: Steps since the start of the episode.
-        ends: Place, in this order, of the last state of the same episode.
-        halves: Half that the copy belongs to.
+        ends: Index, in this order, of the last state of the same episode.
+        halves: Half to which the copy belongs.
         time_limit: Age at which episodes are truncated; the run's length if none was.
     """
 
@@ -145,7 +145,7 @@ class _Record(NamedTuple):
 
 
 def _record(process: GymnasiumProcess, settings: VisitSettings) -> _Record:
-    """Run the environment; a step adds the state it led to, a new start, or both to each copy."""
+    """Run the environment; a step adds the state reached, a new start, or both to each copy."""
     shape = (settings.steps + 1, 2, process.num_copies)
     cells = np.full(shape, NO_CELL, np.int32)
     truncated = np.zeros(shape, np.bool_)
@@ -186,8 +186,8 @@ def _mean_futures(
         total = np.zeros(n)
         for first in range(lasts[cell] - visits[cell], lasts[cell], chunk):
             some = by_cell[first : min(first + chunk, lasts[cell])]
-            # A terminal state is absorbing: past the end of its episode, a future stays there.
-            # Where the episode goes on, the end lies beyond the horizon.
+            # A terminal state is absorbing: after the end of its episode, a future stays there. If
+            # the episode did not terminate, its end lies beyond the horizon.
             futures = np.minimum(some[:, None] + lags, record.ends[some][:, None])
             discounts = np.tile(weights, len(some))
             total += np.bincount(record.cells[futures].ravel(), discounts, n)

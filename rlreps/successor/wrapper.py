@@ -12,7 +12,7 @@ from rlreps.errors import require, require_interval
 
 
 class StateFeatures(Protocol):
-    """Anything with features of observations, such as a ``SuccessorRepresentation``."""
+    """Anything that computes features of observations, such as a ``SuccessorRepresentation``."""
 
     @property
     def num_features(self) -> int:
@@ -25,20 +25,20 @@ class StateFeatures(Protocol):
 
 
 _MOST_CACHED = 2**26
-"""Most numbers in a table of features (256 MB): beyond it they are computed whenever asked for."""
+"""Largest table of features, in numbers (256 MB); larger spaces are computed on demand."""
 
 
 class _Shown:
-    """Features of the observations of a space: of numbered states from a table, made once."""
+    """Features of a space's observations; numbered states come from a table that is made once."""
 
     def __init__(
         self, representation: StateFeatures, scaling: str, space: gymnasium.Space[Any]
     ) -> None:
         self._representation, self._scaling = representation, scaling
         self._start, self._table = 0, np.empty((0, representation.num_features), np.float32)
-        # An observation that does not fit is refused now and not in the first episode: of numbered
-        # states all, or the last, otherwise a sample of a copy, as a space has random numbers of
-        # its own.
+        # Refuse observations that do not fit now, not in the first episode. Of numbered states, try
+        # all or the last; otherwise try a sample from a copy of the space, which has its own random
+        # numbers.
         if isinstance(space, gymnasium.spaces.Discrete):
             start, count = int(space.start), int(space.n)
             if count * representation.num_features <= _MOST_CACHED:
@@ -66,15 +66,15 @@ class _Shown:
 class RepresentationObservation(
     gymnasium.ObservationWrapper[np.ndarray, Any, Any], gymnasium.utils.RecordConstructorArgs
 ):
-    """Shows the features of an environment's observations in their place (float32 [d]).
+    """Replaces an environment's observations by their features (float32 [d]).
 
     The features of a ``Discrete`` space are computed once. ``RepresentationVectorObservation`` does
     the same for vector environments, with one call for all copies.
 
     Args:
         env: The environment.
-        representation: Gives the features.
-        scaling: As of ``SuccessorRepresentation.features``.
+        representation: Computes the features.
+        scaling: As for ``SuccessorRepresentation.features``.
 
     Raises:
         InputError: For a representation that does not take the observations.
@@ -105,14 +105,14 @@ class RepresentationObservation(
 class RepresentationVectorObservation(
     gymnasium.vector.VectorObservationWrapper[np.ndarray, Any, Any, Any]
 ):
-    """Shows the features of a vector environment's observations in their place (float32 [e, d]).
+    """Replaces a vector environment's observations by their features (float32 [e, d]).
 
     The features of a ``Discrete`` space are computed once, all others in one call for all copies.
 
     Args:
         env: The vector environment, in autoreset mode ``NEXT_STEP`` or ``DISABLED``.
-        representation: Gives the features.
-        scaling: As of ``SuccessorRepresentation.features``.
+        representation: Computes the features.
+        scaling: As for ``SuccessorRepresentation.features``.
 
     Raises:
         InputError: For a representation that does not take the observations.
@@ -146,14 +146,14 @@ class PotentialShaping(
 ):
     """Adds γ Φ(s') - Φ(s) to rewards (Ng, Harada & Russell 1999), which changes no optimal policy.
 
-    Terminal states have potential 0 whatever Φ says, or that would not hold; a truncation ends the
-    episode and not the task, and Φ(s') counts there. ``info["unshaped_reward"]`` has the reward as
-    it was: returns are to be judged by that.
+    Terminal states have potential 0 whatever Φ says, since otherwise optimal policies could change.
+    A truncation ends the episode but not the task, and Φ(s') counts there.
+    ``info["unshaped_reward"]`` holds the original reward: measure returns by it.
 
     Args:
         env: The environment.
         potential: Observations [m, ...] → Φ [m], such as ``SuccessorRepresentation.potential``.
-        discount: γ of the agent that is to learn from the rewards, in [0, 1].
+        discount: γ of the agent that learns from the rewards, in [0, 1].
 
     Raises:
         InputError: For a potential that does not take the observations, or is not finite.
@@ -169,7 +169,7 @@ class PotentialShaping(
         super().__init__(env)
         require_interval("discount", discount, "[0, 1]")
         self._potential, self._discount = potential, float(discount)
-        # What does not fit is refused now and not in the first episode.
+        # Refuse a potential that does not fit now, not in the first episode.
         sampled = copy.deepcopy(env.observation_space)
         sampled.seed(0)
         self._latest = self.potential(sampled.sample())

@@ -1,4 +1,4 @@
-"""Positions and velocities of bouncing balls to which features of their frames respond."""
+"""Positions and velocities of bouncing balls to which features of frames respond."""
 
 from typing import NamedTuple
 
@@ -19,14 +19,14 @@ DoubleArray = npt.NDArray[np.float64]
 
 
 class BallResponses(NamedTuple):
-    """Features of unrelated inputs.
+    """Features of unrelated inputs, beside the balls that the inputs show.
 
     Attributes:
         video: The balls.
         centres: Centres of the balls, the mean over an input's frames, [n, balls, 2].
         velocities: Velocities of the balls in the input's first frame, [n, balls, 2].
-        values: Features, [n, d], with the mean response of largest magnitude positive.
-        maps: Mean of each feature where one ball is in a cell (``mean_responses``), [bins², d].
+        values: Features, [n, d], signed so that the largest mean response is positive.
+        maps: Mean of each feature when a ball is in a cell (``mean_responses``), [bins², d].
     """
 
     video: BouncingBalls
@@ -39,13 +39,13 @@ class BallResponses(NamedTuple):
         """Compute shares of each feature's variance [d], on inputs that were not fitted to.
 
         Args:
-            degree: Greatest degree of the cosines of positions, as of ``of_positions``.
+            degree: Largest degree of the cosines of positions, as for ``of_positions``.
 
         Returns:
-            ``mean_position``, what the balls' mean position explains linearly; ``one_ball``, what
-            sums over balls of functions of one ball's position do; ``all_balls``, what these and
-            their products, functions of two and three balls together, do; and ``velocity``, what
-            functions of the balls' velocities add to those.
+            ``mean_position``: explained linearly by the balls' mean position. ``one_ball``:
+            explained by sums over balls of functions of one ball's position. ``all_balls``:
+            explained by these and their products, functions of two and three balls. ``velocity``:
+            explained in addition by functions of the balls' velocities.
         """
         function, bodies = of_positions(self.video, degree)
         centres = jnp.asarray(self.centres)
@@ -64,8 +64,8 @@ class BallResponses(NamedTuple):
         """Render the frames that excite features least and most.
 
         Returns:
-            By rising value, with an empty picture (NaN) between both ends, [d, 2 · count + 1, size,
-            size].
+            By rising value, with an empty picture (NaN) between the two ends,
+            [d, 2 · count + 1, size, size].
         """
         chosen = np.concatenate([*extremes(self.values, count)], axis=1)
         centres = jnp.asarray(self.centres[chosen.ravel()])
@@ -92,10 +92,10 @@ def ball_responses(
         encoder: The encoder.
         params: Its parameters.
         video: The balls.
-        keys: A batch for each, [batches].
+        keys: One key per batch, [batches].
         frames: Consecutive frames of an input.
         rows: Inputs of a batch.
-        bins: Cells a side of the maps.
+        bins: Cells along a side of the maps.
     """
     seen, known = (BallClips(video, frames, frames, None, keys[0], each) for each in (False, True))
 

@@ -1,16 +1,16 @@
-"""Placement of training on one device, or spread over a mesh of them.
+"""Placement of training on one device or on a mesh of devices.
 
-There are two ways to spread a run, and its number of seeds chooses:
+There are two ways to distribute a run, and the number of seeds decides:
 
-- If it is a multiple of the number of devices, each device trains its own seeds. They never
-  exchange a number.
-- Otherwise the rows of every batch are spread. Each device encodes its share of them; parameters,
-  optimizer and objective state are the same everywhere. XLA inserts the sums and exchanges that an
-  objective needs to mean the same as on one device: least squares are still over the whole batch.
+- If it is a multiple of the number of devices, each device trains its own seeds. The devices never
+  exchange data.
+- Otherwise the rows of every batch are distributed. Each device encodes its share of the rows;
+  parameters, optimizer and objective state are replicated. XLA inserts the sums and exchanges that
+  give an objective the same meaning as on one device: least squares still cover the whole batch.
   Shares need not be equal.
 
-Random draws do not depend on the devices, and checkpoints keep a state as it lies on one device. So
-a run may go on with another number of devices, and results agree up to rounding.
+Random draws do not depend on the devices, and checkpoints store a state as on one device. So a run
+may continue on another number of devices; results agree up to rounding.
 """
 
 import collections
@@ -38,47 +38,47 @@ ROWS = "rows"
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The devices of a run, and what they share out.
+    """The devices of a run, and what is distributed over them.
 
     Attributes:
-        mesh: A mesh with the one axis ``SEEDS`` or ``ROWS``; None leaves arrays where they are.
+        mesh: A mesh with the one axis ``SEEDS`` or ``ROWS``; None leaves arrays in place.
     """
 
     mesh: Mesh | None = None
 
     @property
     def axis(self) -> str | None:
-        """Axis that is shared out, ``SEEDS`` or ``ROWS``; None if there is one device."""
+        """The axis that is distributed, ``SEEDS`` or ``ROWS``; None with one device."""
         if self.mesh is None or self.mesh.size == 1:
             return None
         return str(self.mesh.axis_names[0])
 
     @property
     def share(self) -> float:
-        """Share of all seeds that this process holds."""
+        """The share of all seeds that this process holds."""
         if self.axis != SEEDS:
             return 1.0
         assert self.mesh is not None
         return len(self.mesh.local_devices) / self.mesh.size
 
     def spread_rows(self, learner: Learner) -> Learner:
-        """Have a learner spread its batches over the devices, if rows are what is shared out."""
+        """Make a learner distribute its batches over the devices, if rows are distributed."""
         return dataclasses.replace(learner, row_mesh=self.mesh) if self.axis == ROWS else learner
 
     def spread_seeds(
         self, function: Callable[..., Any], *, own_sources: bool
     ) -> Callable[..., Any]:
-        """Have each device compute its own seeds, if seeds are what is shared out.
+        """Make each device compute its own seeds, if seeds are distributed.
 
         Args:
-            function: Of (states, source, seeds, numbers). Results have a leading seed axis, as have
-                states, seeds and numbers.
-            own_sources: Whether the source has one too.
+            function: Takes (states, source, seeds, numbers). Results, states, seeds and numbers
+                have a leading seed axis.
+            own_sources: Whether the source has a leading seed axis too.
         """
         if self.axis != SEEDS:
             return function
         own, same = PartitionSpec(SEEDS), PartitionSpec()
-        # Nothing is exchanged, so there is nothing whose replication is to be checked.
+        # Devices exchange nothing, so there is no replication to check.
         return jax.shard_map(
             function,
             mesh=self.mesh,
@@ -88,15 +88,15 @@ class Placement:
         )
 
     def put(self, tree: Tree) -> Tree:
-        """Put whole arrays on every device."""
+        """Replicate whole arrays on every device."""
         return self._put(tree, PartitionSpec())
 
     def put_seeds(self, tree: Tree) -> Tree:
-        """Put arrays with a leading seed axis where their seeds are trained."""
+        """Put arrays with a leading seed axis on the devices that train the seeds."""
         return self._put(tree, PartitionSpec(SEEDS if self.axis == SEEDS else None))
 
     def collect(self, tree: Tree) -> Tree:
-        """Bring arrays of any placement in whole to the first device of every process."""
+        """Gather arrays of any placement on the first device of every process."""
         if self.mesh is None:
             return tree
         if not self.mesh.is_multi_process:
@@ -114,7 +114,7 @@ class Placement:
 
         def put(leaf: Any) -> Array:
             if isinstance(leaf, Array) and not leaf.is_fully_addressable:
-                return leaf  # It is there.
+                return leaf  # Already in place.
             # ``jax.device_put`` would compare the processes' copies.
             whole = np.asarray(leaf, jax.dtypes.canonicalize_dtype(leaf.dtype))
             return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
@@ -124,7 +124,7 @@ class Placement:
 
 @functools.cache
 def _whole(mesh: Mesh) -> Callable[[Any], Any]:
-    """Make the program that brings arrays in whole to every device of a mesh."""
+    """Make the program that gathers arrays on every device of a mesh."""
     return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
@@ -132,14 +132,13 @@ def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Plac
     """Choose the placement of a run.
 
     Args:
-        devices: Devices of this process or, where several run together, as many of each; None is
-            JAX's default device.
-        num_seeds: Seeds that are trained together; they are shared out if they can be in equal
-            shares, rows otherwise.
+        devices: Devices of this process or, if several processes run together, the same number of
+            each; None is JAX's default device.
+        num_seeds: Seeds that are trained together. They are distributed if they divide equally,
+            else rows are.
 
     Raises:
-        InputError: If there is no device, one comes twice, or they are not shared out evenly over
-            the processes of the run.
+        InputError: If there is no device, one is repeated, or processes have different numbers.
     """
     if devices is None:
         return Placement()
@@ -151,7 +150,7 @@ def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Plac
         and all(device.platform == kind for device in devices)
         and len({*owners.values()}) == 1
         and (len(owners) == jax.process_count() or [*owners] == [jax.process_index()]),
-        "at least one device, each once, all of one kind and as many of every process",
+        "at least one device, each once, all of one kind and the same number in every process",
         list(devices),
     )
     axis = SEEDS if num_seeds % len(devices) == 0 else ROWS
@@ -162,10 +161,10 @@ def choose_devices(count: int | None) -> list[jax.Device]:
     """Choose the first devices of every process of this run for a command to train on.
 
     Args:
-        count: How many of each process; None is all accelerators or, without any, one CPU device.
+        count: Devices of each process; None is all accelerators or, without any, one CPU device.
 
     Raises:
-        InputError: If there are not as many, or processes were asked for different numbers.
+        InputError: If there are too few, or processes were asked for different numbers.
     """
     require_same("number of devices", count)
     by_process: dict[int, list[jax.Device]] = {}
@@ -183,12 +182,12 @@ def choose_devices(count: int | None) -> list[jax.Device]:
 
 
 def devices_for_small_runs() -> list[jax.Device]:
-    """Choose the devices over which many runs too small to fill one are shared out.
+    """Choose devices for many runs, each too small to fill one device.
 
     They are all accelerators of every process of this run or, without any, one CPU device for each
-    core; a process in which JAX has started already keeps the CPU devices it has.
+    core. A process in which JAX has started already keeps the CPU devices that it has.
     """
-    # Too late is no error: one device does the same, in more time.
+    # Too late is no error: one device computes the same, in more time.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", usable_cores())
     devices: list[jax.Device] = jax.devices()

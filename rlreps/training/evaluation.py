@@ -19,7 +19,7 @@ from rlreps.successor.ground_truth import GroundTruth
 
 
 def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
-    """Compute every measure of a representation that the library has.
+    """Compute every measure of a representation that the library knows.
 
     Args:
         features: Φ, [n, d].
@@ -28,9 +28,9 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
     Returns:
         JSON values: ``d``, ``feature_rank``, ``subspace_distance``, ``grassmann_distance``
         (radians), ``principal_angles`` (radians, rising), ``matched_cosines`` (per true component),
-        ``longest_eigenvector_streak``, ``representation_loss`` (None where the ground truth holds
-        no matrix) and ``relative_excess_loss`` (None there too, and where the best d features leave
-        no loss to compare with). Cosines and streak are those of the features' own
+        ``longest_eigenvector_streak``, ``representation_loss`` (None if the ground truth has no
+        matrix) and ``relative_excess_loss`` (None likewise, and if the best d features leave no
+        loss to compare with). Cosines and streak compare the features' own
         ``principal_components``.
 
     Raises:
@@ -65,8 +65,8 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
 def principal_components(features: Array, matrix: Array | RowBlocks) -> Array:
     """Compute the representation's own principal components, the left singular vectors of P_Φ Ψ.
 
-    The span alone fixes them, so they can be compared with the true components one by one, where
-    raw features, defined only up to rotation, cannot.
+    The components depend on the span alone, so they can be compared with the true components one by
+    one. Raw features cannot, since they are defined only up to rotation.
 
     Args:
         features: Φ, [n, d].
@@ -93,10 +93,10 @@ def evaluate_encoder(
 
 
 def summarise(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Average the scalar figures of each seed's ``evaluate_features``, and keep its own beside it.
+    """Average the scalar measures over seeds, and keep those of every seed.
 
     Returns:
-        JSON values: every scalar figure's mean (None if a seed has none) and ``per_seed``.
+        JSON values: the mean of every scalar measure (None if a seed has none) and ``per_seed``.
     """
     summary: dict[str, Any] = {}
     for name, first in evaluations[0].items():
@@ -109,7 +109,7 @@ def summarise(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class Moments(NamedTuple):
-    """The two matrices of features under an operator; see ``subspace.ordered`` for their spectra.
+    """The two matrices of features under an operator; ``subspace.ordered`` computes their spectra.
 
     Attributes:
         covariance: Σ = E[u uᵀ], [d, d].
@@ -137,14 +137,14 @@ def sampled_moments(
         encoder: The encoder.
         params: Its parameters.
         operator: K.
-        source: Where points come from.
+        source: Draws the points.
         key: Random key.
         rows: b, rows of a batch: points, or pairs or clips of points.
-        batches: How many.
+        batches: Number of batches.
         weights: Importance weights of inputs, as in training.
 
     Raises:
-        InputError: For counts below 1, or what the operator or the source has to say.
+        InputError: For counts below 1, or as the operator or the source.
     """
     require_positive("rows", rows)
     require_positive("batches", batches)

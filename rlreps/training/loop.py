@@ -1,9 +1,9 @@
 """The one host loop: chunks of updates, evaluations, records, checkpoints and exact resumption.
 
-A ``Program`` says what an update and an evaluation are; ``run`` does the rest, for training,
-streaming rules and agents alike. A run that was killed goes on from its newest checkpoint and ends
-bit-identical to one that was not, as long as a program's results depend on its state and the step
-alone.
+A ``Program`` defines an update and an evaluation; ``run`` does the rest, for training, streaming
+rules and agents alike. A run that was killed continues from its newest checkpoint and ends
+bit-identical to a run without interruption, provided that a program's results depend on its state
+and the step alone.
 """
 
 import abc
@@ -38,28 +38,28 @@ class Program(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def advance(self, state: State, step: int, count: int) -> tuple[State, Figures]:
-        """Make the steps ``step`` … ``step + count - 1``, and return what they say of themselves.
+        """Make the steps ``step`` … ``step + count - 1``, and return their report.
 
-        The loop times this call: it returns when the steps are done.
+        The loop times this call, so return only when the steps are done.
 
         Raises:
-            TrainingDivergedError: If the state is not worth going on with; the loop adds which
-                checkpoint is left.
+            TrainingDivergedError: If the state diverged; the loop adds which checkpoint is left to
+                the message.
         """
 
     @abc.abstractmethod
     def evaluate(self, state: State, step: int) -> tuple[State, Figures]:
-        """Measure a state. The state is returned as it is, or without what diverged."""
+        """Measure a state, and return it, unchanged or without the members that diverged."""
 
     def prepare(self, state: State, count: int) -> None:
         """Compile what ``advance`` needs for ``count`` steps; called once for each count."""
 
     def note(self, record: Mapping[str, Any]) -> str:
-        """Say the latest record in a few words beside the progress bar."""
+        """Describe the latest record in a few words beside the progress bar."""
         return ""
 
     def collect(self, state: State) -> Any:
-        """Return what a checkpoint keeps of a state: a pytree of arrays on one device."""
+        """Return the part of a state that a checkpoint keeps: arrays on one device."""
         return state
 
     def put(self, kept: Any) -> State:
@@ -74,8 +74,8 @@ class Finished(Generic[State]):
 
     Attributes:
         state: Its last state.
-        history: One record for each evaluation: ``step``, ``seconds``, and every figure, those of
-            several runs as lists.
+        history: One record per evaluation: ``step``, ``seconds`` and every measure; measures of
+            several runs are lists.
         seconds: Time spent in steps, without compilation and evaluation, over all resumptions.
         compile_seconds: Time spent compiling, in this process.
     """
@@ -97,27 +97,27 @@ def run(
     unit: str = "steps",
     progress: bool = True,
 ) -> Finished[State]:
-    """Run a program to its end, or go on where its folder says that it was interrupted.
+    """Run a program to its end, or continue it from where its folder says it was interrupted.
 
     Args:
-        program: What to run.
-        steps: Steps in all.
-        evaluate_every: Steps between evaluations, and in one call of ``advance``; there is one
-            evaluation before the first step and one after the last.
+        program: The program.
+        steps: Total number of steps.
+        evaluate_every: Steps between evaluations, and in one call of ``advance``. One evaluation
+            precedes the first step and one follows the last.
         checkpoint_every: Steps between checkpoints, a multiple of ``evaluate_every``; None keeps
-            the last state alone.
+            only the last state.
         folder: Where to log metrics and keep checkpoints.
         description: Title of the progress bar.
-        unit: What the bar calls steps.
-        progress: Whether to show one, and to say from which step an interrupted run goes on.
+        unit: Name of a step in the bar.
+        progress: Whether to show a bar, and to say at which step an interrupted run continues.
 
     Returns:
         The last state and the history.
 
     Raises:
         InputError: For counts out of range, or a folder whose checkpoint or metrics cannot be read
-            or are of a longer run.
-        TrainingDivergedError: If the program says so; checkpoints are as they were.
+            or belong to a longer run.
+        TrainingDivergedError: If the program raises it; checkpoints are untouched.
     """
     require_positive("steps", steps)
     require_positive("evaluate_every", evaluate_every)
@@ -151,7 +151,7 @@ def run(
             state = program.put(checkpoints.restore(latest, program.collect(state)))
             history = log.resume(latest)
             step, seconds = latest, float(history[-1]["seconds"])
-            said = f"goes on from step {step:,} of {steps:,}"
+            said = f"continues at step {step:,} of {steps:,}"
         else:
             if folder is not None and first_does(lambda: bool(folder.read_metrics())):
                 said = "starts over: it was interrupted before its first checkpoint"
@@ -167,7 +167,7 @@ def run(
             if count not in prepared:
                 start = time.perf_counter()
                 program.prepare(state, count)
-                wait_for_all()  # One may find compiled what another has to compile.
+                wait_for_all()  # One process may find a program cached that another must compile.
                 compile_seconds += time.perf_counter() - start
                 prepared.add(count)
             start = time.perf_counter()
@@ -186,5 +186,5 @@ def run(
                 checkpoints.save(step, program.collect(state))
             bar(count, program.note(history[-1]))
         if folder is not None:
-            wait_for_all()  # What process 0 has logged is there for all to read.
+            wait_for_all()  # From here on, every process can read what process 0 has logged.
     return Finished(state, history, seconds, compile_seconds)

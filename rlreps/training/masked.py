@@ -1,8 +1,8 @@
-"""Runs that differ in their number of features, in one program: features beyond a run's d are zero.
+"""Runs with different numbers of features in one program: features beyond a run's d are zero.
 
-LISSA and least squares give a feature that is zero at every state weight zero, and its stored
-weights have no effect: the run learns as an encoder of d features would. Preconditioning and
-whitening mix masked features in, and are not for these runs.
+LISSA and least squares give weight zero to a feature that is zero at every state, and its stored
+weights have no effect, so a run learns as with an encoder of d features. Preconditioning and
+whitening mix masked features in: do not use them here.
 """
 
 import dataclasses
@@ -21,18 +21,18 @@ from rlreps.training.update import Learner
 
 
 def masks(dimensions: Sequence[int], largest: int) -> Array:
-    """Return 1 for the features of members with these d and 0 beyond, [members, largest]."""
+    """Return a mask with 1 for a member's first d features and 0 beyond, [members, largest d]."""
     return jnp.asarray(np.arange(largest) < np.asarray(dimensions)[:, None], jnp.float32)
 
 
 @configurable
 @dataclasses.dataclass(frozen=True)
 class Masked(Encoder):
-    """An encoder with features [b, largest d] of which only those of a mask are not zero.
+    """An encoder with features [b, largest d] that a mask sets to zero beyond d.
 
     Attributes:
-        encoder: Gives all features.
-        mask: 1 for those that are kept, [largest d].
+        encoder: Computes all features.
+        mask: 1 for features that are kept, 0 for others, [largest d].
     """
 
     encoder: Encoder = leaf()
@@ -58,7 +58,7 @@ def masked_evaluation(
     """Measure the subspace distance of each member to its own d leading components.
 
     Args:
-        encoder: The encoder without mask.
+        encoder: The encoder without a mask.
         inputs: Encoder inputs of all states, [n, ...].
         basis: Leading left singular vectors, [n, largest d].
 

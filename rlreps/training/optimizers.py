@@ -26,9 +26,9 @@ class Optimizer:
 
     Attributes:
         name: ``adam``, ``rmsprop`` or ``sgd``.
-        learning_rate: Its (initial) learning rate.
+        learning_rate: The (initial) learning rate.
         schedule: ``constant``, or ``cosine`` or ``linear`` decay to zero over the run.
-        steps: Updates in the run.
+        steps: Number of updates in the run.
     """
 
     name: OptimizerName = called("optimizer", "adam")
@@ -46,15 +46,15 @@ class Optimizer:
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RMSProp(Optimizer):
-    """RMSProp with its constants, by default those of TensorFlow 1, which started its average at 1.
+    """RMSProp with its constants, by default those of TensorFlow 1, whose average starts at 1.
 
     Gradients g become g / sqrt(v + epsilon), where v is a moving average of g². optax's ``rmsprop``
     starts v at 0, so that its first step is (1 − decay)^(−1/2) times the learning rate.
 
     Attributes:
-        decay: Of the average, in [0, 1).
+        decay: Decay of the average, in [0, 1).
         initial_scale: v before the first update.
-        epsilon: What is added below the root.
+        epsilon: Term added under the root.
     """
 
     name: Literal["rmsprop"] = called("optimizer", "rmsprop")

@@ -1,7 +1,7 @@
-"""Training of several runs that one compiled program makes together: a population.
+"""Train several runs, a population, in one compiled program.
 
-Members differ in their seeds and, if asked, in the numbers of their learner and in the source that
-they learn from. Whatever decides a shape is common to them.
+Members differ in their seeds and, optionally, in the numbers of their learner and in the source
+that they learn from. Everything that decides a shape is common to them.
 """
 
 import dataclasses
@@ -35,16 +35,15 @@ EvaluateMember: TypeAlias = Callable[[Params, Any], Mapping[str, Array]]
 """One member's parameters and ``measured`` → named scalars; mapped by ``train_population``."""
 
 Observe: TypeAlias = Callable[[int, Callable[[], Params]], None]
-"""Gets the step at every evaluation, and how to get the first member's parameters; changes nothing.
-
-They are gathered only if asked for: by every process or by none."""
+"""Called at every evaluation with the step and a function that returns the first member's
+parameters; must change nothing. All processes must call the function, or none."""
 
 _EVALUATED_TOGETHER = 16
 _CHECKPOINT_EVERY = 500
 
 
 def stack(learners: Sequence[Learner]) -> Learner:
-    """Make a population of learners that differ in their numbers alone, [members] each."""
+    """Make a population of learners that differ only in their numbers, [members] each."""
     stacked: Learner = jax.tree.map(
         lambda *numbers: jnp.stack([jnp.asarray(number) for number in numbers]), *learners
     )
@@ -55,11 +54,11 @@ def stack(learners: Sequence[Learner]) -> Learner:
 class TrainingResult(Finished[TrainState]):
     """A finished training; every leaf of its state has a leading seed axis.
 
-    Its records have, as lists over seeds, ``loss`` and the objective's metrics, means since the
-    last record, and every evaluated figure.
+    Its records hold ``loss`` and the objective's metrics (means since the last record) and every
+    evaluated measure, as lists over seeds.
 
     Attributes:
-        seeds: The seeds, in the order of that axis.
+        seeds: The seeds, in the order of the seed axis.
     """
 
     seeds: tuple[int, ...]
@@ -73,7 +72,7 @@ class Population(Program[TrainState]):
     """The training of all members, as the host loop runs it.
 
     Attributes:
-        compiled: Number of updates → the compiled chunk of so many.
+        compiled: Number of updates → the compiled chunk of this many updates.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class Population(Program[TrainState]):
         measured: Any = (),
         observe: Observe | None = None,
     ) -> None:
-        """Place everything on the devices; arguments as of ``train_population``."""
+        """Place everything on the devices; arguments as for ``train_population``."""
         self._placement, self._own_sources = placement, own_sources
         self._source = (placement.put_seeds if own_sources else placement.put)(source)
         self._all_seeds = jnp.asarray(seeds, jnp.uint32)
@@ -112,7 +111,7 @@ class Population(Program[TrainState]):
             )
             return states
 
-        # Each device makes its own: the state of all seeds may not fit one.
+        # Each device makes its own states: those of all seeds may not fit one device.
         spread = self._placement.spread_seeds(start, own_sources=False)
         arguments = ((), (), self._seeds, self._numbers)
         return self.put(compile_once(spread, *arguments, brief=True)(*arguments))
@@ -130,7 +129,7 @@ class Population(Program[TrainState]):
         if len(seeds) > 1:
             axes = (0, 0 if self._own_sources else None, 0, 0)
             return jax.vmap(one, in_axes=axes)(states, source, seeds, numbers)
-        # A batch of one would cost a quarter more on a CPU, where XLA keeps its products batched.
+        # No vmap for one member: on a CPU, XLA's batched products cost a quarter more.
         state, seed, number = jax.tree.map(lambda leaf: leaf[0], (states, seeds, numbers))
         own = jax.tree.map(lambda leaf: leaf[0], source) if self._own_sources else source
         alone: tuple[TrainState, ChunkReport] = jax.tree.map(
@@ -151,7 +150,7 @@ class Population(Program[TrainState]):
 
     def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
         if self._resets and step > 0 and np.all(self._placement.collect(all_zero(state.params))):
-            # What has diverged stays zero: no update would change any member.
+            # Set diverged members to zero, where they stay: no update changes zero features.
             _, expected = self.compiled[count].results
             nothing = jax.tree.map(lambda found: np.full(found.shape, np.nan), expected)
             figures = {"loss": nothing.loss, **nothing.metrics}
@@ -160,7 +159,7 @@ class Population(Program[TrainState]):
         report = self._placement.collect(report)
         bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.
         if np.any(bad_steps >= 0):
-            # Entries that could not be read are NaN too, and no fault of the training.
+            # Entries that could not be read are NaN too, but are not the training's fault.
             raise_read_failure(self._source)
             if not self._resets:
                 index = int(np.argmax(bad_steps >= 0))
@@ -185,7 +184,7 @@ class Population(Program[TrainState]):
             return state, figures
         finite = np.asarray([np.isfinite(value) for value in figures.values()])
         if not finite.all():
-            # Finite parameters can give features too large for numbers.
+            # Finite parameters can give features too large for floats.
             kept = self._placement.put_seeds(jnp.asarray(finite.all(axis=0)))
             state = jax.jit(jax.vmap(zero_unless))(kept, state)._replace(step=state.step)
             figures = self._figures(state)
@@ -203,7 +202,7 @@ class Population(Program[TrainState]):
         return self._placement.put_seeds(kept)
 
     def _figures(self, state: TrainState) -> dict[str, np.ndarray]:
-        """Measure every member, [members] each."""
+        """Measure every member, [members] per measure."""
         if self._evaluate is None:
             return {}
         params = self._placement.collect(state.params)
@@ -225,11 +224,11 @@ class Population(Program[TrainState]):
         return {name: np.asarray(value) for name, value in figures.items()}
 
     def _require_health(self, state: TrainState) -> None:
-        """Raise what an objective says of a member's state after two chunks in a row, if anything.
+        """Raise if the objective finds fault with a member's state after two chunks in a row.
 
-        What one batch alone shows can pass: a young network's features often nearly depend.
+        A fault after one batch may pass: a young network's features are often nearly dependent.
         """
-        # States are collected only for objectives that have something to say about them.
+        # Collect states only for objectives that diagnose them.
         if type(self._objective).diagnose is Objective.diagnose:
             return
         states, steps = self._placement.collect((state.objective, state.step))
@@ -267,34 +266,34 @@ def train(
     Args:
         encoder: The encoder.
         objective: The objective.
-        source: Where batches come from.
-        optimizer: The encoder's optimizer; an ``Optimizer`` is scheduled over the run's steps. One
-            that takes further arguments gets the loss as ``value``.
-        steps: Updates.
+        source: Draws the batches.
+        optimizer: The encoder's optimizer; an ``Optimizer`` is scheduled over the run's steps. An
+            optax transformation that takes further arguments receives the loss as ``value``.
+        steps: Number of updates.
         rows: b, states drawn per update.
         tasks: t, columns drawn per update.
-        seeds: One run each, vmapped; in [0, 2³²).
-        evaluate: One seed's parameters → named scalars, every ``evaluate_every`` updates, before
-            the first and after the last; ``GroundTruth.evaluation(encoder)`` is one. It is traced
-            by ``jax.jit`` and mapped over seeds by ``jax.vmap``: write it in ``jax.numpy``.
+        seeds: One seed per run, in [0, 2³²); the runs are vmapped.
+        evaluate: One seed's parameters → named scalars, called every ``evaluate_every`` updates,
+            before the first and after the last; for example ``GroundTruth.evaluation(encoder)``.
+            It is traced by ``jax.jit`` and ``jax.vmap``: write it in ``jax.numpy``.
         evaluate_every: Updates between evaluations, and in one chunk on the device.
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
         checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``; None is the
             first multiple from 500 on.
-        devices: Where to train (see ``devices``); None is JAX's default device. They change
+        devices: Where to train (see ``devices``); None is JAX's default device. Devices change
             results by rounding at most, and an interrupted run may resume on others.
-        resets_diverged: Whether a seed that diverges is set to zero, as every record then says
-            under ``diverged``, instead of stopping the run.
+        resets_diverged: Whether a seed that diverges is set to zero, and marked ``diverged`` in
+            every later record, instead of stopping the run.
         description: Title of the progress bar.
-        progress: Whether to show one.
+        progress: Whether to show the bar.
 
     Returns:
         The final state, on the first of the devices, and the history.
 
     Raises:
-        InputError: For counts below 1, devices that are not this process's, a folder whose
-            checkpoint or metrics cannot be read or are of a longer run, or entries that a streamed
-            source could not read.
+        InputError: If counts are below 1, devices are not this process's, the folder's checkpoint
+            or metrics cannot be read or belong to a longer run, or a streamed source could not
+            read entries.
         TrainingDivergedError: When a loss or any number of the state becomes NaN or infinite.
     """
     require_positive("steps", steps)
@@ -345,22 +344,22 @@ def train_population(
     """Train the members of one compiled program, which may differ in more than their seeds.
 
     Args:
-        learner: How updates are made (see ``stack``).
-        source: Where batches come from.
-        steps: Updates.
+        learner: Makes the updates (see ``stack``).
+        source: Draws the batches.
+        steps: Number of updates.
         seeds: One for each member, in [0, 2³²); members with equal seeds draw equal numbers.
         own_numbers: Whether the learner's numbers have a leading member axis.
-        own_sources: Whether every leaf of the source has one.
+        own_sources: Whether every leaf of the source has a leading member axis.
         evaluate: One member's parameters and ``measured`` → named scalars.
-        measured: What ``evaluate`` gets of each member, leaves [members, ...].
+        measured: The second argument of ``evaluate``, with leaves [members, ...].
         observe: Called before each evaluation with the step and a function that returns the first
             member's parameters.
-        evaluate_every: As for ``train``, and so are the rest.
+        evaluate_every: As for ``train``.
         folder: The run's folder.
         checkpoint_every: As for ``train``.
-        devices: Where to train; members are shared out as seeds are.
+        devices: Where to train; members are distributed like seeds.
         description: Title of the progress bar.
-        progress: Whether to show one.
+        progress: Whether to show the bar.
 
     Returns:
         The final state, whose leaves have a leading member axis, and the history.
@@ -368,7 +367,7 @@ def train_population(
     Raises:
         InputError: As ``train``.
         TrainingDivergedError: When a member's numbers become NaN or infinite and stay so, unless
-            the learner resets what diverged.
+            the learner resets diverged members.
     """
     require_positive("rows", learner.rows)
     require_positive("tasks", learner.tasks)
@@ -406,9 +405,9 @@ def train_population(
 
 
 def _over_members(evaluate: EvaluateMember) -> EvaluateMember:
-    """Map an evaluation over members, some at a time.
+    """Map an evaluation over members, a few at a time.
 
-    Every member's activations at all states can be many times as large as its parameters.
+    A member's activations at all states can be many times as large as its parameters.
     """
 
     def evaluate_all(params: Params, measured: Any) -> Mapping[str, Array]:

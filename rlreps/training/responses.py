@@ -1,7 +1,7 @@
 """Inputs that features respond to.
 
-Their means over places, the shares of their variance that known functions explain, and the inputs
-at both of their ends.
+Mean responses by place, shares of variance that known functions explain, and the inputs with the
+smallest and largest responses.
 """
 
 import numpy as np
@@ -12,14 +12,14 @@ DoubleArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.int64]
 
 _SHIFTS = 99
-"""Shifts in time that a feature is compared with; above all of them is a p-value of 1 %."""
+"""Shifts in time that a feature is compared with; exceeding all of them has a p-value of 1 %."""
 
 
 def explained_shares(features: npt.ArrayLike, values: npt.ArrayLike) -> DoubleArray:
     """Compute the shares of variance [d] of features [n, d] that functions [n, m] explain linearly.
 
-    The last third of the rows is predicted from a fit to the rest, so that functions which are
-    many do not explain by chance; what predicts worse than the mean is negative.
+    The last third of the rows is predicted from a fit to the rest, so that many functions do not
+    explain by chance. The share is negative if the prediction is worse than the mean.
     """
     targets, given = (np.asarray(part, np.float64) for part in (features, values))
     design = np.column_stack([np.ones(len(given)), given])
@@ -33,10 +33,10 @@ def explained_shares(features: npt.ArrayLike, values: npt.ArrayLike) -> DoubleAr
 
 
 def mean_responses(centres: npt.ArrayLike, values: npt.ArrayLike, bins: int) -> DoubleArray:
-    """Average features [n, d] over the states with an object, whichever, in a cell of the square.
+    """Average features [n, d] over the states in which any object is in a cell of the square.
 
     Centres of objects are [n, objects, 2], in the unit square. The result is [bins², d], cell row ·
-    bins + column with rows upwards in y; NaN where no object has been.
+    bins + column with rows upwards in y; NaN for cells that no object visited.
     """
     points, features = np.asarray(centres), np.asarray(values, np.float64)
     x, y = points.reshape(-1, 2).T
@@ -62,23 +62,23 @@ def averages(images: npt.NDArray[np.uint8], rows: IndexArray) -> DoubleArray:
 
 
 def apart(images: DoubleArray) -> DoubleArray:
-    """Compute how far averages [2, d, height, width] of both ends are apart, in grey levels [d]."""
+    """Compute how far averages [2, d, height, width] of both ends differ, in grey levels [d]."""
     distance: DoubleArray = np.sqrt(np.mean(np.square(images[1] - images[0]), axis=(1, 2)))
     return distance
 
 
 def apart_by_chance(images: npt.NDArray[np.uint8], rows: IndexArray) -> DoubleArray:
-    """Compute ``apart`` for rows moved in time against the images, [shifts, d].
+    """Compute ``apart`` for rows shifted in time against the images, [shifts, d].
 
-    Moved round in a circle, rows keep how they cluster in time and lose what they have to do with
-    what the images show, as those of a feature that tells nothing, where play is stationary.
+    A circular shift keeps how rows cluster in time and removes their relation to the images. If
+    play is stationary, shifted rows are like those of a feature without information.
     """
     shifts = len(images) * np.arange(1, _SHIFTS + 1) // (_SHIFTS + 1)
     return np.stack([apart(averages(images, (rows + shift) % len(images))) for shift in shifts])
 
 
 def collapsed(values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Tell which features [m, d] are the same in every row but for rounding, [d]."""
+    """Tell which features [m, d] are constant over the rows up to rounding, [d]."""
     table = np.asarray(values, np.float64)
     spread: npt.NDArray[np.bool_] = np.ptp(table, axis=0) <= 1e-5 * np.abs(table).max(axis=0)
     return spread

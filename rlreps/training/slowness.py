@@ -21,16 +21,16 @@ from rlreps.training.evaluation import Moments, sampled_moments
 DoubleArray = npt.NDArray[np.float64]
 
 _LEAST_VARIANCE = 1e-5
-"""Variance of the least principal component that is kept, relative to the greatest."""
+"""Smallest variance of a principal component that is kept, relative to the largest."""
 
 
 class Spectra(NamedTuple):
-    """Eigenvalues of features behind a constant, whose own is left out.
+    """Eigenvalues of features that follow a constant, without the constant's own.
 
     Attributes:
-        ordered: λ_k of feature k made orthogonal to those before it, [d].
-        ritz: Eigenvalues of the features' span, rising, [d], with the sum of ``ordered``.
-        transform: The features to eigenfunctions, in learned order, [1 + d, d].
+        ordered: λ_k of feature k, made orthogonal to the features before it, [d].
+        ritz: Eigenvalues of the features' span, rising, [d], with the same sum as ``ordered``.
+        transform: Maps features to eigenfunctions, in learned order, [1 + d, d].
     """
 
     ordered: DoubleArray
@@ -39,13 +39,13 @@ class Spectra(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Clips to average over, fresh ones for every use of another key.
+    """Clips to average over; a new key gives fresh clips.
 
     Attributes:
-        source: Where they come from.
-        key: What they are drawn by.
+        source: Draws the clips.
+        key: Random key of the draws.
         rows: Clips of a batch.
-        batches: How many, one in memory at a time.
+        batches: Number of batches; one is in memory at a time.
     """
 
     source: Source
@@ -67,7 +67,7 @@ class Draw(NamedTuple):
 
 
 def slow_spectra(encoder: Encoder, params: Params, draw: Draw) -> Spectra:
-    """Measure the eigenvalues of slowness of features whose first is the constant."""
+    """Measure the eigenvalues of slowness of features, the first of which is the constant."""
     found = _spectra(encoder, draw.rows, draw.batches, params, draw.source, draw.key)
     ordered, ritz = found
     return Spectra(
@@ -81,7 +81,7 @@ def slow_spectra(encoder: Encoder, params: Params, draw: Draw) -> Spectra:
 def _spectra(
     encoder: Encoder, rows: int, batches: int, params: Params, source: Source, key: Array
 ) -> tuple[Spectrum, Spectrum]:
-    # Networks and draws are arguments: one program measures them all.
+    # Networks and draws are arguments, so that one program measures all of them.
     found = Draw(source, key, rows, batches).moments(encoder, params)
     return ordered_spectrum(*found), ritz_spectrum(*found)
 
@@ -94,17 +94,17 @@ def linear_slow_features(
 ) -> tuple[Encoder, tuple[Array, Array]]:
     """Find the slowest combinations of functions by the generalised eigenproblem.
 
-    Principal components first: what hardly varies would be fitted to the sample.
+    It starts from principal components, since directions that hardly vary would fit sampling noise.
 
     Args:
         function: Inputs [b, ...] → functions [b, m].
-        draw: What to fit to.
+        draw: The clips to fit to.
         num_features: d.
-        components: Most principal components; all that vary by default.
+        components: Largest number of principal components; by default all that vary.
 
     Returns:
         An encoder of the constant and the features, the slowest first, of unit variance and mean
-        zero; and its parameters, the combinations [m, d] and what they subtract [d].
+        zero; and its parameters, the combinations [m, d] and the offsets [d] that they subtract.
 
     Raises:
         InputError: If fewer principal components than features vary.

@@ -1,7 +1,7 @@
 """Runs of a streaming rule on a data set, for several seeds at once.
 
-Every random draw is keyed by (seed, step), so a run that was killed and resumed ends with the
-components of one that was not.
+Every random draw is keyed by (seed, step), so a run that was killed and resumed ends with the same
+components as one without interruption.
 """
 
 import dataclasses
@@ -69,25 +69,25 @@ def fit_stream(
 ) -> Finished[Array]:
     """Run a rule for several seeds at once.
 
-    A seed whose state becomes non-finite is set to zero, where it counts as diverged.
+    A seed whose state becomes non-finite is set to zero and counts as diverged.
 
     Args:
         rule: The rule.
         data: A pytree of arrays that batches are drawn from.
-        draw: How.
-        steps: Updates.
-        seeds: One run each, vmapped; in [0, 2³²).
-        evaluate: One seed's components [features, k] → named scalars; before the first update and
-            every ``evaluate_every`` of them.
+        draw: Draws a batch.
+        steps: Number of updates.
+        seeds: One seed per run, in [0, 2³²); the runs are vmapped.
+        evaluate: One seed's components [features, k] → named scalars, called before the first
+            update and every ``evaluate_every`` updates.
         evaluate_every: Updates between evaluations, and in one chunk on the device.
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
-        checkpoint_every: As for ``loop.run``, and so are the rest.
+        checkpoint_every: As for ``loop.run``.
         description: Title of the progress bar.
-        progress: Whether to show one.
+        progress: Whether to show the bar.
 
     Returns:
-        The run, whose state is the estimated components of every seed, [seeds, features, k].
-        Records have lists over seeds, also of ``diverged``.
+        The run. Its state is the estimated components of every seed, [seeds, features, k]. Records
+        hold lists over seeds, ``diverged`` among them.
 
     Raises:
         InputError: For seeds out of range, and as ``loop.run``.

@@ -1,4 +1,4 @@
-"""One training update, and a chunk of them in one scan: what runs on the device.
+"""One training update, and a scan over a chunk of updates: everything that runs on the device.
 
 Every random draw is keyed by (seed, step), never by position in a chunk.
 """
@@ -24,7 +24,7 @@ from rlreps.training.optimizers import GivenOptimizer
 Tree = TypeVar("Tree")
 
 _OWN_FIGURES = {"step", "seconds", "loss"}
-"""Names that every record of a run has."""
+"""Names that every record of a run contains."""
 
 
 class TrainState(NamedTuple):
@@ -48,9 +48,9 @@ class ChunkReport(NamedTuple):
 
     Attributes:
         loss: Mean loss over the chunk, [].
-        metrics: Means over the chunk of what the objective reports beside it.
-        bad_step: First step with a non-finite loss or, failing that, the last step if any number
-            of the state ended non-finite; -1 if all is well, [] (int32).
+        metrics: Means over the chunk of the objective's metrics.
+        bad_step: First step with a non-finite loss; failing that, the last step if any number of
+            the state ended non-finite; -1 if all numbers are finite, [] (int32).
     """
 
     loss: Array
@@ -63,19 +63,19 @@ class ChunkReport(NamedTuple):
 class Learner:
     """One update and its configuration.
 
-    Its numbers (those of its parts: learning rates, κ0, ...) are the leaves of a pytree. A learner
-    whose numbers have a leading member axis stands for a population of learners.
+    Its numbers (learning rates, κ0 and other numbers of its parts) are the leaves of a pytree. A
+    learner whose numbers have a leading member axis represents a population of learners.
 
     Attributes:
         encoder: The encoder being trained.
-        objective: What it is trained on.
-        optimizer: How its parameters move; an optax transformation is wrapped.
+        objective: The objective that trains it.
+        optimizer: Optimizer of its parameters; an optax transformation is wrapped.
         rows: b, states drawn per update.
         tasks: t, columns drawn per update.
         row_mesh: A mesh of one axis, over whose devices the rows of every batch are spread; None
-            leaves them where the state is.
-        resets_diverged: Whether a chunk that ends with a non-finite state sets it to zero, where it
-            stays (its features span nothing: distance 1), instead of going on with NaN.
+            leaves rows where the state is.
+        resets_diverged: Whether a chunk that ends with a non-finite state sets it to zero for the
+            rest of the run (its features span nothing: distance 1), instead of keeping NaN.
     """
 
     encoder: Encoder = leaf()
@@ -102,7 +102,7 @@ class Learner:
         )
 
     def update(self, state: TrainState, source: Source, seed: Array) -> tuple[TrainState, Array]:
-        """Make one update: (next state, loss [])."""
+        """Make one update; return (next state, loss [])."""
         batch = self._sample(state.step, source, seed_key(seed, 1))
         state, loss, _ = self._update_on(state, batch, seed_key(seed, 2))
         return state, loss
@@ -110,7 +110,7 @@ class Learner:
     def _sample(self, step: Array, source: Source, key: Array) -> Batch:
         batch = source.sample(jax.random.fold_in(key, step), self.rows, self.tasks)
         if isinstance(source, StreamedSource):
-            # What the host reads comes to one device: it has to be whole before it is spread.
+            # What the host reads comes to one device, and must be gathered before it is spread.
             batch = self._replicate(batch)
         return batch._replace(
             inputs=self._spread(batch.inputs), targets=self._spread(batch.targets)
@@ -125,12 +125,12 @@ class Learner:
         return spread
 
     def _encode(self, params: Params, inputs: Any) -> Array:
-        """Encode any inputs [b, ...] that an objective takes from a batch, giving [b, d]."""
-        # A slice of spread rows is spread no more: without this, every device would encode all.
+        """Encode any inputs [b, ...] that an objective takes from a batch, [b, d]."""
+        # A slice of spread rows is not spread: without this, every device would encode all rows.
         return self._spread(self.encoder.apply(params, self._spread(inputs)))
 
     def _replicate(self, tree: Tree) -> Tree:
-        """Put whole arrays on every device."""
+        """Replicate whole arrays on every device."""
         if self.row_mesh is None:
             return tree
         everywhere = NamedSharding(self.row_mesh, PartitionSpec())
@@ -154,10 +154,10 @@ class Learner:
         return self._replicate(state), loss, metrics
 
     def check(self, source: Source) -> None:
-        """Trace one update without making it, so that parts that do not fit fail now.
+        """Trace one update without running it, so that parts that do not fit together fail early.
 
         Raises:
-            InputError: What the source or the objective has to say.
+            InputError: As the source or the objective.
         """
 
         def first_update(source: Source, seed: Array) -> tuple[TrainState, Array]:
@@ -169,11 +169,11 @@ class Learner:
         self, num_steps: int, state: TrainState, source: Source, seed: Array
     ) -> tuple[TrainState, ChunkReport]:
         """Make ``num_steps`` updates in one scan."""
-        # Once: XLA does not move them out of the loop by itself.
+        # Outside the loop, since XLA does not move this out of the loop by itself.
         batch_key, loss_key = seed_key(seed, 1), seed_key(seed, 2)
 
-        # The next batch is drawn an update ahead and carried: within one update XLA would read the
-        # entries from the matrix again for every use of them, a quarter of the whole step.
+        # Draw the next batch one update ahead and carry it. Within one update, XLA would read the
+        # entries from the matrix again at every use, which takes a quarter of the whole step.
         def body(
             carry: tuple[TrainState, Batch], _: None
         ) -> tuple[tuple[TrainState, Batch], tuple[Array, Metrics]]:
@@ -184,7 +184,7 @@ class Learner:
         (new_state, _), (losses, metrics) = lax.scan(body, start, None, length=num_steps)
         bad = ~jnp.isfinite(losses)
         first_bad = state.step + jnp.argmax(bad).astype(jnp.int32)
-        # Not the parameters alone: a checkpoint must not keep moments that spoil the next update.
+        # Check more than parameters: a checkpoint must not keep moments that spoil the next update.
         finite = all_finite(new_state)
         after = jnp.where(finite, -1, new_state.step - 1)
         if self.resets_diverged:
@@ -196,8 +196,8 @@ class Learner:
 def zero_unless(kept: Array, tree: Tree) -> Tree:
     """Set every number to zero unless it is to be kept, [] (bool).
 
-    Zero features give zero weights and so zero gradients: what has diverged stays put. NaN would
-    too, but LAPACK's eigenvalues of NaN take ten times as long as those of numbers.
+    Zero features give zero weights and so zero gradients: a diverged state stays zero. NaN would
+    stay too, but LAPACK's eigenvalues of NaN take ten times as long as those of numbers.
     """
     zeroed: Tree = jax.tree.map(lambda leaf: jnp.where(kept, leaf, jnp.zeros_like(leaf)), tree)
     return zeroed
@@ -210,7 +210,7 @@ def all_finite(tree: object) -> Array:
 
 @jax.jit
 def all_zero(tree: object) -> Array:
-    """Return which members' floating leaves [members, ...] are zero: those reset, [members]."""
+    """Return which members' floating leaves [members, ...] are all zero (reset), [members]."""
     leaves = [jnp.all(leaf.reshape(len(leaf), -1) == 0, axis=1) for leaf in _floats(tree)]
     return jnp.all(jnp.stack(leaves), axis=0)
 

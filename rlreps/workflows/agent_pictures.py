@@ -36,16 +36,16 @@ _BINS = 50
 
 _MOST_FRAMES = 500
 _LARGEST_SIDE = 320
-"""Pixels; larger pictures are made smaller, so that an animation is a file to send."""
+"""Most pixels along a side; larger pictures are shrunk, so that files are small enough to send."""
 
 _HELD = 10
-"""Frames for which the last one of an episode stands still."""
+"""Number of frames for which the last frame of an episode stays."""
 
 _FRAMES_PER_SECOND = 25.0
 
 
 class Pictures(NamedTuple):
-    """Pictures of a run that were written, and why others were not, or not in full."""
+    """Pictures of a run that were written, and notes on those that are missing or cut short."""
 
     written: list[Path]
     notes: list[str]
@@ -55,9 +55,9 @@ class TrainedAgent(NamedTuple):
     """One agent of a run.
 
     Attributes:
-        agent: What all agents of the run are.
+        agent: The agent, which all seeds share.
         config: The run's configuration.
-        number: Which agent, from 0.
+        number: Index of the agent, from 0.
         params: Its network's parameters.
     """
 
@@ -68,7 +68,7 @@ class TrainedAgent(NamedTuple):
 
     def act(self, observation: Array) -> Array:
         """Choose the greedy action [] for one observation."""
-        unused = jax.random.key(0)  # What does not explore draws nothing that counts.
+        unused = jax.random.key(0)  # Greedy actions use no random draws.
         return self.agent.act(self.params, observation[None], jnp.zeros(()), unused)[0]
 
 
@@ -83,16 +83,16 @@ def render_agents(
 ) -> Pictures:
     """Draw one agent of a run, and the learning curves of all.
 
-    ``episode.gif`` and ``learning-curves.png``; of PuddleWorld also ``policy-and-value.png`` and,
-    where there is a ground truth, ``components.png``.
+    Writes ``episode.gif`` and ``learning-curves.png``; for PuddleWorld also
+    ``policy-and-value.png`` and, with a ground truth, ``components.png``.
 
     Args:
         run: The run's folder.
         out: Folder of the pictures; by default ``figures`` in that of the run.
-        seed_index: Which agent, from 0.
-        best: Draw it as it was at its best evaluation during training.
+        seed_index: Index of the agent, from 0.
+        best: Use its parameters at its best evaluation during training.
         store: Ground truth of the components; None is the run's own, or the released one.
-        environment: As of ``load_agent_config``.
+        environment: As for ``load_agent_config``.
 
     Raises:
         InputError: If the run or the store cannot be read, or there is no such agent.
@@ -122,7 +122,7 @@ def render_agents(
 def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) -> Array:
     """Compute Q of an agent at the cells' centres [bins², actions], in the rewards' own unit.
 
-    NaN in cells that are no state, as in maps of components.
+    NaN in cells that are not states, as in maps of components.
     """
     centres = jnp.asarray(Grid(bins).centres())
     network, scale = agent.agent.network, agent.config.dqn.reward_scale
@@ -140,9 +140,9 @@ def _draw_components(
     out: Path,
     pictures: Pictures,
 ) -> None:
-    """Draw the torso's components, those of most variance first, below the successor measure's.
+    """Draw the torso's components, by falling variance, below the successor measure's.
 
-    Each has the sign of the true one of its number; components are not matched otherwise.
+    Each has the sign of the true component of its index; components are not matched otherwise.
     """
     try:
         if truth is None:
@@ -185,9 +185,9 @@ def _draw_episode(
 
 
 def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Picture]:
-    """Draw a greedy episode, one frame more than are shown where it goes on."""
+    """Draw a greedy episode; one frame beyond the limit shows that it continues."""
     step = jax.jit(lambda key, state: world.step(key, state, agent.act(world.observe(state))))
-    # No evaluation during training used this key, as in ``evaluate_agents``.
+    # No evaluation during training used this key; ``evaluate_agents`` uses it too.
     own = agent_keys(agent.config.seeds)[agent.number]
     reset_key, times_key = jax.random.split(key_for(own, Use.EVALUATE, agent.config.steps + 1))
     state = world.reset(reset_key)
@@ -201,7 +201,7 @@ def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Pi
 
 
 def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
-    """Draw a greedy episode on the host, one frame more than are shown where it goes on.
+    """Draw a greedy episode on the host; one frame beyond the limit shows that it continues.
 
     Raises:
         InputError: If the environment cannot be drawn.
@@ -224,10 +224,10 @@ def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
 
 
 def _picture(render: Callable[[], Picture]) -> Picture:
-    """Draw an environment, made smaller where the picture is large.
+    """Draw an environment; a large picture is shrunk.
 
     Raises:
-        InputError: If a package that it draws with is not installed.
+        InputError: If a package that it needs for drawing is not installed.
     """
     try:
         picture = render()

@@ -27,13 +27,13 @@ MEASURES = {
     "dormant_share": "share of dormant units",
     "probe_error": "value probe: share of variance not explained",
 }
-"""Figures of a run's metrics → what they are, as a reader wants them."""
+"""Measures in a run's metrics → descriptions for readers."""
 
 OF_TORSOS = tuple(name for name in MEASURES if name != "returns")
 
 
 def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
-    """Read steps [p] and a figure of every evaluation [seeds, p]; NaN where it was not measured."""
+    """Read steps [p] and a measure of every evaluation [seeds, p]; NaN if it was not measured."""
     records = folder.read_metrics()
     try:
         steps = np.asarray([record["step"] for record in records], np.float64)
@@ -48,7 +48,7 @@ def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
 
 
 def learning_curves(folder: RunFolder) -> Figure:
-    """Draw every figure of a run's evaluations over training."""
+    """Draw every measure of a run's evaluations over training."""
     known = folder.read_metrics()[-1]
     tables = {title: history(folder, name)[1] for name, title in MEASURES.items() if name in known}
     return plot_learning(history(folder, "returns")[0], tables)
@@ -81,7 +81,7 @@ def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[
 
 
 def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
-    """Print a run of agents: what was run, every agent, and what they come to together."""
+    """Print a run of agents: its configuration, every agent, and their aggregates."""
     print(printable(_described(summary)))
     _agents_table(summary, first_seed).print()
     for line in _interquartile_means(summary):

@@ -1,4 +1,4 @@
-"""Runs of agents in folders of their own: trained, loaded and evaluated.
+"""Runs of agents in their own folders: trained, loaded and evaluated.
 
 ``rlreps agent`` and the experiments call these functions.
 """
@@ -41,13 +41,13 @@ KIND = "agent"
 CHECKPOINTS = "checkpoints"
 
 METHODS: dict[str, type] = {**TRAINING_METHODS, **TORSOS, **TASKS, **OBSERVATIONS}
-"""Name → class of everything that a stored configuration of agents can name."""
+"""Name → class, for everything that a stored configuration of agents can name."""
 
 _BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
-"""Parts of a run, beside its ``AgentConfig``, that decide its result."""
+"""Parts of a run, besides its ``AgentConfig``, that decide its result."""
 
 EPISODES = 100
-"""Episodes of an evaluation, where no number is asked for."""
+"""Default number of episodes of an evaluation."""
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -57,7 +57,7 @@ class Best(NamedTuple):
 
     Attributes:
         params: Parameters of its network, every leaf with a leading seed axis.
-        returns: That mean return, [seeds]; of equal ones, the first counts.
+        returns: This mean return, [seeds]; if several are equal, the first counts.
         steps: Environment steps at that evaluation, [seeds] (int32).
     """
 
@@ -70,8 +70,8 @@ class Learning(NamedTuple):
     """Everything that a checkpoint holds.
 
     Attributes:
-        trainer: Agents as they are.
-        best: Agents at their best.
+        trainer: The agents' current state.
+        best: The agents at their best evaluation.
     """
 
     trainer: AgentState
@@ -79,11 +79,11 @@ class Learning(NamedTuple):
 
 
 class StartingTorsos(NamedTuple):
-    """Torsos that agents start from.
+    """Torsos with which agents start.
 
     Attributes:
         params: Parameters of the configured encoder, every leaf with a leading seed axis.
-        origin: What they are, for the run's configuration.
+        origin: A description of them, for the run's configuration.
     """
 
     params: Any
@@ -91,12 +91,12 @@ class StartingTorsos(NamedTuple):
 
 
 class OwnParts(NamedTuple):
-    """Parts of a user's own, in place of those that a configuration names.
+    """A user's own parts, instead of those that a configuration names.
 
     Attributes:
         torso: An encoder.
         auxiliary: An auxiliary task, weighed by the configuration's weight.
-        name: What they are, for the run's configuration; required where there are any.
+        name: A name for them, for the run's configuration; required if there are any.
     """
 
     torso: Encoder | None = None
@@ -115,17 +115,17 @@ def run_agents(
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Train agents in a folder of their own, resuming what was interrupted.
+    """Train agents in a folder, resuming an interrupted run.
 
     Args:
         config: The run.
         out: The folder: ``metrics.jsonl`` with a line for every evaluation, ``checkpoints`` and
             ``summary.json``.
-        truth: What torsos in PuddleWorld are measured against; see ``make_measurement``.
-        start: Torsos to start from in place of fresh ones.
-        own: Parts of the user's own.
-        origin: Where the ground truth came from, as JSON values; informative only.
-        devices: Over which agents are shared out; None is JAX's default device.
+        truth: Ground truth of torsos in PuddleWorld; see ``make_measurement``.
+        start: Torsos to start with instead of fresh ones.
+        own: The user's own parts.
+        origin: Where the ground truth came from, as JSON values; not compared on resumption.
+        devices: Devices over which agents are distributed; None is JAX's default device.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -140,7 +140,7 @@ def run_agents(
     own = own if own is not None else OwnParts()
     require(
         own.name is not None or own == OwnParts(),
-        "a name for parts of your own, by which their runs are told from others",
+        "a name for your own parts, which tells their runs from others",
         own.name,
     )
     world = puddle_world_of(config)
@@ -190,11 +190,11 @@ class _Program(Program[Learning]):
         self._measure = make_measure(trainer.agent.network, make_measurement(config, truth))
 
     def init(self) -> Learning:
-        """Make agents before their first step, with the torsos that they start from."""
+        """Make agents before their first step, with the torsos that they start with."""
         fresh = self._trainer.init()
         if self._start is None:
             return _unevaluated(fresh)
-        # Copies: a state handed to a trainer is used up, and the caller may start from it again.
+        # Copies: a trainer uses up the state passed in, and the caller may start from it again.
         params, target_params = (
             jax.tree.map(jnp.copy, {**fresh.learner.params, "torso": self._start.params})
             for _ in range(2)
@@ -218,7 +218,7 @@ class _Program(Program[Learning]):
         return state._replace(trainer=agents), metrics
 
     def evaluate(self, state: Learning, step: int) -> tuple[Learning, dict[str, Any]]:
-        """Compute mean evaluation returns and every measure, [seeds] each; keep what is best."""
+        """Compute mean evaluation returns and all measures, [seeds] each; update the best."""
         params = jax.device_get(state.trainer.learner.params)
         returns = np.asarray(self._trainer.evaluate(state.trainer, step), np.float64).mean(axis=1)
         found = Best(params, returns.astype(np.float32), np.full(len(returns), step, np.int32))
@@ -243,8 +243,8 @@ class _Program(Program[Learning]):
 
 
 def _unevaluated(agents: AgentState) -> Learning:
-    """Put agents beside a best that any evaluation betters."""
-    # Copies: the agents' own arrays are used up where they go on learning.
+    """Make the initial best agents, which any evaluation improves on."""
+    # Copies: the agents' own arrays are used up as they continue to learn.
     params = jax.tree.map(np.array, agents.learner.params)
     seeds = len(jax.tree.leaves(params)[0])
     worst = np.full(seeds, -np.inf, np.float32)
@@ -254,8 +254,8 @@ def _unevaluated(agents: AgentState) -> Learning:
 def mean_returns(config: AgentConfig, steps: FloatArray, returns: FloatArray) -> FloatArray:
     """Average returns [seeds, p] over the evaluations at steps [p] after the first update, [seeds].
 
-    The area under a learning curve, divided by its length. What fresh networks happen to do before
-    they learn is left out: it depends on the scale of their features.
+    This is the area under a learning curve, divided by its length. The returns of fresh networks
+    are left out: they depend on the scale of the features.
     """
     means: FloatArray = returns[:, steps > config.dqn.warmup].mean(axis=1)
     return means
@@ -267,7 +267,7 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
     seconds = last["seconds"]
     own_task = own.name if own.auxiliary is not None else None
     steps, returns = history(folder, "returns")
-    # In single precision, as they were compared.
+    # In single precision, in which they were compared.
     at_best = returns.astype(np.float32).argmax(axis=1)
     return {
         "environment": config.environment,
@@ -295,12 +295,12 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
 
     Args:
         folder: The run.
-        environment: Its environment, as the user names it. One whose name names a module has to be
-            named: a folder that came from elsewhere must not decide which code is imported.
+        environment: Its environment, as the user names it. It is required if its name includes a
+            module: a folder from elsewhere must not decide which code is imported.
 
     Raises:
-        InputError: If the folder holds another kind of run, one with parts of the user's own, or
-            one in another environment or one that has to be named.
+        InputError: If the folder holds another kind of run, a run with a user's own parts, or a run
+            in another environment or one that must be named.
     """
     folder.require_kind(KIND)
     stored = dict(folder.config)
@@ -329,8 +329,8 @@ def load_agents(
     Args:
         folder: The run.
         config: Its configuration.
-        best: Load the parameters of each agent's best evaluation so far in place of the newest,
-            with the step of each; target networks, replay and optimizers are the newest still.
+        best: Load the parameters of each agent's best evaluation so far instead of the newest,
+            with the step of each; target networks, replay and optimizers are still the newest.
         devices: As for ``run_agents``.
 
     Raises:
@@ -363,8 +363,8 @@ def train_agents(
 ) -> dict[str, Any]:
     """Train agents as ``run_agents`` does, measured against a store's ground truth.
 
-    The ``store`` holds a successor measure of the same arena; None is the released one, for
-    ``sutton``. A finished run also leaves ``figures/learning-curves.png`` and ``report.html``.
+    ``store`` holds a successor measure of the same arena; None is the released one, for ``sutton``.
+    A finished run also leaves ``figures/learning-curves.png`` and ``report.html``.
 
     Raises:
         InputError: As ``run_agents``, or for a store that does not fit.
@@ -378,7 +378,7 @@ def train_agents(
         config, out, truth=truth, origin=origin, devices=devices, progress=progress
     )
     folder = RunFolder(out)
-    # Last: where it is there, so is the figure.
+    # Last, so that a report implies its figure.
     if not (out / REPORT).exists():
         with exclusive(out):
             write_agent_report(folder, config, summary)
@@ -393,23 +393,23 @@ def evaluate_agents(
     store: Path | None = None,
     environment: str | None = None,
 ) -> dict[str, Any]:
-    """Play greedy episodes with a run's newest checkpoint, and take all measures of its torsos.
+    """Play greedy episodes with a run's newest checkpoint, and compute all measures of its torsos.
 
-    Picking the best of many noisy evaluations overstates the return. These episodes are drawn anew,
-    so they choose nothing.
+    Picking the best of many noisy evaluations overstates the return. These episodes are new, so no
+    selection used them.
 
     Args:
         run: The run's folder.
         episodes: Episodes of each agent. Their random keys differ from those of every evaluation
             during training.
-        best: Take each agent as it was at its best evaluation during training.
+        best: Use each agent's parameters at its best evaluation during training.
         store: Ground truth to measure against; None is the run's own.
-        environment: As of ``load_agent_config``.
+        environment: As for ``load_agent_config``.
 
     Returns:
         JSON values: ``returns``, each agent's mean, and ``return``, their ``aggregate``;
-        ``measures``, for each its ``values`` by agent beside their ``aggregate``; ``step``, with
-        ``best`` one for each agent.
+        ``measures``, each with its ``values`` by agent and their ``aggregate``; ``step``, with
+        ``best`` one per agent. ``best`` one for each agent.
 
     Raises:
         InputError: If the run or the store cannot be read or do not fit each other.
@@ -421,7 +421,7 @@ def evaluate_agents(
     truth = ground_truth_of_run(folder, config, store)
     trainer, state, step = load_agents(folder, config, best=best)
     with contextlib.closing(trainer):
-        # Evaluations during training are of steps up to the last one.
+        # Evaluations during training have steps up to the last one.
         returns = np.asarray(trainer.evaluate(state, config.steps + 1), np.float64).mean(axis=1)
         measure = make_measure(trainer.agent.network, make_measurement(config, truth))
         measures = measure(state.learner.params["torso"])
@@ -440,7 +440,7 @@ def evaluate_agents(
 
 
 def _aggregated(values: npt.ArrayLike) -> dict[str, Any]:
-    """List values of all agents, and their aggregate where all are finite."""
+    """List the values of all agents, and their aggregate if all are finite."""
     numbers = np.asarray(values, np.float64)
     found = aggregate(numbers) if np.isfinite(numbers).all() else {}
     return {"values": numbers.tolist(), **found}

@@ -19,7 +19,7 @@ from rlreps.successor.store.estimates import EstimateStore, open_estimates
 from rlreps.successor.stored_subspace import centring_of, principal_subspace, sampling_error
 
 _LARGEST_FINE_GRID = 40
-"""Cells along an axis, refinement included, up to which a transition matrix's error is computed."""
+"""Largest number of cells along an axis, refinement included, for a transition matrix's error."""
 
 
 def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
@@ -53,8 +53,7 @@ def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[st
     """Compare the leading components of two stores over the same states.
 
     Returns:
-        By name, for d = 1 … k: the distance between the two stores, and the error of each where it
-        is known.
+        By name, for d = 1 … k: the distance between the two stores, and the known error of each.
 
     Raises:
         InputError: If a store cannot be read, or they have different states.
@@ -80,7 +79,7 @@ def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[st
 
 
 def shared_randomness(path: Path, other: Path) -> str | None:
-    """Say what two stores share that makes them closer than their errors are; None if nothing."""
+    """Name the shared sampling that makes two stores closer than their errors; None without any."""
     first, second = (open_estimates(place).matrix.settings for place in (path, other))
     names = ("method", "seed", "bins", "environment")
     sampled = first.get("method") == "monte_carlo"
@@ -108,7 +107,7 @@ def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:
 
 def _aggregation_error(store: MatrixStore) -> dict[str, Any] | None:
     """Compute a transition matrix's error anew; None for grids where that takes minutes."""
-    # Deferred: what it needs of SciPy takes longer to import than all the rest.
+    # Deferred: this part of SciPy takes longer to import than everything else.
     from rlreps.successor.kernels.estimator import aggregation_error
 
     fields = {field.name for field in dataclasses.fields(TransitionSettings)}
@@ -128,7 +127,7 @@ def _aggregation_error(store: MatrixStore) -> dict[str, Any] | None:
 
 
 def print_error_table(error: Mapping[str, Any]) -> None:
-    """Print how far the leading d components are from the truth for all d, and an entry."""
+    """Print the distance of the leading d components from the truth for all d, and of an entry."""
     print(f"{error['title']}: subspace distance of the leading d components from the truth")
     print_by_dimension(error["subspace_distance"])
     if error["standard_error"] is not None:
@@ -138,7 +137,7 @@ def print_error_table(error: Mapping[str, Any]) -> None:
 
 
 def print_by_dimension(values: Sequence[float]) -> None:
-    """Print a figure for each d = 1 … k, down columns."""
+    """Print a number for each d = 1 … k, down columns."""
     cells = [f"{d:4d} {value:9.3g}" for d, value in enumerate(values, start=1)]
     for row in range(min(20, len(cells))):
         print("   ".join(cells[row::20]))

@@ -1,4 +1,4 @@
-"""Finished and unfinished training runs, read back from their folders."""
+"""Training runs, finished or not, read back from their folders."""
 
 import dataclasses
 from pathlib import Path
@@ -33,19 +33,19 @@ from rlreps.workflows.train import (
 )
 
 OBSERVATION = "observation"
-"""Where the folder of a fit names what its data show of a PuddleWorld."""
+"""Where the folder of a fit names the observation in its data, for a PuddleWorld."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedEncoder:
-    """A run's encoder as far as it got.
+    """A run's encoder at a checkpoint.
 
     Attributes:
         config: The run's configuration.
         encoder: The encoder.
         params: Its parameters; every leaf has a leading seed axis.
         inputs: Encoder inputs of all states, [n, ...].
-        step: Updates made.
+        step: Number of updates.
     """
 
     config: TrainingConfig
@@ -73,7 +73,7 @@ def load_config(folder: RunFolder) -> TrainingConfig:
 def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None) -> TrainedEncoder:
     """Load a run's checkpointed encoder of a step; None is the newest.
 
-    The states are those of ``truth``, not necessarily the ground truth trained on.
+    The states are those of ``truth``, which need not be the ground truth of the training.
 
     Raises:
         InputError: If there is no readable checkpoint, or it does not fit the states.
@@ -105,16 +105,16 @@ def evaluate_run(
 
     Args:
         run: The run's folder.
-        store_path: The ground truth; None is the one trained on. A successor representation fitted
-            to data (``rlreps fit``) has none: without a store its quality on held-out data is read.
-        observation: As of ``successor_components``.
+        store_path: The ground truth; None is that of the training. A successor representation
+            fitted to data (``rlreps fit``) has none: without a store, its quality is read.
+        observation: As for ``successor_components``.
 
     Returns:
-        ``method``, ``encoder``, ``step``, ``store`` and the figures of
-        ``evaluation.evaluate_features``, as means over seeds and each seed's own; without ``step``
-        for a successor representation, of whose d features d − 1 count
-        (``SuccessorRepresentation.components``). Without a store ``method``, ``quality`` and
-        ``warnings`` of a successor representation.
+        ``method``, ``encoder``, ``step``, ``store`` and the measures of
+        ``evaluation.evaluate_features``, as means over seeds and for each seed. A successor
+        representation has no ``step``, and d − 1 of its d features count
+        (``SuccessorRepresentation.components``); without a store, it has ``method``, ``quality``
+        and ``warnings``.
 
     Raises:
         InputError: If the run or the store cannot be read or do not fit each other.
@@ -128,7 +128,7 @@ def evaluate_run(
     if path is None:
         raise InputError(
             f"expected the matrix that {folder.path} was trained on, got another one or none in "
-            f"{named_store(folder)} by now; name the ground truth to compare with (--store)"
+            f"{named_store(folder)}; name the ground truth to compare with (--store)"
         )
     truth = ground_truth_for(path, config.num_features)
     trained = load_encoder(folder, truth)
@@ -150,10 +150,11 @@ def successor_components(
     Args:
         folder: The run of ``rlreps fit``.
         truth: The ground truth.
-        observation: What it sees of the states; None is what its folder names, or the position.
+        observation: What the fit sees of the states; None is what its folder names, or the
+            position.
 
     Raises:
-        InputError: If the states are not observed as the data of the fit.
+        InputError: If the states are not observed like the data of the fit.
     """
     rep = SuccessorRepresentation.load(folder.path)
     return jnp.asarray(rep.components(_seen_by(rep, folder, truth, observation)))
@@ -165,7 +166,7 @@ def _seen_by(
     truth: GroundTruth,
     observation: Observation | None,
 ) -> GroundTruth:
-    """Return a truth with what a fit sees of its states."""
+    """Return a truth with the states as a fit observes them."""
     named = folder.provenance.get(OBSERVATION) if observation is None else observation
     if named is not None:
         truth = truth.seen_as(as_observation(named))
@@ -188,10 +189,10 @@ def _evaluate_successor(
         require(summary is not None, f"a finished fit in {folder.path}", "an unfinished one")
         stored = (summary or {}).get("quality")
         require(stored is None or isinstance(stored, dict), f"a quality in {folder.path}", stored)
-        # None: there were too few rows to hold any out.
+        # None: there were too few rows to hold some out.
         quality = None if stored is None else from_json(Quality, stored)
         figures = {} if quality is None else dataclasses.asdict(quality)
-        # Sums that are kept for a figure.
+        # Sums that are kept for a figure are left out.
         shown = {name: figures[name] for name in figures if name not in ("predicted", "realised")}
         return {
             "method": folder.config.get("method"),
@@ -211,7 +212,7 @@ def _evaluate_successor(
 
 
 def _trained_matrix(folder: RunFolder) -> dict[str, Any]:
-    """Read which matrix a run was trained on: its ``checksum``, ``states`` and ``tasks``."""
+    """Read the identity of a run's matrix: its ``checksum``, ``states`` and ``tasks``."""
     matrix = folder.config.get(MATRIX)
     found = matrix if isinstance(matrix, dict) else {}
     sizes = [found.get(name) for name in ("states", "tasks")]
@@ -222,10 +223,10 @@ def _trained_matrix(folder: RunFolder) -> dict[str, Any]:
 
 
 def trained_store(folder: RunFolder) -> Path | None:
-    """Find the store that a run was trained on; None if it is no longer there as it was.
+    """Find the store that a run was trained on; None if it is missing or has changed.
 
     Raises:
-        InputError: If what lies in its place cannot be read.
+        InputError: If the files in its place cannot be read.
     """
     path = named_store(folder)
     if not path.exists() or open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
@@ -234,7 +235,7 @@ def trained_store(folder: RunFolder) -> Path | None:
 
 
 def named_store(folder: RunFolder) -> Path:
-    """Return where a run's store was, or is if both were moved together."""
+    """Return the path of a run's store, also if both were moved together."""
     stored = folder.provenance.get("store")
     if not isinstance(stored, str):
         raise InputError(f"expected {folder.path} to name its store, got {stored!r}")
@@ -246,7 +247,7 @@ def distance_history(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:
     """Read a run's learning curve: steps [p] and subspace distances [seeds, p].
 
     Raises:
-        InputError: If the folder holds another kind of run, or none that has logged anything.
+        InputError: If the folder holds another kind of run, or a run without metrics.
     """
     if folder.kind != live.KIND:
         folder.require_kind(KIND)

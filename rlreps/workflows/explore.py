@@ -49,10 +49,10 @@ from rlreps.workflows.train import MATRIX, describe_matrix
 
 COMPONENTS = 50
 _MOST_ROWS_KEPT = 1600
-"""States up to which the page holds every row of the matrix, in 16 bits an entry."""
+"""Largest number of states for which the page holds every row of the matrix, 16 bits an entry."""
 
 _POINTS = 1024
-"""Moves from each state by each action; their standard error is below that of a thousand draws."""
+"""Moves from each state by each action; their standard error is below that of 1,000 draws."""
 
 
 _ROWS_MEASURED = 100
@@ -66,19 +66,18 @@ def explore(
     observation: Observation | None = None,
     progress: bool = True,
 ) -> Path:
-    """Write an interactive page of a successor measure and of what runs learned of it.
+    """Write an interactive page of a successor measure and of the features that runs learned.
 
-    A run that was trained on another matrix says so in its label: its checkpoints are evaluated at
-    the states of this one, and its learning curve is left out.
+    The label of a run trained on another matrix says so: its checkpoints are evaluated at the
+    states of this matrix, and its learning curve is left out.
 
     Args:
         paths: A store, or the name of a released ground truth; training runs on it; or a folder
-            that holds both (a quickstart's). Without a store, the one that the first run was
-            trained on.
+            that holds both (a quickstart's). Without a store, that of the first run is used.
         out: The page's file.
-        components: K, singular vectors on the page, and most components of a run; no more than the
-            matrix has.
-        observation: What successor representations among the runs see of the states.
+        components: K, number of singular vectors on the page, and the most components of a run; no
+            more than the matrix has.
+        observation: What successor representations among the runs observe of the states.
         progress: Whether to show progress bars.
 
     Returns:
@@ -86,7 +85,7 @@ def explore(
 
     Raises:
         InputError: If there is no such store or run, the matrix is not one of states by states over
-            a grid in the plane, or a run does not fit it.
+            a grid in the plane, or a run does not fit the matrix.
     """
     require_positive("components", components)
     path, runs = _sources(paths)
@@ -117,10 +116,10 @@ class _Page(NamedTuple):
 
 
 def _stored_page(store: MatrixStore, components: int, progress: bool) -> _Page:
-    """Gather what is on the page of a store, and measure how far what is exact is from it."""
+    """Gather the page of a store, and measure the errors of its rows that the page computes."""
     cells, settings, n = store_cells(store), store.settings, store.shape[0]
     show = functools.partial(progress_bar, show=progress)
-    components = min(components, max(1, min(store.shape) - 1))  # Centred, it has no more.
+    components = min(components, max(1, min(store.shape) - 1))  # A centred matrix has no more.
     decomposition = RandomizedSVD(rank=components if components > DEFAULT_RANK else None)
     principal = principal_subspace(store, decomposition, progress=show)
     error = sampling_error(open_estimates(store.path), progress=show)
@@ -167,8 +166,8 @@ def _stored_page(store: MatrixStore, components: int, progress: bool) -> _Page:
 
 
 def _released_page(name: str, components: int) -> _Page:
-    """Gather the page of a released truth, whose rows the transition method has all but stored."""
-    # Deferred: the transition method imports what takes longer than all the rest.
+    """Gather the page of a released truth, whose rows come from the transition method."""
+    # Deferred: the transition method's imports take longer than everything else.
     from rlreps.successor.kernels.estimator import TransitionEstimator
 
     truth = load(name)
@@ -211,7 +210,7 @@ def _page(
     exact: Mapping[str, Any],
     moves: Sequence[Any] | None,
 ) -> _Page:
-    """Make the page of a matrix; ``exact`` says what is exact on it, and how nearly."""
+    """Make the page of a matrix; ``exact`` says which parts are exact, and how nearly."""
     settings, arrays = truth.settings, Arrays(cells)
     arrays.maps("left", kept.basis)
     arrays.maps("right", low_rank.factors)
@@ -237,7 +236,7 @@ def _page(
 
 
 def _measured_rows(n: int) -> np.ndarray:
-    """Choose the rows that what the page solves for is compared with."""
+    """Choose the rows with which the page's own rows are compared."""
     return np.sort(np.random.default_rng(0).choice(n, min(n, _ROWS_MEASURED), replace=False))
 
 
@@ -249,7 +248,7 @@ def _solved(
     chosen: np.ndarray,
     rows: np.ndarray,
 ) -> dict[str, Any]:
-    """Solve for chosen rows as the page does, and measure how far they are from those given."""
+    """Compute chosen rows as the page does, and measure their distance from the given rows."""
     chain: Any = scipy.sparse.csr_array(sum(moves)) / (len(moves) * _POINTS)
     between = scipy.sparse.csr_array(chain[cells.states][:, cells.states])
     off = solved_rows(between, low_rank, chosen, settings) - rows
@@ -278,7 +277,7 @@ def _plane(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cel
     environment = environment_of(settings)
     outlines = []
     for puddle in () if environment is None else environment.puddles:
-        # Curves are divided as finely as a thousandth of the square asks for.
+        # A thousandth of the square is a fine enough division of curves.
         large = outline(puddle.shape).transformed(Affine2D().scale(1000.0))
         outlines += [np.asarray(line) / 1000.0 for line in large.to_polygons()]
     return Cells(
@@ -293,7 +292,7 @@ def _plane(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cel
 
 
 def _moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
-    """Count where PuddleWorld's actions lead; None where that is unknown or walls divide cells."""
+    """Count where PuddleWorld's actions lead; None if that is unknown or walls divide cells."""
     environment = environment_of(settings)
     names = {"discount", "horizon", "count_start"}
     if environment is None or not names <= settings.keys():
@@ -302,14 +301,14 @@ def _moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
     grid = Grid(cells.columns).within(environment)
     if not np.array_equal(grid.states, cells.states) or len(grid.divided):
         return None
-    # Deferred: what it needs of SciPy takes longer to import than all the rest.
+    # Deferred: this part of SciPy takes longer to import than everything else.
     from rlreps.successor.kernels.matrix import action_steps
 
     return action_steps(environment, grid, points=_POINTS, seed=0)
 
 
 def _about(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Say how a matrix was made, by what its settings hold."""
+    """Describe how a matrix was made, from its settings."""
     names = {
         "method": "method",
         "policy": "policy",
@@ -329,12 +328,12 @@ def _about(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _name(path: Path) -> str:
-    """Name a store by its folder, or by the folder that holds it among runs."""
+    """Name a store by its folder, or by the folder that holds it beside runs."""
     return path.parent.name if path.name == STORE else path.name
 
 
 def _sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
-    """Find the one store, and the runs by label, that paths name."""
+    """Find the one store, and the runs by label, among paths."""
     require(len(paths) >= 1, "a store or training runs", "none")
     stores, runs = list[Path](), list[Path]()
     for path in paths:
@@ -369,7 +368,7 @@ def _is_released(path: Path) -> bool:
 
 
 def _runs_below(folder: Path) -> list[Path]:
-    """Find the training runs in a folder that have come to a checkpoint."""
+    """Find the training runs in a folder that have a checkpoint."""
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         with contextlib.suppress(InputError):
@@ -386,9 +385,9 @@ def _learned(
     matrix: Mapping[str, Any] | None,
     observation: Observation | None,
 ) -> Learned:
-    """Rotate what a run learned onto the true components, at every step that it has kept."""
+    """Rotate a run's features onto the true components, at every step that the run kept."""
     curve = None
-    # What a run recorded is of the states, and its curve of the components, of its own matrix.
+    # A run's recorded features belong to its own states, and its curve to its own components.
     elsewhere = folder.kind == TRAIN and folder.config.get(MATRIX) != matrix
     if elsewhere:
         tabular = isinstance(load_config(folder).encoder, Tabular)

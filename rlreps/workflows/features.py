@@ -20,7 +20,7 @@ FEATURES = "features"
 _RECORDED_STEPS = 25
 
 _RECORDED_BYTES = 2**25
-"""Most evaluations at which a run keeps its features, and most that they take."""
+"""Largest number of evaluations at which a run keeps its features, and their largest size."""
 
 
 def feature_record(
@@ -35,16 +35,16 @@ def feature_record(
     """Keep the first seed's features at all states, at some evaluations: ``features/STEP.npy``.
 
     ``rlreps explore`` shows from them how components emerge. A resumed run writes those after its
-    checkpoint again, to the same bits.
+    checkpoint again, with the same bits.
 
     Args:
         folder: The run.
-        encoder: What is trained.
+        encoder: The encoder being trained.
         inputs: Its inputs for all states, [n, ...].
         num_features: d.
-        steps: Updates of the run.
-        evaluate_every: Updates between evaluations. Those at which features are kept leave no more
-            than ``_RECORDED_BYTES``, the early ones closer.
+        steps: Number of updates of the run.
+        evaluate_every: Updates between evaluations. Features are kept at some of them, more often
+            early on, in at most ``_RECORDED_BYTES``.
     """
     room = _RECORDED_BYTES // (4 * len(inputs) * num_features)
     last, most = -(-steps // evaluate_every), min(room, _RECORDED_STEPS)

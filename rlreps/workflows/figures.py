@@ -63,10 +63,10 @@ def draw_components(
 
     Args:
         store_path: The store.
-        runs: Of each it takes ``aligned_components``.
+        runs: The runs, each drawn by its ``aligned_components``.
         out: The figure's file.
         d: Number of components.
-        observation: What successor representations among the runs see of the states.
+        observation: What successor representations among the runs observe of the states.
 
     Raises:
         InputError: If d exceeds the components of the store, or a run has fewer than d features.
@@ -94,8 +94,8 @@ def aligned_components(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rotate a run's components within their span onto the true ones.
 
-    They are those of the first seed of the run's newest checkpoint, or those that a successor
-    representation was fitted to.
+    The components are those of the first seed at the run's newest checkpoint, or those of a
+    successor representation.
 
     Returns:
         The components [n, d] and each one's |cosine| [d] with the true component.
@@ -161,7 +161,7 @@ def require_observed(observation: Observation | None, runs: Iterable[Path]) -> N
 
 
 def labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:
-    """Label each run by its folder's name, or by its path where two folders share a name."""
+    """Label each run by its folder's name, or by its path if two folders share a name."""
     names = [run.resolve().name for run in runs]
     unique = len(set(names)) == len(names)
     return [(name if unique else str(run), run) for name, run in zip(names, runs, strict=True)]

@@ -33,12 +33,12 @@ REPORT = "report.html"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collection:
-    """Data that are collected, or how a file of them is read.
+    """How data are collected, or how a file of them is read.
 
     Attributes:
-        collect: Transitions to collect; for an environment alone.
-        observation: What the data show of a PuddleWorld; by default what its arena names, which
-            have the position.
+        collect: Number of transitions to collect; for an environment only.
+        observation: Observation in the data of a PuddleWorld; by default the one that its arena
+            names, or the position.
         environment_seed: Decides everything random of the collection.
         terminals: Whether ``terminals`` of a file mark terminal states or any end of a trajectory.
     """
@@ -55,9 +55,9 @@ def read_data(name: str, collection: Collection) -> Transitions:
     Args:
         name: An .npz file (see ``Transitions.from_dictionary``), or an environment in which
             uniformly random actions are taken: ``puddle-world[:ARENA]``, the id of a Gymnasium
-            environment, or ``dm_env:MODULE:FUNCTION`` for what a function without arguments but a
-            seed makes. A module that is named is imported.
-        collection: How.
+            environment, or ``dm_env:MODULE:FUNCTION``, a function that makes one and takes at most
+            a seed. A module that is named is imported.
+        collection: How to collect or read them.
 
     Raises:
         InputError: If there is no such file or environment, or its data cannot be used.
@@ -82,14 +82,14 @@ def read_data(name: str, collection: Collection) -> Transitions:
         size = 4 * steps * seen.size * seen.dtype.itemsize
         require_memory(f"{steps:,} transitions of observations {seen.shape}", size)
         return Transitions.collect(world, steps=steps, seed=seed)
-    from rlreps.agents.environments import make_environment  # A file needs none of it.
+    from rlreps.agents.environments import make_environment  # Not needed for a file.
 
     with contextlib.closing(make_environment(name, seed)) as environment:
         return Transitions.collect(environment, steps=steps, seed=seed)
 
 
 def arena_of(name: str, collection: Collection) -> PuddleWorld | None:
-    """Return the PuddleWorld that data are collected in; None for other data.
+    """Return the PuddleWorld in which data are collected; None for other data.
 
     Raises:
         InputError: For an observation with other data.
@@ -107,11 +107,11 @@ def arena_of(name: str, collection: Collection) -> PuddleWorld | None:
 def run_fit(
     config: FitConfig, name: str, out: Path, collection: Collection, *, progress: bool = True
 ) -> dict[str, Any]:
-    """Fit a representation in a folder, resuming what was interrupted.
+    """Fit a representation in a folder, resuming an interrupted fit.
 
     Args:
         config: The fit.
-        name: The data, as of ``read_data``.
+        name: The data, as for ``read_data``.
         out: The folder; ``SuccessorRepresentation.load`` reads it.
         collection: How the data are read or collected.
         progress: Whether to show progress bars.
@@ -147,7 +147,7 @@ def run_fit(
 
 
 def print_fit(summary: Mapping[str, Any], out: Path) -> None:
-    """Print what was fitted, how good it is and where the report lies."""
+    """Print the fit, its quality and the path of the report."""
     print(
         f"{summary['num_features']} features of {summary['rows']:,} transitions, discount "
         f"{summary['discount']:g}"
@@ -159,7 +159,7 @@ def print_fit(summary: Mapping[str, Any], out: Path) -> None:
 
 def _lines(stored: Mapping[str, Any] | None) -> list[str]:
     if stored is None:
-        return ["quality: not known, there are too few transitions to hold any out"]
+        return ["quality: unknown, there are too few transitions to hold some out"]
     quality = from_json(Quality, stored)
     return [*quality.lines(), *(f"warning: {line}" for line in quality.warnings())]
 

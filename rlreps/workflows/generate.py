@@ -1,4 +1,4 @@
-"""Generation of a store from a successor measure: by several processes, through kills."""
+"""Generate a store from a successor measure, by several processes and across kills."""
 
 import contextlib
 import functools
@@ -33,30 +33,30 @@ def generate(
     repair: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Compute the missing row blocks of a store, creating it if need be.
+    """Compute the missing row blocks of a store, creating the store if needed.
 
     Args:
-        measure: What to compute.
-        path: The store's folder, shared by all processes of this run: each computes and writes
-            blocks of its own.
-        repair: Whether to compute damaged blocks again instead of refusing to go on.
+        measure: The successor measure.
+        path: The store's folder, shared by all processes of this run, each of which computes and
+            writes its own blocks.
+        repair: Whether to recompute damaged blocks instead of raising an error.
         progress: Whether to show a progress bar.
 
     Returns:
-        The run's own figures as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
+        The run's measurements as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
         of this call and ``peak_memory_mib`` of this process; for Monte Carlo also ``transitions``
         of the whole matrix, ``computed_transitions`` and ``transitions_per_second`` (None if
         nothing was missing).
 
     Raises:
         ArenaError: For an unknown or invalid arena.
-        InputError: If the matrix cannot fit the disk or memory; the path holds something else, a
-            store made under other settings or one with damaged blocks; another run is at work in
-            it; the disk refused a write; or the store was moved meanwhile.
+        InputError: If the matrix does not fit the disk or memory; the path holds something else, a
+            store made under other settings or one with damaged blocks; another run is working
+            in it; the disk refused a write; or the store was moved meanwhile.
     """
     settings = measure.store_settings()
     require_same("store", settings)
-    # The first alone: it may delete damaged blocks before another has added up their sizes.
+    # Only the first process: it may delete damaged blocks before another has added up their sizes.
     first_does(lambda: _require_room(measure, path))
     create = functools.partial(
         create_estimates,
@@ -68,7 +68,7 @@ def generate(
         sampled=measure.sampled,
     )
     rows, seconds = 0, 0.0
-    # A complete store may lie where nothing can be written.
+    # A complete store may be read-only.
     if not first_does(lambda: _is_finished(measure, path, create)):
         with contextlib.ExitStack() as stack:
 
@@ -115,14 +115,14 @@ def _is_finished(
     found = open_estimates(path)
     if found.missing_blocks() or measure.sampled != (found.half_difference is not None):
         return False
-    # Both are there: creating them only compares settings.
+    # Both stores exist: creating them only compares settings.
     return not _damaged(create(), measure.row_sum)
 
 
 def _prepare(
     measure: SuccessorMeasure, create: Callable[[], EstimateStore], repair: bool
 ) -> EstimateStore:
-    """Create or open the store, with nothing damaged in it."""
+    """Create or open the store, without damaged blocks."""
     store = create()
     damaged = _damaged(store, measure.row_sum)
     if damaged and not repair:
@@ -136,7 +136,7 @@ def _prepare(
 
 
 def _damaged(store: EstimateStore, row_sum: float) -> list[tuple[int, str]]:
-    """List index and description of everything wrong with blocks that are there."""
+    """List index and description of all damaged blocks."""
     faults = [fault for of_store in store.verify(row_sum) for fault in of_store]
     return [(fault.index, fault.text) for fault in faults if fault.kind != "missing"]
 
@@ -154,11 +154,11 @@ def _compute(
     matrix = store.matrix
     blocks = [range(*matrix.block_range(index)) for index in mine]
     rows = sum(map(len, blocks))
-    # The bar is that of one process, and stands for all.
+    # The bar of one process represents all processes.
     done = matrix.shape[0] - sum(len(range(*matrix.block_range(index))) for index in missing)
     total = rows + done // process_count()
     if progress:
-        # Before the work, whose time the bar estimates from the first block on.
+        # Printed first, since the bar estimates the time only from the first block on.
         steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
         print(
             f"{matrix.path}: {measure.num_states:,} x {measure.num_states:,} entries, "
@@ -181,7 +181,7 @@ def _compute(
 
 
 def _require_room(measure: SuccessorMeasure, path: Path) -> None:
-    """Refuse a matrix that fits neither the disk nor memory, before anything is computed.
+    """Refuse a matrix that does not fit the disk or memory, before any computation.
 
     Blocks that a store at the path already holds count as room.
 

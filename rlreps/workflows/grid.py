@@ -1,7 +1,7 @@
 """The grid of a sweep: its fields, their values, and the configuration at each point.
 
-A field goes by its option of ``rlreps train`` (``learning-rate``, ``method``) or by its dotted name
-(``optimizer.learning_rate``), with ``-`` or ``_``.
+A field is named by its option of ``rlreps train`` (``learning-rate``, ``method``) or by its dotted
+name (``optimizer.learning_rate``), with ``-`` or ``_``.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class GridPoint(NamedTuple):
 
     Attributes:
         values: Field → value, in the order of the grid's axes.
-        config: The runs there.
+        config: The configuration of its runs.
     """
 
     values: dict[str, FieldValue]
@@ -60,12 +60,12 @@ class SweepConfig:
     """Training runs at every point of a grid.
 
     Attributes:
-        base: What all points share; its values of swept fields do not matter.
+        base: Configuration that all points share; its values of swept fields do not matter.
         grid: The swept fields, at least one.
 
     Raises:
-        InputError: For a field that does not exist or comes twice, for values that are missing,
-            repeated or out of range, or do not fit together at a point.
+        InputError: For a field that does not exist or is repeated, or for values that are missing,
+            repeated, out of range or invalid together.
     """
 
     base: TrainingConfig
@@ -85,8 +85,8 @@ class SweepConfig:
             )
         count = math.prod(len(axis.values) for axis in self.grid)
         require(count <= MOST_POINTS, f"at most {MOST_POINTS:,} points of a grid", count)
-        # All points are built here: one that cannot be is refused before any is trained. The first
-        # stands for the base, so that sweeps that differ in what does not matter are the same.
+        # Build all points here, so that an invalid one is refused before training. The first point
+        # replaces the base, so that values that do not matter do not make sweeps differ.
         object.__setattr__(self, "base", self.points[0].config)
 
     @functools.cached_property
@@ -116,8 +116,8 @@ def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
     ``true`` and ``false`` for themselves.
 
     Raises:
-        InputError: For a text without values, a field that does not exist (saying which do), or a
-            value that is not of the field's type.
+        InputError: For a text without values, an unknown field (the message lists the known ones),
+            or a value that is not of the field's type.
     """
     short = {_short(dotted): dotted for dotted in sweepable_fields()}
     axes = []
@@ -144,11 +144,11 @@ def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
 def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> TrainingConfig:
     """Replace some fields of a configuration.
 
-    Another method or encoder brings its own defaults.
+    Another method or encoder comes with its own defaults.
 
     Raises:
-        InputError: If the values do not fit, do not fit together, or are of options that the
-            method or encoder does not have.
+        InputError: If values are invalid, alone or together, or belong to options that the method
+            or encoder does not have.
     """
     changes: dict[str, Any] = {}
     parts: dict[str, dict[str, FieldValue]] = {}
@@ -172,7 +172,7 @@ def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> Tra
 
 
 def flag_of(field: str) -> str:
-    """Return the option of ``rlreps train`` for a field: what a reader knows it by."""
+    """Return the option of ``rlreps train`` for a field, which readers know it by."""
     return _dashed(_short(field))
 
 
@@ -185,7 +185,7 @@ def as_text(value: FieldValue) -> str:
 
 @functools.cache
 def sweepable_fields() -> Mapping[str, Any]:
-    """Map the name of every field that can be swept to its type, of all classes that have it."""
+    """Map the name of every field that can be swept to its type, over all classes that have it."""
     found: dict[str, Any] = {
         name: Literal[tuple(sorted(classes))] for name, (_, classes) in _CHOICES.items()
     }

@@ -1,4 +1,4 @@
-"""Ground truths: made in an experiment's own folder, or of the arena that agents act in."""
+"""Ground truths: generated in an experiment's folder, or of the arena in which agents act."""
 
 import dataclasses
 import functools
@@ -30,14 +30,14 @@ STORE = "successor"
 
 @dataclasses.dataclass(frozen=True)
 class OwnGroundTruth:
-    """A ground truth beside the runs that are measured against it.
+    """A ground truth and the sampling error of its matrix.
 
     Attributes:
         path: Its store.
         truth: The centred matrix and its principal subspace.
         noise_floor: Expected subspace distance of a Monte-Carlo matrix from the truth for
             d = 1 … k, [k]; None for a method without sampling noise.
-        standard_error: Root mean square over the entries, or None likewise.
+        standard_error: Root mean square over the entries; None likewise.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class OwnGroundTruth:
     standard_error: float | None
 
     def floor(self, d: int) -> float | None:
-        """Return the noise floor at d; None if there is none or it is not known."""
+        """Return the noise floor at d; None if it is unknown or there is none."""
         if self.noise_floor is None or d > len(self.noise_floor):
             return None
         return float(self.noise_floor[d - 1]) or None
@@ -63,24 +63,24 @@ def own_ground_truth(
     """Generate a successor measure in an experiment's folder, or continue it, and load it.
 
     Args:
-        config: What to compute.
+        config: The successor measure.
         folder: The experiment's folder; its metrics get a record of every generation.
-        num_features: Largest d to come.
-        halves: How the subspaces behind the noise floor are computed, up to which d.
+        num_features: Largest d that will be needed.
+        halves: How the subspaces behind the noise floor are computed, and up to which d.
         progress: Whether to show progress bars.
 
     Returns:
-        The ground truth with components enough for d features.
+        The ground truth, with enough components for d features.
 
     Raises:
         ArenaError: For an unknown or invalid arena.
-        InputError: If the folder's store is of something else, or damaged.
+        InputError: If the folder's store holds another matrix, or is damaged.
     """
     path = folder.path / STORE
     generated = generate(config, path, progress=progress)
     if generated["computed_rows"]:
         folder.append_metrics({"stage": STORE, **generated})
-    # Half the cores for either: given all, the threads of the two would wait for each other.
+    # Half the cores for each: if both used all, their threads would wait for each other.
     threads = max(1, usable_cores() // 2)
     with threadpool_limits(threads, user_api="blas"), ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(sampling_error, open_estimates(path), halves)
@@ -95,9 +95,9 @@ def own_ground_truth(
 
 
 def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:
-    """Return the time of the ground truth over all starts of a run; transitions, if sampled.
+    """Return the time that the ground truth took over all starts of a run, and transitions if any.
 
-    A start that was killed leaves blocks but no time, so the rate is over the rest.
+    A start that was killed leaves blocks but no time, so the rate is over the other starts.
     """
     records = [record for record in folder.read_metrics() if record.get("stage") == STORE]
     seconds = sum(record["seconds"] for record in records)
@@ -115,16 +115,16 @@ def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str,
 def ground_truth_of_store(
     config: AgentConfig, store: Path, *, progress: bool = False
 ) -> GroundTruth:
-    """Load a store's ground truth, of the arena that agents act in.
+    """Load a store's ground truth of the arena in which agents act.
 
     Raises:
-        InputError: If agents act in something else, or the store cannot be read.
+        InputError: If agents act in another environment, or the store cannot be read.
         ArenaError: For an unknown or invalid arena.
     """
     arena = arena_of(config)
     if arena is None:
         raise InputError(f"expected no store for {config.environment}, got {store}")
-    # Before its subspace is computed, which takes time and is kept beside it.
+    # Before the store's subspace is computed, which takes time, and kept beside it.
     measured = open_store(store).settings.get("environment")
     same = measured == arena_settings(load_arena(arena))
     require(same, f"a store of the arena of {config.environment}", measured)
@@ -137,7 +137,7 @@ def ground_truth_of_store(
 def ground_truth_of_run(
     folder: RunFolder, config: AgentConfig, store: Path | None = None
 ) -> GroundTruth | None:
-    """Load the ground truth that a run is measured against; None is the released one, or none.
+    """Load the ground truth of a run: its own, the released one, or another; None if there is none.
 
     Args:
         folder: The run.
@@ -145,8 +145,8 @@ def ground_truth_of_run(
         store: Another ground truth than its own.
 
     Raises:
-        InputError: If there is no such store or it does not fit, or the run's own is gone or
-            another one by now.
+        InputError: If there is no such store or it does not fit, or the run's own is missing or has
+            changed.
     """
     settings = folder.config.get("ground_truth")
     if store is not None or settings is None:

@@ -43,16 +43,16 @@ class LiveConfig:
     Attributes:
         training: How to train; its ``tasks`` are cumulants drawn anew for every update.
         arena: One of the named arenas, or the path of a TOML file that describes one.
-        cumulants: The family of functions that the tasks are drawn from.
-        horizon: Terms of the discounted sum, h.
+        cumulants: The family of functions from which tasks are drawn.
+        horizon: h, number of terms of the discounted sum.
         discount: γ, strictly between 0 and 1.
-        rollouts: Rollouts from each start state, averaged.
+        rollouts: Number of rollouts from each start state, averaged.
         count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ) or with the first
             successor (Σ_{t≥1} γᵗ⁻¹).
-        centring_starts: Further start states whose mean comes off every row; None is one for each
-            row, which keeps rows independent.
-        target_tasks: Functions behind the subspace that a run with a store is measured against;
-            what their sampling adds to the distance falls as its inverse.
+        centring_starts: Number of further start states whose mean is subtracted from every row;
+            None is one for each row, which keeps rows independent.
+        target_tasks: Number of functions behind the subspace against which a run with a store is
+            measured; the error due to their sampling falls as its inverse.
     """
 
     # Every row of a live batch is a rollout and every task a function of each of its states.
@@ -99,23 +99,23 @@ def run_live_training(
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Train on live rollouts in a folder of its own, resuming what was interrupted.
+    """Train on live rollouts in a folder, resuming an interrupted run.
 
     Args:
         config: The run.
         out: The run's folder.
-        store_path: A complete store of the same process, to measure the encoder against (see
-            ``live_ground_truth``); nothing is trained on it.
+        store_path: A complete store of the same process against which the encoder is measured
+            (see ``live_ground_truth``); nothing is trained on it.
         devices: Where to train (see ``training.devices``); None is JAX's default device.
         progress: Whether to show a progress bar.
 
     Returns:
-        The run's summary, as written to ``summary.json``: that of ``run_training``; without a
-        store, its only figure is the last ``loss`` of each seed.
+        The run's summary, as written to ``summary.json``, as for ``run_training``; without a
+        store, its only measure is the last ``loss`` of each seed.
 
     Raises:
         ArenaError: For an unknown or invalid arena.
-        InputError: For anything about the store, the folder or the configuration that does not fit.
+        InputError: If the store, the folder or the configuration is invalid.
         TrainingDivergedError: If training became non-finite.
     """
     source = puddle_world_source(
@@ -158,15 +158,15 @@ def run_live_training(
 
 
 def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:
-    """Compute what a live run's encoder should learn, from a complete store of the same process.
+    """Compute the target of a live run's encoder from a complete store of the same process.
 
     Returns:
-        Ψ, centred by columns as live batches are whatever the store says, times ``target_tasks``
-        cumulants at the centres of its cells, with its top d left singular vectors. Every run of
-        the same settings has the same target.
+        Ψ times ``target_tasks`` cumulants at the centres of its cells, with the top d left singular
+        vectors. Ψ is centred by columns, like live batches, whatever the store's setting. Every run
+        of the same settings has the same target.
 
     Raises:
-        InputError: If the store cannot be read, or d exceeds what its size or rank allow.
+        InputError: If the store cannot be read, or d exceeds its size or rank.
     """
     d, states = config.training.num_features, store.shape[0]
     most = min(states - 1, config.target_tasks)

@@ -1,7 +1,7 @@
-"""What a command would take, before it starts: sizes, memory and a rough time. Nothing is written.
+"""Estimates of a command's sizes, memory and time before it starts. Nothing is written.
 
-Times are those of a moment of work on this machine. They leave out compilation, evaluation, what
-processes send each other, and the decomposition of a store that does not keep its own yet.
+Times come from a short run of work on this machine. They leave out compilation, evaluation,
+communication between processes, and the decomposition of a store that does not keep one yet.
 """
 
 import dataclasses
@@ -27,20 +27,20 @@ _TRIED_UPDATES = 10
 
 
 def plan_generation(measure: SuccessorMeasure, count: int) -> dict[str, Any]:
-    """Say what ``workflows.generate.generate`` would take in several processes.
+    """Estimate the cost of ``workflows.generate.generate`` in several processes.
 
     Returns:
         JSON values: sizes of the store, the least ``memory_bytes`` of a process, and ``seconds``
-        until the last one ends, None where nothing is rolled out.
+        until the last one ends; None without rollouts.
     """
     rows, seconds = measure.num_states, float("nan")
     block_rows = min(measure.block_rows, rows)
     if isinstance(measure, MonteCarlo):
-        # The first block with some of its rollouts, scaled to all of them.
+        # Time the first block with some of its rollouts, and scale to all of them.
         tried = max(4, _TRIED_TRANSITIONS // (block_rows * measure.horizon))
         tried = min(measure.rollouts, tried)
         estimator = dataclasses.replace(measure, rollouts=tried).estimator()
-        for _ in range(2):  # The first compiles.
+        for _ in range(2):  # The first pass compiles.
             began = time.perf_counter()
             list(estimator.row_blocks([range(block_rows)]))
             seconds = time.perf_counter() - began
@@ -58,26 +58,26 @@ def plan_generation(measure: SuccessorMeasure, count: int) -> dict[str, Any]:
 def plan_training(
     config: TrainingConfig, store_path: Path, count: int, devices: Sequence[jax.Device]
 ) -> dict[str, Any]:
-    """Say what ``workflows.train.run_training`` would take in several processes.
+    """Estimate the cost of ``workflows.train.run_training`` in several processes.
 
     Args:
         config: The run.
         store_path: A complete store.
-        count: Processes.
-        devices: Those of one process; the others have as many like them.
+        count: Number of processes.
+        devices: Devices of one process; the other processes have the same number.
 
     Returns:
-        JSON values: what is shared out over all devices, ``memory_bytes`` of matrix, parameters
-        and optimizer on those of a process, and ``seconds`` of updates.
+        JSON values: what is distributed over all devices, ``memory_bytes`` of matrix, parameters
+        and optimizer on the devices of a process, and ``seconds`` of updates.
 
     Raises:
-        InputError: For anything about the store or the configuration that does not fit.
+        InputError: If the store or the configuration is invalid.
     """
     store = open_store(store_path)
     states, d = store.shape[0], config.num_features
     most = min(states - 1, store.shape[1])
     require(1 <= d <= most, f"1 <= d <= {most} components", d)
-    # A subspace that was not computed: updates take as long by any.
+    # Any subspace will do: the time of updates does not depend on it.
     none = PrincipalSubspace(
         basis=np.eye(states, d, dtype=np.float32),
         singular_values=np.ones(d, np.float32),

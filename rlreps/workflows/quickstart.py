@@ -1,7 +1,7 @@
 """The whole pipeline in one command: ground truth, training, evaluation, pictures, report.
 
-Figures are written as soon as what they show is there: the arena at once, the true components
-after the ground truth, the learned ones after each training run.
+Figures are written as early as possible: the arena at once, the true components after the ground
+truth, the learned ones after each training run.
 """
 
 import time
@@ -35,7 +35,7 @@ _RUNS_AT_ONCE = 2
 
 
 class Trained(NamedTuple):
-    """One training run, with the figures of its summary."""
+    """One training run, with the measures of its summary."""
 
     folder: RunFolder
     recipe: str
@@ -44,21 +44,21 @@ class Trained(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name of the method, with what it must say of its options."""
+        """Name of the method, with the options that must be shown."""
         return self.config.objective.label
 
 
 def run_quickstart(config: QuickstartConfig, out: Path, *, progress: bool = True) -> dict[str, Any]:
-    """Run the pipeline in a folder, resuming whatever part was interrupted.
+    """Run the pipeline in a folder, resuming any part that was interrupted.
 
     Args:
         config: A preset.
         out: The folder: the store, a folder for each training run, figures, ``report.html`` and
             ``summary.json``.
-        progress: Whether to show progress bars and what is to be done.
+        progress: Whether to show progress bars and announce each part.
 
     Returns:
-        The summary: ``ground_truth`` and, under ``methods``, each method's headline figures under
+        The summary: ``ground_truth`` and, under ``methods``, each method's headline measures under
         the recommended recipe with all its ``runs``.
 
     Raises:
@@ -107,7 +107,7 @@ def _run(config: QuickstartConfig, folder: RunFolder, progress: bool) -> dict[st
     )
     draw("environment", plotting.plot_environment(arena))
     most = max(config.dimensions)
-    # These options give the floor at d = 10 to 5e-5 of itself.
+    # With these options the floor at d = 10 is accurate to 5e-5 of itself.
     halves = RandomizedSVD(rank=most, oversampling=20, power_iterations=3)
     ground = own_ground_truth(successor, folder, most, halves=halves, progress=progress)
     truth, floor = ground.truth, np.asarray(ground.noise_floor)
@@ -122,7 +122,7 @@ def _run(config: QuickstartConfig, folder: RunFolder, progress: bool) -> dict[st
         distance = each.figures["subspace_distance"]
         say(f"{RECIPES[each.recipe]}, {each.label}, d = {each.figures['d']}: {distance:.4f}")
         shown = [run for run in trained if (run.recipe, run.figures["d"]) == (each.recipe, d)]
-        # Runs to come train on while the figures of a recipe are drawn.
+        # Other runs continue to train while the figures of a recipe are drawn.
         if shown[-1:] == [each] and len(shown) == len(config.objectives):
             draw_components(f"components_{each.recipe}", shown)
             curves = [
@@ -162,7 +162,7 @@ def _trained(
 ) -> Iterator[Trained]:
     """Make all training runs, several at once, and yield them in order.
 
-    An error in one is raised once those beside it have ended.
+    An error in one is raised after those running beside it have ended.
     """
     runs = config.runs()
 
@@ -206,7 +206,7 @@ def _distance_by_dimension(
 
 
 def _by_method(config: QuickstartConfig, trained: Sequence[Trained]) -> dict[str, dict[str, Any]]:
-    """Collect each method's headline figures with every run beside them."""
+    """Collect each method's headline measures with all its runs."""
     names = ("recipe", "subspace_distance", "relative_excess_loss", "d", "steps", "seconds")
     headline = ("recommended", config.headline_dimension)
     runs = [{"recipe": each.recipe, **each.figures} for each in trained]
@@ -316,14 +316,14 @@ def _truth_section(
         "spectrum": "Singular values of the centred successor measure, and the share of its energy "
         "that the leading components capture.",
         "noise_floor": "Noise floor: expected subspace distance of this matrix from the truth, "
-        "from the distance between two independent halves of the rollouts. No smaller distance "
-        "tells a representation from a perfect one.",
+        "estimated from the distance between two independent halves of the rollouts. Smaller "
+        "distances do not tell a representation from a perfect one.",
     }
     return Section(
         title="Ground truth",
         text="Successor measure of the uniformly random policy, estimated by Monte-Carlo rollouts "
         "that start uniformly inside each cell. Its columns are centred over states; the principal "
-        "components are the left singular vectors of what is left.",
+        "components are the left singular vectors of the centred matrix.",
         tables=[Table(("quantity", "value"), rows, "How the ground truth was made")],
         figures=[(_figure(folder, name), caption) for name, caption in captions.items()],
     )
@@ -349,7 +349,7 @@ def _recipe_section(
     table = Table(
         header,
         rows,
-        f"Results {over}; training time is without compilation and evaluation; "
+        f"Results {over}; training time excludes compilation and evaluation; "
         f"{_RUNS_AT_ONCE} runs share the cores. Excess loss is relative to the best d features; "
         "streak counts leading components within π/8 of the true ones, in order.",
     )
@@ -369,10 +369,10 @@ def _recipe_section(
         text += "\n\nOptions beside the methods' defaults. " + "; ".join(changes) + "."
     else:
         text += (
-            f" States lie {_STATES[base.states]}. The paper makes 10⁸ updates: after {base.steps} "
-            "the methods are on their way. It also fits large batch's weights on φ and Ψ at the "
+            f" States lie {_STATES[base.states]}. The paper makes 10⁸ updates; after {base.steps} "
+            "the methods have not converged. It also fits large batch's weights on φ and Ψ at the "
             "centres of all cells, 10,000 of them; here the gradient's own rows fit them, which is "
-            "another method. Its code centres the rows of the matrix, where columns are centred "
+            "another method. Its code centres the rows of the matrix, whereas columns are centred "
             f"here, and it makes 1,000 rollouts a cell instead of {config.successor.rollouts}. "
             "The experiment puddle-world follows the protocol in all of this."
         )
@@ -386,7 +386,7 @@ def _recipe_section(
                 _figure(folder, f"components_{recipe}"),
                 f"The {d} leading principal components (top row) and the learned ones of the first "
                 "seed, rotated within their span onto the true ones (orthogonal Procrustes). |cos| "
-                "is the cosine with the true component; colour limits are shared down each column.",
+                "is the cosine with the true component; each column has common colour limits.",
             ),
             (
                 _figure(folder, f"curves_{recipe}"),
@@ -397,7 +397,7 @@ def _recipe_section(
 
 
 def _changes(objective: Objective) -> str:
-    """Name the options in which an objective differs from its class's defaults."""
+    """Name the options of an objective that differ from its class's defaults."""
     plain, here = as_json(type(objective)()), as_json(objective)
     changed = [f"{name} = {value}" for name, value in here.items() if value != plain[name]]
     return ", ".join(changed).replace("_", " ") or "none"

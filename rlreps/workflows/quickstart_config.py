@@ -12,7 +12,7 @@ from rlreps.workflows.train import TrainingConfig
 _PUBLISHED: Mapping[type[Objective], Objective] = {
     Explicit: Explicit(weight_start=1.0, dense_optimizer=True)
 }
-"""Methods whose published options are not our defaults."""
+"""Methods whose published options differ from the defaults of rlreps."""
 
 RECIPES = {"paper": "Paper's protocol", "recommended": "Recommended recipe"}
 
@@ -23,16 +23,16 @@ class QuickstartConfig:
 
     Attributes:
         successor: The ground truth.
-        objectives: What is compared, with the options that suit the recommended recipe; the
+        objectives: The methods to compare, with options that suit the recommended recipe; the
             paper's protocol runs the same methods with their published options.
-        paper: The paper's protocol (Le Lan et al. 2023, App. C.3) with fewer updates. Objective and
-            number of features are replaced run by run, as are the recommended recipe's. Large batch
-            fits its weights on the gradient's own rows, a method of ours: the paper's, on all
-            cells, would take more than the time there is.
+        paper: The paper's protocol (Le Lan et al. 2023, App. C.3) with fewer updates. Each run
+            replaces objective and number of features, as in the recommended recipe. Large batch
+            fits its weights on the gradient's own rows, which differs from the paper: fitting on
+            all cells would take too long.
         recommended: The recommended recipe.
-        dimensions: Feature counts d compared under the recommended recipe.
+        dimensions: Numbers of features d compared under the recommended recipe.
         headline_dimension: The d of the paper's protocol, of the pictures and of the summary.
-        estimated_seconds: About how long it takes on two cores.
+        estimated_seconds: Rough time on two cores.
     """
 
     successor: MonteCarlo
@@ -50,7 +50,7 @@ class QuickstartConfig:
     def runs(self) -> dict[str, tuple[str, TrainingConfig]]:
         """List every training run: folder's name → (recipe, configuration)."""
         found = {}
-        # The longest first: the last ones end together, and no core waits for another.
+        # The longest first, so that the last ones end together and no core waits.
         for objective in self.objectives:
             for d in self.dimensions:
                 run = dataclasses.replace(self.recommended, objective=objective, num_features=d)

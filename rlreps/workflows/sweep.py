@@ -1,6 +1,6 @@
 """Sweeps over a stored successor measure: what ``rlreps sweep`` runs.
 
-Points whose learners differ in numbers alone are trained in one compiled program.
+Points whose learners differ only in numbers are trained in one compiled program.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ GROUPS = "groups"
 
 
 class Member(NamedTuple):
-    """One run among those of a program: the index of its point in the grid, and its seed."""
+    """One run of a program: the index of its point in the grid, and its seed."""
 
     point: int
     seed: int
@@ -52,7 +52,7 @@ class Group:
     """Runs that one compiled program trains.
 
     Attributes:
-        config: The configuration of the first; others differ in numbers and seeds alone.
+        config: The configuration of the first run; others differ only in numbers and seeds.
         members: The runs, in the order of the grid's points and their seeds.
         learner: Their learners, numbers [members].
     """
@@ -63,7 +63,7 @@ class Group:
 
 
 def groups_of(sweep: SweepConfig, make: Callable[[TrainingConfig], Learner]) -> list[Group]:
-    """Collect the runs of a sweep by program, in the order in which the grid first needs each."""
+    """Group the runs of a sweep by program, in the order in which the grid first needs each."""
     found: dict[Any, list[tuple[Member, Learner]]] = {}
     for index, (_, config) in enumerate(sweep.points):
         learner = make(config)
@@ -89,10 +89,10 @@ def run_sweep(
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Train at every point of a grid in a folder of its own, resuming what was interrupted.
+    """Train at every point of a grid in a folder, resuming an interrupted sweep.
 
-    A run that diverges stops no other: it counts with the worst values there are, those of features
-    that are zero.
+    A run that diverges stops no other run. It counts with the worst possible values, those of zero
+    features.
 
     Args:
         config: The sweep.
@@ -107,8 +107,8 @@ def run_sweep(
         ``seconds`` of training, ``compile_seconds`` and the path of the ``report``.
 
     Raises:
-        InputError: For anything about the store, the folder or a point that does not fit, before
-            the first file is written.
+        InputError: If the store, the folder or a point is invalid, before the first file is
+            written.
     """
     store = open_store(store_path)
     described = {MATRIX: describe_matrix(store), **config.as_json()}
@@ -149,7 +149,7 @@ def run_sweep(
             found = zip(result.seeds, diverged, measures, strict=True)
             return {
                 **rounded_seconds(result),
-                # A run that diverged has zero features, and so the worst figures.
+                # A run that diverged has zero features, and so the worst measures.
                 "members": [
                     {"seed": seed, "diverged": bool(bad), **measured}
                     for seed, bad, measured in found
@@ -194,12 +194,12 @@ def gather(
     """Collect one row a point of the grid, in the grid's order, from the groups' summaries.
 
     Returns:
-        Rows of the swept fields' values (several numbers as text); ``runs`` and how many of them
+        Rows of the swept fields' values (several numbers as text); ``runs`` and the number that
         ``diverged``; mean and interquartile mean of the final ``subspace_distance`` and
-        ``excess_loss`` with their 95 % intervals (see ``intervals.aggregate``; None where there is
-        one run, and for an excess that means nothing); ``subspace_distances`` and ``excess_losses``
-        of all runs; the ``group`` that trained them, from 1, how many ``runs_together``, and the
-        ``seconds`` which those took together.
+        ``excess_loss`` with their 95 % intervals (see ``intervals.aggregate``; None for one run,
+        and for an excess without meaning); ``subspace_distances`` and ``excess_losses`` of all
+        runs; the ``group`` that trained them, from 1, its number of ``runs_together``, and the
+        ``seconds`` that these runs took together.
     """
     rows: list[dict[str, Any]] = [
         {field: _cell(value) for field, value in point.values.items()} for point in config.points
@@ -226,7 +226,7 @@ def gather(
 
 
 def _aggregated(prefix: str, values: Sequence[Any], **options: Any) -> dict[str, object]:
-    """Aggregate over runs; None where a run has no value, and for ends that one run has not."""
+    """Aggregate over runs; None if a run has no value, and for the ends of a single run."""
     found = dict.fromkeys(_STATISTICS) if None in values else aggregate(values, **options)
     return {f"{prefix}_{name}": finite_or_none(found[name]) for name in _STATISTICS}
 
@@ -240,7 +240,7 @@ _MEANS = {
     "interquartile mean": ("subspace_distance_interquartile_mean", None),
     "excess loss": ("excess_loss_mean", "excess_losses"),
 }
-"""Title → figure of the table's columns with intervals, and the runs that stand beside few."""
+"""Title → measure among the table's columns with intervals, and the column of single runs."""
 
 
 def sweep_table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -301,9 +301,9 @@ def write_sweep_report(
 
 
 _EXPLANATION = (
-    "A run that diverges counts with distance 1 and the excess loss of features that are zero, the "
-    "worst there are. 95 % intervals over runs are Student's for means of fewer than 20, else "
-    "percentile bootstraps, too narrow where there are few; fewer than five runs are shown "
+    "A run that diverges counts with distance 1 and the excess loss of zero features, the worst "
+    "possible values. 95 % intervals over runs are Student's for means of fewer than 20 runs, else "
+    "percentile bootstraps, which are too narrow for few runs; fewer than five runs are shown "
     "themselves. The interquartile mean is that of the middle half of the runs. The runs of one "
     "group were trained in one program, and its seconds are those of all of them together."
 )
@@ -312,7 +312,7 @@ _EXPLANATION = (
 def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw distance against the first field with several numbers, a line for the others' values.
 
-    Without such a field, the values of the first with several stand side by side.
+    Without such a field, the values of the first field with several stand side by side.
     """
 
     def fitness(axis: GridAxis) -> tuple[bool, bool]:

@@ -45,7 +45,7 @@ MATRIX = "matrix"
 MOST_SEEDS = 10**6
 
 METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
-"""Name → class of everything that a stored configuration can name."""
+"""Name → class, for everything that a stored configuration can name."""
 
 
 States: TypeAlias = Literal["centres", "uniform"]
@@ -57,17 +57,17 @@ States: TypeAlias = Literal["centres", "uniform"]
 class TrainingConfig:
     """One training run: an encoder trained on entries of a stored matrix.
 
-    The defaults are the recommended recipe: what a network reaches soonest.
+    The defaults are the recommended recipe, with which networks learn fastest.
 
     Attributes:
         encoder: The encoder.
         objective: The objective.
         optimizer: The encoder's optimizer.
-        num_features: d, features of the encoder.
-        steps: Updates.
+        num_features: d, number of features of the encoder.
+        steps: Number of updates.
         rows: b, states drawn per update, all roles together.
         tasks: t, columns drawn per update.
-        states: ``centres`` trains on the centres of the cells drawn; ``uniform`` on positions
+        states: ``centres`` trains on the centres of the drawn cells; ``uniform`` on positions
             uniform inside them, that is over the whole square, with Ψ constant within a cell (Le
             Lan et al. 2023, Sec. 5.3). Evaluation is at the centres.
         seed: Seed of the first run.
@@ -123,18 +123,18 @@ def make_learner(
     num_tasks: int | None = None,
     resets_diverged: bool = False,
 ) -> Learner:
-    """Make the configured update, of the sizes that the data decides.
+    """Make the configured update, with the sizes that the data decide.
 
     Args:
         config: The run.
-        num_inputs: Coordinates of a state.
+        num_inputs: Number of coordinates of a state.
         num_states: n, for a tabular encoder.
-        num_tasks: Columns of the matrix; None if the source is live.
+        num_tasks: Number of columns of the matrix; None if the source is live.
         resets_diverged: Whether runs that diverge are set to zero.
     """
     rate, objective = config.optimizer.learning_rate, config.objective
     if isinstance(objective, Explicit) and objective.weight_learning_rate is None:
-        # Runs with a rate of their own are the same program.
+        # Runs with their own learning rates use the same program.
         objective = dataclasses.replace(objective, weight_learning_rate=rate)
     encoder = with_sizes(
         config.encoder,
@@ -199,7 +199,7 @@ def learner_for(
 def batches_of(
     config: TrainingConfig, store: MatrixStore, truth: GroundTruth, inputs: Array
 ) -> Iterator[MatrixSource | StreamedSource]:
-    """Yield batches from the matrix in memory, or from its store where it is larger than memory.
+    """Yield batches from the matrix in memory, or from its store if it is larger than memory.
 
     Raises:
         InputError: If the method needs a matrix in memory and there is none.
@@ -208,7 +208,7 @@ def batches_of(
     widths = truth.cell_widths if config.states == "uniform" else None
     if config.states == "uniform":
         start = str(truth.settings.get("start", ""))
-        # A position drawn inside a cell that a wall covers in part may be no state.
+        # A position drawn inside a cell that a wall covers in part may not be a state.
         allowed = widths is not None and "outside the walls" not in start
         require(allowed, "cells without walls, for states anywhere inside them", start)
     if not isinstance(truth.matrix, CentredBlocks):
@@ -236,7 +236,7 @@ def train_masked(
     """Train runs that differ in d and in their seed, in one program.
 
     Args:
-        config: What is trained, with features enough for the largest d.
+        config: The training, with enough features for the largest d.
         store_path: The successor measure.
         truth: Its ground truth.
         members: d and seed of each run.
@@ -275,9 +275,9 @@ class Problem(NamedTuple):
     """Batches to train an encoder on, and a ground truth to measure it against.
 
     Attributes:
-        source: Where batches come from.
-        target: The ground truth, if there is one to measure against, and the encoder inputs of all
-            its states, [n, ...].
+        source: Draws the batches.
+        target: The ground truth, if there is one, and the encoder inputs of all its states,
+            [n, ...].
     """
 
     source: Source
@@ -295,16 +295,16 @@ def stored_problem(
 
 
 def describe_matrix(store: MatrixStore) -> dict[str, Any]:
-    """Say which matrix a store holds, as JSON values."""
+    """Identify the matrix of a store, as JSON values."""
     states, tasks = store.shape
     described = {"checksum": store.content_key(), "states": states, "tasks": tasks}
-    # The same bytes are another matrix if other means come off.
+    # The same bytes are another matrix if other means are subtracted.
     centring = centring_of(store.settings)
     return described if centring == "columns" else {**described, "centring": centring}
 
 
 def describe_place(store_path: Path, out: Path) -> dict[str, str]:
-    """Say where a run's store lies, also as seen from the run, as JSON values."""
+    """Return the path of a run's store, also relative to the run, as JSON values."""
     return {
         "store": str(store_path.absolute()),
         "store_from_run": os.path.relpath(store_path.absolute(), out.absolute()),
@@ -320,23 +320,23 @@ def run_training(
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Train on a store in a folder of its own, resuming what was interrupted.
+    """Train on a store in a folder, resuming an interrupted run.
 
     Args:
         config: The run.
         store_path: A complete store.
         out: The run's folder.
         truth: The store's ground truth, if the caller has loaded it.
-        devices: Where to train (see ``training.devices``); None is JAX's default device. They are
-            no part of what the run is: it may resume on others.
+        devices: Where to train (see ``training.devices``); None is JAX's default device. A run may
+            resume on other devices.
         progress: Whether to show a progress bar.
 
     Returns:
         The run's summary, as written to ``summary.json``: configuration names, ``steps``,
-        ``seconds`` of training, the final figures as means over seeds and each seed's own.
+        ``seconds`` of training, the final measures as means over seeds and for each seed.
 
     Raises:
-        InputError: For anything about the store, the folder or the configuration that does not fit.
+        InputError: If the store, the folder or the configuration is invalid.
         TrainingDivergedError: If training became non-finite.
     """
     store = open_store(store_path)
@@ -377,11 +377,11 @@ def train_in_folder(
     """Train in a folder, new or of the same run; see ``complete_run``.
 
     Returns:
-        The summary written there. Without a ground truth its only figure is ``loss``, the mean
+        The summary written there. Without a ground truth its only measure is ``loss``, the mean
         over the last updates for each seed.
 
     Raises:
-        InputError: For anything that does not fit, before the first file is written.
+        InputError: If anything is invalid, before the first file is written.
         TrainingDivergedError: If training became non-finite.
     """
     share = make_placement(devices, config.num_seeds).share
@@ -431,8 +431,8 @@ def train_and_measure(
 ) -> tuple[TrainingResult, list[dict[str, Any]]]:
     """Train members of one program, and measure each at its end if there is a ground truth.
 
-    ``options`` are those of ``train_population`` that are no part of the configuration: ``seeds``,
-    ``devices`` and the like. Returns what training came to, and the figures of
+    ``options`` are those of ``train_population`` outside the configuration: ``seeds``, ``devices``
+    and the like. Returns the result of the training, and the measures of
     ``evaluation.evaluate_encoder`` of every member.
     """
     distance = None
@@ -463,7 +463,7 @@ def train_and_measure(
 
 
 def rounded_seconds(result: TrainingResult) -> dict[str, float]:
-    """Return the seconds of training and of compilation as summaries hold them."""
+    """Return the seconds of training and of compilation for summaries."""
     return {
         "seconds": round(result.seconds, 3),
         "compile_seconds": round(result.compile_seconds, 3),

@@ -1,11 +1,11 @@
-"""Streaming PCA by several workers, whose models are combined again and again (Table 2, Fig. 2).
+"""Streaming PCA by several workers, whose models are combined repeatedly (Table 2, Fig. 2).
 
 The paper combines orthonormal bases, and those of incremental PCA, by their mean and a QR
-decomposition, for want of a systematic way; factors by their mean (the online-EM average, Eq. 18).
-The ways of ours beside it are the subspace nearest to all bases and, of incremental PCA, the mean
-of the workers' second moments. Of incremental PCA's singular values after a mean of bases the text
-says nothing: they are one, as in the authors' code. The 37.17 of Table 2 is 35.17 in Table 1: our
-value is held against both tables. Losses are compared by runs paired by their seeds.
+decomposition, for want of a systematic way; and factors by their mean (the online-EM average,
+Eq. 18). Ways of rlreps stand beside it: the subspace nearest to all bases and, for incremental PCA,
+the mean of the workers' second moments. The text does not say what becomes of incremental PCA's
+singular values after a mean of bases: they are set to one, as in the authors' code. The 37.17 of
+Table 2 is 35.17 in Table 1, so ours is compared with both. Compared runs are paired by their seeds.
 """
 
 import dataclasses
@@ -90,7 +90,7 @@ class Config(pca.PcaConfig):
     """The paper's protocol by default, our ways to combine bases, and another start.
 
     Attributes:
-        workers: M, that go on from a common model.
+        workers: M, the number of workers, which start from a common model.
         combine_every: Rows that each worker learns from between combinations; all of its rows,
             where it has fewer.
     """
@@ -226,8 +226,8 @@ def sawteeth(
 
     Args:
         seen: Rows at each combination, [p].
-        combined: Of the combined model, [p].
-        workers: Of the workers just before it, [p, workers].
+        combined: Losses of the combined model, [p].
+        workers: Losses of the workers just before the combination, [p, workers].
 
     Returns:
         x [3p - 3] and heights [workers, 3p - 3], NaN in every third place.

@@ -1,10 +1,10 @@
 """Learning-rate sensitivity of streaming PCA (Amid & Warmuth 2020, Table 1).
 
 η0 is chosen on a part of the rows and scaled by 0.1, 1 and 10; then every rule makes one pass over
-the rows, one at a time. A printed cell is held against the mean over our runs: within the printed
+the rows, one at a time. A printed cell is compared with the mean over our runs: within the printed
 deviation and rounding, outside it with the whole 95 % interval of our mean, or neither; implicit
-Krasulina's within 0.02. Rules and scales are compared by runs paired by their seeds; spreads over
-scales by the jackknife's pseudo-values of the runs, as a spread is of means.
+Krasulina's within 0.02. Rules and scales are compared in pairs of runs with equal seeds. Spreads
+over scales, which are functions of means, use the jackknife's pseudo-values of the runs.
 """
 
 import dataclasses
@@ -197,7 +197,7 @@ def worse_scales(results: Results[Config], frame: Frame) -> Frame:
 
 
 Cell = tuple[pca.Contender, int, Mapping[str, Any], float, Repeated, Printed | None]
-"""Rule, k, its measurement, scale, final losses and what is printed of them, if it is."""
+"""Rule, k, its measurement, scale, final losses and the printed ones, if any."""
 
 
 def cells_of(results: Results[Config]) -> Iterator[Cell]:
@@ -263,8 +263,8 @@ EXPERIMENT = pca.experiment(
         "Learning curves": [
             Curve(
                 name="curves",
-                caption=f"Excess loss against samples with {CHOSEN}, dashed with {WORSE}; the "
-                "start is not shown.",
+                caption=f"Excess loss against samples with {CHOSEN}, dashed with {WORSE}; without "
+                "the start.",
                 x=Axis("step", "samples"),
                 line="label",
                 panel="k = {k}",
@@ -298,7 +298,7 @@ EXPERIMENT = pca.experiment(
                     "loss": "loss",
                 },
                 caption="Pair of least loss on {config.tuning_fraction:.0%} of the rows after "
-                "one pass over them; `results/tuning.csv` has all that were tried.",
+                "one pass over them; `results/tuning.csv` has all pairs that were tried.",
             ),
         ],
     },

@@ -1,10 +1,10 @@
 """Streaming rules against exact components: excess loss over rows and over time (Figure 1).
 
 The loss is the mean of ||x - Px||² over all rows, with their mean removed; the excess is
-100 (loss / exact loss - 1). Every run makes one pass over the rows in an order of its own, which
-all rules share. Runs are timed one after another: seconds are those of one stream in its updates,
-without compilation and evaluation. A run that diverged counts with the loss of no components at
-all, in means and curves alike; in a comparison it decides nothing.
+100 (loss / exact loss - 1). Every run makes one pass over the rows in its own order, which all
+rules share. Runs are timed one after another: seconds are those of one stream in its updates,
+without compilation and evaluation. In means and curves, a run that diverged counts with the loss of
+no components; in a comparison it decides nothing.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ ORTHONORMAL = ("oja", "krasulina", "incremental_pca")
 """Rules of the paper that implicit Krasulina is to be faster than."""
 
 _LEAST_POINTS = 10
-"""Of a curve, where the rows are fewer than so many intervals."""
+"""Least number of intervals of a curve, if the rows are few."""
 _TIMED_ROWS = 1000
 _TRIALS = 5
 
@@ -308,11 +308,11 @@ EXPERIMENT = pca.experiment(
     sections={
         "What the paper states": [
             "The five rules see one row an update, as in the paper's figure, which has a dot "
-            "every 5,000 rows. Its curves cannot be read to a number: orders are compared. A "
+            "every 5,000 rows. Its curves cannot be read as numbers: orders are compared. A "
             "row of each rule is timed apart from the curves, in float32, over the same rows "
-            "and in turns, by which times are compared in pairs. That the explicit rule takes "
-            "the same time is nothing that trials can show: its ratio stands beside the others "
-            "and decides nothing. Oja and Krasulina take O(k · features) a row here by a "
+            "and in turns, so that times are compared in pairs. Trials cannot show that the "
+            "explicit rule takes the same time: its ratio stands beside the others "
+            "and decides nothing. Here Oja and Krasulina take O(k · features) a row by a "
             "closed form of the QR decomposition, in the paper by updates of it; incremental "
             "PCA rotates all components, O(k² · features).",
             lambda r: r.run.data.about_data,

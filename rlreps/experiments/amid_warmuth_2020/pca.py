@@ -1,8 +1,8 @@
 """Shared parts of the experiments on streaming PCA (Amid & Warmuth 2020).
 
 Rules as published, the numbers that the paper prints, exact components, the choice of learning
-rates, verdicts. What the text leaves open (starts, grids of η0) follows the authors' code, but for
-what ``DEVIATIONS``, ``START`` and ``RATES`` say.
+rates, verdicts. Where the text leaves a choice open (starts, grids of η0), the authors' code
+decides, except for ``DEVIATIONS``, ``START`` and ``RATES``.
 Their "Sanger" is ``explicit_krasulina``; ``sanger`` is Sanger's own rule of 1989.
 """
 
@@ -43,16 +43,16 @@ SANGER_RATES = (
 """Those that it tries for the explicit rule."""
 
 ABOUT_SANGER = (
-    'The paper\'s "Sanger" is the explicit Krasulina of this page. What it does depends on '
-    "η0 / ||C||² alone. As published, C starts from entries close to zero, and first steps far "
-    "longer than C itself leave columns so long that later ones hardly turn them; it runs in "
+    'The paper\'s "Sanger" is the explicit Krasulina of this page. Its behaviour depends on '
+    "η0 / ||C||² alone. As published, C starts from entries close to zero. First steps far "
+    "longer than C itself then leave columns so long that later steps hardly turn them. It runs in "
     "float64 here, as in the authors' code. With our start, columns of about unit length, it takes "
     "the other rules' rates and float32."
 )
 
 SUBSET = (
-    "The paper's CIFAR-10 has 60,000 images. What is run here is a subset of 8,152 training images "
-    "where no more are at hand: what the paper states stands beside it, and none of it is decided."
+    "The paper's CIFAR-10 has 60,000 images. If some are missing, 8,152 training images are run: "
+    "the paper's statements stand beside the results, and none of them is decided."
 )
 PRECISION = (
     "The authors' code computes in float64. Here only the explicit rule does, whose tiny start "
@@ -67,7 +67,7 @@ DEVIATIONS: Mapping[str, str] = {"data": SUBSET, "precision": PRECISION}
 """Those of every experiment."""
 
 _LEAST_SHARE = 1e-6
-"""Of the variance: what float32 rows can hold beyond their top components."""
+"""Share of the variance that float32 rows can hold beyond their top components."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,7 +258,7 @@ def choose_rates(run: Run[Config], cell: tuple[Contender, int]) -> dict[str, Any
 def measured(
     run: Run[Any], cell: tuple[Contender, int], losses: npt.ArrayLike, **axes: Any
 ) -> Frame:
-    """List losses, NaN where a run had diverged, along axes as of ``Frame.grid``.
+    """List losses, NaN once a run has diverged, along axes as for ``Frame.grid``.
 
     Returns:
         ``loss``; ``counted``, with the loss of no components for a run that diverged; ``excess``
@@ -287,7 +287,7 @@ def least_claims(
     Args:
         results: The results.
         statement: What it is about.
-        entry: (rule, k) → what is compared, by seeds, and its text.
+        entry: (rule, k) → the sample to compare, by seeds, and its text.
         tuned: Whether rules without a learning rate are left out.
     """
     rules = {
@@ -315,7 +315,7 @@ def about_losses(results: Results[Any]) -> str:
     problem = results.run.data
     return (
         f"Final loss, the mean of ||x − Px||² over all {len(problem.rows):,} rows of "
-        f"{problem.name}: mean ± standard deviation over {results.config.repeats} runs. What "
+        f"{problem.name}: mean ± standard deviation over {results.config.repeats} runs. A run that "
         f"diverged counts with the loss of no components, {problem.exact.no_components:.3f}."
     )
 

@@ -1,4 +1,4 @@
-"""What the paper prints (Amid & Warmuth 2020, Tables 1 and 2), and runs held against it."""
+"""Printed numbers (Amid & Warmuth 2020, Tables 1 and 2), and their comparison with runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,9 +11,9 @@ IMPLICIT, SANGER = "implicit_krasulina", "explicit_krasulina"
 PAPER_RULES = ("oja", "krasulina", "incremental_pca", SANGER, IMPLICIT)
 
 _LAST_DIGIT = 0.01
-"""Of printed losses: mean and deviation are rounded by half of it each."""
+"""Last digit of printed losses: rounding moves mean and deviation by half of it each."""
 _TOLERANCE = 0.02
-"""Between implicit Krasulina's printed and found losses."""
+"""Largest difference of implicit Krasulina's loss from the printed one that counts as equal."""
 
 
 class Printed(NamedTuple):

@@ -11,18 +11,18 @@ from rlreps.experiments.harness.results import Results, Text, text_of
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 
 NOT_RUN = "not run in this preset"
-"""Found of a statement whose runs a preset leaves out."""
+"""Finding of a statement whose runs a preset leaves out."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Found:
-    """A claim with what a run found.
+    """A claim with a run's finding.
 
     Attributes:
         statement: What it is about.
-        stated: What the paper states, or its number; of an experiment of ours, the goal.
-        found: What was found, or its number.
-        holds: Whether what was found agrees; None where this run cannot tell.
+        stated: The paper's statement or number; for our own experiments, the goal.
+        found: The finding, or its number.
+        holds: Whether the finding agrees; None if this run cannot tell.
     """
 
     statement: str
@@ -37,10 +37,10 @@ class Claim:
 
     Attributes:
         statement: What it is about.
-        stated: What the paper states, or its number; of an experiment of ours, the goal.
-        judge: The verdict, or results → verdict, by comparisons of samples; ``NotRunError``, which
-            samples raise where their runs are left out, says so.
-        in_any_preset: Whether it is judged in runs that are not the paper's too.
+        stated: The paper's statement or number; for our own experiments, the goal.
+        judge: The verdict, or results → verdict, by comparisons of samples. Samples raise
+            ``NotRunError`` if their runs are left out.
+        in_any_preset: Whether runs other than the paper's judge it, too.
     """
 
     statement: Text
@@ -49,7 +49,7 @@ class Claim:
     in_any_preset: bool = False
 
     def judged(self, results: Results[Any], *, decided: bool) -> Found:
-        """Judge the claim; None where the run is not one that decides it."""
+        """Judge the claim; None if the run cannot decide it."""
         try:
             verdict = self.judge if isinstance(self.judge, Verdict) else self.judge(results)
         except NotRunError:
@@ -65,30 +65,30 @@ class Claim:
 
 
 Claims = Iterable[Claim] | Callable[[Results[Any]], Iterable[Claim]]
-"""Claims, or what makes them of the results: one for each maze, say."""
+"""Claims, or a function that makes them from the results, for example one per maze."""
 
 
 def differences(
     config: Any, paper: Any, free: Collection[str] = ()
 ) -> dict[str, tuple[object, object]]:
-    """List the fields in which a configuration is not that of the paper.
+    """List the fields in which a configuration differs from the paper's.
 
     Args:
         config: The configuration.
-        paper: The paper's.
-        free: Fields to leave out with what they hold, dotted as in ``config.json``.
+        paper: The paper's configuration.
+        free: Fields to leave out, with everything below them, dotted as in ``config.json``.
 
     Returns:
-        Field, dotted → its value in the paper's configuration and in this one; None where it has
-        no such field. Of parts with different names, the names alone.
+        Field, dotted → its value in the paper's configuration and in this one; None if it has no
+        such field. For parts with different names, only the names.
     """
     return _differences(as_json(paper), as_json(config), "", free)
 
 
 def follows(config: Any, paper: Any, free: Collection[str] = ()) -> bool:
-    """Return whether a configuration is that of the paper but for fields that are free to differ.
+    """Return whether a configuration equals the paper's except for free fields.
 
-    Verdicts on a paper's statements need this; free are fields that change no run, or on which the
+    Verdicts on a paper's statements need this; free fields change no run, or are ones on which the
     paper is silent.
     """
     return not differences(config, paper, free)
@@ -124,7 +124,7 @@ def _name_of(value: Any) -> Any:
 
 
 HALVED = "judged: the mean distance ends below half of what it was at the start"
-"""The yardstick of ``halved``, in words."""
+"""The criterion of ``halved``, in words."""
 
 
 def halved(start: Sample, end: Sample) -> Verdict:

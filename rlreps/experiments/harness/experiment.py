@@ -4,29 +4,29 @@ How to write an experiment. One file holds its science and ends with one ``Exper
 
 1. A frozen configuration dataclass and ``PRESETS`` (smoke, laptop, paper). Its fields decide the
    result, so they are the identity of the run's folder. Nothing checks presets: they are code.
-2. ``cells(run)`` names what is to be measured: a mapping from a name (also a file's name) to
+2. ``cells(run)`` names the parts to be measured: a mapping from a name (also a file's name) to
    whatever ``measure`` needs; ``crossed`` makes one of every combination of values. Training that
    one program can do together is one cell.
 3. ``measure(run, name, cell)`` measures one cell and returns JSON values. The harness keeps them in
    ``parts/<name>.json``: a resumed run measures only what is missing. A cell that trains does so in
    ``run.training_folder(name, ...)``, from whose checkpoints it resumes; it shares
    ``run.devices`` and ``run.progress``. With ``keeps_parts=False`` a measurement may be any object
-   (arrays, pictures) and is made again on resumption: for cells whose cost is that of training.
-   Other things of this kind, such as trials that choose a setting, go through ``run.measured``.
-4. ``frame(run, cell, found)`` puts a measurement into long form: a row each method, d, seed, step.
-   Figures, tables, files and claims are made of these rows. Without it a measurement has ``values``
-   and ``axes``, as of ``Frame.grid``, to which a cell's own values are added.
+   (arrays, pictures) and is made again on resumption, for cells whose cost is their training.
+   Other such measurements, such as trials that choose a setting, go through ``run.measured``.
+4. ``frame(run, cell, found)`` puts a measurement into long form: a row for each method, d, seed and
+   step, from which figures, tables, files and claims are made. Without it a measurement has
+   ``values`` and ``axes``, as in ``Frame.grid``, to which the cell's own values are added.
 5. ``sections`` of the report by their titles: paragraphs, figures (``Curve``, or ``Drawn`` by a
    function) and tables (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows). Texts may
    name fields of the configuration, such as "{config.steps:,}".
 6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs
    that are paired by their seeds. A statement that no preset can decide is not a claim: put it in
-   a table or a text. Statements of a paper are decided by ``decided_on``, its protocol, alone,
-   whatever the ``free`` fields are. Where the ``paper`` preset is not the paper's protocol,
-   ``deviations`` says so and why; a test compares the two field by field.
+   a table or a text. Only a paper's protocol, ``decided_on``, decides a paper's statements,
+   whatever the ``free`` fields are. If the ``paper`` preset differs from the paper's protocol,
+   ``deviations`` says how and why; a test compares the two field by field.
 7. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
-   ``check(config, data)`` refuses, before the folder is made, what cannot be run, and returns what
-   becomes ``run.data``; ``prepare(run)`` makes in the folder what all cells share (``run.shared``).
+   ``check(config, data)`` refuses invalid runs before the folder is made, and returns
+   ``run.data``; ``prepare(run)`` makes the parts that all cells share (``run.shared``).
 8. Enter the module in ``rlreps.experiments.EXPERIMENTS``: the command line knows it from there.
 """
 
@@ -70,7 +70,7 @@ def crossed(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, Any]]:
 
 
 def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
-    """Make a frame of ``values`` along ``axes``, with what the cell says if it is a mapping."""
+    """Make a frame of ``values`` along ``axes``, with the cell's values if it is a mapping."""
     about = cell if isinstance(cell, Mapping) else {}
     return Frame.grid(found["values"], **about, **found.get("axes", {}))
 
@@ -79,12 +79,12 @@ class Shows(Protocol):
     """A figure or a table of the report."""
 
     def show(self, results: Results[Any]) -> Sequence[Table] | Sequence[Shown]:
-        """Write its files; return what the report shows, figures with captions or tables."""
+        """Write its files; return its content of the report: figures with captions, or tables."""
         ...
 
 
 Part: TypeAlias = str | Shows | Callable[[Results[Any]], str | Iterable[Shows]]
-"""Paragraphs, a figure or a table, or what makes them of the results."""
+"""Paragraphs, a figure or a table, or a function that makes them from the results."""
 
 
 def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Section:
@@ -112,10 +112,10 @@ class Run(Generic[Config]):
 
     Attributes:
         data: What ``check`` returned, else what ``load`` returned, else None.
-        devices: Devices to share training out to; None is JAX's default device.
+        devices: Devices over which training is distributed; None is JAX's default device.
         progress: Whether to show progress bars.
         shared: What ``prepare`` returned.
-        jobs: Cells to measure at a time, each in a process with its own share of the cores.
+        jobs: Number of cells to measure at a time, each in a process with its share of the cores.
     """
 
     config: Config
@@ -139,17 +139,17 @@ class Run(Generic[Config]):
 
         Args:
             measure: As for ``Experiment``.
-            cells: As what ``Experiment.cells`` returns.
+            cells: As returned by ``Experiment.cells``.
             keep: Whether to keep measurements in ``parts``.
-            title: Of the progress bar.
-            show: Whether to show one even where one cell is measured at a time.
+            title: Title of the progress bar.
+            show: Whether to show a bar even if one cell is measured at a time.
         """
 
         def one(run: Run[Config], name: str) -> Any:
             found = partial(measure, run, name, cells[name])
             return run.folder.part(name, found) if keep else found()
 
-        # A worker has devices of its own.
+        # A worker has its own devices.
         bare = dataclasses.replace(self, devices=None, progress=False, jobs=1)
         shares = self.devices is not None
 
@@ -177,8 +177,8 @@ class Run(Generic[Config]):
         """Create or resume the folder ``runs/<name>`` of one training.
 
         Args:
-            name: Of the folder.
-            **described: JSON values that set this training apart from the experiment's others.
+            name: Name of the folder.
+            **described: JSON values that distinguish this training from the experiment's others.
 
         Raises:
             InputError: If the folder holds something else.
@@ -201,16 +201,16 @@ class Run(Generic[Config]):
         members: int | None = None,
         **described: Any,
     ) -> dict[str, Any]:
-        """Return what every training of this run shares, as arguments of ``train``.
+        """Return the arguments of ``train`` that all trainings of this run share.
 
         Args:
             name: Name of its folder.
-            steps: Updates.
-            evaluations: Measurements after the one before the first update.
+            steps: Number of updates.
+            evaluations: Number of evaluations after the one before the first update.
             every: Evaluations from one checkpoint to the next.
             title: Title of its progress bar; by default the name.
-            members: Runs that devices share, each whole; by default devices share the rows.
-            **described: What else ``training_folder`` takes.
+            members: Whole runs to distribute over devices; by default rows are.
+            **described: Further arguments of ``training_folder``.
         """
         devices = self.devices
         return {
@@ -229,31 +229,31 @@ class Experiment(Generic[Config]):
     """An experiment as data; the module's docstring says how to write one.
 
     Attributes:
-        name: What kind of run it is, as the command line spells it.
-        title: Of the report, or a function of the configuration.
-        paper: Where it comes from, such as a paper's section; said below the title.
-        cells: Run → name → what is to be measured.
+        name: The kind of run, as the command line spells it.
+        title: Title of the report, or a function of the configuration.
+        paper: Its source, such as a paper's section, shown below the title.
+        cells: Run → name → what ``measure`` needs.
         measure: (run, name, cell) → measurement.
-        unit: Column of the frame that names what samples are paired by.
-        fewest: Units below which no comparison decides anything.
-        abstract: What the report says first; by default, how many claims hold.
-        sections: Title → what a section of the report shows; the claims head the first.
+        unit: Column of the frame by which samples are paired.
+        fewest: Least number of units for a verdict.
+        abstract: First text of the report; by default, how many claims hold.
+        sections: Title → content of a section of the report; the claims head the first section.
         frame: (run, cell, measurement) → measurements in long form.
-        claims: What is stated and how it is judged.
+        claims: The statements and how they are judged.
         summary: Results → JSON values of ``summary.json``, beside ``claims``, ``report`` and the
             rows of tables that have names.
-        decided_on: The configuration that decides claims; by default every one does.
+        decided_on: The configuration that decides claims; by default every configuration does.
         free: Fields in which a configuration may differ from it, dotted as in ``config.json``.
-        decides: Whether results can decide claims as far as the configuration does not say, by
-            their data set, say.
+        decides: Whether results can decide claims for reasons outside the configuration, such as
+            their data set.
         load: Path given as ``--data`` (or None) → data set with a ``fingerprint()``.
-        check: (configuration, data set) → ``Run.data``; raises where they cannot be run.
+        check: (configuration, data set) → ``Run.data``; raises if they cannot be run.
         prepare: Run → ``Run.shared``.
         keeps_parts: Whether measurements are JSON values, kept in ``parts``.
-        counts_cells: Whether to show a progress bar of cells, which show none of their own.
-        stated: Heading of the column of what was stated.
+        counts_cells: Whether to show a progress bar of cells, if they show none themselves.
+        stated: Heading of the column of statements.
         deviations: Field of the ``paper`` preset, dotted as in ``config.json``, or another part of
-            the protocol → what the paper does, and why this does not.
+            the protocol → what the paper does, and why the preset does not.
     """
 
     name: str
@@ -291,23 +291,23 @@ class Experiment(Generic[Config]):
         progress: bool = True,
         jobs: int = 1,
     ) -> dict[str, Any]:
-        """Run the experiment in a folder, resuming what was interrupted.
+        """Run the experiment in a folder, resuming an interrupted run.
 
         Args:
             config: A preset, or another configuration.
             out: The folder: ``parts``, ``runs``, ``results``, ``figures``, ``report.html`` and
                 ``summary.json``.
             data: The data set, for experiments that take one.
-            devices: Devices to share training out to; None is JAX's default device. With several
-                jobs each takes all that it sees in place of those given.
+            devices: Devices over which training is distributed; None is JAX's default device. With
+                several jobs, each uses all devices that it sees instead.
             progress: Whether to show progress bars.
-            jobs: Cells to measure at a time on a CPU, each in a process with its own share of the
-                cores; see ``map_in_workers``. Numbers differ by rounding where seeds lie on other
-                devices for it, and times that a cell measures are those beside others.
+            jobs: Number of cells to measure at a time on a CPU, each in a process with its share of
+                the cores; see ``map_in_workers``. Numbers differ by rounding if seeds lie on other
+                devices for it, and measured times are those beside other jobs.
 
         Returns:
-            The summary: rows of named tables, what ``Experiment.summary`` says, ``claims`` and the
-            ``report``'s path.
+            The summary: rows of named tables, the values of ``Experiment.summary``, ``claims`` and
+            the ``report``'s path.
 
         Raises:
             InputError: If the data cannot be used, the folder holds another run, or there are more
@@ -321,7 +321,7 @@ class Experiment(Generic[Config]):
         finished = finished_summary(out, self.name, described)
         if finished is not None:
             return finished
-        # Before the folder is made: what is refused leaves nothing behind.
+        # Before the folder is made, so that a refused run leaves nothing behind.
         if jobs != 1:
             kind, most = jax.default_backend(), usable_cores()
             require(kind == "cpu", "jobs on a CPU alone", kind)
@@ -382,7 +382,7 @@ class Experiment(Generic[Config]):
         }
 
     def _tables(self, run: Run[Config], claims: Sequence[Found]) -> list[Table]:
-        """Tabulate claims, deviations, and what the configuration changes of the protocol."""
+        """Tabulate claims, deviations, and the configuration's changes of the protocol."""
         unknown = "cannot be told from this run"
         rows: list[tuple[Any, ...]] = [
             (each.statement, each.stated, each.found, unknown if each.holds is None else each.holds)
@@ -392,18 +392,18 @@ class Experiment(Generic[Config]):
         caption = f"{self.stated.capitalize()} and what was found."
         tables = [Table(header, rows, caption)] if rows else []
         if self.deviations:
-            caption = "Where the paper preset is not the paper's protocol."
+            caption = "Where the paper preset differs from the paper's protocol."
             tables.append(Table(("", "deviation"), list(self.deviations.items()), caption))
         changed = differences(run.config, self.decided_on) if self.decided_on is not None else {}
         if changed:
             rows = [(name, str(theirs), str(ours)) for name, (theirs, ours) in changed.items()]
-            caption = "What this run changes of the paper's protocol, and all fields that are free."
+            caption = "Changes of this run from the paper's protocol, and all fields that are free."
             tables.append(Table(("setting", "paper preset", "this run"), rows, caption))
         return tables
 
 
 def counted(claims: Sequence[Found]) -> str:
-    """Say how many claims hold, do not, or cannot be told."""
+    """State how many claims hold, do not, or cannot be told."""
     verdicts = [each.holds for each in claims]
     said = [f"{verdicts.count(each)} {VERDICTS[each]}" for each in VERDICTS if each in verdicts]
     return f"Statements: {', '.join(said)}."
@@ -413,11 +413,11 @@ def varied(config: Config, **changes: Any) -> Config:
     """Replace fields of a configuration, wherever in it they are.
 
     Args:
-        config: A dataclass; configurations that it holds as fields are searched, lists are not.
-        **changes: Field → value. A field of the configuration itself comes before one within.
+        config: A dataclass; configurations in its fields are searched, lists are not.
+        **changes: Field → value. A field of the configuration itself precedes one within.
 
     Raises:
-        InputError: For a field that there is not, or that several parts have.
+        InputError: For an unknown field, or a field of several parts.
     """
     fields = dataclasses.fields(config)  # type: ignore[arg-type]
     parts = {each.name: getattr(config, each.name) for each in fields}
@@ -441,7 +441,7 @@ def _has(value: Any, name: str) -> bool:
 
 
 def print_claims(summary: Mapping[str, Any]) -> None:
-    """Print a summary's claims beside what was found, and the report's path."""
+    """Print a summary's claims beside their findings, and the report's path."""
     if summary["claims"]:
         print("What is stated, and what was found")
     for claim in summary["claims"]:

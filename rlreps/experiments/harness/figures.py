@@ -35,29 +35,29 @@ DoubleArray = npt.NDArray[np.float64]
 class Curve:
     """A measure against another column: panels of lines, each the mean over units.
 
-    The rows of its file have the columns of panels, lines and ``keys``, x, and what ``summarised``
-    gives; where ``keys`` name the unit, they have the measure of each unit and ``beside`` instead.
+    The rows of its file have the columns of panels, lines and ``keys``, x, and those of
+    ``summarised``; if ``keys`` name the unit, they have each unit's measure and ``beside`` instead.
 
     Attributes:
-        name: Of its files.
-        caption: For the report.
+        name: Name of its files.
+        caption: Caption in the report.
         x: Horizontal axis.
         y: Measure of the vertical axis; the experiment's by default.
         line: Label of lines, such as "d = {d}"; without braces, the column that holds it.
         panel: Title of panels, likewise; without one, there is one panel.
-        title: Title of the one panel.
-        of: Which measurements.
-        at_end: Whether to take the last step alone.
-        each: Columns that split a line into several of one label.
-        variant: Column that does so too and says which of the ``looks`` in ``axes`` a line has.
-        file: Which measurements its file has, if others: each once where panels share lines.
-        keys: Further columns that tell rows of the file apart.
-        beside: Further columns of the file, as of ``summarised``.
-        rows: Results → rows of its file, in place of all these.
-        unit: Column of what lines are means over; the experiment's by default.
+        title: Title of the only panel.
+        of: The measurements to draw.
+        at_end: Whether to take only the last step.
+        each: Columns that split a line into several with one label.
+        variant: Column that splits lines, too, and chooses one of the ``looks`` in ``axes``.
+        file: The measurements in its file, if others: each once if panels share lines.
+        keys: Further columns that distinguish rows of the file.
+        beside: Further columns of the file, as for ``summarised``.
+        rows: Results → rows of its file, instead of all these.
+        unit: Column over which lines are averaged; the experiment's unit by default.
         middle: Whether lines are interquartile means.
-        note: What lines show; says the number of units by default.
-        axes: Further arguments of ``plot_panels``, or what makes them.
+        note: Description of the lines; by default it states the number of units.
+        axes: Further arguments of ``plot_panels``, or a function that makes them.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Curve:
     )
 
     def show(self, results: Results[Any]) -> list[Shown]:
-        """Write the rows and the picture; nothing where there is nothing to draw."""
+        """Write the rows and the picture; write nothing if there is nothing to draw."""
         measure, unit = self.y or results.measure, self.unit or results.unit
         frame = chosen(self.of, results, at_end=self.at_end)
         if not len(frame):
@@ -157,14 +157,14 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Components:
-    """The leading components over a grid above learned ones, rotated in their span onto them.
+    """The leading components over a grid above learned ones, rotated within their span onto them.
 
     The experiment's ``prepare`` returned an ``OwnGroundTruth``, and its configuration has the
     ``successor`` measure. Rows of the file have matched |cosines| and principal angles.
 
     Attributes:
-        name: Of its files.
-        caption: For the report.
+        name: Name of its files.
+        caption: Caption in the report.
         features: Results → learned features [n, d] by label, one d for all.
     """
 
@@ -204,13 +204,13 @@ class Components:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A figure that no declaration describes: a function of the results draws it.
+    """A figure that a function of the results draws.
 
     Attributes:
-        name: Of its files.
-        caption: For the report.
-        draw: Results → rows of its file, or None for a figure without numbers, and the figure; or
-            None where these results have nothing to draw.
+        name: Name of its files.
+        caption: Caption in the report.
+        draw: Results → rows of its file (or None for a figure without numbers) and the figure; or
+            None if these results have nothing to draw.
     """
 
     name: str
@@ -246,12 +246,12 @@ def aligned(
 def image_components(
     exact: DoubleArray, learned: Mapping[str, npt.ArrayLike], shape: tuple[int, ...]
 ) -> tuple[Rows, Figure]:
-    """Draw exact components of images above learned ones, rotated in their span onto them.
+    """Draw exact components of images above learned ones, rotated within their span onto them.
 
     Args:
         exact: Components as columns, [pixels, k].
-        learned: Others by label, [pixels, k].
-        shape: (height, width), or (height, width, channels): then means over channels are drawn.
+        learned: Learned components by label, [pixels, k].
+        shape: (height, width), or (height, width, channels), whose means over channels are drawn.
 
     Returns:
         The matched |cosines|, and the figure.
@@ -276,13 +276,13 @@ def save(results: Results[Any], name: str, caption: str, figure: Figure) -> Show
 
 
 def _note(frame: Frame, measure: Measure, unit: str) -> str:
-    """Say what lines show: "mean over 5 seeds, 95 % interval"."""
+    """Describe the lines: "mean over 5 seeds, 95 % interval"."""
     count = len(frame.groups(unit))
     return "; ".join(filter(None, [over_runs(count, unit), measure.note]))
 
 
 def _floor(frame: Frame, x: str, measure: Measure) -> tuple[list[Any], list[Any]] | None:
-    """Return where the ground truth's own error is known, and how large it is there."""
+    """Return the places at which the ground truth's own error is known, and the error there."""
     if measure.floor is None or measure.floor not in frame.columns or x == "step":
         return None
     found = {place: group[measure.floor][0] for (place,), group in frame.groups(x).items()}

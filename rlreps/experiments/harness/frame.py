@@ -16,7 +16,7 @@ Rows = Sequence[Mapping[str, object]]
 
 
 class NotRunError(LookupError):
-    """No measurement is of what was asked for: this preset leaves its runs out."""
+    """No measurement was selected: this preset leaves its runs out."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Frame:
 
         Args:
             values: Column → array that broadcasts to the lengths of the axes.
-            **axes: Axis by axis, its places (a list, tuple, range or array), or one value that all
+            **axes: The places of each axis (a list, tuple, range or array), or one value that all
                 rows have.
         """
         places = {
@@ -70,7 +70,7 @@ class Frame:
         members: Iterable[Mapping[str, Any] | int],
         **common: Any,
     ) -> "Frame":
-        """Make a frame of what ``train_population`` recorded, a row each member and step.
+        """Make a frame of the records of ``train_population``, a row for each member and step.
 
         Args:
             history: Records; a list value has one entry per member.
@@ -91,7 +91,7 @@ class Frame:
 
     @classmethod
     def concat(cls, frames: Iterable["Frame"]) -> "Frame":
-        """Put frames below each other; a row has None in columns that its frame lacks."""
+        """Stack frames; a row has None in columns that its frame lacks."""
         kept = [each for each in frames if len(each)]
         names = dict.fromkeys(name for each in kept for name in each.columns)
         return cls(
@@ -113,8 +113,8 @@ class Frame:
         """Select rows by columns.
 
         Args:
-            **wanted: Column → the value to have, values of which to have one (a list, tuple or
-                range), or a function of the column that returns which rows to keep.
+            **wanted: Column → its value, several allowed values (a list, tuple or range), or a
+                function of the column that returns which rows to keep.
         """
         chosen = np.ones(len(self), np.bool_)
         for name, value in wanted.items():
@@ -155,7 +155,7 @@ class Frame:
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
     def groups(self, *names: str) -> dict[tuple[Any, ...], "Frame"]:
-        """Split the rows by columns: values → rows, in the order in which values first come."""
+        """Split the rows by columns: values → rows, in the order of first occurrence."""
         if not len(self):
             return {}
         if not names:
@@ -173,7 +173,7 @@ class Frame:
         return found
 
     def labelled(self, template: str) -> dict[str, "Frame"]:
-        """Split the rows by a text such as "d = {d}"; without braces it names a column."""
+        """Split the rows by a text such as "d = {d}"; a text without braces names a column."""
         if not template:
             return {"": self}
         text = template if "{" in template else f"{{{template}}}"
@@ -190,7 +190,7 @@ class Frame:
         Args:
             value: The column.
             unit: The column that names units, such as seeds.
-            fewest: Units below which the sample decides nothing.
+            fewest: Least number of units with which the sample decides anything.
 
         Raises:
             NotRunError: For a frame without rows.
@@ -208,10 +208,10 @@ class Frame:
         Args:
             value: The column.
             unit: The column that names units.
-            x: The column that names places, which are sorted; by default all rows are at one.
+            x: The column that names places, which are sorted; by default all rows share one place.
 
         Returns:
-            Means of what belongs to a unit and a place [units, p], NaN for none; units; places.
+            Means over the rows of a unit and a place [units, p], NaN for none; units; places.
         """
         codes = _codes(self.columns[unit])
         units, rows = np.unique(codes, return_index=True)
@@ -232,7 +232,7 @@ class Frame:
 
 
 def fields_of(template: str) -> list[str]:
-    """List the columns that a text such as "d = {d}" names; one without braces names one."""
+    """List the columns that a text such as "d = {d}" names; a text without braces names one."""
     if not template or "{" not in template:
         return [template] if template else []
     return [name for _, name, _, _ in string.Formatter().parse(template) if name]
@@ -252,16 +252,16 @@ def summarised(
 
     Args:
         frame: The measurements.
-        keys: Columns that tell rows apart.
+        keys: Columns that distinguish rows.
         value: The column to aggregate; values that are not finite are left out.
         unit: The column that names units.
         x: A further key, along which all points are aggregated together.
-        within: Smallest and largest value, which intervals stay within.
-        beside: Further columns: of truth values the number of units for which one is true, else
-            what all rows of a key have in common.
+        within: Smallest and largest possible value, to which intervals are clipped.
+        beside: Further columns: for truth values the number of units for which one is true, else
+            the value that all rows of a key have in common.
 
     Returns:
-        Keys, ``runs``, what ``aggregate`` gives, and ``beside``.
+        Keys, ``runs``, the values of ``aggregate``, and ``beside``.
     """
     rows: list[dict[str, Any]] = []
     for values, group in frame.groups(*keys).items():
@@ -298,7 +298,7 @@ def _beside(frame: Frame, name: str, unit: str) -> Any:
 
 
 def _column(values: list[Any]) -> Column:
-    """Make an array of values of one kind, or of objects where kinds are mixed."""
+    """Make an array of values of one kind, or of objects if kinds are mixed."""
     values = [_plain(each) for each in values]
     kinds = {type(each) for each in values}
     if kinds <= {int, float} or (len(kinds) == 1 and kinds <= {str, bool}):
@@ -309,7 +309,7 @@ def _column(values: list[Any]) -> Column:
 
 
 def _codes(column: Column) -> npt.NDArray[np.int64]:
-    """Number values in the order in which they first come, [rows]."""
+    """Number values in the order of first occurrence, [rows]."""
     if column.dtype == object:
         known: dict[Any, int] = {}
         return np.array([known.setdefault(each, len(known)) for each in column], np.int64)

@@ -1,4 +1,4 @@
-"""What a finished run found, as figures, tables and claims see it."""
+"""The results of a finished run, for figures, tables and claims."""
 
 import dataclasses
 import re
@@ -19,15 +19,15 @@ Found = TypeVar("Found")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measure:
-    """What a column of the frame measures.
+    """The quantity in a column of the frame.
 
     Attributes:
         value: The column.
         label: Text of its axes, with unit.
-        within: Smallest and largest value that there can be, which intervals stay within.
+        within: Smallest and largest possible value, to which intervals are clipped.
         log: Whether its axes are logarithmic.
         floor: Column of the ground truth's own error, drawn dashed.
-        note: What to add to what lines show, such as "a run that diverged counts 1".
+        note: Addition to the description of lines, such as "a run that diverged counts 1".
     """
 
     value: str
@@ -56,7 +56,7 @@ class Axis:
 
 
 STEP = Axis("step", "update")
-"""Updates of a training."""
+"""Number of updates of a training."""
 
 D = Axis("d", "number of features d", log=True, ticks=True)
 """Numbers of features."""
@@ -74,15 +74,15 @@ SUBSPACE_DISTANCE = Measure(
 
 @dataclasses.dataclass(eq=False)
 class Results(Generic[Config]):
-    """What a finished run found.
+    """The findings of a finished run.
 
     Attributes:
         found: Cell → measurement.
         cells: Cell → frame of its measurement.
-        measure: What samples are of unless they say otherwise.
-        unit: Column of what samples are paired by, such as seeds.
-        fewest: Units below which samples decide nothing.
-        rows: Rows of figures and tables by their names, as far as they were made.
+        measure: Default measure of samples.
+        unit: Column by which samples are paired, such as seeds.
+        fewest: Least number of units with which samples decide anything.
+        rows: Rows of figures and tables by their names, once they were made.
         tables: Names of tables, whose rows belong to the summary.
     """
 
@@ -137,7 +137,7 @@ class Results(Generic[Config]):
         return self._sample(self.starts, value, wanted)
 
     def once(self, make: Callable[["Results[Config]"], Found]) -> Found:
-        """Return what a function makes of these results, which is made once."""
+        """Return the value of a function of these results, which is computed once."""
         if make not in self._kept:
             self._kept[make] = make(self)
         found: Found = self._kept[make]
@@ -156,7 +156,7 @@ class Results(Generic[Config]):
 def design_of(docstring: str | None) -> str:
     """Return a module's docstring as the text of a section: without first line and markup.
 
-    Paragraphs and items of lists become one line each: pages wrap lines by themselves.
+    Paragraphs and items of lists become one line each, since pages wrap lines by themselves.
     """
     _, _, text = (docstring or "").partition("\n\n")
     plain = text.replace("**", "").replace("``", "").strip()
@@ -164,28 +164,28 @@ def design_of(docstring: str | None) -> str:
 
 
 Text: TypeAlias = str | Callable[[Results[Any]], str]
-"""A text, which may name fields such as "{config.steps:,}", or what makes it of the results."""
+"""A text, which may name fields such as "{config.steps:,}", or a function of the results."""
 
 
 def text_of(text: Text, results: Results[Any]) -> str:
-    """Fill in the fields of a text, or make it."""
+    """Fill in the fields of a text, or call its function."""
     if callable(text):
         return text(results)
     return text.format(config=results.config) if "{config." in text else text
 
 
 Chosen: TypeAlias = Mapping[str, Any] | Callable[[Results[Any], Frame], Frame]
-"""Which measurements: conditions as of ``Frame.where``, or what makes a frame of the frame."""
+"""Selected measurements: conditions as for ``Frame.where``, or a function of the frame."""
 
 
 def chosen(which: Chosen, results: Results[Any], *, at_end: bool) -> Frame:
-    """Return the measurements of a figure or a table, of all steps or of the last."""
+    """Return the measurements of a figure or a table, at all steps or at the last."""
     frame = results.ends if at_end else results.frame
     return which(results, frame) if callable(which) else frame.where(**which)
 
 
 def _at_step(frame: Frame, *, last: bool) -> Frame:
-    """Return the rows of a cell at its last or first step; all rows where it has no steps."""
+    """Return the rows of a cell at its last or first step; all rows if it has no steps."""
     if not len(frame) or "step" not in frame.columns:
         return frame
     steps = frame["step"]

@@ -1,4 +1,4 @@
-"""Tables as data: each is made of the results, for the report and for a file."""
+"""Tables as data: each is made from the results, for the report and for a file."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -11,24 +11,24 @@ from rlreps.runs.contrasts import said
 from rlreps.runs.intervals import Interval
 
 Columns: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], object]]
-"""Title → column of the rows, which a row may lack, or what to write for a row."""
+"""Title → column of the rows, which a row may lack, or a function of a row."""
 
 
 DETECTABLE = (
     "Detectable: the smallest difference that such a test would find with 80 % power at level 0.05 "
     "divided by the number of tests, from the spread of these pairs."
 )
-"""What captions of tables of ``contrast_rows`` say."""
+"""Part of the captions of tables of ``contrast_rows``."""
 
 TITLES: Mapping[str, str] = {
     "interquartile_mean": "middle half",
     "p_value": "p, adjusted",
 }
-"""Column of result files → its title, where that is not its name."""
+"""Column of result files → its title, if it differs from the name."""
 
 
 def columns_of(rows: Rows, chosen: Sequence[str] = ()) -> Columns:
-    """Title the columns of rows, or chosen ones, by their names; values take their intervals."""
+    """Title all or chosen columns of rows by their names; values include their intervals."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
 
@@ -56,8 +56,8 @@ class Tabulated:
     Attributes:
         caption: What the table shows.
         rows: Results → rows.
-        columns: Of the report, or names of some for ``columns_of``; by default all.
-        name: Of its files; the summary has its rows by this name. Without one, there is no file.
+        columns: Columns in the report, or names of some for ``columns_of``; by default all.
+        name: Name of its files and of its rows in the summary. Without one, there is no file.
         shown: Whether the report shows it.
     """
 
@@ -90,13 +90,13 @@ class Summary:
 
     Attributes:
         caption: What the table shows.
-        keys: Columns of the frame that tell lines apart.
-        of: Which measurements of the last step.
-        measure: What is aggregated; the experiment's measure by default.
-        columns: As of ``Tabulated``, of rows as ``summarised`` gives.
-        beside: As of ``summarised``.
-        unit: What is aggregated over; the experiment's unit by default.
-        name: As of ``Tabulated``.
+        keys: Columns of the frame that distinguish lines.
+        of: The measurements, at the last step.
+        measure: The measure; the experiment's by default.
+        columns: As for ``Tabulated``, of rows from ``summarised``.
+        beside: As for ``summarised``.
+        unit: Column over which to aggregate; the experiment's unit by default.
+        name: As for ``Tabulated``.
     """
 
     caption: Text
@@ -134,8 +134,8 @@ class Wide:
         caption: What the table shows.
         row: Label of lines, such as "d = {d}"; without braces, the column that holds it.
         column: Title of columns, likewise.
-        of: Which measurements of the last step.
-        measure: What is averaged; the experiment's measure by default.
+        of: The measurements, at the last step.
+        measure: The measure to average; the experiment's by default.
     """
 
     caption: Text

@@ -1,18 +1,18 @@
 """Principal components of MNIST from a few pixels of some images at a time (Le Lan et al. 2023).
 
-The matrix is pixels x images, its states the 784 pixels and its tasks the 60,000 training images.
+The matrix is pixels x images: its states are the 784 pixels, its tasks the 60,000 training images.
 Danskin-LISSA with tabular features reads 5 N pixels of each of its images an update and changes the
 features of N; EigenGame reads all pixels of a mini-batch of images. Both are measured by the error
-that their components leave of the test images: the mean of ||x - Px||², where x is a test image
-divided by 255 less the mean training image, and P projects onto components of the training images.
-The ratio of two errors on the same images measures what was learned.
+of their components on the test images: the mean of ||x - Px||², where x is a test image divided by
+255 minus the mean training image, and P projects onto components of the training images. The ratio
+of two errors on the same images measures how much was learned.
 
-The paper's two test errors (Fig. 3) are compared where they were taken: its notebook averages 100
-test images of each digit, 1,000 in all, on which even exact components leave an error that depends
-on the draw. No setting is chosen by test errors: those of the presets that are not the paper's were
-chosen by training images. Several images an update and a learning rate that decays to zero lower
-the noise of the weight estimates. Whitening brings the truncated series nearer to the inverse that
-it stands for. A running norm keeps its step from jumping with the largest row of a batch.
+The paper's two test errors (Fig. 3) are compared on images drawn as its own: its notebook averages
+100 test images of each digit, 1,000 in all, on which even exact components leave an error that
+depends on the draw. Test errors chose no setting: training images chose those presets that differ
+from the paper's. Several images an update and a learning rate that decays to zero reduce the noise
+of the weight estimates. Whitening brings the truncated series nearer to the inverse. A running norm
+keeps the step of the series from jumping with the largest row of a batch.
 """
 
 import dataclasses
@@ -183,7 +183,7 @@ PRESETS: dict[str, Config] = {
 
 
 class Problem(NamedTuple):
-    """Images without their mean, and what is exact about them.
+    """Images without their mean, and their exact components.
 
     Attributes:
         exact: Training images less their mean, and all of their components.
@@ -211,7 +211,7 @@ class Problem(NamedTuple):
 
 
 def make_problem(config: Config, images: Images) -> Problem:
-    """Remove the mean training image and find the exact components of what is left.
+    """Remove the mean training image and find the exact components of the rest.
 
     Raises:
         InputError: If d exceeds the number of pixels or the rank of the images, or a label has
@@ -241,7 +241,7 @@ def make_problem(config: Config, images: Images) -> Problem:
 
 
 def evaluation(problem: Problem) -> Callable[[Array], dict[str, Array]]:
-    """Return what is measured of features [pixels, d] during a run: names in ``_FOLLOWED``."""
+    """Return the measures of features [pixels, d] during a run: names in ``_FOLLOWED``."""
     basis, test = jnp.asarray(problem.basis, jnp.float32), second_moments(problem.test)
 
     def evaluate(features: Array) -> dict[str, Array]:
@@ -587,7 +587,7 @@ EXPERIMENT = Experiment(
                     "diverged": "diverged",
                 },
                 caption="Mean squared error of test images under each method's components, "
-                "means over runs with a 95 % interval; beside it the ratio of training images. "
+                "means over runs with a 95 % interval, and the ratio on training images. "
                 "Training time is of all runs of a method together, without compilation and "
                 "evaluation. A run that diverged counts with the error of no components.",
             ),

@@ -1,17 +1,17 @@
 """PuddleWorld under the paper's protocol: subspace distance against d (Le Lan et al. 2023, C.3).
 
 ``paper`` is the protocol: training states anywhere in the square, Large Batch with weights from the
-centres of all cells, means centred as by the authors' code. Its 10⁸ updates are for accelerators.
-``trend`` shrinks it to 20 x 20 cells, 40,000 updates, three seeds and three d: the same
-methods on a problem 25 times smaller, which shows which way distances move with d, and decides none
-of the paper's statements. Beside them it trains explicit weights from our start and with several
-columns an update, which the paper names as a remedy for stale weights. ``laptop`` keeps the paper's
-grid; there weights from all 10,000 centres cost too much, and its Large Batch is another method,
-named so.
+centres of all cells, means centred as in the authors' code. Its 10⁸ updates are for accelerators.
+``trend`` shrinks it to 20 x 20 cells, 40,000 updates, three seeds and three d: the same methods on
+a problem 25 times smaller. It shows how distances change with d, but decides none of the paper's
+statements. It also trains explicit weights from the start of rlreps and with several columns an
+update, which the paper names as a remedy for stale weights. ``laptop`` keeps the paper's grid;
+there weights from all 10,000 centres cost too much, so its Large Batch is another method, named
+accordingly.
 
 All d and seeds of a method train in one program: features beyond a member's d are masked. A masked
 feature is zero at every state: LISSA and least squares give it weight zero, stored weights have no
-effect, and the member learns as an encoder of d features would.
+effect, and the member learns as with an encoder of d features.
 """
 
 import dataclasses
@@ -139,13 +139,13 @@ _FREE = (
 """Fields that change no run, or on which the paper is silent."""
 
 DEVIATIONS = {
-    "objectives.2.ridge": "The paper solves least squares over all cells as they are. A ridge "
-    "keeps the solve defined where features depend on each other: of the mean eigenvalue 1.2e-6·d, "
+    "objectives.2.ridge": "The paper solves least squares over all cells without a ridge. A ridge "
+    "keeps the solve defined if features depend on each other: 1.2e-6·d of the mean eigenvalue, "
     "the least in float32, below which the field's 1e-6 has no effect.",
     "moves inside puddles": "App. C.3 says that the agent only moves by 0.025 inside a puddle and "
     "that noise of standard deviation 0.01 is added. As in the authors' code, a puddle slows the "
-    "path to the end point, noise included: wholly inside one, the noise's standard deviation is "
-    "0.005 in place of 0.01, and a path across an edge is slowed on the part inside.",
+    "path to the end point, noise included: wholly inside a puddle, the noise's standard deviation "
+    "is 0.005 instead of 0.01; a path across an edge is slowed on the part inside.",
     "means that are removed": "The text subtracts row sums to centre columns, which is ambiguous. "
     "As in the authors' code, each row's mean is subtracted.",
     "start of explicit weights": "The text is silent. As in the authors' code, weights start from "
@@ -180,7 +180,7 @@ def prepare(run: Run[Config]) -> OwnGroundTruth:
 
 
 def cells(run: Run[Config]) -> dict[str, Cell]:
-    """Split every method's runs into programs of no more members than the configuration lets."""
+    """Split every method's runs into programs of at most the configured number of members."""
     config, seeds = run.config, run.config.training.seeds
     members = tuple(Member(d, seed) for d in config.dimensions for seed in seeds)
     found: dict[str, Cell] = {}
@@ -285,8 +285,8 @@ def abstract(results: Results[Config]) -> str:
         f"update, {training.steps:,} updates. Components of the matrix less "
         f"{CENTRING[config.successor.centring].removesuffix(' removed')}. "
         f"{len(config.dimensions) * training.num_seeds} runs of each method trained together, "
-        f"{sum(seconds(results).values()):,.0f} s in all. A run on a smaller grid is of another "
-        "matrix; it and one of fewer updates decide none of the paper's statements."
+        f"{sum(seconds(results).values()):,.0f} s in all. A run on a smaller grid has another "
+        "matrix; it and a run of fewer updates decide none of the paper's statements."
     )
 
 

@@ -2,9 +2,9 @@
 
 50 x 50 Gaussian matrices with their singular values replaced by 1 … 1000 (linear) or 10⁰ … 10³
 (exponential); tabular features from a standard normal; stochastic gradient descent with one task an
-update. Figures 1, 2, 5 and 6 of the paper and the data permutation of its Section 6, each with
-LISSA's κ0 divided by max‖φ‖² over the sampled rows, as the text says, and over all states, as the
-authors' code does here.
+update. The report has Figures 1, 2, 5 and 6 of the paper and the data permutation of its Section 6,
+each with LISSA's κ0 divided by max‖φ‖² over the sampled rows, as in the text, and over all states,
+as in the authors' code for this experiment.
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ EMPIRICAL, NAIVE = (
 
 
 class Setting(NamedTuple):
-    """One point of the experiment: what is trained with every seed.
+    """One point of the experiment: a method and its options, trained with every seed.
 
     All but the last two decide which program trains it.
 
@@ -98,7 +98,7 @@ class Setting(NamedTuple):
         rows: Rows of each role, J = M = N.
         option: Of LISSA ``feature_norm``, of Danskin-empirical and naive ``inverse``, else empty.
         permutations: Assignments of rows to roles that an update averages.
-        kappa0: κ0 of LISSA; of no effect on other methods.
+        kappa0: κ0 of LISSA; other methods ignore it.
     """
 
     method: Method
@@ -225,7 +225,7 @@ class Config:
 
     @cached_property
     def figures(self) -> dict[str, list[Setting]]:
-        """What every figure shows."""
+        """The settings of every figure."""
         lissa = Setting(
             "danskin_lissa", self.dimension, self.rows, "batch", 1, "linear", self.kappa0
         )
@@ -697,7 +697,7 @@ SECTIONS: Mapping[str, Sequence[Part]] = {
     "Fig. 1 right: distance during training, by rows an update": shows(
         "distance_by_total",
         "Danskin-LISSA at d = {config.dimension}; J = M = N is a fifth of the total. "
-        "Gradients are summed over the N rows, so that more rows are longer steps too.",
+        "Gradients are summed over the N rows, so that more rows also mean longer steps.",
         "{total} rows an update",
     ),
     "Fig. 2: final distance by method": shows(
@@ -707,7 +707,7 @@ SECTIONS: Mapping[str, Sequence[Part]] = {
         "oracle takes its gradient at as many rows as Danskin-LISSA and is given the exact "
         "weights. Gradients are summed over the N rows: naive takes steps 5/3 as long at equal "
         "L. The authors' code inverts the empirical covariance, which is singular for J < d; "
-        "the pseudo-inverse, as Eq. 11 writes, is beside it at some L.",
+        "the pseudo-inverse of Eq. 11 is shown at some L.",
         "label",
         TOTAL,
     ),
@@ -729,9 +729,9 @@ SECTIONS: Mapping[str, Sequence[Part]] = {
     ),
     "Section 6: final distance with data permutation": shows(
         "final_distance_by_permutations",
-        "Danskin-LISSA at d = {config.dimension}: the same rows of every update in one role "
+        "Danskin-LISSA at d = {config.dimension}: the rows of every update in one role "
         "each, or averaged over {config.permutations} random assignments to roles. Runs are "
-        "paired: the same matrices, features at the start and rows drawn.",
+        "paired: the same matrices, initial features and drawn rows.",
         "roles",
         dataclasses.replace(TOTAL, log=False),
     ),
@@ -768,13 +768,13 @@ EXPERIMENT = Experiment(
     free=("evaluate_every", "checkpoint_every"),
     deviations={
         "feature_norms": "The text divides κ0 by max‖φ‖² over the sampled rows (batch), the "
-        "authors' code for this experiment by that over all states (population). It decides "
-        "whether small J diverges, so both are run.",
-        "pseudo_totals": "Which inverse Danskin-empirical and naive take is ambiguous: Eq. 11 "
+        "authors' code for this experiment by max‖φ‖² over all states (population). The choice "
+        "decides whether small J diverges, so both are run.",
+        "pseudo_totals": "It is ambiguous which inverse Danskin-empirical and naive take: Eq. 11 "
         "writes the pseudo-inverse, Sec. 5.1 says the inverse, which the authors' code takes. The "
-        "plain one is run at every L, but where some update of a run draws fewer than d states (J "
-        "up to 20) it is singular and decides nothing; the pseudo-inverse, whose "
-        "eigendecompositions are slow, at some L, the smallest among them.",
+        "plain inverse is run at every L. If some update of a run draws fewer than d states (J "
+        "up to 20) it is singular and decides nothing. The pseudo-inverse, whose "
+        "eigendecompositions are slow, is run at some L, the smallest among them.",
         "rows of naive": "Fig. 2 compares at equal L. Naive has three roles and takes the largest "
         "multiple of 3 below it: 3, 9, 24, 48, 99 and 249 rows.",
         "rows drawn twice": "The authors' code overwrites the gradients of rows drawn twice; "

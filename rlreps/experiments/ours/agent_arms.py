@@ -1,6 +1,6 @@
-"""Arms: agents that are trained alike but for one thing, and what reports show of them.
+"""Arms: agents whose training differs in one thing only, and their figures and tables.
 
-Their frame has a row each environment, arm, seed and evaluation. Arms are compared with
+The frame has a row for each environment, arm, seed and evaluation. Arms are compared with
 ``NO_TASK``.
 """
 
@@ -50,12 +50,12 @@ _RESAMPLES = 20_000
 MEASURES = {
     "leading_distance": (
         "distance to the ten leading components",
-        "The distance to the ten leading components is the share of them, of the successor measure "
-        "under a uniformly random policy, that the features cannot express.",
+        "The distance to the ten leading components is the share of these components of the "
+        "successor measure, under a uniformly random policy, that the features cannot express.",
     ),
     "subspace_distance": (
         "subspace distance to all components",
-        "The subspace distance is the same of as many components as there are features.",
+        "The subspace distance is the same for as many components as there are features.",
     ),
     "effective_rank": (
         "effective rank of the features",
@@ -76,13 +76,13 @@ MEASURES = {
 """Measure of a torso → its name in figures and tables, its definition."""
 
 INTERVALS = (
-    "Agents of an arm differ in their seeds alone. Arms share seeds, and with them starts and "
-    "fresh networks: differences are those of agents with the same seed. Returns are undiscounted, "
+    "Agents of an arm differ only in their seeds. Arms share seeds, and with them starts and "
+    "fresh networks: differences are between agents with the same seed. Returns are undiscounted, "
     "of greedy episodes apart from training. The mean return over training averages all "
     "evaluations after the first update: the area under the learning curve divided by its length. "
-    "Intervals are at 95 %: of interquartile means percentile bootstraps over agents, of mean "
-    "differences over pairs, of probabilities of improvement arm by arm (Agarwal et al. 2021). "
-    "p-values are two-sided, of sign flips of the differences, and adjusted for their number (Holm "
+    "Intervals are at 95 %: percentile bootstraps over agents for interquartile means, over pairs "
+    "for mean differences, and arm by arm for probabilities of improvement (Agarwal et al. 2021). "
+    "p-values are two-sided, by sign flips of the differences, and adjusted for their number (Holm "
     "1979). A return counts as reached at the second evaluation at or above it of any three in a "
     "row. An agent that never reaches it counts with the length of training."
 )
@@ -353,7 +353,7 @@ def _returns(results: Results[Any]) -> Sequence[Tabulated | Curve]:
         rows=comparisons,
         caption="Mean over training, last evaluation, and environment steps to the threshold: "
         "interquartile means over agents; how many reached it. Seconds are of all agents together, "
-        "with compilation and without evaluation, beside other arms where there were several jobs.",
+        "with compilation and without evaluation, while other arms ran if there were several jobs.",
     )
     return [table, Tabulated(name="agents", rows=agents, shown=False), *curves]
 
@@ -399,9 +399,9 @@ SECTIONS: Mapping[str, Sequence[Part]] = {
         Drawn(
             name="improvement",
             caption="Probability that an agent of an arm has a greater mean return over "
-            f"training than one of {NO_TASK}. Filled: the interval excludes 1/2. Where all "
-            "agents of one arm are above all of the other, the interval has no width: a limit "
-            "of the bootstrap, not certainty.",
+            f"training than one of {NO_TASK}. Filled: the interval excludes 1/2. If all agents of "
+            "one arm are above all of the other, the interval has no width, which is a limit of "
+            "the bootstrap, not certainty.",
             draw=_draw_improvements,
         ),
     ],

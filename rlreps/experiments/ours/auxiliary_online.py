@@ -2,37 +2,37 @@
 
 Registered before the run, in this file:
 
-- **Arms.** No auxiliary task, the baseline. Auxiliary tasks: ``explicit`` per action, of the
-  policies that filled replay; the same of the warm-up's random policy alone; large batch and
-  Danskin-LISSA per state. Controls: ``explicit`` per action with targets that know nothing of the
+- **Arms.** No auxiliary task, the baseline. Auxiliary tasks: ``explicit`` per action, for the
+  policies that filled replay; the same for the warm-up's random policy alone; large batch and
+  Danskin-LISSA per state. Controls: ``explicit`` per action with targets independent of the
   dynamics, random functions of the observation itself (discount 0); no task with twice the units,
-  whose updates cost about as much; where positions are seen, fixed cosines. All share seeds.
+  whose updates cost about as much; if agents see positions, fixed cosines. All arms share seeds.
 - **Settings.** Three mazes whose cells are seen as random codes, with the goal in the middle; the
   arena ``sutton``, seen as positions, where nothing is expected; Acrobot and MountainCar, whose
-  environments run on the host. Settings beside the mazes have fewer arms in the laptop preset.
-- **Agents.** Chosen without an auxiliary task, by six of seeds from 1000 in ``five_corridors``: an
-  update every two steps rather than four (a mean return over 60,000 steps of -233 against -262),
-  and the goal in the middle rather than in a corner (-263).
-- **Weights.** One for each objective and one for the control, of a grid, by the mean return over
+  environments run on the host. Settings other than mazes have fewer arms in the laptop preset.
+- **Agents.** Chosen without an auxiliary task, by six agents of seeds from 1000 in
+  ``five_corridors``: an update every two steps rather than four (a mean return over 60,000 steps of
+  -233 against -262), and the goal in the middle rather than in a corner (-263).
+- **Weights.** One for each objective and one for the control, from a grid, by the mean return over
   training in the first maze, of agents of other seeds (from 1000 on). Weights are relative to the
-  norm of the values' gradient, so one means the same in every setting.
+  norm of the values' gradient, so one weight means the same in every setting.
 - **Metric.** The mean return over training: of all greedy evaluations after the first update. A
-  baseline's *gap* is that of an optimal policy minus its own. In mazes the optimum is exact in the
-  model of cells; elsewhere it is the return at which the task counts as solved.
+  baseline's *gap* is the return of an optimal policy minus its own. In mazes the optimum is exact
+  in the model of cells; elsewhere it is the return at which the task counts as solved.
 - **Goal.** In at least two of three mazes, one and the same objective raises the mean over agents
   by at least 25 % of the gap over both no task and the data-free control, both differences with
-  p < 0.05 of sign flips of pairs, adjusted for all comparisons of the run (Holm).
-- **What would refute us.** No such objective: of each, in at least two mazes one of its two 95 %
-  intervals excludes 25 % of the gap; where that is so in fewer, it cannot be told. (The first run
-  was judged by another rule, by which a true effect of 25 % failed half of the time; its verdict is
-  the same by both.) Beside it, whether a difference of 25 % would have been significant: the
-  smallest that a paired t-test finds with a power of 80 %, at 0.05 divided by the number of
-  comparisons. That there is no gain in ``sutton`` holds if, of every objective, one of the two
-  intervals excludes 25 % of the gap.
+  p < 0.05 by sign flips of pairs, adjusted for all comparisons of the run (Holm).
+- **What would refute us.** No such objective: for every objective, in at least two mazes one of its
+  two 95 % intervals excludes 25 % of the gap. If this happens in fewer mazes, it cannot be told.
+  (The first run was judged by another rule, by which a true effect of 25 % failed half of the time;
+  both rules give it the same verdict.) The report also states whether a difference of 25 % would
+  have been significant: the smallest that a paired t-test finds with a power of 80 %, at 0.05
+  divided by the number of comparisons. That there is no gain in ``sutton`` holds if, for every
+  objective, one of the two intervals excludes 25 % of the gap.
 
 **Changed since the first run**: its agents trained for 40,000 steps; 32,000 fit into half an hour
-on two cores. An objective has the effect where the 95 % interval lies beyond 25 % of the gap, and
-the adjusted p-value is below 0.05; the mean alone had to before.
+on two cores. An objective has the effect if the 95 % interval lies beyond 25 % of the gap and the
+adjusted p-value is below 0.05; before, the mean alone had to lie beyond.
 """
 
 import dataclasses
@@ -98,7 +98,7 @@ OBJECTIVES = (FOLLOWING, FIXED, LARGE_BATCH, DANSKIN)
 """Labels of the arms that can meet the goal."""
 
 SHARE = 0.25
-"""Of the baseline's gap: the effect that counts."""
+"""Share of the baseline's gap: the effect that counts."""
 
 FEWEST_AGENTS = 20
 """Agents of each arm below which no verdict is given."""
@@ -149,7 +149,7 @@ class Setting:
 
     Attributes:
         base: What they have in common, without an auxiliary task.
-        length_scale: Of the random waves behind task columns, in units of observations.
+        length_scale: Length scale of the random waves behind task columns, in observations' units.
         solved: Return of what counts as a solution; None in mazes, where the optimum is known.
         tasks: Labels of the auxiliary tasks, of ``TASKS``.
         wider: Whether there is an arm without a task of twice the units.
@@ -583,8 +583,8 @@ EXPERIMENT = Experiment(
                 rows=rows,
                 caption="Differences of the mean return over training, and the share of the gap "
                 "from the baseline to the best return (in mazes exact, elsewhere what counts as "
-                f"solved). An effect of {SHARE:.0%} would be significant where the detectable "
-                f"share is not more. p-values are of sign flips (Holm). {DETECTABLE}",
+                f"solved). An effect of {SHARE:.0%} would be significant if the detectable "
+                f"share is no larger. p-values are by sign flips (Holm). {DETECTABLE}",
             ),
             Tabulated(
                 name="tuning",

@@ -1,8 +1,8 @@
-"""Classic control without rewards: a fit to random steps, and rewards that are named afterwards.
+"""Classic control without rewards: a fit to random steps, with rewards named afterwards.
 
 **Ways**, each with the same number of environment steps:
 
-- fit: ``fit`` to uniformly random steps with defaults but for the number of features and γ, then
+- fit: ``fit`` to uniformly random steps with defaults except for the number of features and γ, then
   ``rep.policy(task, improvements=None)``. Actions of ``Pendulum-v1`` are continuous;
 - DQN: this toolkit's agent, which explores by itself and learns from the task's own rewards, with
   the same options in all tasks. It needs discrete actions: in ``Pendulum-v1`` it has five torques.
@@ -10,14 +10,14 @@
 - random: uniformly random actions.
 
 **Metric.** The task's own undiscounted return, a mean over greedy episodes, whose starts all ways
-share. Seeds of data, which are also those of agents, are the units of intervals.
+share. Intervals are over the seeds of data, which are also those of agents.
 
-**Goals** are ours, and judged by the 95 % interval of the mean over at least five seeds.
+**Goals** are our own, and judged by the 95 % interval of the mean over at least five seeds.
 
-**Chosen beforehand**: the agents' options, of three on seeds 9000 to 9002. The mean returns of the
-last agents in ``CartPole-v1`` and ``Pendulum-v1`` were 500 and -598 with the toolkit's defaults,
-489 and -155 with options tuned on CartPole by hand, and 485 and -141 with defaults and rewards
-scaled as there. The last ones are taken.
+**Chosen beforehand**: the agents' options, out of three sets on seeds 9000 to 9002. The mean
+returns of the last agents in ``CartPole-v1`` and ``Pendulum-v1`` were 500 and -598 with the
+toolkit's defaults, 489 and -155 with options tuned on CartPole by hand, and 485 and -141 with
+defaults and rewards scaled as in these options. The last set was taken.
 """
 
 import contextlib
@@ -115,7 +115,7 @@ class Config:
     """Ways to act in classic control after as many steps.
 
     Attributes:
-        num_features: Of the fit.
+        num_features: Number of features of the fit.
         agents: DQN; environment and seed are set here. Steps and discount are everyone's.
         episodes: Greedy episodes of each seed.
         num_seeds: Sets of data, and agents.

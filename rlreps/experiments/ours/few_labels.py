@@ -1,37 +1,37 @@
 """Values from few labels: learned features against bases that need no data.
 
-**Question.** Someone knows the values of a policy at a few states and wants them everywhere. What
-are features worth that were learned, without rewards, from 30,000 steps of the random policy?
+**Question.** The values of a policy are known at a few states and wanted everywhere. How much do
+features help that were learned, without rewards, from 30,000 steps of the random policy?
 
 **Arms**, each with ridge regression whose strength is chosen for each value function by
 leave-one-out:
 
-- learned: features of ``rlreps.successor.fit`` scaled by their singular values (what
-  ``rep.fit_values`` does), and whitened;
+- learned: features of ``rlreps.successor.fit`` scaled by their singular values (as in
+  ``rep.fit_values``), and whitened;
 - oracle: as many exact components of the exact measure of the cells' model, scaled alike;
 - without data: cosines of (x, y), random Fourier features and random networks of (x, y), and
-  random Fourier features of what agents see. The cosines' decay and the others' length scales are
-  chosen by leave-one-out too, for each value function. Those of (x, y) know the agent's place,
-  which nobody tells the learned ones: in mazes these see codes of cells, whose distinct ones are
-  counted. In ``sutton`` agents see (x, y), and random Fourier features of it are fitted.
+  random Fourier features of the observations. The cosines' decay and the others' length scales are
+  also chosen by leave-one-out, for each value function. Bases of (x, y) know the agent's place,
+  which the learned features do not: in mazes they see codes of cells and count the distinct ones.
+  In ``sutton`` agents see (x, y), and the fit uses random Fourier features of it.
 
 **Metric.** The share of the variance of values over the cells without labels that is not explained
 (1 - R²), the mean over 200 value functions: 20 random policies times 10 random rewards, solved for
 in the cells' model. A policy's rewards and logits are smooth functions of (x, y), as in
 ``agents.probes``.
 
-**Design.** Ten replicates an arena, each with transitions, a fit and value functions of its own,
-and five draws of labelled cells for each number of labels; all arms share them. Replicates are the
-units of intervals and tests, as their draws share a fit. "The best basis without data" is the best
-of those of (x, y) in each arena and number of labels, picked in hindsight: in its favour.
+**Design.** Ten replicates an arena, each with its own transitions, fit and value functions, and
+five draws of labelled cells for each number of labels; all arms share them. Intervals and tests
+are over replicates, since the draws of a replicate share a fit. "The best basis without data" is
+the best basis of (x, y) in each arena and number of labels, picked in hindsight: in its favour.
 
-**Goal**, judged at each number of labels by itself: at most half the unexplained variance of the
-best basis without data, in at least two of three mazes. **Refuted** where the 95 % interval of
-learned minus half the best lies above 0 in two mazes. In ``sutton`` we expect no such effect. The
-smallest difference from the best that the runs' own spread could show (80 % power, level 0.05
-divided by the number of tests) stands in the table beside the one that was found: that of the sign
-flips which are reported, not of a t-test, whose power is greater. Verdicts are by each interval
-itself; beside them stand the goal's own p-values, corrected for their number.
+**Goal**, judged separately at each number of labels: at most half the unexplained variance of the
+best basis without data, in at least two of three mazes. **Refuted** if the 95 % interval of learned
+minus half the best lies above 0 in two mazes. In ``sutton`` we expect no such effect. The table
+shows each difference from the best beside the smallest that the run could have detected (80 %
+power, level 0.05 divided by the number of tests), by the same sign flips as the p-values; a t-test
+has greater power. Each verdict uses its own interval; beside the verdicts stand the goal's own
+p-values, corrected for their number.
 """
 
 import dataclasses
@@ -105,7 +105,7 @@ class Config:
         labels: Numbers of labelled cells, increasing.
         replicates: Sets of transitions, fits and value functions.
         draws: Of labelled cells, for each replicate and number.
-        num_policies: Of a replicate.
+        num_policies: Number of policies of a replicate.
         num_rewards: That each policy is valued for.
         length_scale: Over which logits and rewards vary, in sides of the square.
     """
@@ -150,7 +150,7 @@ PRESETS = {
 def value_functions(model: CellModel, config: Config, seed: int) -> DoubleArray:
     """Solve for values of random policies and rewards, [n, policies · rewards], policy by policy.
 
-    Logits are random waves, rewards random networks, as of ``agents.probes.puddle_world_probe``.
+    Logits are random waves, rewards random networks, as in ``agents.probes.puddle_world_probe``.
     """
     waves = RandomFourier(length_scale=config.length_scale)
     networks = RandomNetwork(input_scale=1.0 / config.length_scale)
@@ -308,10 +308,10 @@ EXPERIMENT = Experiment(
                 rows=contrasts,
                 caption="Unexplained shares, means over replicates, with 95 % intervals of "
                 "paired differences (below 0: learned features explain more). The first "
-                "p-value and what is detectable are of no difference; the goal is of learned "
-                "less half the best, to which the last two columns belong. p-values are of "
-                "sign flips, each kind adjusted for its number (Holm 1979); intervals, by "
-                f"which the goal is judged, are not. {DETECTABLE}",
+                "p-value and the detectable difference are for no difference. The goal compares "
+                "learned with half the best; the last two columns belong to it. p-values are by "
+                "sign flips, each kind adjusted for its number (Holm 1979). The intervals that "
+                f"decide the goal are not adjusted. {DETECTABLE}",
             ),
             Curve(
                 name="unexplained",

@@ -1,8 +1,8 @@
-"""What the experiments in mazes share: arenas, goals, data without rewards, exact values of cells.
+"""Shared parts of the experiments in mazes: arenas, goals, reward-free data, exact values of cells.
 
-Agents see a fixed random code of their cell (``Code``): what is near what, and where the walls are,
-must be learned. ``sutton``, whose agents see their position, stands beside the mazes as the arena
-in which nothing is expected.
+Agents see a fixed random code of their cell (``Code``), and must learn which cells are near each
+other and where the walls are. ``sutton``, whose agents see their position, stands beside the mazes
+as the arena in which nothing is expected.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ FIT = FitConfig(behaviour="uniform")
 
 
 Contrasting: TypeAlias = Callable[[str, str], Contrast]
-"""(maze, other) → what is judged in a maze against another."""
+"""(maze, other arm) → the contrast in the maze with the other arm."""
 
 
 def observation_of(arena: str) -> Observation:
@@ -75,7 +75,7 @@ def free_transitions(arena: str, steps: int, seed: int, **changes: Any) -> Trans
         steps: Rows, or somewhat more: one episode of at most ``CAP`` steps after another in each of
             ``steps / CAP`` copies, at most 100.
         seed: Of everything random.
-        **changes: To the arena, as of ``world_of``.
+        **changes: Changes of the arena, as for ``world_of``.
     """
     copies = min(100, max(1, steps // CAP))
     return Transitions.collect(world_of(arena, **changes), steps=steps, seed=seed, copies=copies)
@@ -109,7 +109,7 @@ class CellModel(TabularModel):
 
     Attributes:
         cells: Place of each cell in the grid, [n].
-        centres: Of the cells, [n, 2].
+        centres: Centres of the cells, [n, 2].
         observations: What an agent sees at the centres, [n, ...].
     """
 
@@ -119,7 +119,7 @@ class CellModel(TabularModel):
     observations: npt.NDArray[Any]
 
     def cells_of(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Return the cells [m] of what agents see [m, ...]; -1 for what belongs to none."""
+        """Return the cells [m] of observations [m, ...]; -1 for one without a cell."""
         if self.arena != NULL:
             return _places(self.observations, observations)
         return self.around(observations)
@@ -195,7 +195,7 @@ class AtCells:
 def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:
     """Replace codes by the numbers of the distinct codes that the data hold, [c, size].
 
-    Whoever sees a code again can know it again: no more is used.
+    Agents recognise a code that they see again; nothing else is used.
     """
     states = np.concatenate([data.observation, data.next_observation])
     codes, numbers = np.unique(states, axis=0, return_inverse=True)

@@ -1,12 +1,12 @@
-"""Our best recipes on PuddleWorld: time to a given subspace distance.
+"""The best recipes of rlreps on PuddleWorld: time to a given subspace distance.
 
-Every recipe trains at every d, one seed at a time, alone on the machine: its time is its own.
-Training time is without compilation and evaluation. Every update draws its entries afresh; nothing
-is trained on the ground truth's singular vectors.
+Every recipe trains at every d, one seed at a time, alone on the machine, so that its time is its
+own. Training time excludes compilation and evaluation. Every update draws new entries; nothing is
+trained on the ground truth's singular vectors.
 
 Danskin-LISSA counts as within the factor at equal time only if it took at most 1.05 times the
 winner's time, and as beyond it only if it took at least 0.95 times: more time could make up for a
-larger distance, or be what made it smaller.
+larger distance, or explain a smaller one.
 """
 
 import dataclasses
@@ -339,8 +339,8 @@ EXPERIMENT = Experiment(
                 beside=("seconds", "released_distance", "diverged"),
             ),
             Tabulated(
-                caption="Every run. The distance is to the subspace of the matrix that was "
-                f"trained on, the released distance to that of {RELEASED}.",
+                caption="Every run. The distance is to the subspace of the training matrix, the "
+                f"released distance to the subspace of {RELEASED}.",
                 rows=lambda r: r.rows["distance_by_dimension"],
             ),
         ],

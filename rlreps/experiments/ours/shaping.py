@@ -8,38 +8,38 @@ cells, so that size does not decide.
 
 **Arms.** none; Euclidean, of true positions; learned, in σ-scaled successor features
 (``SuccessorRepresentation.potential``) from reward-free steps of the random policy; the same
-whitened; random features of codes, the outputs of an untrained network (no data; no agent sees the
-codes, and nearness is lost in them; in ``sutton`` of positions, where it is not); oracle, minus the
-exact expected number of steps.
+whitened; random features, the outputs of an untrained network (no data) on codes, which hide
+nearness and which no agent sees, or in ``sutton`` on positions, which show nearness; oracle, minus
+the exact expected number of steps.
 
 **Design.** Three mazes and ``sutton`` (no penalty in its puddles), each with five goals and four
-agents a goal and arm. Arms share seeds: 20 pairs of agents. Ten representations, each of
-reward-free data of its own, serve two pairs each, of one goal; differences are averaged over those
-two, so that the ten that are tested are independent. Representations are tables over cells: with
-codes for observations, each distinct one is a cell, and every arm could have such a table.
+agents a goal and arm. Arms share seeds: 20 pairs of agents. Ten representations, each from its own
+reward-free data, serve two pairs each, of one goal. Differences are averaged over the two pairs, so
+that the ten tested differences are independent. Representations are tables over cells: if
+observations are codes, each distinct code is a cell, and every arm could have such a table.
 
 **Claims.** Learned beats none and Euclidean in mean return over training in at least two of three
-mazes (paired sign flips, Holm over the six tests). What would refute us: it does not. In ``sutton``
-Euclidean distance is nearly exact and nothing is to be gained on it: learned is not to beat it. Of
-differences as scattered as those of five pairs in development (standard deviation 26 against none,
-43 against Euclidean), ten independent units show 36 and 59 points with power 80 % at the level of
-the first of the six tests; a unit averages two pairs, and may scatter less. The table has what the
-run itself could have shown.
+mazes (paired sign flips, Holm over the six tests). It is refuted if it does not. In ``sutton``
+Euclidean distance is nearly exact and cannot be improved much: learned is not to beat it. If
+differences scatter like those of five pairs in development (standard deviation 26 against none, 43
+against Euclidean), ten independent units detect 36 and 59 points with power 80 % at the level of
+the first of the six tests; a unit averages two pairs, and may scatter less. The table shows what
+the run itself could have detected.
 
 **Added after the first run of the laptop preset.** That there is no gain in ``sutton`` holds if the
-interval's upper end is below 10 points, less than a third of what ten units show; a significant
-gain refutes it still, and all else cannot be told. The order of cells by σ-scaled and by whitened
-features is a claim of the code from the start, but not of the design above.
+interval's upper end is below 10 points, less than a third of what ten units detect; a significant
+gain still refutes it, and otherwise it cannot be told. The order of cells by σ-scaled and by
+whitened features was a claim of the code from the start, but not of the design above.
 
-**Judged** by 95 % intervals over representations: learned beats another potential where the
-interval of paired differences lies above 0 and the corrected p-value is below 0.05, fails where the
-interval lies below 0, and otherwise it cannot be told. (The first run was judged by p-values alone:
-what was not significant failed.)
+**Judged** by 95 % intervals over representations: learned beats another potential if the interval
+of paired differences lies above 0 and the corrected p-value is below 0.05, fails if the interval
+lies below 0, and otherwise it cannot be told. (The first run was judged by p-values alone: claims
+without significance failed.)
 
-The reward-free steps are no part of the learning curves. They are counted by the number of goals at
-which they are repaid: free steps / steps saved on the way to the threshold per goal, against none
-and against Euclidean distance, which takes no steps at all. The threshold, twice the optimal steps,
-stood in the first version of the design; no other was tried, and no claim rests on it.
+The learning curves do not include the reward-free steps. These are counted by the number of goals
+after which they are repaid: free steps / steps saved on the way to the threshold per goal, against
+none and against Euclidean distance, which takes no steps at all. The threshold, twice the optimal
+steps, stood in the first version of the design; no other was tried, and no claim rests on it.
 """
 
 import dataclasses
@@ -97,10 +97,10 @@ ORACLE = "oracle"
 ARMS = (NONE, EUCLIDEAN, LEARNED, WHITENED, RANDOM, ORACLE)
 
 TESTED = (NONE, EUCLIDEAN)
-"""What the learned potential is tested against in every maze."""
+"""Arms that the learned potential is compared with in every maze."""
 
 MARGIN = 10.0
-"""Points of mean return over training: what is less is no gain in ``sutton``."""
+"""Points of mean return over training: a smaller difference is no gain in ``sutton``."""
 
 FEWEST_PAIRS = 20
 """Pairs of agents below which no verdict is given."""
@@ -524,8 +524,8 @@ EXPERIMENT = Experiment(
             Tabulated(
                 name="tests",
                 rows=tests,
-                caption="Mean return over training of the learned, σ-scaled potential less "
-                "that of others. p-values, of the goal's comparisons, are of "
+                caption="Mean return over training of the learned, σ-scaled potential minus "
+                "that of others. p-values, for the goal's comparisons only, are by "
                 f"sign flips, adjusted for their number (Holm). {DETECTABLE}",
             ),
             Curve(
@@ -555,10 +555,10 @@ EXPERIMENT = Experiment(
             Tabulated(
                 rows=lambda r: [row for row in r.once(arms) if row["arm"] in (LEARNED, WHITENED)],
                 columns=_REPAID,
-                caption="Steps to the threshold that are saved per goal, on no shaping and on "
-                "Euclidean shaping, and goals at which the free steps are repaid; infinite "
-                "where nothing is saved: never. An agent that never gets there counts with the "
-                "length of training, so that savings may be larger.",
+                caption="Steps to the threshold saved per goal, compared with no shaping and with "
+                "Euclidean shaping, and the number of goals after which the free steps are repaid; "
+                "infinite if no steps are saved. An agent that never reaches the threshold counts "
+                "with the length of training, so that true savings may be larger.",
             ),
         ],
     },

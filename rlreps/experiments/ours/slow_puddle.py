@@ -1,11 +1,11 @@
 """Slow features of PuddleWorld's random walk against the exact generalised eigenproblem.
 
-The chain is that of the random policy between the cells of a grid, as it goes on from cells that
-were entered; states are drawn uniformly over the cells, as the successor measure's rollouts start
-and as its subspace weighs them. True slow features are the generalised eigenfunctions L u = λ Σ u
-of its graph Laplacian after the constant. Contenders learn them by spectral inference: one network
-with the constant before its features, which count in the order of training. Distances and cosines
-are in the measure of Σ.
+The chain is that of the random policy between the cells of a grid, as it continues from cells that
+were entered. States are drawn uniformly over the cells, like the rollouts' starts and the weights
+in the subspace of the successor measure. True slow features are the generalised eigenfunctions
+L u = λ Σ u of its graph Laplacian after the constant. Contenders learn them by spectral inference,
+with one network and the constant before its features, which count in the order of training.
+Distances and cosines are in the measure of Σ.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ Action: TypeAlias = Literal["exact", "sampled"]
 TRUE = "true slow features"
 
 DISTANCES, COSINES, AFTER = "distances", "cosines", "after training"
-"""Parts of the frame: distances and cosines in training, and what is measured after it."""
+"""Parts of the frame: distances and cosines during training, and measures after it."""
 
 HOW = ("action", "averaging_rate", "rows")
 """Columns of how a contender trains."""
@@ -186,7 +186,7 @@ PRESETS = {
 
 
 class Shared(NamedTuple):
-    """What is exact.
+    """The exact parts.
 
     Attributes:
         problem: The chain and its slow features, with one more than is learned: the gap after the
@@ -259,7 +259,7 @@ def measure(run: Run[Config], name: str, contender: Contender) -> dict[str, Any]
 
 
 def frame(run: Run[Config], contender: Contender, found: dict[str, Any]) -> Frame:
-    """List distances and cosines in training, and what is measured after it."""
+    """List distances and cosines during training, and measures after it."""
     config, (problem, _, floor) = run.config, run.shared
     history, learned = found["history"], found["learned"]
     seeds, numbers = range(config.num_seeds), range(1, config.num_features + 1)
@@ -335,7 +335,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 
 
 def beside_truth(results: Results[Config], frame: Frame, column: str) -> Frame:
-    """Put what is true, with no more than one seed, below what was learned."""
+    """Put the true values, with one seed at most, below the learned ones."""
     problem, _, floor = results.run.shared
     values = {"learned": problem.eigenvalues, "successor_distance": floor}[column]
     numbers = np.arange(1, len(values) + 1)
@@ -413,8 +413,8 @@ EXPERIMENT = Experiment(
         "Distance to the slowest eigenfunctions": [
             Summary(
                 name="contenders",
-                caption="Distance at each d, mean over seeds, and the smallest |cosine| of "
-                "any. Training time is of all seeds together, without compilation and "
+                caption="Distance at each d, mean over seeds, and the smallest |cosine| of all. "
+                "Training time is of all seeds together, without compilation and "
                 "evaluation. A run that diverged counts 1.",
                 keys=("contender", *HOW, "step", "d"),
                 of=lambda r, frame: frame.where(part=AFTER, d=r.config.dimensions),
@@ -439,8 +439,8 @@ EXPERIMENT = Experiment(
             ),
             history(
                 "cosines",
-                "Each learned eigenfunction against the true one of the same place; where two "
-                "eigenvalues lie close together their eigenfunctions turn into each other easily.",
+                "Each learned eigenfunction against the true one of the same index. If two "
+                "eigenvalues are close, their eigenfunctions turn into each other easily.",
                 COSINES,
                 UPDATE,
                 y=COSINE,
@@ -450,7 +450,7 @@ EXPERIMENT = Experiment(
         ],
         "Eigenvalues": [
             "uᵀLu of the learned eigenfunctions over all states, not estimated from samples. A "
-            "feature that collapsed counts 4, the largest eigenvalue that there can be.",
+            "feature that collapsed counts 4, the largest possible eigenvalue.",
             Wide(
                 caption="Eigenvalues, mean over seeds. The last one is not learned.",
                 row="eigenfunction",
@@ -482,21 +482,21 @@ EXPERIMENT = Experiment(
                 name="maps",
                 caption="The {config.shown} slowest eigenfunctions over the arena and those "
                 "that the first seed of each contender learned, in the order of learning. "
-                "Signs are aligned, nothing is rotated; limits are shared down each "
-                "column. |cos| is the cosine with the true one.",
+                "Signs are aligned, nothing is rotated; each column has common limits. "
+                "|cos| is the cosine with the true one.",
                 draw=draw_maps,
             ),
         ],
         "The successor measure's subspace": [
             "The successor measure sums powers of the chain, so its leading singular vectors are "
             "nearly the slowest eigenfunctions, but not quite: the chain is not symmetric under "
-            "uniform states, and its first step starts anywhere in a cell. What the true slow "
-            "features are away from it is what to expect of learned ones. Where two eigenvalues "
-            "lie close together, as the first two do in sutton, a span that ends between them is "
-            "open: distances at d = 1 say little.",
+            "uniform states, and its first step starts anywhere in a cell. Learned slow features "
+            "should be as far from it as the true ones are. If two eigenvalues are close, as the "
+            "first two are in sutton, a span that ends between them is ill determined: distances "
+            "at d = 1 say little.",
             Wide(
                 caption="Distance to the successor measure's top-d left singular subspace, mean "
-                "over seeds. Features have their mean over states removed, as the matrix has.",
+                "over seeds. Features have their mean over states removed, like the matrix.",
                 row="contender",
                 column="d = {d}",
                 of=lambda r, frame: beside_truth(r, frame, "successor_distance").where(

@@ -12,31 +12,31 @@ agent need that learns each reward by itself?
   improvements are policy iteration; in ``sutton`` random Fourier features see (x, y), and five
   improvements are fitted Q iteration;
 - tabular: the cells' model counted from the same transitions, with value iteration to the optimum
-  (an action that was not tried is taken to stay). In ``sutton`` it is given the grid;
-- reference: greedy on the random policy's exact values, so one improvement. It is no bound:
-  greedy on approximate values may do better by chance, and five improvements do;
-- DQN: this toolkit's agent with the reward at hand, snapshots of one run (constant learning rate);
-  of ten rewards, five of each kind. Nothing ends its episodes but their cap. In mazes it sees codes
-  through a network, where the fit counts the distinct codes. It was not tuned.
+  (an action that was not tried is assumed to stay). In ``sutton`` it is given the grid;
+- reference: greedy on the random policy's exact values, that is one improvement. It is no bound:
+  greedy on approximate values may do better by chance, and five improvements do better;
+- DQN: this toolkit's agent with a known reward, in snapshots of one run (constant learning rate);
+  for ten rewards, five of each kind. Only their cap ends its episodes. In mazes it sees codes
+  through a network, while the fit counts the distinct codes. It was not tuned.
 
 **Metric.** Gain (V - V of random) / (V of optimal - V of random), means over all cells as starts,
 solved for in the cells' model; 1 is optimal, 0 random. All rewards count on arrival.
 
 **Design.** 50 smooth rewards (random networks of (x, y) that vary over half the square's side) and
-50 discs (reward 1 in each) an arena. Rewards are the units of intervals and tests: statements are
-of rewards to come, given the data and the fit of this run; with several replicates of data and fit,
-gains are their means.
+50 discs (reward 1 in each) an arena. Intervals and tests are over rewards: statements are about
+new rewards, given the data and the fit of this run; with several replicates of data and fit, gains
+are their means.
 
 **Goals**: with five improvements and 30,000 steps, gain of smooth rewards at least 0.95 and of
-discs at least 0.9, each in all three mazes (the lower end of the 95 % interval). **Refuted** where
-an upper end lies below. In ``sutton``, whose agents see (x, y), we expect DQN to need no more steps
-than the free ones: met where the interval of learned less DQN ends at or below 0, refuted where it
+discs at least 0.9, each in all three mazes (the lower end of the 95 % interval). **Refuted** if an
+upper end lies below. In ``sutton``, whose agents see (x, y), we expect DQN to need no more steps
+than the free ones: met if the interval of learned minus DQN ends at or below 0, refuted if it
 begins above.
 
-DQN is judged at its last snapshot that is not beyond the free steps. As there is none at 30,000
-steps, that is 20,000: fewer than the free steps, which favours the fit. Claims say what
-its last snapshot shows beside it. Of five rewards, differences have intervals but no tests: five
-pairs' sign flips have no p-value below 1/16.
+DQN is judged at its last snapshot within the free steps. There is none at 30,000 steps, so this is
+20,000: fewer than the free steps, which favours the fit. Claims also state what its last snapshot
+shows. For five rewards, differences have intervals but no tests: sign flips of five pairs have no
+p-value below 1/16.
 
 **Chosen beforehand on seed 1000**: that smooth rewards vary over 0.5 of the side, after 12 rewards
 each of 0.2, 0.4 and 0.6, for which the reference gained 0.89, 0.93 and 0.96 in ``five_corridors``
@@ -123,13 +123,13 @@ class Config:
         main: (improvements, steps) that the goals are judged at; improvements vary at these steps,
             steps at these improvements.
         replicates: Sets of transitions and fits.
-        num_rewards: Of each kind.
+        num_rewards: Number of rewards of each kind.
         length_scale: Over which smooth rewards vary, in sides of the square.
-        dqn_rewards: Of each kind, that agents learn.
+        dqn_rewards: Number of rewards of each kind that agents learn.
         dqn_steps: Environment steps of agents at their snapshots, increasing.
         codes: Agents that see codes; their discount is everyone's γ.
         positions: Agents that see positions.
-        seed: Of the first replicate, and of rewards.
+        seed: Seed of the first replicate and of the rewards.
     """
 
     arenas: tuple[str, ...] = (*MAZES, NULL)
@@ -230,7 +230,7 @@ class Rewarded:
 
     Attributes:
         world: The arena.
-        rewards: Of all cells of the grid, [bins²].
+        rewards: Rewards of all cells of the grid, [bins²].
     """
 
     world: PuddleWorld
@@ -238,7 +238,7 @@ class Rewarded:
 
     @property
     def num_actions(self) -> int:
-        """As of the arena."""
+        """Number of actions in the arena."""
         return self.world.num_actions
 
     def reset(self, key: Array) -> PuddleWorldState:
@@ -246,7 +246,7 @@ class Rewarded:
         return self.world.reset(key)
 
     def observe(self, state: PuddleWorldState) -> Array:
-        """Return what is seen in the arena."""
+        """Return what agents see in the arena."""
         return self.world.observe(state)
 
     def step(self, key: Array, state: PuddleWorldState, action: Array) -> TimeStep:
@@ -305,7 +305,7 @@ class Cell(NamedTuple):
 
 
 def cells(run: Run[Config]) -> dict[str, Cell]:
-    """List what is measured."""
+    """List the cells to measure."""
     config = run.config
     listed = []
     for arena in config.arenas:
@@ -470,8 +470,8 @@ def repaid(config: Config, even: int | None) -> str:
     """Say how many rewards it takes until DQN's steps together are as many as the free steps.
 
     Args:
-        config: Of the free steps and the last snapshot.
-        even: DQN's steps to break even, as of ``break_even``.
+        config: Gives the numbers of free steps and of the last snapshot.
+        even: DQN's steps to break even, as from ``break_even``.
 
     Returns:
         A number; "never" where DQN breaks even without a step; "at most" a number where it does
@@ -536,23 +536,23 @@ EXPERIMENT = Experiment(
                     "DQN steps to break even": "steps",
                     "rewards that repay the free steps": "repaid",
                 },
-                caption="The first snapshot from which on DQN's mean gain is at least that of "
-                "learned policies, and how many rewards it takes until DQN's steps together "
-                "are as many as the free steps. By means alone; and DQN may have broken even "
-                "at any step since the snapshot before, so that it takes more rewards.",
+                caption="The first snapshot at which DQN's mean gain is at least that of learned "
+                "policies, and the number of rewards for which DQN's steps together equal the free "
+                "steps. By means alone. DQN may have broken even at any step since the previous "
+                "snapshot, and would then need more rewards.",
             ),
             Tabulated(
                 name="contrasts",
                 rows=contrasts,
-                caption="Learned policies less each other arm, reward by reward, with 95 % "
-                "intervals (above 0: learned policies gain more), and for how many of them learned "
-                "policies gain more. p-values are of sign flips, adjusted for their number (Holm "
-                f"1979); DQN's rewards are too few for tests and not of this number. {DETECTABLE}",
+                caption="Learned policies minus each other arm, reward by reward, with 95 % "
+                "intervals (above 0: learned policies gain more), and for how many of them they "
+                "gain more. p-values are by sign flips, adjusted for their number (Holm 1979), "
+                f"which leaves out DQN's rewards, too few for tests. {DETECTABLE}",
             ),
             Curve(
                 name="gains",
                 caption="Gain against environment steps: free steps of the random policy for "
-                "the fit and the tabular model, steps with the reward at hand for DQN. Means "
+                "the fit and the tabular model, steps with a known reward for DQN. Means "
                 "over rewards with 95 % intervals; 1 is optimal, 0 the random policy.",
                 x=Axis("steps", "environment steps", log=True),
                 line="line",

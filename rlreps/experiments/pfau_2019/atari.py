@@ -6,18 +6,18 @@ differences, successor features of the predictor's code, whose principal compone
 (2018) call eigenpurposes. Of each feature, and of the pixels' principal components, the test frames
 with the largest and the smallest values are averaged: Figs. 4 to 11. The paper judges them by eye.
 
-Left open by the paper, and settled by the authors' code (its Atari example): three convolutions of
-64 maps with 6 x 6 kernels and stride 2, the first unpadded, on stacks of the last four 84 x 84 grey
-frames, and no block sparsity. By public readings of Machado et al.'s Fig. 2: the widths 1024 and
-2048 of the other layers, and that the predictor multiplies the code by a linear map of the action.
-What nobody settles, and where we do otherwise (their example feeds grey levels 0 … 255, ours are
-less the mean frame, over 255), stands among the deviations.
+The paper leaves some choices open that the authors' code (its Atari example) settles: three
+convolutions of 64 maps with 6 x 6 kernels and stride 2, the first unpadded, on stacks of the last
+four 84 x 84 grey frames, and no block sparsity. Public readings of Machado et al.'s Fig. 2 give the
+widths 1024 and 2048 of the other layers, and that the predictor multiplies the code by a linear map
+of the action. The deviations list choices that nothing settles and those made otherwise here (their
+example feeds grey levels 0 … 255, ours are less the mean frame, over 255).
 
 The paper compares both averages of a feature by eye: where they differ, the feature encodes
-something. Whether one method's objects are clearer than another's cannot be told from numbers; look
-at the pictures. What is counted is which features' two averages are further apart than all 99 pairs
-that the same feature gives when it is moved in time against the frames (a p-value of 1 %). Being
-further apart than that is no merit: the pixels' principal components are made for it.
+something. Numbers cannot tell whether one method's objects are clearer than another's; look at the
+pictures. The experiment counts the features whose two averages differ by more than all 99 pairs
+that the same feature gives when it is shifted in time against the frames (a p-value of 1 %).
+A larger difference is no merit: the pixels' principal components are made for it.
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ class Config:
         hidden: Width of the slow features' hidden layer.
         clips: Clips of an update of the slow features.
         clip_frames: Consecutive frames of a clip, in ``clip_frames - stack + 1`` stacks.
-        objective: Of the slow features; as the paper has it.
+        objective: Objective of the slow features, as in the paper.
         optimizer: Theirs.
         steps: Their updates.
         code_size: Numbers in the next-frame predictor's code, and successor features.
@@ -454,7 +454,7 @@ EXPERIMENT = Experiment(
             Drawn(
                 name="differences",
                 caption="The average of the test frames with the largest values of each "
-                "feature less that of those with the smallest.",
+                "feature minus the average of those with the smallest.",
                 draw=draw_differences,
             ),
         ],
@@ -462,9 +462,9 @@ EXPERIMENT = Experiment(
             Curve(
                 name="training",
                 caption=f"On {_MEASURED_PAIRS} held-out pairs: the slow features' eigenvalues "
-                "(0 still, 2 unrelated from a frame to the next), which SpIN trains on; the "
-                "squared errors of the next frame and of temporal differences, over the "
-                "variance of what they aim at.",
+                "(0 still, 2 unrelated from a frame to the next), which SpIN minimises; the "
+                "squared errors of the next frame and of temporal differences, divided by the "
+                "variance of their targets.",
                 x=STEP,
                 line="curve",
                 panel="method",
@@ -479,17 +479,17 @@ EXPERIMENT = Experiment(
     keeps_parts=False,
     deviations={
         "initial weights": "Machado et al. draw them as Oh et al. (2015) do, and the paper is "
-        "silent on SpIN's; here all are LeCun-normal, as the authors' code has SpIN's.",
+        "silent on SpIN's; here all are LeCun-normal, like SpIN's in the authors' code.",
         "scale of inputs": "Not told by the paper; the authors' example feeds grey levels 0 … 255. "
-        "Here they are less the mean training frame, over 255.",
-        "frames": "Not told; here ALE/<game>-v5 as it comes: every fourth frame, actions repeated "
-        "with probability 1/4.",
+        "Here the mean training frame is subtracted, and the result divided by 255.",
+        "frames": "Not told; here ALE/<game>-v5 with its defaults: every fourth frame, actions "
+        "repeated with probability 1/4.",
         "held-out frames": "Not told how they were chosen; here another agent plays them after its "
         "own reset, so no episode is in both sets.",
         "stacks of a clip": "Not told; here a clip's ten frames make seven stacks of four. "
         "Thirteen frames would make ten.",
-        "γ of the successor features": "The paper does not tell it; here 0.99.",
-        "decay of the successor network's RMSProp": "The paper does not tell it; here 0.9.",
+        "γ of the successor features": "Not told by the paper; here 0.99.",
+        "decay of the successor network's RMSProp": "Not told by the paper; here 0.9.",
         "activation of an eigenpurpose": "Not told; here that of the centred successor features. "
         "That of the code is the other reading.",
     },

@@ -1,21 +1,21 @@
 """Video of bouncing balls: deep slow feature analysis against linear (Pfau et al. 2019, 5.2).
 
-Three equal balls in a box, 64 x 64 pixels. Networks see one frame or several consecutive ones and
+Three equal balls in a box, 64 x 64 pixels. Networks see one frame or several consecutive frames and
 learn the functions of them that change least from a frame to the next. Two exact analyses stand
-beside them: linear slow feature analysis of pixels, the baseline, and that of functions of the
-balls' positions, which tells how slow features of positions can be.
+beside them: linear slow feature analysis of pixels, the baseline, and the same analysis of
+functions of the balls' positions, which shows how slow features of positions can be.
 
 The paper shows maps against a ball's position and the frames that excite each feature most and
-least. It prints no eigenvalues. What is judged is how much of each feature's variance functions of
-the balls' positions and velocities explain, network by network: a statement holds where it does
-for all, and does not where it does for none. Two goals of ours stand below the paper's statements.
+least. It prints no eigenvalues. The claims judge, network by network, how much of each feature's
+variance is explained by functions of the balls' positions and velocities: a statement holds if all
+networks meet it, and does not if none does. Two goals of our own follow.
 
 An eigenvalue is E[(u(s') - u(s))²] of a feature of mean zero and variance 1 that is uncorrelated
-with those before it; 1 - λ/2 is its correlation with itself a frame later. All analyses are
+with the features before it; 1 - λ/2 is its correlation with itself a frame later. All analyses are
 measured by the same estimator on the same fresh clips. Linear analysis solves the generalised
 eigenproblem of leading principal components of pixels averaged over squares. Functions of positions
 are symmetric polynomials of cosines: an exact solution in a space that knows the balls, and an
-upper bound of the smallest eigenvalues that a frame allows. Linear combinations of pixels are sums
+upper bound on the smallest eigenvalues that a frame allows. Linear combinations of pixels are sums
 over balls of functions of one ball, so linear analysis cannot see pairs.
 """
 
@@ -442,9 +442,9 @@ EXPERIMENT = Experiment(
                     "seed", "feature", "eigenvalue", "of_the_span", *SHARES
                 ),
                 caption="Every feature of every network, in the order learned. Last four "
-                "columns: shares of its variance that the balls' mean position, sums of "
-                "functions of single balls, and products of up to three of these explain, and "
-                "what functions of velocities add, on frames that were not fitted to.",
+                "columns: shares of its variance explained by the balls' mean position, by sums of "
+                "functions of single balls, by products of up to three such sums, and in "
+                "addition by functions of velocities, on frames that were not fitted to.",
             ),
             Curve(
                 name="eigenvalues",
@@ -467,16 +467,16 @@ EXPERIMENT = Experiment(
                 caption="Mean of each eigenfunction where one of the balls is, over all states "
                 "with a ball there (network of seed {config.seed}). Eigenfunctions have "
                 "variance 1; the number above each map is its largest magnitude, so a map "
-                "with small limits says that the feature does not depend on where one ball "
-                "is alone. Centres of balls do not come to the grey border.",
+                "with small limits means that the feature does not depend on the place of a "
+                "single ball. No centre of a ball is in the grey border.",
                 draw=draw_maps,
             ),
             Drawn(
                 name="exciting_frames",
                 caption=lambda r: (
                     f"Of {r.config.rows * r.config.response_batches:,} unrelated frames, those "
-                    "that excite each eigenfunction least (left) and most (right), more to the "
-                    "ends."
+                    "that excite each eigenfunction least (left) and most (right), with the "
+                    "extremes outside."
                 ),
                 draw=draw_exciting_frames,
             ),
@@ -485,7 +485,7 @@ EXPERIMENT = Experiment(
             Curve(
                 name="training",
                 caption="Eigenvalues on held-out frames over training. Dotted: those of "
-                "functions of positions on the same frames, which are not those of the table.",
+                "functions of positions on the same frames, which differ from the table's.",
                 x=STEP,
                 line="feature {feature}",
                 of={"draw": HELD_OUT, "analysis": DEEP},
@@ -508,11 +508,11 @@ EXPERIMENT = Experiment(
     keeps_parts=False,
     deviations={
         "video": "The paper does not tell how its 200,000 frames were cut; here they are 20,000 "
-        "disjoint clips of ten frames, each from an independent start, of which every batch "
-        "draws 24. Cut anywhere, a video of as many frames has more clips, which overlap.",
-        "inputs of a clip": "Ten frames make nine inputs of two frames and eight steps; whether "
-        "the paper's ten count frames or inputs is not told.",
+        "disjoint clips of ten frames, each from an independent start, and every batch "
+        "draws 24 clips. Cut anywhere, a video of as many frames has more clips, which overlap.",
+        "inputs of a clip": "Ten frames make nine inputs of two frames and eight steps. The paper "
+        "does not tell whether its ten count frames or inputs.",
         "initial weights": "Not told by the paper; here LeCun-normal, with biases of zero.",
-        "units": "Whether units count from 0 or 1 in the blocks is not told; here from 1.",
+        "units": "Not told whether units count from 0 or 1 in the blocks; here from 1.",
     },
 )

@@ -1,13 +1,13 @@
 """The two-dimensional hydrogen atom by spectral inference (Pfau et al. 2019, Section 5.1).
 
-The nine lowest eigenfunctions of H = −∇² − 1/r in a box, learned in several ways: the paper's own
-protocol, ours, and ours with one choice at a time put back to the paper's. Beside them stand the
-closed form in the plane and finite differences on a grid. Eq. 20 prints V(x) = +1/|x|, which has no
-bound states: a slip of sign.
+The nine lowest eigenfunctions of H = −∇² − 1/r in a box, learned in several ways: by the paper's
+own protocol, by ours, and by ours with one choice at a time returned to the paper's. The closed
+form in the plane and finite differences on a grid stand beside them. Eq. 20 prints V(x) = +1/|x|,
+which has no bound states: a slip of sign.
 
-Energies are Rayleigh quotients by quadrature: in the features' order, or of their span where an
-objective without its mask gives them none. The paper's statements are judged run by run, since its
-protocol is run with one seed.
+Energies are Rayleigh quotients by quadrature: in the features' order, or of their span if the
+objective has no mask, which gives features no order. The paper's statements are judged run by run,
+since its protocol is run with one seed.
 """
 
 import dataclasses
@@ -125,7 +125,7 @@ PUBLISHED = Contender(
 )
 """The paper's protocol (App. C.1). The number of updates is that of its public code."""
 
-# Without averages, how they start and what is taken off the operator have no effect.
+# Without averages, their start and the shift of the operator have no effect.
 UNAVERAGED = varied(
     PUBLISHED,
     name="Pfau et al., β = 1",
@@ -239,7 +239,7 @@ def make_encoder(contender: Contender, half_width: float) -> Encoder:
 def make_evaluation(
     encoder: Encoder, half_width: float, *, ordered: bool = True
 ) -> Callable[[Params], dict[str, Array]]:
-    """Build what is measured of parameters during training, by quadrature.
+    """Build the measure of parameters during training, by quadrature.
 
     ``energy_1`` … ``energy_9`` are those of ``box_spectrum``, ``worst_error`` is the largest of
     their relative errors, and ``subspace_distance`` that to the nine closed-form wavefunctions.
@@ -376,7 +376,7 @@ def reaches_goal(results: Results[Config]) -> Verdict:
 
 
 def is_nowhere_near(results: Results[Config]) -> Verdict:
-    """Judge that no energy without averages is near; what is near in part cannot be told."""
+    """Judge that no energy without averages is near; if some are, it cannot be told."""
     errors, words = of_seeds(results, UNAVERAGED)
     far = unanimous(errors > NOWHERE_NEAR, words)
     return far if far.holds or learned(results, UNAVERAGED).holds else far.open()
@@ -566,9 +566,9 @@ EXPERIMENT = Experiment(
         "Wavefunctions": [
             Drawn(
                 name="wavefunctions",
-                caption="The nine wavefunctions under their energies, turned inside each "
-                "degenerate level to the closed form, in the middle of the box, half as wide. "
-                "The limits of a column are its own.",
+                caption="The nine wavefunctions under their energies, rotated within each "
+                "degenerate level to the closed form; the middle of the box, half as wide. "
+                "Each column has its own limits.",
                 draw=draw_wavefunctions,
             ),
         ],
@@ -590,7 +590,7 @@ EXPERIMENT = Experiment(
             ),
             Curve(
                 name="energies",
-                caption="Energies during training: one line for each feature, where it is bound.",
+                caption="Energies during training: one line per feature, while it is bound.",
                 x=STEP,
                 y=Measure(value="binding", label="binding energy −E", log=True),
                 line="features",
@@ -612,7 +612,7 @@ EXPERIMENT = Experiment(
     deviations={
         "updates": "The paper does not tell how many; here 10⁶, as in the authors' public code.",
         "initial biases": "Not told by the paper; here those of the authors' public code.",
-        "units": "Whether units count from 0 or 1 in the blocks is not told; here from 1.",
+        "units": "Not told whether units count from 0 or 1 in the blocks; here from 1.",
         "potential": "Eq. 20 prints V(x) = +1/|x|, a slip of sign; here it is -1/|x|.",
     },
 )

@@ -2,8 +2,8 @@
 
 A *streaming rule* is online principal component analysis as pure functions, for ``scan`` and
 ``vmap``. States are pytrees of arrays with a leaf ``step``, the number of updates; no function
-changes one. Shapes are checked, values are not: NaN in a row becomes NaN in the state.
-``StreamingPCA`` refuses such rows.
+changes a state in place. Shapes are checked, values are not: NaN in a row becomes NaN in the state.
+``StreamingPCA`` raises for such rows.
 """
 
 import abc
@@ -21,7 +21,7 @@ UPDATES_BETWEEN_ANCHORS = 64
 
 
 class StreamingRule(Protocol):
-    """The contract: a rule of this package, one wrapped for means or missing entries, or yours."""
+    """The contract of all rules: those of this package, wrapped rules, and your own."""
 
     @property
     def num_inputs(self) -> int:
@@ -43,11 +43,11 @@ class StreamingRule(Protocol):
     def components(self, state: Any) -> Array:
         """Return the estimated components as unit columns, [features, k].
 
-        Components that the rule tells apart come in descending order of variance.
+        Components that the rule distinguishes come in descending order of variance.
         """
 
     def combine(self, states: Any, weights: Array) -> Any:
-        """Combine models that went on from a common one into one model.
+        """Combine models that started from a common model into one.
 
         Args:
             states: With a leading worker axis.
@@ -57,9 +57,9 @@ class StreamingRule(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class WrappedRule:
-    """A rule around another one, of the same sizes, which does what the other does.
+    """A rule that wraps another one of the same sizes and delegates to it.
 
-    ``StreamingRule`` says what its methods do.
+    ``StreamingRule`` documents its methods.
     """
 
     rule: StreamingRule = leaf()
@@ -94,21 +94,21 @@ class WrappedRule:
 class Rule(abc.ABC):
     """A rule of this package: a frozen dataclass whose fields are its options.
 
-    A subclass defines ``init``, ``step_batch``, ``components`` and ``combine``, and ``step_row``
-    where one row has a faster way. ``StreamingRule`` says what its methods do.
+    A subclass defines ``init``, ``step_batch``, ``components`` and ``combine``, and ``step_row`` if
+    there is a faster way for one row. ``StreamingRule`` documents the methods.
 
     Attributes:
         num_inputs: Features of an observation.
         num_components: k.
         title: Name in figures.
         imputes: True if missing entries can be replaced by their reconstruction: residuals alone
-            turn the rule's span, and a reconstructed entry has none.
+            turn the rule's span, and a reconstructed entry has no residual.
         orders_components: True if components are single eigenvectors, leading first.
         needs_learning_rate: True if the rule has a learning rate.
 
     Raises:
-        InputError: Unless 1 ≤ k ≤ features and options are in their ranges; from an update, for a
-            batch of another width or without rows.
+        InputError: Unless 1 ≤ k ≤ features and options are in range; from an update, for a batch of
+            another width or without rows.
     """
 
     title: ClassVar[str]
@@ -133,12 +133,12 @@ class Rule(abc.ABC):
 
     @classmethod
     def least_rows_per_update(cls, num_components: int) -> int:
-        """Return the rows that an update needs for the rule to learn ``num_components``."""
+        """Return the least number of rows from which an update learns ``num_components``."""
         return 1
 
     @classmethod
     def usual_rows_per_update(cls, num_components: int) -> int:
-        """Return the rows of an update where nothing else is known, as in ``StreamingPCA``."""
+        """Return the default number of rows of an update, as in ``StreamingPCA``."""
         return 1
 
     @abc.abstractmethod
@@ -170,7 +170,7 @@ class Rule(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class LearningRateRule(Rule):
-    """A rule with a learning rate η, or a schedule of it."""
+    """A rule with a learning rate η, or a schedule for it."""
 
     needs_learning_rate: ClassVar[bool] = True
 
@@ -193,11 +193,11 @@ class LearningRateRule(Rule):
 
 @dataclasses.dataclass(frozen=True)
 class AnchoredRule(Rule):
-    """A rule whose one-row updates drift by rounding from what they stand for.
+    """A rule whose one-row updates drift, by rounding, from the quantity that they track.
 
-    A rank-one update changes a quantity, such as an inverse, in O(k · features) where finding it
-    anew takes O(k² · features). In float32 the two part within thousands of updates. An *anchor*
-    finds the quantity anew, after every 64th update, where it costs a few hundredths of the updates
+    A rank-one update changes a quantity, such as an inverse, in O(k · features), while computing it
+    anew takes O(k² · features). In float32 the two differ after thousands of updates. An *anchor*
+    computes the quantity anew after every 64th update, which costs a few hundredths of the updates
     themselves, and after each of the first ``first_anchored``.
     """
 
@@ -205,12 +205,12 @@ class AnchoredRule(Rule):
 
     @abc.abstractmethod
     def anchor(self, state: Any) -> Any:
-        """Return the same state with the drifting quantity found anew."""
+        """Return the same state with the drifting quantity computed anew."""
 
     def update(self, state: Any, batch: Array) -> Any:
         """Make one step on a batch of centred observations, [b >= 1, features].
 
-        ``vmap`` evaluates the anchor of a single row at every step: use ``update_each`` below it.
+        ``vmap`` evaluates the anchor of a single row at every step: use ``update_each`` instead.
         """
         updated = super().update(state, batch)
         if batch.shape[0] > 1:
@@ -223,11 +223,11 @@ class AnchoredRule(Rule):
     def update_each(self, state: Any, rows: Array) -> Any:
         """Make a step on each of several rows in order, [n, features], and anchor the last state.
 
-        A loop from anchor to anchor around a loop over rows: no condition that ``vmap`` would
-        evaluate both ways.
+        The loop runs from anchor to anchor around a loop over rows. A condition instead would make
+        ``vmap`` evaluate both branches.
         """
         require_batch(rows, self.num_inputs)
-        # NumPy's rows cannot be indexed by a loop's counter.
+        # A loop's counter cannot index NumPy's rows.
         rows = jnp.asarray(rows)
         count = jnp.int32(len(rows))
 

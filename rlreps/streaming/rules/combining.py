@@ -1,4 +1,4 @@
-"""One model out of several that went on from a common one."""
+"""Combine several models that started from a common one into one model."""
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -15,10 +15,9 @@ def shares(weights: Array) -> Array:
 def online_em_average(rows: Array, weights: Array) -> Array:
     """Compute the weighted mean of factors, Σ_m w_m C_m with Σ_m w_m = 1.
 
-    Amid & Warmuth 2020, Eq. 18: it minimises the weighted sum of the relative entropies between
-    the probabilistic models x = Cy + noise with y ~ N(0, I) (Eq. 14), each of which is
-    ‖C_m − C‖² / 2σ². A rotation of y would change the mean and no model: workers have to start from
-    a common C.
+    Amid & Warmuth 2020, Eq. 18: it minimises the weighted sum of the relative entropies between the
+    probabilistic models x = Cy + noise with y ~ N(0, I) (Eq. 14), each of which is ‖C_m − C‖² /
+    2σ². A rotation of y changes the mean but no model, so workers must start from a common C.
 
     Args:
         rows: C_mᵀ, [workers, k, features].
@@ -31,12 +30,12 @@ def online_em_average(rows: Array, weights: Array) -> Array:
 def projection_average(rows: Array, weights: Array) -> Array:
     """Compute the k-dimensional subspace nearest to several, as an orthonormal basis near theirs.
 
-    The span of the top k eigenvectors of Σ_m w_m V_m V_mᵀ, whose projector is nearest to the
-    workers' in squared Frobenius norm. This combination is ours: Amid & Warmuth 2020 know none for
-    orthonormal matrices and take the mean followed by QR (``MeanThenQR``). Eigenvectors come from
-    the inner products of all workers' vectors, [workers · k, workers · k]. Of all bases of that
-    subspace the one nearest to the workers' mean basis is returned, so that components keep their
-    places and models that agree are left as they are.
+    The result is the span of the top k eigenvectors of Σ_m w_m V_m V_mᵀ, whose projector is nearest
+    to the workers' in squared Frobenius norm. This combination is an extension: Amid & Warmuth 2020
+    know none for orthonormal matrices and take the mean followed by QR (``MeanThenQR``).
+    Eigenvectors come from the inner products of all workers' vectors, [workers · k, workers · k].
+    Of all bases of the subspace, the one nearest to the workers' mean basis is returned, so that
+    components keep their places and models that agree do not change.
 
     Args:
         rows: V_mᵀ with orthonormal rows, [workers, k, features].
@@ -57,7 +56,7 @@ def nearest_basis(basis: Array, target: Array) -> Array:
 
     Args:
         basis: Orthonormal rows, [k, features].
-        target: Vectors to be near to, [k, features].
+        target: Vectors to approach, [k, features].
 
     Returns:
         R · basis for the rotation R that minimises ‖R · basis − target‖_F, [k, features].

@@ -1,7 +1,7 @@
 """Principal components as the Nash equilibrium of a game: EigenGame and its unbiased successor.
 
-Players are unit vectors that move at once: each follows the part of its own gradient that is
-tangent to the sphere at v_i by a step of size η, and is normalised.
+Players are unit vectors that move at once. Each follows the part of its own gradient tangent to the
+sphere at v_i, by a step of size η, and is normalised.
 """
 
 import abc
@@ -50,7 +50,7 @@ def _unit_rows(rows: Array) -> Array:
 class Eigengame(PlayersRule):
     """EigenGame with Riemannian gradients (Gemp et al. 2021).
 
-    Player i holds one unit vector v_i and is paid for the variance that it captures, less a penalty
+    Player i holds one unit vector v_i. Its payoff is the variance that v_i captures, less a penalty
     for alignment with the players before it, all measured on the same mini-batch. Gemp et al. 2021,
     "EigenGame: PCA as a Nash Equilibrium", Algorithm 2 (decentralised): every player follows
 
@@ -58,8 +58,8 @@ class Eigengame(PlayersRule):
 
     Here X is divided by the square root of its number of rows, so that the learning rate does not
     depend on the size of the mini-batch. The penalty is a ratio of batch estimates and therefore
-    biased; with one row a batch it cancels the payment of every player but the first. ``update``
-    needs at least k rows a batch to tell k players apart; use many.
+    biased; with one row per batch it cancels the payoff of every player but the first. ``update``
+    needs at least k rows per batch to distinguish k players; use many more.
     """
 
     title: ClassVar[str] = "EigenGame"
@@ -77,7 +77,7 @@ class Eigengame(PlayersRule):
         projections = matmul(batch, players.T)
         products = matmul(projections.T, projections)
         own = jnp.diagonal(products)
-        # A player that sees no variance takes none from those after it.
+        # A player without variance subtracts none from the players after it.
         shares = products / jnp.where(own > 0.0, own, 1.0)[:, None]
         # Entry [j, i] is ⟨X v_i, X v_j⟩ / ⟨X v_j, X v_j⟩: kept above the diagonal, where j < i.
         penalties = jnp.triu(shares, k=1)
@@ -89,17 +89,17 @@ class Eigengame(PlayersRule):
 @configurable
 @dataclasses.dataclass(frozen=True)
 class MuEigengame(PlayersRule):
-    """μ-EigenGame with Riemannian gradients, which any batch estimates without bias.
+    """μ-EigenGame with Riemannian gradients, unbiased for batches of any size.
 
     Gemp et al. 2022, "EigenGame Unloaded: When playing games is better than optimizing",
     Algorithm 1 on one device: every player follows
 
         ∇_i = Σ v_i − Σ_{j<i} (v_iᵀ Σ v_j) v_j,  Σ = XᵀX / b.
 
-    It is linear in Σ: a batch of any size, one row too, is right on average, where ``Eigengame``
-    divides one estimate by another. It is Sanger's rule without its radial part (j = i), which the
-    sphere makes up for. An update takes O(k · features) a row, and O(k² (b + features)) if there
-    are several. η is in units of one over a variance.
+    It is linear in Σ, so that batches of any size, even one row, are unbiased, whereas
+    ``Eigengame`` divides one estimate by another. It is Sanger's rule without its radial part
+    (j = i), which the normalisation replaces. An update takes O(k · features) for one row, and O(k²
+    (b + features)) for several. η is in units of one over a variance.
     """
 
     title: ClassVar[str] = "μ-EigenGame"

@@ -1,4 +1,4 @@
-"""Krasulina's update without orthonormality, explicit: what Amid & Warmuth 2020 call "Sanger"."""
+"""Krasulina's update without orthonormality, explicit; Amid & Warmuth 2020 call it "Sanger"."""
 
 import dataclasses
 from typing import ClassVar
@@ -24,14 +24,14 @@ class ExplicitKrasulina(FactorRule):
 
         C' = C + η (x − Cy) yᵀ,  y = C†x,
 
-    the mean over a batch of several rows. Amid & Warmuth 2020, the update after Eq. 12, list it as
-    "Sanger"; the generalised Hebbian algorithm of Sanger 1989 is ``Sanger``. As there, C† is the
-    pseudo-inverse of the current C; one row's update follows it at O(k · features) (``factor``).
+    or the mean over a batch of several rows. Amid & Warmuth 2020, the update after Eq. 12, list it
+    as "Sanger"; the generalised Hebbian algorithm of Sanger 1989 is ``Sanger``. As there, C† is the
+    pseudo-inverse of the current C; one row's update tracks it in O(k · features) (``factor``).
     Components are an orthonormal basis of C's span.
 
-    η is in units of one over a variance while C's columns have unit length: s C with s² η goes the
-    same way, so that a tiny start takes an η as tiny as C's squares. Where η ‖y‖² is large the step
-    overshoots, and C with it, after which little moves.
+    η is in units of one over a variance while C's columns have unit length. s C with s² η behaves
+    the same, so a small start needs an η as small as C's squares. If η ‖y‖² is large, the step
+    overshoots and C grows, after which it hardly moves.
     """
 
     title: ClassVar[str] = "explicit Krasulina"

@@ -1,7 +1,7 @@
-"""A full-rank factor C [features, k] with its pseudo-inverse C† = (CᵀC)⁻¹Cᵀ, followed by updates.
+"""A full-rank factor C [features, k] with its pseudo-inverse C† = (CᵀC)⁻¹Cᵀ, tracked by updates.
 
-What is kept is the k x k inverse Gram matrix P = (CᵀC)⁻¹, and C as its rows [k, features]: C† = PCᵀ
-then takes no memory of its own, and one row's update is O(k · features) with k² beside it.
+The state holds the k x k inverse Gram matrix P = (CᵀC)⁻¹ and C as its rows [k, features]. C† = PCᵀ
+then needs no memory of its own, and one row's update costs O(k · features), plus k².
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ class FactorState(NamedTuple):
     """The state of a rule without orthonormality.
 
     Attributes:
-        step: Updates made, [] (int32).
+        step: Number of updates, [] (int32).
         rows: Cᵀ, [k, features].
         inverse_gram: P = (CᵀC)⁻¹, [k, k].
     """
@@ -41,15 +41,15 @@ class FactorState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FactorRule(AnchoredRule, LearningRateRule):
-    """A rule on C and P. Models are combined by the online-EM average.
+    """A rule on C and P. The online-EM average combines models.
 
     Attributes:
         initial_scale: Standard deviation of C's entries at the start; None is 1/√features, for
             columns of about unit length.
     """
 
-    # A factor that starts small grows by orders of magnitude in its first updates, and what
-    # rounding does to the inverse then sends float32 another way than float64.
+    # A factor that starts small grows by orders of magnitude in its first updates. Rounding in
+    # the inverse then leads float32 elsewhere than float64.
     first_anchored: ClassVar[int] = 256
 
     _: dataclasses.KW_ONLY
@@ -80,8 +80,8 @@ class FactorRule(AnchoredRule, LearningRateRule):
 def inverse_gram(rows: Array) -> Array:
     """Compute (CᵀC)⁻¹ [k, k] of rows Cᵀ [k, features]; non-finite if C lacks rank to rounding."""
     gram = matmul(rows, rows.T)
-    # Scaled to a unit diagonal: columns of very different lengths would not be told from a
-    # matrix that lacks rank.
+    # Scale to a unit diagonal: otherwise columns of very different lengths look like a matrix
+    # that lacks rank.
     lengths = jnp.sqrt(jnp.diagonal(gram))
     scale = lengths[:, None] * lengths[None, :]
     inverse = solve_positive_definite(gram / scale, jnp.eye(len(gram), dtype=gram.dtype)) / scale
@@ -103,7 +103,7 @@ def add_outer_residual(state: FactorState, hidden: Array, residual: Array) -> Fa
     Args:
         state: C and P.
         hidden: y, [k].
-        residual: r, [features], any step size included.
+        residual: r, [features], including any step size.
     """
     energy = jnp.sum(jnp.square(residual))
     direction = matmul(state.inverse_gram, hidden)

@@ -31,12 +31,12 @@ class ImplicitKrasulina(FactorRule):
         C' = (C + (η/b) XᵀYᵀ)(I + (η/b) YYᵀ)⁻¹,  Y = C†Xᵀ             (b rows, Eq. 12)
 
     where η multiplies the mean over the batch. It is a step of online EM for probabilistic PCA.
-    C† is followed by Meyer's rank-one update (``factor``) and anchored against rounding, so a row
-    costs O(k · features).
+    Meyer's rank-one update tracks C† (``factor``), with anchors against rounding, so a row costs
+    O(k · features).
 
     C' depends on η through η / ‖C‖² alone, and C grows until the two balance: from a small start
-    the learning rate hardly matters. Components come as an orthonormal basis of C's span; the rule
-    does not tell them apart within it.
+    the learning rate hardly matters. Components are an orthonormal basis of C's span; the rule does
+    not distinguish them within it.
 
     Attributes:
         initial_scale: Standard deviation of C's entries at the start; None is 1/√features.
@@ -66,7 +66,7 @@ def _damped(hidden: Array, rate: Array) -> Array:
     k, rows = hidden.shape
     left, right = (hidden, hidden.T) if k <= rows else (hidden.T, hidden)
     inner = matmul(left, right)
-    # Rounding of the products must not outweigh what makes them invertible.
+    # Rounding of the products must not exceed the term that makes them invertible.
     least = 10.0 * epsilon(hidden) * jnp.trace(inner)
     ridge = jnp.maximum(rows / rate, least)
     system = inner + ridge * jnp.eye(len(inner), dtype=inner.dtype)

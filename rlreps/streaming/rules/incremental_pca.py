@@ -18,8 +18,8 @@ class IncrementalState(NamedTuple):
     """The decomposition so far.
 
     Attributes:
-        step: Updates made, [] (int32).
-        rows_seen: Rows of all updates, [] (int32); of combined models the weighted mean.
+        step: Number of updates, [] (int32).
+        rows_seen: Rows of all updates, [] (int32); for combined models the weighted mean.
         rows: Orthonormal right singular vectors, [k, features].
         energies: Squared singular values of the rows seen, [k], in descending order; zero for a
             vector that no row has reached. Divided by ``rows_seen`` they are variances.
@@ -40,19 +40,18 @@ class IncrementalPCA(AnchoredRule):
 
     Brand 2002, "Incremental singular value decomposition of uncertain data with missing values";
     the incremental algorithm of Arora et al. 2012, "Stochastic optimization for PCA and PLS"; Ross
-    et al. 2008 without their mean, because observations are centred. Nothing is lost while the rows
-    have rank k at most: then any batches lead to the exact decomposition. What a batch leaves
-    beyond rank k is dropped for good, which is why larger batches can lead closer to the exact
+    et al. 2008 without their mean, because observations are centred. While the rows have rank k at
+    most, nothing is lost, and any batches lead to the exact decomposition. The part of a batch
+    beyond rank k is dropped for good. This is why larger batches can lead closer to the exact
     components, and why a direction that single rows never raise above the k-th is never found.
 
-    One row takes O(k² (features + k)), the rotation of all components; b rows take
-    O((b + k)² (features + b + k)), so that batches of about k rows cost least, O(k · features) a
-    row. In float32 rows weigh the same until some 10⁷ have been seen; then a further single row is
-    lost to rounding.
+    One row takes O(k² (features + k)), the rotation of all components; b rows take O((b + k)²
+    (features + b + k)). Batches of about k rows cost least, O(k · features) a row. In float32, rows
+    have equal weights until some 10⁷ have been seen; then rounding loses a further single row.
 
-    Components come in descending order of variance; before k independent rows those without
-    variance are arbitrary. Models are combined as the decomposition of their weighted mean XᵀX, in
-    which rows of all workers weigh the same if weights and counts are equal.
+    Components come in descending order of variance; before k independent rows, those without
+    variance are arbitrary. Combining models decomposes their weighted mean XᵀX, in which rows of
+    all workers have equal weight if weights and counts are equal.
     """
 
     title: ClassVar[str] = "incremental PCA"

@@ -23,9 +23,10 @@ class Krasulina(VectorRule):
     """C' = QR(C + η (x − CCᵀx) xᵀC), or the batch's mean (Krasulina 1969, for k components).
 
     Amid & Warmuth 2020, Eqs. 8 and 9: projected gradient descent on the Stiefel manifold, where
-    Oja's rule takes the gradient as it is. The R of QR has a positive diagonal. One row costs
+    Oja's rule takes the plain gradient. The R of QR has a positive diagonal. One row costs
     O(k · features): its QR decomposition has a closed form (``orthonormal.add_outer``). The steps
-    turn the span alone: columns within it are not told apart. η is in units of one over a variance.
+    turn only the span, in which columns are not distinguished. η is in units of one over a
+    variance.
     """
 
     title: ClassVar[str] = "Krasulina"

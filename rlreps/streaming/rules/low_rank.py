@@ -1,11 +1,11 @@
-"""Symmetric matrices of low rank, Σ_i λ_i v_i v_iᵀ, that rows are added to (Brand 2002).
+"""Symmetric matrices of low rank, Σ_i λ_i v_i v_iᵀ, to which rows are added (Brand 2002).
 
 With orthonormal vectors V as rows [r, features] and a row x = Vᵀp + cq, q a unit vector orthogonal
 to V, the sum with x xᵀ lives in the span of V and q, where it is the small *core*
 
     diag(λ, 0) + (p, c)(p, c)ᵀ,  [r + 1, r + 1].
 
-Its eigenvectors turn V and q into the eigenvectors of the sum, of which the leading r are kept.
+Its eigenvectors turn V and q into the eigenvectors of the sum, and the leading r are kept.
 Eigenvalues below about 1e-7 of the largest are rounding in float32.
 """
 
@@ -34,11 +34,11 @@ class LowRank(NamedTuple):
 def add_row(matrix: LowRank, row: Array) -> LowRank:
     """Compute the leading r eigenpairs of Σ_i λ_i v_i v_iᵀ + x xᵀ, in O(r² (features + r)).
 
-    The rows stay orthonormal up to a few units of rounding an update: orthonormalise them now and
-    then.
+    The rows stay orthonormal up to a few units of rounding per update: orthonormalise them from
+    time to time.
     """
     along, residual = _residuals(matrix.rows, row[None, :])
-    # In a power of two near the row's length: squares of short rows would be rounded to zero.
+    # Scaled by a power of two near the row's length: squares of short rows would underflow.
     exponent = jnp.clip(jnp.frexp(jnp.max(jnp.abs(row)))[1], -126, 126)
     unit = jnp.ldexp(jnp.ones((), row.dtype), exponent)
     residual = residual / unit
@@ -52,8 +52,8 @@ def add_row(matrix: LowRank, row: Array) -> LowRank:
 def add_rows(matrix: LowRank, batch: Array) -> LowRank:
     """Compute the leading r eigenpairs of Σ_i λ_i v_i v_iᵀ + XᵀX of a batch X, [b, features].
 
-    The residuals' QR decomposition gives min(b, features) new directions, none where V is complete.
-    It costs O((b + r)² (features + b + r)): a row costs least, O(r · features), where b is about r.
+    The residuals' QR decomposition gives min(b, features) new directions, or none if V is complete.
+    It costs O((b + r)² (features + b + r)): least per row, O(r · features), if b is about r.
     """
     count, width = matrix.rows.shape
     if count == width:
@@ -65,16 +65,16 @@ def add_rows(matrix: LowRank, batch: Array) -> LowRank:
         void = jnp.linalg.norm(upper, axis=1) <= rounding_length(batch)
         beyond = jnp.where(void[:, None], 0.0, upper).T
         moved = _leading(matrix, along, beyond, basis.T, void)
-    # Dependent residuals leave directions without energy that V's span is not free of; rows of
-    # any energy come first and are left as they are.
+    # Dependent residuals give directions without energy that are not orthogonal to V; rows with
+    # energy come first and stay unchanged.
     return moved._replace(rows=orthonormalize(moved.rows))
 
 
 def weighted_mean(rows: Array, values: Array, weights: Array) -> LowRank:
     """Compute the leading r eigenpairs of Σ_m w_m Σ_i λ_mi v_mi v_miᵀ with Σ_m w_m = 1.
 
-    Vectors without energy count among themselves: where fewer than r directions have any, the rest
-    are the directions that most of the matrices had.
+    Vectors without energy are ranked among themselves: if fewer than r directions have energy, the
+    rest are the directions that most of the matrices had.
 
     Args:
         rows: Orthonormal v_mi, [matrices, r, features].
@@ -83,7 +83,7 @@ def weighted_mean(rows: Array, values: Array, weights: Array) -> LowRank:
     """
     matrices, count, width = rows.shape
     total = jnp.sum(values)
-    # At the level of rounding, so that it orders only what has no energy.
+    # At the level of rounding, so that it ranks only directions without energy.
     floor = jnp.where(total > 0.0, epsilon(values) * total, 1.0)
     scales = jnp.sqrt(shares(weights)[:, None] * (values + floor)).reshape(-1)
     stacked = scales[:, None] * rows.reshape(matrices * count, width)
@@ -99,7 +99,7 @@ def _residuals(rows: Array, batch: Array) -> tuple[Array, Array]:
     """Split a batch into coordinates along orthonormal rows [b, r] and the rest [b, features]."""
     along = matmul(batch, rows.T)
     residuals = batch - matmul(along, rows)
-    # A second time, because a short residual is mostly the rounding of the first.
+    # Twice, because a short residual consists mostly of the rounding of the first projection.
     again = matmul(residuals, rows.T)
     return along + again, residuals - matmul(again, rows)
 
@@ -112,14 +112,14 @@ def _leading(
     Args:
         matrix: V and λ.
         along: The batch's coordinates along V, [b, r].
-        beyond: Along new directions, [b, q].
+        beyond: The batch's coordinates along new directions, [b, q].
         directions: Unit vectors, [q, features], orthogonal to V unless void.
-        void: Which directions no row of the batch has a part along, [q] (bool).
+        void: Mask of directions along which no row of the batch has a part, [q] (bool).
     """
     count = len(matrix.values)
     coordinates = jnp.concatenate([along, beyond], axis=1)
     products = matmul(coordinates.T, coordinates)
-    # Void directions come last, even behind rows without energy: V loses none of its rows to them.
+    # Void directions come last, even after rows without energy, so that V keeps all its rows.
     energy = jnp.sum(matrix.values) + jnp.trace(products)
     penalty = -jnp.where(energy > 0.0, energy, 1.0)
     own = jnp.concatenate([matrix.values, jnp.where(void, penalty, 0.0)])
@@ -133,6 +133,6 @@ def _leading(
 
 def _descending(matrix: Array) -> tuple[Array, Array]:
     """Compute eigenvalues and eigenvectors as columns, largest first."""
-    # Turned round before as well, so that a diagonal matrix in descending order stays as it is.
+    # Reversed before and after, so that a diagonal matrix in descending order does not change.
     values, vectors = jnp.linalg.eigh(matrix[::-1, ::-1])
     return values[::-1], vectors[::-1, ::-1]

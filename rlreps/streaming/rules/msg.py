@@ -1,7 +1,7 @@
 """Matrix stochastic gradient: principal component analysis as a convex problem (Arora et al. 2013).
 
-What is learned is a matrix P from the convex hull of all projectors on k dimensions,
-{P : 0 ≤ P ≤ I, tr P = k}, over which E xᵀPx is maximised by projected gradient ascent.
+The rule learns a matrix P from the convex hull of all projectors on k dimensions,
+{P : 0 ≤ P ≤ I, tr P = k}, in which projected gradient ascent maximises E xᵀPx.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ class MatrixState(NamedTuple):
     Attributes:
         step: Updates made, [] (int32).
         rows: Orthonormal eigenvectors of P, [rank, features].
-        eigenvalues: Theirs, in [0, 1] with sum k, in descending order, [rank].
+        eigenvalues: Eigenvalues of P, in [0, 1] with sum k, in descending order, [rank].
     """
 
     step: Array
@@ -79,12 +79,12 @@ class IncrementalMSG(_MatrixRule):
     Arora, Cotter & Srebro 2013, "Stochastic Optimization of PCA with Capped MSG":
     Π is the nearest matrix with eigenvalues in [0, 1] that sum to k (``project_eigenvalues``). The
     problem is convex: with η ~ 1/√t the rule converges from any start. P has as many eigenvectors
-    as there are features, so an update takes O(features³), whatever its rows; where that is too
-    much, take ``CappedMSG``. η is in units of one over a variance.
+    as features, so an update takes O(features³), for any number of rows; if this is too much, use
+    ``CappedMSG``. η is in units of one over a variance.
 
     Components are the k leading eigenvectors of P; the paper draws k at random such that their
-    projector is P on average. Eigenvalues of one are not told apart. Models are combined as their
-    weighted mean P.
+    projector is P on average. Eigenvectors with eigenvalue one are not distinguished. Combining
+    models takes their weighted mean P.
     """
 
     title: ClassVar[str] = "incremental MSG"
@@ -96,12 +96,12 @@ class CappedMSG(_MatrixRule):
     """Matrix stochastic gradient with P of bounded rank (Arora et al. 2013).
 
     As ``IncrementalMSG``, but Π keeps the K leading eigenvectors of P + η x xᵀ and projects their
-    eigenvalues. That set is not convex; one more dimension than components lets a new direction in
+    eigenvalues. This set is not convex. One more dimension than components lets a new direction in
     while an old one is still there. One row takes O(K² (features + K)), b rows take
     O((b + K)² (features + b + K)).
 
     Attributes:
-        max_rank: K in [k, features]; None is k + 1, or the number of features where that is less.
+        max_rank: K in [k, features]; None is k + 1, or the number of features if smaller.
     """
 
     title: ClassVar[str] = "capped MSG"
@@ -128,17 +128,17 @@ def project_eigenvalues(values: Array, total: int) -> Array:
     """Project numbers onto [0, 1] with a given sum: clip(σ_i + S, 0, 1) for the S that meets it.
 
     Σ_i clip(σ_i + S, 0, 1) is piecewise linear in S and rises with it. Its breakpoints −σ_i and
-    1 − σ_i give the piece that S lies on, where it is the solution of a linear equation: exact but
-    for rounding, in O(r²).
+    1 − σ_i give the piece on which S lies, and there S solves a linear equation: exact up to
+    rounding, in O(r²).
 
     Args:
         values: σ, [r], in any order.
-        total: Their sum thereafter, an integer in [1, r].
+        total: The sum of the projected numbers, an integer in [1, r].
     """
     values = _with_gaps_of_one_at_most(values)
     breakpoints = jnp.sort(jnp.concatenate([-values, 1.0 - values]))
     sums = jnp.sum(jnp.clip(values[None, :] + breakpoints[:, None], 0.0, 1.0), axis=1)
-    # Rounding may leave the last sum, which is r, below a total of r.
+    # Rounding may leave the last sum, which should be r, below a total of r.
     reached = (sums >= total) | (jnp.arange(len(sums)) == len(sums) - 1)
     last = jnp.argmax(reached)
     low, high = breakpoints[jnp.maximum(last - 1, 0)], breakpoints[last]
@@ -154,8 +154,8 @@ def project_eigenvalues(values: Array, total: int) -> Array:
 def _with_gaps_of_one_at_most(values: Array) -> Array:
     """Cut gaps between neighbouring numbers [r] to one, keep their order and make the largest 0.
 
-    Across a larger gap the upper of two neighbours has reached one before the lower one leaves
-    zero, however large the gap: the projection is the same, and sums keep their precision.
+    Across a larger gap the upper of two neighbours reaches one before the lower one leaves zero,
+    however large the gap: the projection is the same, and sums keep their precision.
     """
     order = jnp.argsort(-values)
     gaps = jnp.minimum(-jnp.diff(values[order]), 1.0)

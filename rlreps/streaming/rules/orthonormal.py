@@ -1,4 +1,4 @@
-"""Vectors as rows: orthonormal bases of them, and what one gradient step makes of a basis."""
+"""Vectors as rows: orthonormal bases, and a gradient step from a basis."""
 
 import dataclasses
 from typing import NamedTuple
@@ -12,14 +12,14 @@ from rlreps.streaming.rules.base import LearningRateRule
 from rlreps.streaming.rules.combining import projection_average
 
 _UNITS = 16.0
-"""Residuals shorter than so many units of rounding of what they are left of count as zero."""
+"""Residuals shorter than this many units of rounding of the whole row count as zero."""
 
 
 class VectorState(NamedTuple):
-    """The state of a rule that keeps one vector a component.
+    """The state of a rule that keeps one vector per component.
 
     Attributes:
-        step: Updates made, [] (int32).
+        step: Number of updates, [] (int32).
         rows: The components' vectors, [k, features].
     """
 
@@ -29,9 +29,9 @@ class VectorState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class VectorRule(LearningRateRule):
-    """A rule on one vector a component, from a random orthonormal start.
+    """A rule on one vector per component, from a random orthonormal start.
 
-    Models are combined by the projection average of their vectors' spans.
+    The projection average of the vectors' spans combines models.
     """
 
     def init(self, key: Array) -> VectorState:
@@ -42,8 +42,8 @@ class VectorRule(LearningRateRule):
         return state.rows.T
 
     def combine(self, states: VectorState, weights: Array) -> VectorState:
-        # One by one: batched calls of LAPACK share a pool of threads, and on several CPU devices at
-        # once each can wait for the other's forever.
+        # One by one: batched calls of LAPACK share a pool of threads. On several CPU devices at
+        # once, the calls can wait for each other forever.
         bases = lax.map(orthonormalize, states.rows)
         return VectorState(jnp.max(states.step), projection_average(bases, weights))
 
@@ -63,16 +63,16 @@ def orthonormalize(rows: Array) -> Array:
 
 
 def add_outer(rows: Array, coefficients: Array, direction: Array, excess: Array) -> Array:
-    """Compute Gram-Schmidt of V + w dᵀ in closed form, where its Gram matrix is I + s w wᵀ.
+    """Compute Gram-Schmidt of V + w dᵀ in closed form, if its Gram matrix is I + s w wᵀ.
 
     Row j of the result is
 
         sqrt(α_{j−1} / α_j) (v_j + (w_j / α_{j−1}) (d − s Σ_{i<j} w_i v_i)),
         α_j = 1 + s Σ_{i≤j} w_i²,
 
-    in O(k · features) where a QR decomposition takes O(k² · features). The sum over earlier rows is
-    of the old ones, so nothing large cancels however long the step, and rounding does not add up:
-    rows of float32 are orthonormal to 1e-6 after a million steps as after one.
+    in O(k · features), while a QR decomposition takes O(k² · features). The sum over earlier rows
+    uses the old rows, so nothing large cancels however long the step, and rounding does not
+    accumulate: rows of float32 are orthonormal to 1e-6 after a million steps as after one.
 
     Args:
         rows: V, orthonormal rows, [k, features].
@@ -81,7 +81,7 @@ def add_outer(rows: Array, coefficients: Array, direction: Array, excess: Array)
         excess: s ≥ 0, [].
 
     Returns:
-        Orthonormal rows, [k, features]; as ``orthonormalize(V + w dᵀ)``.
+        Orthonormal rows, [k, features], equal to ``orthonormalize(V + w dᵀ)``.
     """
     squares = excess * jnp.square(coefficients)
     alphas = 1.0 + jnp.cumsum(squares)
@@ -94,7 +94,7 @@ def add_outer(rows: Array, coefficients: Array, direction: Array, excess: Array)
 
 def sums_of_earlier(rows: Array) -> Array:
     """Compute Σ_{i<j} of rows [k, features], for every j."""
-    # XLA sums prefixes on a CPU in O(k² · features): ten times slower than a loop at k = 20.
+    # On a CPU, XLA sums prefixes in O(k² · features): ten times slower than a loop at k = 20.
     sums: Array = lax.platform_dependent(
         rows, cpu=_add_one_by_one, default=lambda rows: jnp.cumsum(rows, axis=0) - rows
     )
@@ -113,13 +113,13 @@ def epsilon(array: Array) -> float:
 
 
 def rounding_length(rows: Array) -> Array:
-    """Return the length, [], below which what a projection leaves of rows [...] is rounding."""
+    """Return the length, [], below which the residual of a projection of rows [...] is rounding."""
     length: Array = _UNITS * epsilon(rows) * jnp.linalg.norm(rows)
     return length
 
 
 def without_rounding(residual: Array, row: Array) -> Array:
-    """Return what is left of a row [features], or zeros where that is rounding.
+    """Return the residual of a row [features], or zeros if it is rounding.
 
     A long step along rounding would turn components into directions that no row has.
     """

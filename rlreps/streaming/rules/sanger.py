@@ -17,10 +17,10 @@ class Sanger(VectorRule):
     """The generalised Hebbian algorithm, c_i' = c_i + η y_i (x − Σ_{j≤i} y_j c_j), y = Cᵀx.
 
     Sanger 1989, "Optimal unsupervised learning in a single-layer linear feedforward neural
-    network", equation 3; the mean over a batch of several rows. Component i learns from what those
-    before it leave of x, so the columns go to single eigenvectors in order. Nothing keeps them
-    orthonormal: where η ‖x‖² is far above one they diverge. Components have unit length, the
-    state's rows have not. η is in units of one over a variance.
+    network", equation 3, or its mean over a batch of several rows. Component i learns from the part
+    of x that earlier components leave, so the columns converge to single eigenvectors in order.
+    Nothing keeps them orthonormal: if η ‖x‖² is far above one they diverge. Components have unit
+    length; the state's rows need not. η is in units of one over a variance.
     """
 
     title: ClassVar[str] = "Sanger (GHA)"

@@ -1,6 +1,6 @@
 """One-step probabilities of PuddleWorld between cells for each action, by simulation.
 
-``matrix`` has those of the uniformly random policy, by quadrature.
+``matrix`` computes those of the uniformly random policy, by quadrature.
 """
 
 from functools import partial
@@ -18,14 +18,14 @@ from rlreps.successor.grids import Grid
 FloatArray = npt.NDArray[np.float64]
 
 _SAMPLES = 256
-"""Moves from each cell by each action."""
+"""Number of moves from each cell by each action."""
 
 _PULLED_BACK = 1e-3
-"""Share of a move that is taken back before its end is given to a cell. An agent that a wall has
-stopped stands on the wall's edge, which may be the edge of a cell within the wall."""
+"""Share of a move that is taken back before its end is assigned to a cell. An agent stopped by a
+wall stands on the wall's edge, which may be the edge of a cell within the wall."""
 
 _LEAST_FREE = 0.05
-"""Share of a cell that must be outside the walls; of less there would be too few moves."""
+"""Share of a cell that must be outside the walls; a smaller share would give too few moves."""
 
 
 class CellMoves(NamedTuple):
@@ -54,7 +54,7 @@ class CellMoves(NamedTuple):
 
 
 def cell_moves(environment: PuddleWorld, grid: Grid, key: Array) -> CellMoves:
-    """Count steps from places drawn in each cell, but for those in a wall, which no move leaves."""
+    """Count steps from places drawn in each cell; no move leaves a place inside a wall."""
     keys = jax.random.split(key, (grid.num_cells, _SAMPLES))
     targets, rewards, terminated, held = (
         np.asarray(part) for part in _sampled_steps(environment, keys, grid)

@@ -5,11 +5,11 @@ With the first step F and the chain P of ``OneStep``,
     Ψ_h = I + γ F Σ_{t=0}^{h-2} γᵗ Pᵗ        (sum from the start state)
     Ψ_h = F Σ_{t=0}^{h-1} γᵗ Pᵗ              (sum from the first successor)
 
-and the geometric sum is (I - γᵐ Pᵐ)(I - γP)⁻¹. The one approximation, besides quadrature, is that
-an agent forgets where in a cell it is: it goes on as agents do that entered the cell anywhere. In
-an arena without walls the error shrinks with the square of the cells' width; with walls, at whose
-very edges agents stop, with the width itself. ``refinement`` divides cells for the computation and
-puts them together again in the result.
+and the geometric sum is (I - γᵐ Pᵐ)(I - γP)⁻¹. Besides quadrature there is one approximation: an
+agent forgets its place in a cell, and continues like agents that entered the cell anywhere. In an
+arena without walls the error shrinks with the square of the cells' width; with walls, at whose very
+edges agents stop, with the width itself. ``refinement`` divides cells for the computation and
+merges them in the result.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ from rlreps.successor.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.settings import TransitionSettings
 
 TILE_ROWS = 100
-"""Rows computed together: part of what decides the last bits, as products of matrices round
-differently for other shapes."""
+"""Rows computed together. The last bits depend on it, since products of matrices round differently
+for other shapes."""
 
 _SHORTEST_CLOSED_FORM = 8
 _LARGEST_DENSE_CHAIN = 2500
-"""Sub-cells up to which the sum is one small dense matrix in float64."""
+"""Largest number of sub-cells for which the sum is one small dense matrix in float64."""
 
 _CUT_TOLERANCE = 1e-7
 _STEP_TOLERANCE = 1e-5
@@ -51,15 +51,15 @@ class TransitionEstimator(RowEstimator):
     b = w · bins · refinement sub-cells, it holds 12 f b bytes of factors (24 f b for discounts
     above 0.999, which are computed in float64), after counting transitions in about 20 f (2 w + 1)²
     bytes: 0.1 GB each for 100 x 100 sub-cells, 2 GB each for 200 x 200. Rows come in aligned tiles
-    of ``TILE_ROWS``, so their bits depend on the machine, its BLAS and that one's threads, but not
-    on which rows are asked for.
+    of ``TILE_ROWS``. Their bits depend on the machine, its BLAS and the BLAS's threads, but not on
+    the rows requested.
     """
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
         """Count the transitions and factorise."""
         self._grid = grid = grid.within(environment)
         self._settings, self.num_starts = settings, grid.num_states
-        # Terms from the first step on; the start itself is counted apart.
+        # Terms from the first step on; the start itself is added separately.
         self._terms = settings.steps_ahead
         fine = Grid(grid.bins * settings.refinement, grid.walls)
         steps = one_step(environment, fine, points=settings.points, seed=settings.seed)
@@ -98,7 +98,7 @@ class TransitionEstimator(RowEstimator):
 
     def _prepare_closed_form(self, bins: int) -> None:
         discount, terms = self._settings.discount, self._terms
-        # Left out modes may be worth this share of the sum: γᵐ ρᵐ against 1 - γᵐ.
+        # Modes that are left out may be worth this share of the sum: γᵐ ρᵐ against 1 - γᵐ.
         weight = discount**terms
         log_rest = (np.log(_CUT_TOLERANCE) + np.log1p(-weight) - terms * np.log(discount)) / terms
         double = 1.0 / (1.0 - discount) > _LONGEST_SINGLE_PRECISION
@@ -110,7 +110,7 @@ class TransitionEstimator(RowEstimator):
             modes = slow_modes(self._chain, solver, float(np.exp(log_rest)))
             if modes is None:
                 return
-            # What single precision blurs too much for many terms, double precision does not.
+            # Single precision blurs sums of many terms too much; double precision does not.
             if terms * weight * modes.residual <= _STEP_TOLERANCE:
                 self._solver, self._end = solver, _end_of_sum(modes, discount, terms)
                 return
@@ -182,7 +182,7 @@ def _starts(grid: Grid, fine: int, free: np.ndarray) -> scipy.sparse.csr_array:
 
 
 def _ends(grid: Grid, fine: Grid) -> scipy.sparse.csr_array:
-    """Return which state each sub-cell counts to, [sub-cells, n]; its centre decides."""
+    """Return the state to which each sub-cell counts, [sub-cells, n]; its centre decides."""
     centres = Grid(fine.bins).centres()
     states = np.asarray(jax.jit(jax.vmap(grid.state))(centres))
     entries = np.ones(len(states)), (np.arange(len(states)), states)
@@ -190,7 +190,7 @@ def _ends(grid: Grid, fine: Grid) -> scipy.sparse.csr_array:
 
 
 def _end_of_sum(modes: SlowModes, discount: float, terms: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return factors [n, k] and [k, n] of γᵐ Pᵐ (I - γP)⁻¹, all beyond the horizon."""
+    """Return factors [n, k] and [k, n] of γᵐ Pᵐ (I - γP)⁻¹, the terms beyond the horizon."""
     power = np.linalg.matrix_power(discount * modes.step, terms)
     left = np.linalg.solve(np.eye(len(modes.step)) - discount * modes.step, modes.left)
     return modes.right, power @ left
@@ -214,7 +214,7 @@ _REMAINING = 4.0 / 3.0
 
 
 class AggregationError(NamedTuple):
-    """The error of a matrix of the transition method that comes from forgetting places in cells.
+    """The error of the transition method that comes from forgetting places in cells.
 
     Attributes:
         entries: Estimated error of each entry, with its sign (method minus truth), [n, n].
@@ -236,19 +236,19 @@ def aggregation_error(
 ) -> AggregationError:
     """Compare a refinement with its double and extrapolate.
 
-    The error of an entry falls with the square of the sub-cells' width once that is below the
-    scale on which rows vary (the noise of a move, 0.01). Doubling the refinement then removes three
-    quarters of it: the whole is 4/3 of the change, and a subspace distance, quadratic in small
-    errors, 16/9. On coarser grids, where halving the width helps less than fourfold, the estimate
-    is too low, and tells the order of magnitude only. It holds both matrices and runs the finer
-    one, some 20 times the work: for grids small enough, whose error bounds that of finer grids.
+    Once the sub-cells' width is below the scale on which rows vary (the noise of a move, 0.01), the
+    error of an entry falls with the square of the width. Doubling the refinement then removes three
+    quarters of it: the whole error is 4/3 of the change and, for a subspace distance, quadratic in
+    small errors, 16/9. On coarser grids, where halving the width helps less than fourfold, the
+    estimate is too low, and gives the order of magnitude only. The function holds both matrices and
+    runs the finer one, some 20 times the work: use it on small grids, which bound finer ones.
 
     Args:
         environment: The dynamics.
         grid: The cells.
-        settings: Whose error it is.
-        rank: The most dimensions, k; fewer where the matrix has fewer.
-        centring: Which means come off before the subspaces are taken.
+        settings: Settings of the matrix whose error is estimated.
+        rank: Largest dimension, k; fewer if the matrix has fewer.
+        centring: Which means are subtracted before the subspaces are computed.
     """
     finer = dataclasses.replace(settings, refinement=2 * settings.refinement)
     rows, finer_rows = (

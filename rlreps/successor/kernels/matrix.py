@@ -5,8 +5,8 @@ by a random vector of each cell (Cranley & Patterson 1976), go through ``PuddleW
 
 The first step, from uniform starts, gives the probabilities with which a rollout leaves its start
 cell. The second gives those of the chain: where an agent goes from a cell that it has *entered*.
-The two differ wherever an agent enters a cell at some places and not at others. Starts lie outside
-the walls: a point inside one is drawn again.
+The two differ if agents enter a cell at some places and not at others. Starts lie outside the
+walls: a point inside one is drawn again.
 """
 
 import concurrent.futures
@@ -29,10 +29,10 @@ from rlreps.successor.grids import Grid
 _POINTS_PER_CHUNK = 2**16
 _ROWS_PER_CONVERSION = 1024
 _MAX_WORKERS = 4
-"""Each holds counts of its own, so memory grows with them."""
+"""Largest number of threads: each holds its own counts, so memory grows with their number."""
 
 _LARGEST_NORMAL = 5.5
-"""Above every standard normal draw made here: the inverse of a float32 uniform stops at 5.3."""
+"""Larger than every standard normal draw here: the inverse of a float32 uniform stops at 5.3."""
 
 
 class OneStep(NamedTuple):
@@ -45,7 +45,7 @@ class OneStep(NamedTuple):
         chain: [n, n] (float64), P(S_2 = column | S_1 = row), with S_0 uniform over the square
             outside the walls. A state that is never entered keeps its agents.
 
-    Rows sum to 1. Cells that are no states have rows and columns of zeros.
+    Rows sum to 1. Cells that are not states have rows and columns of zeros.
     """
 
     first: scipy.sparse.csr_array
@@ -54,7 +54,7 @@ class OneStep(NamedTuple):
 
 
 def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) -> OneStep:
-    """Estimate one-step probabilities, each row from 4 · ``points`` moves or about as many.
+    """Estimate one-step probabilities, each row from about 4 · ``points`` moves.
 
     Counts are whole numbers, so the result does not depend on the order of the work. Working
     memory: 4 · n · (2 w + 1)² bytes for the counts of either step and of each of up to 4 threads,
@@ -71,7 +71,7 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
     grid = grid.within(environment)
     require(
         len(grid.divided) == 0,
-        "cells that no wall divides, or transitions would lead through it (bins or a refinement "
+        "cells that no wall divides, or transitions would pass through it (bins or a refinement "
         "for which walls lie along the cells' sides, more bins, or Monte Carlo)",
         f"{len(grid.divided)} such cells of {grid.bins} x {grid.bins}",
     )
@@ -137,7 +137,7 @@ def action_steps(
 
 
 def _window(environment: PuddleWorld, grid: Grid) -> int:
-    """Return the most cells, along either axis, between the cells of two successive positions."""
+    """Return the largest distance, in cells along either axis, between two successive positions."""
     longest = float(environment.step_size) + _LARGEST_NORMAL * float(environment.noise)
     # Beside a wall, either end may count to a neighbouring cell.
     across = int(longest * grid.bins) + (3 if grid.walls else 1)
@@ -163,14 +163,14 @@ def _counts(
         for cells in share:
             padded = jnp.asarray(np.resize(cells, size), jnp.int32)
             counted = jnp.arange(size) < len(cells)
-            # The option decides how keys turn into bits; a user's own setting must not.
+            # The option decides how keys turn into bits; a user's own setting must not change them.
             with jax.threefry_partitionable(True):
                 left_chunk, outside_chunk, entered = kernel(padded, counted, entered)
             left[cells] = np.asarray(left_chunk)[: len(cells)]
             outside[cells] = np.asarray(outside_chunk)[: len(cells)]
         return np.asarray(entered)
 
-    # An accelerator works on one chunk after another anyway.
+    # An accelerator processes one chunk after another anyway.
     cores = usable_cores() if jax.default_backend() == "cpu" else 1
     workers = min(_MAX_WORKERS, cores, len(chunks))
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
@@ -204,7 +204,7 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
             lambda action: move_all(start, jnp.broadcast_to(action, draw.shape), noise)
         )(actions)
         counts = jnp.broadcast_to(counted[:, None], draw.shape).astype(jnp.int32)
-        # Without points drawn again: a cell counts by its part outside the walls.
+        # Without the points drawn again: a cell counts by its part outside the walls.
         counts_entered = (counted[:, None] & free).astype(jnp.int32)
 
         def count(
@@ -216,7 +216,7 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
             left = left.at[jnp.arange(cells.shape[0])[:, None], offset(cells[:, None], middle)].add(
                 counts
             )
-            # Points keep one second action for each first one: all pairs occur equally often.
+            # Each first action keeps one second action: all pairs occur equally often.
             last = cell_of(move_all(position, (draw + action) % 4, next_noise))
             entered = entered.at[middle, offset(middle, last)].add(counts_entered)
             return (left, entered), None
@@ -232,7 +232,7 @@ def _offset(bins: int, window: int, origin: Array, target: Array) -> Array:
     """Return the index of the offset between cells; see ``_counts``."""
     rows = target // bins - origin // bins
     columns = target % bins - origin % bins
-    # Walls so close to each other that no cell between them is a state could be farther apart.
+    # Walls that leave no state between them could be farther apart than the longest move.
     rows, columns = (jnp.clip(across, -window, window) for across in (rows, columns))
     return (rows + window) * (2 * window + 1) + columns + window
 
@@ -265,14 +265,14 @@ def _cell_keys(cells: Array, seed: int) -> Array:
 
 
 def _positions(grid: Grid, cells: Array, uniform: Array) -> Array:
-    """Return positions [c, p, 2] inside the cells, clear of their edges as Grid.sample is."""
+    """Return positions [c, p, 2] inside the cells, with the margin of Grid.sample."""
     margin = grid.bins * 2.0**-22
     corners = jnp.stack([cells % grid.bins, cells // grid.bins], axis=1).astype(jnp.float32)
     return (corners[:, None] + margin + uniform * (1.0 - 2.0 * margin)) / grid.bins
 
 
 def _normal(uniform: Array) -> Array:
-    """Map uniform draws in [0, 1), whose ends would go to infinity, to standard normal ones."""
+    """Map uniform draws in [0, 1), whose ends would become infinite, to standard normal ones."""
     inside = jnp.clip(uniform, 2.0**-24, 1.0 - 2.0**-24)
     normal: Array = jnp.float32(np.sqrt(2.0)) * lax.erf_inv(2.0 * inside - 1.0)
     return normal

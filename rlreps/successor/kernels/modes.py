@@ -1,8 +1,8 @@
-"""High powers of a transition matrix from the few of its modes that outlive them.
+"""High powers of a transition matrix from the few modes that outlast the others.
 
-P^m = R H^m L + (the rest)^m, where the columns of R span a right invariant subspace, the rows of L
-the left one of the same eigenvalues, L R = I and H = L P R. Moves spread an agent out, so most
-eigenvalues are small and the rest is nothing after some tens of steps.
+P^m = R H^m L + (the rest)^m, where the columns of R span a right invariant subspace and the rows of
+L the left one of the same eigenvalues, L R = I and H = L P R. Moves spread an agent out, so most
+eigenvalues are small and the rest vanishes after some tens of steps.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ _POLISHES = 2
 
 
 class SlowModes(NamedTuple):
-    """The modes of P whose eigenvalues are largest, all of float64.
+    """The modes of P with the largest eigenvalues, all in float64.
 
     Attributes:
         right: R, [n, k].
         step: H, [k, k].
         left: L, [k, n].
         residual: The larger of the largest row sums of |P R - R H| |L| and |R| |L P - H L|: the
-            most that a step adds to the error of a distribution, in total variation.
+            largest error that a step adds to a distribution, in total variation.
     """
 
     right: np.ndarray
@@ -43,7 +43,7 @@ def slow_modes(
     """Compute the modes with eigenvalues of modulus above ``largest_rest``, and a few more.
 
     Subspace iteration with (I - γP)⁻¹, which has the invariant subspaces of P, then with P itself,
-    which damps what is left of its fast modes; then the Schur form of P in the panel.
+    which damps the rest of its fast modes; then the Schur form of P in the panel.
 
     Args:
         chain: P, [n, n].
@@ -51,8 +51,8 @@ def slow_modes(
         largest_rest: Largest modulus of an eigenvalue that may be left out, in (0, 1).
 
     Returns:
-        The modes; None where more than a quarter of the n, or some hundreds, would be needed, or
-        the left and right subspaces do not come out with the same eigenvalues.
+        The modes; None if more than a quarter of the n, or some hundreds, would be needed, or if
+        the left and right subspaces have different eigenvalues.
     """
     transposed = chain.T.tocsr()
     panel = _FIRST_PANEL
@@ -74,7 +74,7 @@ def slow_modes(
 def _panel(
     matrix: scipy.sparse.csr_array, solve: Callable[[np.ndarray], np.ndarray], size: int
 ) -> np.ndarray:
-    """Compute orthonormal [n, size] (float64) that nearly hold the slowest modes of a matrix."""
+    """Compute orthonormal [n, size] (float64) that nearly contain the slowest modes of a matrix."""
     panel = np.random.default_rng(0).standard_normal((matrix.shape[0], size))
     for _ in range(_ITERATIONS):
         panel = _orthonormal(solve(panel).astype(np.float64))
@@ -89,10 +89,10 @@ def _orthonormal(panel: np.ndarray) -> np.ndarray:
 
 
 def _cut(eigenvalues: np.ndarray, largest_rest: float) -> int | None:
-    """Return how many to keep: where the gap is widest among the admissible, in the first half.
+    """Return how many modes to keep: up to the widest admissible gap in the first half.
 
     Only the first half of a panel has converged. A wide gap keeps conjugate and equal eigenvalues
-    together, and apart from what is left out.
+    together, and separate from those left out.
     """
     half = len(eigenvalues) // 2
     allowed = [k for k in range(1, half) if eigenvalues[k] <= largest_rest]

@@ -1,9 +1,9 @@
 """Solves with I - γP for a chain on a grid whose moves are short: block tridiagonal elimination.
 
-A move crosses at most w rows of the grid. Strips of at least w rows therefore interact with their
-neighbours only, and I - γP is block tridiagonal. With strips of b cells, its factors hold 3 n b
-numbers and a row of the inverse costs 6 n b operations, where a dense inverse of n cells would hold
-n² and cost 2 n² a row, after 2/3 n³: ten times less of either for PuddleWorld's moves.
+A move crosses at most w rows of the grid. Strips of at least w rows therefore interact only with
+their neighbours, and I - γP is block tridiagonal. With strips of b cells, its factors hold 3 n b
+numbers and a row of the inverse costs 6 n b operations. A dense inverse of n cells would hold n²
+and cost 2 n² a row, after 2/3 n³: ten times as much of either for PuddleWorld's moves.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class BandedSolver:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the factors, and of the solutions."""
+        """The dtype of the factors and of the solutions."""
         return self.inverses[0].dtype
 
     def rows(self, right: np.ndarray) -> np.ndarray:
@@ -40,7 +40,7 @@ class BandedSolver:
         parts = self._parts(right.T)
         known = [part.T for part in parts]
         occupied = [i for i, part in enumerate(known) if part.any()]
-        # Rows of starts are zero up to their own strip: nothing to eliminate there.
+        # Rows of starts are zero up to their own strip: no elimination is needed there.
         for i in range(occupied[0] if occupied else len(known), len(self.upper)):
             known[i + 1] = known[i + 1] - known[i] @ self.upper[i]
         result = np.empty(right.shape, self.dtype)
@@ -80,7 +80,7 @@ def factorise(
         chain: P, [bins², bins²] with rows that sum to 1, cells in order of their grid row.
         bins: Cells along each axis.
         discount: γ in (0, 1).
-        dtype: float32 or float64, of the factors.
+        dtype: float32 or float64, the dtype of the factors.
     """
     strips = _strips(chain, bins)
     last = len(strips) - 2

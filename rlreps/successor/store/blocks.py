@@ -1,4 +1,4 @@
-"""Stored matrices as row blocks: what the linear algebra reads, one block at a time."""
+"""Stored matrices as row blocks, in which linear algebra reads them one at a time."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ from rlreps.successor.store.format import MatrixStore
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StoreBlocks:
-    """The rows of a complete store; a corrupt block is an ``InputError``.
+    """The rows of a complete store; a corrupt block raises an ``InputError``.
 
     Attributes:
         store: The store.
-        part: Consecutive blocks, whose rows are numbered from 0; None is all.
+        part: Consecutive blocks, whose rows are numbered from 0; None is all blocks.
     """
 
     store: MatrixStore
@@ -29,7 +29,7 @@ class StoreBlocks:
 
     @property
     def rows(self) -> slice:
-        """Which rows of the store they are."""
+        """The range of the store's rows that they are."""
         if self.part is None:
             return slice(0, self.store.shape[0])
         bounds = [self.store.block_range(index) for index in self.part]
@@ -46,7 +46,7 @@ class StoreBlocks:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HalfBlocks(DerivedBlocks):
-    """The rows of one of the two halves that a sampled matrix is the mean of.
+    """The rows of one of the two halves whose mean is a sampled matrix.
 
     Attributes:
         source: Mean of the halves.
@@ -65,7 +65,7 @@ class HalfBlocks(DerivedBlocks):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WatchedBlocks(DerivedBlocks):
-    """Row blocks that tell ``advance`` how many rows a block had, once it has been used."""
+    """Row blocks that call ``advance`` with the number of rows of each block after its use."""
 
     advance: Callable[[int], object]
 

@@ -2,11 +2,11 @@
 
 They lie in ``<store>/subspace/<hash of their settings>.npz``, outside the chunk folder, where Zarr
 readers do not look. The record of each archive holds the settings and the content key of the
-matrix: what was computed from other bytes or under other settings is never returned.
+matrix, so that results of other bytes or other settings are never returned.
 
 An archive is a zip of ``.npy`` entries and a JSON record. ``numpy.load`` reads the arrays. Nothing
-is pickled, every entry has a checksum, and equal content gives equal bytes, as no time of day
-enters.
+is pickled, every entry has a checksum, and equal content gives equal bytes, since archives hold no
+times.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ def write_archive(
 ) -> None:
     """Write an archive, whole or not at all.
 
-    Not ``numpy.savez``: before NumPy 2.1 it cannot be told to refuse pickling.
+    ``numpy.savez`` before NumPy 2.1 cannot be told to refuse pickling.
 
     Args:
         path: The file.
-        arrays: What to keep, by name; numbers, of any shape.
-        record: What they are, as plain JSON values.
+        arrays: Numeric arrays of any shape, by name.
+        record: A description of the arrays, as plain JSON values.
     """
     stream = io.BytesIO()
     text = json.dumps({**record, _NAMES: sorted(arrays)}, indent=1, sort_keys=True, allow_nan=False)
@@ -59,10 +59,10 @@ def read_archive(source: Path | IO[bytes], name: str) -> tuple[Arrays, dict[str,
 
     Args:
         source: The file, or an open one.
-        name: What to call it if it cannot be read, and what to do about it.
+        name: Name of the file in messages, with advice if it cannot be read.
 
     Raises:
-        InputError: It is corrupt or no archive.
+        InputError: If it is corrupt or not an archive.
     """
     try:
         with contextlib.ExitStack() as stack:
@@ -88,15 +88,15 @@ def save_subspace(
 ) -> None:
     """Keep arrays computed from the whole matrix, in place of any kept under equal settings.
 
-    Nothing is kept of a store that lies where nothing may be written, such as a read-only share.
+    Nothing is kept if the store lies on a read-only file system.
 
     Args:
-        store: The complete store that the arrays were computed from.
-        arrays: What to keep, by name; numbers, of any shape.
-        settings: What determines the arrays beside the matrix, as plain JSON values.
+        store: The complete store from which the arrays were computed.
+        arrays: Numeric arrays of any shape, by name.
+        settings: Everything but the matrix that determines the arrays, as plain JSON values.
 
     Raises:
-        InputError: The matrix is incomplete, or the disk is full or broken.
+        InputError: If the matrix is incomplete, or the disk is full or broken.
     """
     record = {"content_key": store.content_key(), "settings": plain_json(settings)}
     try:
@@ -112,7 +112,7 @@ def load_subspace(store: MatrixStore, settings: Mapping[str, Any]) -> Arrays | N
     """Load the arrays kept under these settings, or None if there are none for this matrix.
 
     Raises:
-        InputError: The cache file is corrupt (it is named), or the matrix is incomplete.
+        InputError: If the cache file is corrupt (and named), or the matrix is incomplete.
     """
     file = _file(store, settings)
     if not file.is_file():

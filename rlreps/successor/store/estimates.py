@@ -1,8 +1,8 @@
 """A sampled matrix on disk, and beside it the difference of its halves, which shows its error.
 
-The matrix is the store itself; the half differences (see ``estimates``) lie in a store of the same
-form below it, ``half_difference/``. A block counts as written once both have it: the half
-difference goes first, so that nobody finds a matrix whose error is missing.
+The matrix is the store itself. The half differences (see ``estimates``) lie in a store of the same
+form below it, ``half_difference/``. A block counts as written once both stores have it. The half
+difference is written first, so that no matrix ever lacks its error.
 """
 
 import dataclasses
@@ -43,13 +43,13 @@ Use it: rlreps successor info FOLDER, rlreps svd FOLDER, rlreps train FOLDER --o
 
 @dataclasses.dataclass(frozen=True)
 class EstimateStore:
-    """The store of Ψ and that of (A - B) / 2 for its two halves; None where none were sampled."""
+    """The store of Ψ and that of (A - B) / 2 for its two halves; None if nothing was sampled."""
 
     matrix: MatrixStore
     half_difference: MatrixStore | None
 
     def stores(self) -> list[MatrixStore]:
-        """Return both, or the one there is; the matrix last."""
+        """Return both stores, or the only one; the matrix last."""
         return [store for store in (self.half_difference, self.matrix) if store is not None]
 
     def missing_blocks(self) -> list[int]:
@@ -76,7 +76,7 @@ class EstimateStore:
         ]
 
     def problems(self, faults: Sequence[Sequence[BlockProblem]]) -> list[str]:
-        """One line for everything that ``verify`` reported, or that should be there and is not."""
+        """One line for all damage that ``verify`` reported and everything that is missing."""
         found = [
             f"{store.path}: {problem}"
             for store, of_store in zip(self.stores(), faults, strict=True)
@@ -90,7 +90,7 @@ class EstimateStore:
         return found
 
     def remove_block(self, index: int) -> None:
-        """Delete what is there of a block, so that it counts as missing."""
+        """Delete a block, so that it counts as missing."""
         for store in self.stores():
             store.remove_block(index)
 
@@ -104,9 +104,9 @@ def create_estimates(
     provenance: Mapping[str, Any],
     sampled: bool,
 ) -> EstimateStore:
-    """Make the stores of a matrix, or open those that are there under the same settings.
+    """Make the stores of a matrix, or open existing ones made under the same settings.
 
-    As ``create_or_resume``; ``sampled`` says whether half differences come with the rows.
+    Arguments are as for ``create_or_resume``; ``sampled`` says whether rows have half differences.
     """
     create = functools.partial(
         create_or_resume, shape=shape, block_rows=block_rows, provenance=provenance
@@ -114,7 +114,7 @@ def create_estimates(
     new = find_store(path) is None
     matrix = create(path, settings=settings)
     readme = matrix.path / README
-    # A kill may have come before it.
+    # A kill may have come before this was written.
     if new or (not readme.exists() and matrix.missing_blocks()):
         text = _README.format(quantity=settings["quantity"], rows=shape[0], columns=shape[1])
         write_atomically(readme, text.encode())
@@ -130,5 +130,5 @@ def open_estimates(path: str | Path) -> EstimateStore:
     beside = matrix.path / HALF_DIFFERENCE
     half_difference = find_store(beside)
     if half_difference is None:
-        require_place(beside)  # What a killed creation left is nothing; blocks would be.
+        require_place(beside)  # Rests of a killed creation do not count; blocks would.
     return EstimateStore(matrix, half_difference)

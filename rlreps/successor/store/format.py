@@ -4,11 +4,11 @@ A store is a folder with a Zarr v3 array (``zarr.open`` reads it) whose attribut
 key ``rlreps``, the *settings* that determine the matrix and the *provenance* that only informs.
 
 One chunk file holds one block of rows, all columns, as raw little-endian float32 followed by a
-CRC-32C checksum (a shorter last block is padded). There is no compression: zstd takes 10 % off a
-dense matrix of float32 averages and makes reading three times slower. Equal-sized chunks also make
-what a killed writer leaves behind harmless. tensorstore writes each chunk to ``<chunk>.__lock``,
+CRC-32C checksum (a shorter last block is padded). There is no compression: zstd saves 10 % on a
+dense matrix of float32 averages and makes reading three times slower. Since chunks have equal
+sizes, the rests of a killed writer do no harm: tensorstore writes each chunk to ``<chunk>.__lock``,
 syncs it and renames it; version 0.1.86 does not shorten a lock file that it finds, and here every
-write covers it whole.
+write covers the whole file.
 
 """
 
@@ -36,7 +36,7 @@ Rows = npt.NDArray[np.float32]
 
 CHECKSUM_BYTES = 4
 _MOST_BLOCKS = 10**6
-"""A file each, of which folders hold no more with grace."""
+"""Largest number of blocks, each a file; folders handle no more files well."""
 _BLOCKS_IN_FLIGHT = 3  # enough to overlap reading with use; memory stays at a few blocks
 
 
@@ -48,9 +48,9 @@ class MatrixStore:
         path: The store's folder, absolute.
         shape: (num_states, num_tasks).
         block_rows: Rows in a block; the last block may have fewer.
-        settings: What determines the matrix: equal settings mean equal bytes, on the same kind of
-            device with the same versions.
-        provenance: What is only informative, as written when the store was created.
+        settings: Everything that determines the matrix: equal settings mean equal bytes, on the
+            same kind of device with the same versions.
+        provenance: Other information, as written when the store was created.
     """
 
     path: Path
@@ -61,7 +61,7 @@ class MatrixStore:
     _array: ts.TensorStore = field(repr=False)
 
     def __reduce__(self) -> tuple[Callable[[Path], "MatrixStore"], tuple[Path]]:
-        """Pickle the store's place: unpickling opens what is there then."""
+        """Pickle the store's path: unpickling opens the store there."""
         return open_store, (self.path,)
 
     @property
@@ -70,7 +70,7 @@ class MatrixStore:
         return -(-self.shape[0] // self.block_rows)
 
     def block_range(self, index: int) -> tuple[int, int]:
-        """Return rows [start, stop) of a block; ``IndexError`` if the store has none such."""
+        """Return rows [start, stop) of a block; raise an ``IndexError`` if there is none."""
         if not 0 <= index < self.num_blocks:
             raise IndexError(f"expected a block index in [0, {self.num_blocks}), got {index}")
         start = index * self.block_rows
@@ -91,14 +91,14 @@ class MatrixStore:
         """Return indices of the blocks that were never written, in order.
 
         Raises:
-            InputError: A block is a link that leads out of the store.
+            InputError: If a block is a link that leads out of the store.
         """
         if (self.path / "c").is_dir():
             refuse_links_out(self.path / "c")
         return [index for index in range(self.num_blocks) if not self.block_file(index).is_file()]
 
     def remove_block(self, index: int) -> None:
-        """Delete what is there of a block, so that it counts as missing."""
+        """Delete a block, so that it counts as missing."""
         self._require_own(index)
         self.block_file(index).unlink(missing_ok=True)
 
@@ -110,14 +110,14 @@ class MatrixStore:
                 raise InputError(f"expected {place} in the store, got a link to {place.resolve()}")
 
     def write_block(self, index: int, rows: npt.ArrayLike) -> None:
-        """Write or replace a block so that it is on disk, whole, when this returns.
+        """Write or replace a block; it is on disk, whole, when this returns.
 
         Args:
-            index: Which block.
+            index: Index of the block.
             rows: float32 [stop - start, num_tasks] of the block's range, all finite.
 
         Raises:
-            InputError: ``rows`` are none such, or the disk refused them.
+            InputError: If ``rows`` are invalid, or the disk refused them.
         """
         start, stop = self.block_range(index)
         values = np.asarray(rows)
@@ -136,7 +136,7 @@ class MatrixStore:
         with _explained(f"{self.path}: expected to write {self.describe_block(index)}"):
             if stop - start < self.block_rows:
                 # Rows that do not fill their chunk are merged into the chunk on disk, which fails
-                # if that one is corrupt. A kill in between leaves a missing block.
+                # if it is corrupt. A kill before the merge leaves a missing block.
                 self.block_file(index).unlink(missing_ok=True)
             self._array[start:stop].write(values).result()
 
@@ -144,7 +144,7 @@ class MatrixStore:
         """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
 
         Raises:
-            InputError: The block is corrupt.
+            InputError: If the block is corrupt.
         """
         return next(self._stream([index]))[1]
 
@@ -152,7 +152,7 @@ class MatrixStore:
         """Return the whole matrix, float32 [num_states, num_tasks].
 
         Raises:
-            InputError: A block is missing or corrupt.
+            InputError: If a block is missing or corrupt.
         """
         matrix = np.empty(self.shape, np.float32)
         for index, rows in self.iterate_blocks():
@@ -163,10 +163,10 @@ class MatrixStore:
         """Yield (index, rows float32 [stop - start, num_tasks]) in order, reading ahead.
 
         Args:
-            part: Indices of the blocks; None is all of them.
+            part: Indices of the blocks; None is all blocks.
 
         Raises:
-            InputError: A block is missing (before the first is yielded) or corrupt.
+            InputError: If a block is missing (before the first is yielded) or corrupt.
         """
         self.require_complete()
         yield from self._stream(range(self.num_blocks) if part is None else part)
@@ -174,12 +174,12 @@ class MatrixStore:
     def content_key(self) -> str:
         """Return a key of the stored bytes in hexadecimal, from the checksums alone.
 
-        It tells matrices apart as CRC-32C does: two that differ in one block by accident get the
-        same key once in 2^32. It depends on ``block_rows`` too, and does not notice a chunk whose
-        values no longer match its own checksum (reading it does).
+        It identifies matrices as well as CRC-32C does: two that differ in one block by accident get
+        the same key once in 2^32. It also depends on ``block_rows``. It does not notice a chunk
+        whose values no longer match its own checksum, which reading does.
 
         Raises:
-            InputError: A block is missing or cannot be read.
+            InputError: If a block is missing or cannot be read.
         """
         self.require_complete()
         hasher = hashlib.sha256(repr((*self.shape, self.block_rows)).encode())
@@ -219,13 +219,13 @@ class MatrixStore:
 
 def runs(indices: Iterable[int]) -> list[list[int]]:
     """Split rising numbers into runs of neighbours."""
-    # Neighbours share the difference between value and place.
+    # Neighbours have the same difference between value and index.
     grouped = itertools.groupby(enumerate(indices), lambda pair: pair[1] - pair[0])
     return [[index for _, index in run] for _, run in grouped]
 
 
 def first_part(error: BaseException) -> str:
-    """Return a tensorstore message on one line, without the specification it appends."""
+    """Return a tensorstore message as one line, without the specification that it appends."""
     return str(error).split(" [")[0].replace("\n", " ")
 
 
@@ -239,16 +239,16 @@ def _explained(expected: str) -> Iterator[None]:
 
 
 def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values as they come back from JSON (tuples become lists).
+    """Return the values as JSON gives them back (tuples become lists).
 
-    ``TypeError`` where JSON cannot hold one of them, ``ValueError`` where one is NaN or infinite.
+    Raise ``TypeError`` for values that JSON cannot hold, ``ValueError`` for NaN or infinity.
     """
     return dict(json.loads(json.dumps(dict(values), allow_nan=False)))
 
 
 _FORMAT = 3
 _READABLE = (1, 2, _FORMAT)
-"""Metadata of format 1 have no checksum; format 2 had a file more beside each block."""
+"""Metadata of format 1 have no checksum; format 2 had an extra file beside each block."""
 _METADATA_FILE = "zarr.json"
 _LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # tensorstore's and the run's
 _ABSENT = object()
@@ -262,22 +262,23 @@ def create_or_resume(
     settings: Mapping[str, Any],
     provenance: Mapping[str, Any],
 ) -> MatrixStore:
-    """Make a store, or open the one that is there if it was made under the same settings.
+    """Make a store, or open an existing one made under the same settings.
 
     Args:
         path: A folder that does not exist, is empty, or holds a store.
         shape: (num_states, num_tasks).
         block_rows: Rows in a block; the last block may have fewer.
         settings: What determines the matrix, as plain JSON values; mappings may be nested.
-        provenance: Versions, date, device and the like, as plain JSON values. Not compared, and
-            an existing store keeps its own.
+        provenance: Versions, date, device and the like, as plain JSON values. It is not compared,
+            and an existing store keeps its own.
 
     Returns:
         The store; ``missing_blocks`` says what is left to compute.
 
     Raises:
-        InputError: The store has other settings, shape or block_rows (each is named with both
-            values); the path is something else; the shape is not positive; the disk refused it.
+        InputError: If the store has other settings, shape or block_rows (the message gives both
+            values of each), the path is something else, the shape is not positive, or the disk
+            fails.
     """
     sizes = (*shape, block_rows)
     require(min(sizes) >= 1, "positive shape and block_rows", sizes)
@@ -296,7 +297,7 @@ def create_or_resume(
         "checksum": _checksum(shape, block_rows, plain),
     }
     with _explained(f"expected a place for a store at {folder}"):
-        # What a killed creation left may be longer than the metadata written over it here.
+        # Metadata left by a killed creation may be longer than those written over them here.
         (folder / f"{_METADATA_FILE}.__lock").unlink(missing_ok=True)
         metadata = _metadata(shape, block_rows, {"rlreps": entry})
         ts.open({**_spec(folder), "metadata": metadata}, create=True).result()
@@ -306,7 +307,7 @@ def create_or_resume(
 def require_place(path: str | Path) -> None:
     """Raise InputError unless the path holds a store, is free or is an empty folder.
 
-    Also if a name on the path holds a backslash.
+    Also raise if a name on the path contains a backslash.
     """
     folder = Path(os.path.realpath(path))
     refuse_backslashes(folder)
@@ -314,7 +315,7 @@ def require_place(path: str | Path) -> None:
         return
     if not folder.is_dir():
         raise InputError(f"expected a new or empty folder or a matrix store, got the file {folder}")
-    # A creation that was killed leaves lock files and nothing else.
+    # A creation that was killed leaves only lock files.
     others = sorted(
         entry.name for entry in folder.iterdir() if entry.name not in _LEFT_BY_A_CREATION
     )
@@ -334,8 +335,8 @@ def open_store(path: str | Path) -> MatrixStore:
     """Open a store that exists, complete or not.
 
     Raises:
-        InputError: There is no store at the path, its metadata are truncated, corrupt or not those
-            of a store, or a name on the path holds a backslash.
+        InputError: If there is no store at the path, its metadata are truncated, corrupt or not
+            those of a store, or a name on the path contains a backslash.
     """
     folder = Path(os.path.realpath(path))
     refuse_backslashes(folder)
@@ -378,7 +379,7 @@ def open_store(path: str | Path) -> MatrixStore:
 
 
 def _require_room(folder: Path, shape: tuple[int, int], block_rows: int) -> None:
-    """Raise InputError for a matrix that no memory or disk holds."""
+    """Raise InputError for a matrix too large for any memory or disk."""
     states, tasks = shape
     blocks = -(-states // block_rows)
     require(blocks <= _MOST_BLOCKS, f"at most {_MOST_BLOCKS:,} blocks in {folder}", blocks)
@@ -406,7 +407,7 @@ def _spec(folder: Path) -> dict[str, Any]:
 def _metadata(
     shape: tuple[int, int], block_rows: int, attributes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return Zarr v3 array metadata of a store, in the form in which tensorstore reports them."""
+    """Return Zarr v3 array metadata of a store, in the form that tensorstore reports."""
     return {
         "shape": [*shape],
         "data_type": "float32",

@@ -21,22 +21,22 @@ _OPEN_FILES = 128
 each batch, which costs a few microseconds beside tens for a row."""
 
 _MERGED_GAP = 16 * 1024 // _ENTRY_BYTES
-"""Unwanted entries between two wanted ones that are read along with them: as many as cost about
-what another call does. 16 of 40,000 columns take 3 to 5 calls a row, 256 take one."""
+"""Number of unwanted entries between two wanted ones that are read along: they cost about as much
+as another call. With 16 of 40,000 columns a row takes 3 to 5 calls, with 256 it takes one."""
 
 _READERS = 8
-"""Threads that read one batch: a disk that has to be asked answers 8 at once in half the time.
-Where the page cache answers, one would do as well."""
+"""Threads that read one batch: a disk answers 8 requests at once in half the time. For data in the
+page cache, one thread would do as well."""
 
 
 class StoreReader:
     """Reads entries of a store's matrix, centred, straight from the block files.
 
-    Not through a memory map, whose pages would count as this process's memory. A part of a block
-    cannot be checked against the block's checksum: that takes a full read, such as the one that
-    gave the means. What is noticed here is a block that is missing or too short, and NaN or
-    infinity. Every difference is taken in float64 and rounded once, as
-    ``subspace.centre_in_place`` does it, to the same bits for the same means.
+    It does not use a memory map, whose pages would count as this process's memory. A part of a
+    block cannot be checked against the block's checksum, which takes a full read, such as the one
+    that computed the means. Reading entries detects only blocks that are missing or too short, and
+    NaN or infinity. Every difference is computed in float64 and rounded once, as in
+    ``subspace.centre_in_place``: equal means give equal bits.
 
     Use it as a context manager, or ``close`` it: compiled programs keep it alive.
     """
@@ -48,9 +48,9 @@ class StoreReader:
 
         Args:
             store: A complete store.
-            means: What comes off every column, [tasks] (float64), as ``subspace.centring_means``
-                finds it; zeros leave the matrix as it is.
-            row_means: What comes off every row, [n] (float64), likewise.
+            means: Means subtracted from the columns, [tasks] (float64), as from
+                ``subspace.centring_means``; zeros leave the matrix unchanged.
+            row_means: Means subtracted from the rows, [n] (float64), likewise.
 
         Raises:
             InputError: If blocks are missing, or the system has no positioned reads (Windows).
@@ -84,7 +84,7 @@ class StoreReader:
         self.close()
 
     def close(self) -> None:
-        """Close the files; reading after this is an ``InputError``."""
+        """Close the files; later reads raise an ``InputError``."""
         self._pool.shutdown()
         with self._lock:
             while self._descriptors:
@@ -96,13 +96,13 @@ class StoreReader:
         Both hold at least one index, and indices may repeat.
 
         Raises:
-            IndexError: A row or column that the matrix does not have.
-            InputError: A block is missing, too short or holds NaN or infinity; or this is closed.
+            IndexError: If the matrix has no such row or column.
+            InputError: If a block is missing, too short or not finite; or this is closed.
         """
         for indices, size in zip((rows, columns), self.shape, strict=True):
             if indices.size and not 0 <= indices.min() <= indices.max() < size:
                 raise IndexError(f"expected indices in [0, {size}), got {indices}")
-        # In order and each once: neighbours come in one read, and a disk is read in one direction.
+        # Sorted and unique: neighbours come in one read, and a disk is read in one direction.
         sorted_rows, row_places = np.unique(rows, return_inverse=True)
         sorted_columns, column_places = np.unique(columns, return_inverse=True)
         found = np.empty((len(sorted_rows), len(sorted_columns)), np.float32)
@@ -160,8 +160,8 @@ class StoreReader:
     def _open(self, block: int) -> tuple[int, bool]:
         """Return a block's descriptor and whether it stays open.
 
-        The first blocks met stay open for good: rows are drawn uniformly, so that none deserves it
-        more, and a file that another thread reads is never closed under it.
+        The first blocks stay open for good. Rows are drawn uniformly, so none deserves it more, and
+        a file that another thread is reading is never closed.
         """
         with self._lock:
             if block in self._descriptors:
@@ -177,10 +177,10 @@ class _Span(NamedTuple):
     """Columns that are read together.
 
     Attributes:
-        first: The first of them.
-        size: How many, unwanted ones among them included.
-        places: Where the wanted ones go among all wanted columns.
-        offsets: Where in the span they are.
+        first: The first column.
+        size: Number of columns, including unwanted ones among them.
+        places: Indices of the wanted columns among all wanted columns.
+        offsets: Their offsets in the span.
     """
 
     first: int
@@ -190,7 +190,7 @@ class _Span(NamedTuple):
 
 
 def _spans(columns: Indices) -> list[_Span]:
-    """Return the reads that bring sorted, different columns [t]."""
+    """Return the reads that cover sorted, different columns [t]."""
     ends = [*(np.flatnonzero(np.diff(columns) > _MERGED_GAP) + 1).tolist(), len(columns)]
     spans, start = [], 0
     for end in ends:

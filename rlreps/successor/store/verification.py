@@ -1,4 +1,4 @@
-"""Verification of a store: every block is checked, and all that is wrong is reported."""
+"""Verification of a store: check every block and report all damage."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class BlockProblem:
     Attributes:
         index: The block; of several missing in a row, the first.
         kind: ``missing`` (never written), ``corrupt`` (cannot be read: the checksum does not match,
-            or the file is cut short), ``not finite`` (NaN or infinity in it) or ``deviating`` (a
+            or the file is cut short), ``not finite`` (contains NaN or infinity) or ``deviating`` (a
             row has another sum).
         text: One line with the block's rows and file.
     """
@@ -35,21 +35,21 @@ def verify(
     relative_tolerance: float = 1e-5,
     scale: float | None = None,
 ) -> list[BlockProblem]:
-    """Read a store block by block and report everything that is wrong with it.
+    """Read a store block by block and report all damage.
 
     Args:
         store: The store.
-        row_sum: What every row should sum to, or None to leave the sums alone. For a discounted
+        row_sum: The sum that every row should have, or None to skip the check. For a discounted
             sum over h steps it is (1 - discount^h) / (1 - discount).
-        relative_tolerance: Largest |sum - row_sum| / |scale| that passes; the sums themselves are
-            taken in float64, so what is left is the rounding of float32 entries.
-        scale: Size of what was summed; None is the row sum itself.
+        relative_tolerance: Largest |sum - row_sum| / |scale| that passes; sums are computed in
+            float64, so that only the rounding of float32 entries remains.
+        scale: Size of the summed numbers; None is the row sum itself.
 
     Returns:
-        The faults in the order of the blocks; nothing is raised for what is wrong with a block.
+        The faults in the order of the blocks; damage to a block raises nothing.
 
     Raises:
-        InputError: A block is a link that leads out of the store, or lies beyond the last.
+        InputError: If a block is a link that leads out of the store, or lies beyond the last.
     """
     found: list[BlockProblem] = []
     size = row_sum if scale is None else scale

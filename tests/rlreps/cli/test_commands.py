@@ -262,9 +262,9 @@ def test_divergence_ends_with_code_1_and_one_line(capsys, toy_store, tmp_path):
 @pytest.mark.parametrize(
     ("number", "line"),
     [
-        (signal.SIGINT, "rlreps: interrupted; the same command goes on from what was saved\n"),
-        (signal.SIGTERM, "rlreps: asked to end; the same command goes on from what was saved\n"),
-        (signal.SIGHUP, "rlreps: asked to end; the same command goes on from what was saved\n"),
+        (signal.SIGINT, "rlreps: interrupted; run the same command again to continue\n"),
+        (signal.SIGTERM, "rlreps: asked to end; run the same command again to continue\n"),
+        (signal.SIGHUP, "rlreps: asked to end; run the same command again to continue\n"),
     ],
 )
 def test_a_signal_ends_a_process_with_its_code_and_one_line(

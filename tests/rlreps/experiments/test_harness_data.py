@@ -305,7 +305,7 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
     assert places == sorted(places)
     for verdict in ("yes", "no", "cannot be told from this run"):
         assert page.count(f"<td>{verdict}</td>") == 1
-    assert "What this run changes" not in page
+    assert "Changes of this run" not in page
 
 
 @dataclasses.dataclass(frozen=True)

@@ -302,7 +302,7 @@ REFUSALS = [
     (lambda: DanskinLissa().require_rows(4), "rows >= 5, one for each role of danskin_lissa"),
     (lambda: LargeBatch(weight_rows="none"), "weight_rows to be one of all, gradient, got 'none'"),
     (lambda: LargeBatch(weight_rows=0), "weight_rows >= 1, got 0"),
-    (lambda: LargeBatch(weight_rows=9).require_rows(9), "rows > 9, of which so many fit the wei"),
+    (lambda: LargeBatch(weight_rows=9).require_rows(9), "rows > 9, the number of rows that fit"),
     (
         lambda: LargeBatch(weight_rows="all", leave_one_out=True),
         "leave_one_out=False with weight_rows='all', .* rows fit no weights, got True",
@@ -340,7 +340,7 @@ REFUSALS = [
                 {"targets": jnp.ones((7, 5))},
                 r"targets \[b, t\] for 30 rows of inputs, got \(7, 5\)",
             ),
-            ({"inputs": (jnp.zeros(30), jnp.zeros(29))}, r"as many rows, got \[29, 30\]"),
+            ({"inputs": (jnp.zeros(30), jnp.zeros(29))}, r"same number of rows, got \[29, 30\]"),
             ({"targets": jnp.ones(30)}, r"targets \[b, t\] for 30 rows of inputs, got \(30,\)"),
             ({"tasks": jnp.zeros(3, jnp.int32)}, r"tasks \(2,\), one for each column, got \(3,\)"),
             (

@@ -111,7 +111,7 @@ OTHERS = {
     "expected Transitions, a dictionary": lambda: as_transitions("data.npz"),
     "entry 'actions', got observations": lambda: as_transitions({"observations": STATES}),
     # A misspelt entry would else be data without ends.
-    r"that tells ends .* actions, dones, obs": lambda: as_transitions(
+    r"that marks ends .* actions, dones, obs": lambda: as_transitions(
         {"observations": STATES, "actions": np.zeros(6, int), "dones": np.zeros(6)}
     ),
     "expected an environment of Gymnasium": lambda: Transitions.collect(3, steps=1),
@@ -187,7 +187,7 @@ def test_floats_that_look_like_indices_of_actions_are_warned_of():
         "terminated": np.zeros(4, bool),
     }
     counts = np.array([0.0, 2.0, 1.0, 1.0])
-    with pytest.warns(FitWarning, match="all of them whole numbers") as said:
+    with pytest.warns(FitWarning, match="all whole numbers") as said:
         assert Transitions(**rows, action=counts).continuous
     assert said[0].filename == __file__
     # Silent: warnings are errors here.

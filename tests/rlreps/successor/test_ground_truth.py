@@ -127,7 +127,7 @@ def test_subspaces_of_one_matrix_centred_in_other_ways_are_not_mistaken_for_each
         assert not np.array_equal(again, bases[0])
     for name, settings, message in (
         ("odd", {"centred_on_reading": "diagonally"}, "centred_on_reading to be one of both, col"),
-        ("less", {"centring": "rows"}, r"expected a matrix that is stored as it is .*'rows'"),
+        ("less", {"centring": "rows"}, r"expected a matrix that is stored uncentred .*'rows'"),
     ):
         with pytest.raises(InputError, match=message):
             load_ground_truth(make(tmp_path / name, **settings).matrix.path, EXACT)

@@ -133,7 +133,7 @@ def test_without_complete_sums_the_discount_is_smaller():
     found = measured(steps_of(chain, 2_000, seed=0, limit=2))
     figures = found.starts, found.r_squared, found.attainable, found.missed, found.worse
     assert figures == (0, None, None, None, None)
-    assert found.lines()[0].startswith("R² on held-out episodes: not known")
+    assert found.lines()[0].startswith("R² on held-out episodes: unknown")
 
 
 def test_states_without_rows_are_counted_unless_they_ended_episodes():
@@ -151,7 +151,7 @@ def test_states_without_rows_are_counted_unless_they_ended_episodes():
     found = measured(data)
     assert found.untried == pytest.approx(1 / 4)
     assert found.leading is found.row_sums is None
-    assert any("no row starts from 25% of the states" in said for said in found.warnings())
+    assert any("no row starts in 25% of the states" in said for said in found.warnings())
 
 
 def test_effective_rows_of_components():

@@ -370,7 +370,7 @@ def test_a_fit_that_could_not_be_loaded_is_not_written(corridor_rep, tmp_path):
     method = EpisodeSums(objective=OwnObjective(precondition=0.01), cumulants=Cells(bins=5))
     config = dataclasses.replace(corridor_rep.config, method=method)
     rep = dataclasses.replace(corridor_rep, config=config)
-    with pytest.raises(InputError, match="objective and cumulants of the toolkit to store a fit"):
+    with pytest.raises(InputError, match="objective and cumulants of the toolkit, to store a fit"):
         rep.save(tmp_path / "rep")
     assert not (tmp_path / "rep").exists()
 

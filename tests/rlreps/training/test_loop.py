@@ -152,7 +152,7 @@ def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(run_folder, die
     die_at(4, finish)
     for step, said in (
         (12, "adding starts over: it was interrupted before its first checkpoint"),
-        (20, "adding goes on from step 8 of 24"),
+        (20, "adding continues at step 8 of 24"),
     ):
         die_at(step, lambda folder: finish(folder, **options))
         assert said in capsys.readouterr().err

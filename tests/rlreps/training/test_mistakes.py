@@ -68,7 +68,7 @@ CASES = [
     ),
     (
         lambda: from_nnx(nnx.Linear(2, 3, rngs=nnx.Rngs(0))),
-        "such as lambda rngs: nnx.Linear(2, 10, rngs=rngs), got 'a Linear that is made already'",
+        "such as lambda rngs: nnx.Linear(2, 10, rngs=rngs), got 'a Linear that is already built'",
     ),
     (lambda: from_nnx(nnx.Linear), "got one that fails ("),
     (lambda: from_linen(linen.Dense, jnp.ones((1, 2))), "a Linen module, such as linen.Dense(10)"),

@@ -232,7 +232,7 @@ def test_a_run_of_an_earlier_version_finds_its_ground_truth_and_goes_on(tmp_path
 def test_parts_of_ones_own_must_have_a_name_and_a_weight(tmp_path):
     task = InfiniteAfter(updates=40)
     for own, weight, message in (
-        (OwnParts(auxiliary=task), 0.1, "a name for parts of your own"),
+        (OwnParts(auxiliary=task), 0.1, "a name for your own parts"),
         (OwnParts(auxiliary=task, name="mine"), 0.0, "an auxiliary weight > 0"),
     ):
         auxiliary = dataclasses.replace(CONFIG.auxiliary, weight=weight)

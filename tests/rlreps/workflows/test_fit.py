@@ -79,7 +79,7 @@ def test_the_quality_of_a_fit_is_printed_kept_and_drawn(rlreps, file, tmp_path):
     with np.load(file) as arrays:
         np.savez(few, **{name: array[:40] for name, array in arrays.items()})
     said = rlreps("fit", few, "--out", tmp_path / "few", "--num-features", 2)
-    assert "too few transitions to hold any out" in said
+    assert "too few transitions to hold some out" in said
     assert json.loads(rlreps("evaluate", tmp_path / "few"))["quality"] is None
 
 

@@ -142,7 +142,7 @@ def test_the_noise_is_slowed_inside_a_puddle_as_its_deviation_says():
     moves = jax.vmap(lambda each: world.move(start, jnp.int32(1), each) - start)(noise)
     np.testing.assert_allclose(moves.mean(axis=0), [0.025, 0.0], atol=1e-4)
     np.testing.assert_allclose(moves.std(axis=0), 0.005, rtol=0.02)
-    assert "0.005 in place of 0.01" in puddle_world.DEVIATIONS["moves inside puddles"]
+    assert "0.005 instead of 0.01" in puddle_world.DEVIATIONS["moves inside puddles"]
 
 
 def test_the_trend_is_the_protocol_but_for_what_its_name_says():
