@@ -126,13 +126,12 @@ class Cosine(Encoder):
     def apply(self, params: Params, inputs: Array) -> Array:
         require_coordinates(inputs, self.num_inputs)
         if self.num_features > 2 * (1 + self.frequencies):
-            features: Array = cosine_products(inputs, self.frequencies) @ params
-            return features
+            return jnp.asarray(cosine_products(inputs, self.frequencies) @ params)
         # Summing over one coordinate's frequencies after the other needs no products: up to seven
         # times as fast. With many features, its partial sums are larger than the products.
         scales = jnp.asarray(_scales(self.num_inputs, self.frequencies), params.dtype)
         factors = lax.optimization_barrier(_factors(inputs, self.frequencies))
-        sums = factors[:, 0] @ (params * scales[:, None]).reshape(1 + self.frequencies, -1)
+        sums: Array = factors[:, 0] @ (params * scales[:, None]).reshape(1 + self.frequencies, -1)
         for coordinate in range(1, self.num_inputs):
             sums = sums.reshape(len(inputs), 1 + self.frequencies, -1)
             sums = jnp.sum(sums * factors[:, coordinate, :, None], axis=1)

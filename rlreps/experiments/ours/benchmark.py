@@ -426,7 +426,7 @@ def by_world(value: str) -> Callable[[Results[Config]], Rows]:
 
         def rank(line: Mapping[str, Any]) -> float:
             values = [line.get(world) for world in results.config.worlds]
-            return math.inf if None in values else sign * float(np.mean(values))
+            return math.inf if None in values else sign * float(np.mean(np.asarray(values)))
 
         known = [
             line

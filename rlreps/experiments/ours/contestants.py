@@ -265,7 +265,7 @@ def _pendulum(grid: BoxGrid) -> FloatArray:
     generator = np.random.default_rng(0)
     counts = np.zeros((len(_TORQUES), grid.num_cells, grid.num_cells))
     for cell in np.repeat(np.arange(grid.num_cells), _SAMPLES):
-        start = grid.sample_with(generator, cell)
+        start = grid.sample_with(generator, np.asarray(cell))
         for torque, table in zip(_TORQUES, counts, strict=True):
             pendulum.state = start
             pendulum.step(np.asarray([torque]))
