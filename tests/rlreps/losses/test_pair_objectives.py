@@ -568,7 +568,7 @@ def test_what_has_averages_asks_for_the_encoder():
 
 def test_entries_of_a_matrix_are_no_pairs():
     source = matrix_source(np.eye(NUM_STATES, dtype=np.float32))
-    with pytest.raises(InputError, match=r"pairs of states, .* 'single states'"):
+    with pytest.raises(InputError, match=r"pairs of states .*, got 'single states'"):
         train(
             Tabular(2, num_states=NUM_STATES),
             GraphDrawing(2),

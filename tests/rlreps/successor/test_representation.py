@@ -197,7 +197,7 @@ def test_the_potential_of_a_terminal_goal_follows_the_way_there(seed):
 
 def test_states_and_goals_that_the_data_hardly_know_are_named(corridor):
     rep = fit(dataclasses.replace(corridor.transitions(), num_states=8), num_features=3)
-    with pytest.warns(FitWarning, match="no transition starts from state 6 and 1 more: features"):
+    with pytest.warns(FitWarning, match="no transition starts from state 6 and 1 more, so"):
         features = rep.features(np.array([0, 6, 5, 6]))
     np.testing.assert_array_equal(features[1:], 0.0)
     with pytest.raises(InputError, match=r"the 8 states of the data, in \[0, 8\), got 8: give num"):
