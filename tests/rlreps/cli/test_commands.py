@@ -37,6 +37,7 @@ def trained(toy_store, tmp_path_factory):
     return out
 
 
+@pytest.mark.integration
 def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = json.loads(rlreps("successor", "generate", *GENERATE))

@@ -378,7 +378,8 @@ def test_measurements_that_are_not_kept_may_be_any_object_and_trainings_have_fol
     assert kept[0].config["experiment"]["d"] == 2
 
 
-@pytest.mark.parametrize("keeps", [True, pytest.param(False, marks=pytest.mark.integration)])
+@pytest.mark.integration
+@pytest.mark.parametrize("keeps", [True, False])
 def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keeps):
     def measure(run, name, cell):
         assert not run.progress

@@ -132,6 +132,7 @@ def test_a_run_s_components_are_on_the_page_at_every_step_that_it_recorded(
     assert run["curve"][1] == pytest.approx([r["subspace_distance"][0] for r in records], rel=1e-6)
 
 
+@pytest.mark.integration
 def test_a_run_records_features_within_its_bounds_and_again_after_a_kill(
     trained, toy_store, tmp_path, killed_when_logging, monkeypatch
 ):
@@ -221,6 +222,7 @@ def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
     assert (described["exact"]["kind"], described["moves"]) == ("rank", None)
 
 
+@pytest.mark.integration
 def test_steps_are_left_out_of_a_page_that_would_be_too_large():
     whole = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3)
     # Names like those of the template's places stay names.

@@ -37,6 +37,7 @@ def file(tmp_path):
     return path
 
 
+@pytest.mark.integration
 def test_a_fit_is_made_measured_and_drawn(rlreps, refused, toy_store, tmp_path):
     run = tmp_path / "run"
     said = rlreps("fit", *PUDDLE, "--out", run).splitlines()
