@@ -14,6 +14,7 @@ from rlreps.report.table import Table, format_number
 from rlreps.runs.contrasts import Sample, as_columns, said
 from rlreps.runs.folder import RunFolder, differences, in_words
 from rlreps.runs.intervals import (
+    FEWEST_BANDED,
     Interval,
     smallest_detectable,
     welch_detectable,
@@ -156,7 +157,8 @@ def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
         return row
     other = first.measures[name]
     shared = len({*sample.units} & {*other.units})
-    if shared >= 2:
+    # A few shared seeds among many would leave most figures out.
+    if shared >= 2 and (shared >= FEWEST_BANDED or {*sample.units} == {*other.units}):
         pairs = sample.against(other)
         found = pairs.interval
         detectable = smallest_detectable(pairs.differences, LEVEL)

@@ -24,8 +24,9 @@ reported, with equal updates (not equal time): a grid of learning rates by an op
 of as many more learning rates where it has none. The trial whose last distance to the own truth is
 least is taken: tuned with the truth at hand, all alike.
 
-**Controls** need no training: the cosines of lowest frequency, untrained random features, and the
-singular functions of a chain that is counted from as many transitions as others draw.
+**Controls** need no training: the cosines of lowest frequency and untrained random features, both
+beside the constant, and the singular functions of a chain that is counted from as many transitions
+as others draw.
 
 **Time** is that of updates alone, of all seeds in one program, divided by their number. R² is of
 values of random policies for random rewards at the states without a label, from a ridge regression
@@ -515,8 +516,8 @@ def curves(start: str, x: Axis, y: Measure = SUBSPACE_DISTANCE) -> list[Curve]:
     return [
         Curve(
             name=f"{start}_{spelled_family}",
-            caption=f"{y.label[0].upper()}{y.label[1:]}: {shown} and controls, "
-            f"d = {{config.tuned_at}}, against {x.label}.",
+            caption=f"{y.label[0].upper()}{y.label[1:]}: {shown}, and controls where they have an "
+            f"{x.label}, d = {{config.tuned_at}}; each against its own truth unless M̃ is named.",
             x=x,
             y=y,
             of=of(family),

@@ -14,10 +14,11 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps import losses
+from rlreps.config import options
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import cosine_products, lowest_frequencies
 from rlreps.envs import load_arena
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_choice
 from rlreps.experiments.ours.mazes import CellModel
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
@@ -141,15 +142,16 @@ OBJECTIVES = (
 def row_of(place: str) -> Row:
     """Load a row of the user's own.
 
-    An objective whose rows are pairs sees futures and is measured against M̃, another one sees
-    entries and is measured against Ψ; a ``Row`` says it itself.
+    An objective whose rows are pairs sees futures and has one encoder, so that its truth is the
+    walk; another one sees entries, and its truth is Ψ. A ``Row`` says it itself.
 
     Args:
         place: ``module:name`` of an objective, of a class of objectives whose options all have
             defaults, or of a ``Row``. The working folder is searched too.
 
     Raises:
-        InputError: If there is no such thing, or its name is that of a row of the table.
+        InputError: If there is no such thing, its name is that of a row of the table, or a row
+            names no option that it could have.
     """
     home, _, name = place.partition(":")
     require(bool(home and name), "an objective as module:name", place)
@@ -161,13 +163,17 @@ def row_of(place: str) -> Row:
         raise InputError(f"expected an objective at {place}, got: {error}") from error
     found = found() if isinstance(found, type) else found
     if isinstance(found, Objective):
-        sees: Any = {} if found.needs_clips else _ENTRIES
+        sees: Any = {"truth": "walk"} if found.needs_clips else _ENTRIES
         found = Row(found.title, found, **sees)
     if not (isinstance(found, Row) and found.objective is not None):
         raise InputError(f"expected an Objective or a Row at {place}, got {type(found).__name__}")
     taken = {row.method for row in (*OBJECTIVES, *CONTROLS)}
     require(found.method not in taken, "a title that no row of the table has", found.method)
-    require(found.truth in {*TRUTHS, FIXED_POINT}, f"a truth of {[*TRUTHS]}", found.truth)
+    require_choice("truth", found.truth, (*TRUTHS, FIXED_POINT))
+    require_choice("sees", found.sees, ("entries", "transitions", "futures"))
+    if found.option or found.values:
+        require_choice("option", found.option, [each.name for each in options(found.objective)])
+        require(1 <= len(found.values) <= 9, "one to nine values to try", found.values)
     return found
 
 
@@ -238,11 +244,15 @@ class World:
         """Return features without training, [n, d] for each number of transitions seen."""
         if row == COUNTED:
             return self._counted(d, seed, seen)
+        # Beside the constant, which the truth holds too.
+        constant = jnp.ones((len(self.inputs), 1))
         if row == COSINES:
-            highest, chosen = lowest_frequencies(d)
-            return [cosine_products(self.inputs, highest)[:, chosen]] * len(seen)
-        waves = RandomFourier(length_scale=0.4)
-        return [waves.apply(waves.init(jax.random.key(seed), d), self.inputs)] * len(seen)
+            highest, chosen = lowest_frequencies(d - 1)
+            others = cosine_products(self.inputs, highest)[:, chosen]
+        else:
+            waves = RandomFourier(length_scale=0.4)
+            others = waves.apply(waves.init(jax.random.key(seed), d - 1), self.inputs)
+        return [jnp.concatenate([constant, others], axis=1)] * len(seen)
 
     def _counted(self, d: int, seed: int, seen: Sequence[int]) -> list[Array]:
         """Decompose the density ratio of a counted chain; a state that was not seen stays.

@@ -133,7 +133,13 @@ def own_module(tmp_path, monkeypatch):
     """The working folder with the objective of docs/losses.md in ``my_module``."""
     text = (Path(__file__).parents[4] / "docs/losses.md").read_text("utf-8")
     [block] = re.findall(r"```python\n((?:(?!```).)*class BatchMoments.*?)```", text, re.S)
-    (tmp_path / "my_module.py").write_text(f"{block}\nNUMBER = 3\n", "utf-8")
+    rows = (
+        "from rlreps.experiments.ours.contestants import Row\n"
+        "NUMBER = 3\n"
+        "UNSEEN = Row('a', BatchMoments(), sees='future')\n"
+        "UNKNOWN = Row('a', BatchMoments(), 'weight', (1.0,))\n"
+    )
+    (tmp_path / "my_module.py").write_text(f"{block}\n{rows}", "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
@@ -142,12 +148,14 @@ def own_module(tmp_path, monkeypatch):
 
 def test_an_objective_of_one_s_own_is_a_row_and_what_is_none_is_refused(own_module):
     row = row_of("my_module:BatchMoments")
-    assert (row.method, row.sees, row.truth) == ("batch moments", "futures", "M̃")
+    assert (row.method, row.sees, row.truth) == ("batch moments", "futures", "walk")
     for place, said in {
         "my_module": "module:name",
         "no_module:Any": "No module named",
         "my_module:Other": "no attribute",
         "my_module:NUMBER": "got int",
+        "my_module:UNSEEN": "sees to be one of",
+        "my_module:UNKNOWN": "option to be one of",
         "rlreps.losses:SpectralContrastive": "no row of the table",
     }.items():
         with pytest.raises(InputError, match=said):
