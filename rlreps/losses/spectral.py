@@ -124,7 +124,7 @@ class Spin(Objective):
 
     @property
     def jacobian(self) -> "CovarianceJacobian":
-        """How to compute the Jacobian."""
+        """Jacobian of the covariance, as these options compute it."""
         return CovarianceJacobian(
             self.num_features, self.separate, self.jacobian_rows_at_once, self.masked
         )

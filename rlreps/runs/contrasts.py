@@ -48,7 +48,7 @@ _EXACT = 14
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Whether a statement holds, and the finding.
+    """Verdict on a statement, and the finding behind it.
 
     Attributes:
         holds: None if it cannot be told.

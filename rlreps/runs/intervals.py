@@ -256,7 +256,7 @@ def smallest_detectable(differences: npt.ArrayLike, level: float, power: float =
 
 
 def welch_interval(x: npt.ArrayLike, y: npt.ArrayLike) -> Interval:
-    """Compute the mean of x less that of y with its 95 % interval, for runs that share no seeds.
+    """Compute the mean of x less that of y with its 95 % interval, for unpaired runs.
 
     The interval is Welch's (1947, "The generalization of Student's problem when several different
     population variances are involved"): Student's t with the degrees of freedom of Satterthwaite.

@@ -26,7 +26,7 @@ from rlreps.workflows.figures import draw_curves, labelled
 from rlreps.workflows.grid import as_text, flag_of
 
 LEVEL = 0.05
-"""Of every test whose smallest detectable difference is given."""
+"""Level of the test whose smallest detectable difference is given."""
 
 MEASURES = {
     "subspace_distance": "subspace distance",
@@ -69,7 +69,7 @@ class Comparison:
         rows: One row for every run and measure: ``run``, ``method``, ``d``, ``steps``,
             ``measure``, ``seeds`` (how many), ``mean``, ``mean_low``, ``mean_high``, ``pairs``,
             ``difference``, ``difference_low``, ``difference_high`` and ``detectable``. Where
-            ``pairs`` is 0, the difference is one of runs that share no seeds.
+            ``pairs`` is 0, the interval of the difference is Welch's.
         seeds: One row for every run and seed: ``run``, ``method``, ``d``, ``steps``, ``seed`` and
             the measures.
         notes: What a reader has to know of these rows.
@@ -110,7 +110,8 @@ def compare_runs(
 ) -> Comparison:
     """Compare the final figures of finished runs with those of the first.
 
-    Runs with at least two seeds in common are compared in pairs of one seed, others by Welch's t.
+    Runs with the same seeds, or with at least five seeds in common, are compared in pairs of one
+    seed, others by Welch's t.
 
     Args:
         paths: Folders of ``train``, ``train-live``, ``sweep`` and ``fit``. Every point of a sweep

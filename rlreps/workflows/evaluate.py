@@ -33,7 +33,7 @@ from rlreps.workflows.train import (
 )
 
 OBSERVATION = "observation"
-"""Where the folder of a fit names the observation in its data, for a PuddleWorld."""
+"""Key under which the folder of a fit names the observation in its data, for a PuddleWorld."""
 
 
 @dataclasses.dataclass(frozen=True)

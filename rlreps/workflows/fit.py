@@ -33,7 +33,7 @@ REPORT = "report.html"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collection:
-    """How data are collected, or how a file of them is read.
+    """Options for collecting data, or for reading a file of data.
 
     Attributes:
         collect: Number of transitions to collect; for an environment only.

@@ -26,7 +26,10 @@ PAIRS = chain_source(np.full((8, 8), 1 / 8), PLACES)
 
 
 def lower(function, *arguments):
-    export.export(jax.jit(function), platforms=["cuda", "tpu"])(np.uint32(0), *arguments)
+    """Lower a function of a seed; fail if there is no program for both platforms."""
+    lowered = export.export(jax.jit(function), platforms=["cuda", "tpu"])(np.uint32(0), *arguments)
+    assert lowered.platforms == ("cuda", "tpu")
+    assert lowered.out_avals
 
 
 @pytest.mark.parametrize("name", [*OBJECTIVES, *PAIR_OBJECTIVES])

@@ -44,13 +44,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import Array
 from matplotlib.figure import Figure
 
 from rlreps.config import with_sizes
 from rlreps.encoders import Cosine, TwoTowers
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.experiments import harness
 from rlreps.experiments.harness import (
     STEP,
@@ -79,8 +78,6 @@ from rlreps.successor.forward_backward import unexplained_share
 from rlreps.successor.truths import Truth
 from rlreps.training import Learner, Optimizer, train_population
 from rlreps.training.population import TrainingResult, stack
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -228,8 +225,14 @@ def trained(
 
 
 def trials(config: Config, row: Row) -> list[tuple[float, float]]:
-    """List the learning rates and values of the own option of an objective's trials."""
+    """List the learning rates and values of the own option of an objective's trials.
+
+    Raises:
+        InputError: If there are too many values for two learning rates each.
+    """
     values = row.values or (math.nan,)
+    most = config.trials // 2
+    require(len(values) <= most, f"at most {most} values of {row.option}", len(values))
     rates = np.geomspace(*config.rates, config.trials // len(values)).tolist()
     return [(rate, value) for rate in rates for value in values]
 
@@ -276,7 +279,11 @@ class Shared:
 
 
 def prepare(run: Run[Config]) -> Shared:
-    """Count the worlds, and tune every objective in each of them."""
+    """Count the worlds, and tune every objective in each of them.
+
+    Raises:
+        InputError: If no row can be trained here.
+    """
     config, trained_rows = run.config, [row for row in run.config.rows if row.objective is not None]
     worlds = {
         arena: World.of(arena, config.bins, config.discount, config.rows) for arena in config.worlds
@@ -287,7 +294,9 @@ def prepare(run: Run[Config]) -> Shared:
             learner = learner_of(config, row, config.tuned_at, *trials(config, row)[0])
             learner.check(next(iter(worlds.values())).source(row))
         except InputError as error:
-            left_out[row.method] = str(error)
+            left_out[row.method] = str(error).partition("\n")[0]
+    if len(left_out) == len(config.rows):
+        raise InputError("; ".join(left_out.values()))
     run.shared = Shared(worlds, {}, left_out)
     able = [row for row in trained_rows if row.method not in left_out]
     cells = {trials_of(row, arena): (row, arena) for row in able for arena in worlds}

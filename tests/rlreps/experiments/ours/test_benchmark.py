@@ -180,6 +180,12 @@ def test_an_objective_that_cannot_be_trained_is_left_out_with_a_line(own_module)
     run = Run(config, folder=None, progress=False)
     run.shared = benchmark.prepare(run)
     assert "pairs" in run.shared.left_out["batch moments"]
+    alone = Run(dataclasses.replace(config, rows=(wrong,)), folder=None, progress=False)
+    with pytest.raises(InputError, match="pairs"):
+        benchmark.prepare(alone)
+    tried = dataclasses.replace(BY_METHOD["ALLO"], values=tuple(range(1, 8)))
+    with pytest.raises(InputError, match="at most 6 values of dual_rate, got 7"):
+        benchmark.trials(config, tried)
     assert {each["method"] for each in benchmark.cells(run).values()} == {
         row.method for row in CONTROLS
     }
