@@ -125,14 +125,6 @@ EXPERIMENTS: dict[str, Entry] = {
         smoke=28,
         recorded=(("laptop", "about 18 min"),),
     ),
-    "slow-puddle": Entry(
-        "ours.slow_puddle",
-        "Slow features of PuddleWorld's random walk against the exact ones.",
-        devices="chosen",
-        largest="is larger, for accelerators",
-        smoke=22,
-        recorded=(("laptop", "about 3 min"),),
-    ),
     "atari": Entry(
         "pfau_2019.atari",
         "Frames of an Atari game: slow features, successor features and PCA.",
