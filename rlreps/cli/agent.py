@@ -39,7 +39,6 @@ def train_agents(
     out: Path,
     config: AgentConfig,
     store: Path | None = None,
-    quiet: Switch = False,
 ) -> None:
     """Train agents, with an auxiliary task if it has a weight; the same command resumes.
 
@@ -48,14 +47,13 @@ def train_agents(
         config: The run.
         store: A successor measure of the same arena against which torsos are measured
             (PuddleWorld); by default the released one, for the arena sutton.
-        quiet: Show no progress bar.
     """
     from rlreps.training.devices import devices_for_small_runs
     from rlreps.workflows import agents
     from rlreps.workflows.agent_report import print_agents
 
     devices = devices_for_small_runs()
-    summary = agents.train_agents(config, out, store=store, devices=devices, progress=not quiet)
+    summary = agents.train_agents(config, out, store=store, devices=devices)
     print_agents(summary, config.seed)
 
 

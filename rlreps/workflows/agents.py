@@ -113,7 +113,6 @@ def run_agents(
     own: OwnParts | None = None,
     origin: Mapping[str, Any] | None = None,
     devices: Sequence[jax.Device] | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Train agents in a folder, resuming an interrupted run.
 
@@ -126,7 +125,6 @@ def run_agents(
         own: The user's own parts.
         origin: Where the ground truth came from, as JSON values; not compared on resumption.
         devices: Devices over which agents are distributed; None is JAX's default device.
-        progress: Whether to show a progress bar.
 
     Returns:
         The summary, as ``summary.json`` holds it.
@@ -169,7 +167,6 @@ def run_agents(
                 folder=folder,
                 description=config.environment,
                 unit="steps of each agent",
-                progress=progress,
             )
             return _summary(config, folder, own)
 
@@ -359,7 +356,6 @@ def train_agents(
     *,
     store: Path | None = None,
     devices: Sequence[jax.Device] | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Train agents as ``run_agents`` does, measured against a store's ground truth.
 
@@ -371,12 +367,10 @@ def train_agents(
     """
     truth, origin = None, None
     if store is not None:
-        truth = ground_truth_of_store(config, store, progress=progress)
+        truth = ground_truth_of_store(config, store)
         path = store.absolute()
         origin = {"store": str(path), "store_from_run": os.path.relpath(path, out.absolute())}
-    summary = run_agents(
-        config, out, truth=truth, origin=origin, devices=devices, progress=progress
-    )
+    summary = run_agents(config, out, truth=truth, origin=origin, devices=devices)
     folder = RunFolder(out)
     # Last, so that a report implies its figure.
     if not (out / REPORT).exists():

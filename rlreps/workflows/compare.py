@@ -105,9 +105,7 @@ class Comparison:
             print(f"note: {note}")
 
 
-def compare_runs(
-    paths: Sequence[Path], out: Path | None = None, *, progress: bool = False
-) -> Comparison:
+def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:
     """Compare the final figures of finished runs with those of the first.
 
     Runs with the same seeds, or with at least five seeds in common, are compared in pairs of one
@@ -118,7 +116,6 @@ def compare_runs(
             counts as a run.
         out: Folder of ``comparison.csv``, ``seeds.csv`` and, of runs that log their distance, the
             learning curves ``curves.png``; nothing is written by default.
-        progress: Whether to show a progress bar.
 
     Raises:
         InputError: For less than two runs, a run that is not finished, and runs without a measure.
@@ -143,7 +140,7 @@ def compare_runs(
             table = Table(columns, [[row.get(each) for each in columns] for row in rows], name)
             write_atomically(out / f"{name}.csv", table.to_csv().encode())
         if curves:
-            draw_curves(curves, out / "curves.png", progress=progress)
+            draw_curves(curves, out / "curves.png")
     return comparison
 
 

@@ -19,7 +19,7 @@ from rlreps.runs.processes import (
     require_same,
     wait_for_all,
 )
-from rlreps.runs.progress import progress_bar
+from rlreps.runs.progress import progress_bar, shown
 from rlreps.runs.provenance import provenance
 from rlreps.successor.measure import SuccessorMeasure
 from rlreps.successor.store.estimates import EstimateStore, create_estimates, open_estimates
@@ -31,7 +31,6 @@ def generate(
     path: Path,
     *,
     repair: bool = False,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Compute the missing row blocks of a store, creating the store if needed.
 
@@ -40,7 +39,6 @@ def generate(
         path: The store's folder, shared by all processes of this run, each of which computes and
             writes its own blocks.
         repair: Whether to recompute damaged blocks instead of raising an error.
-        progress: Whether to show a progress bar.
 
     Returns:
         The run's measurements as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
@@ -80,7 +78,7 @@ def generate(
             missing = first_does(start)
             store = create()
             began = time.perf_counter()
-            _compute(measure, store, missing, progress)
+            _compute(measure, store, missing)
             wait_for_all()
             seconds = time.perf_counter() - began
             rows = sum(len(range(*store.matrix.block_range(index))) for index in missing)
@@ -145,7 +143,6 @@ def _compute(
     measure: SuccessorMeasure,
     store: EstimateStore,
     missing: list[int],
-    progress: bool,
 ) -> None:
     """Compute and write this process's share of the missing blocks."""
     mine = missing[process_index() :: process_count()]
@@ -157,7 +154,7 @@ def _compute(
     # The bar of one process represents all processes.
     done = matrix.shape[0] - sum(len(range(*matrix.block_range(index))) for index in missing)
     total = rows + done // process_count()
-    if progress:
+    if shown():
         # Printed first, since the bar estimates the time only from the first block on.
         steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
         print(
@@ -171,7 +168,6 @@ def _compute(
             total=total,
             done=total - rows,
             unit="rows",
-            show=progress,
         ) as advance,
         contextlib.closing(measure.estimator().row_blocks(blocks)) as estimates,
     ):

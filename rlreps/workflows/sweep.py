@@ -87,7 +87,6 @@ def run_sweep(
     out: Path,
     *,
     devices: Sequence[jax.Device] | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Train at every point of a grid in a folder, resuming an interrupted sweep.
 
@@ -100,7 +99,6 @@ def run_sweep(
         out: The sweep's folder: a folder a program under ``groups/``, ``results/sweep.csv`` and
             ``.json``, ``figures/sweep.png``, ``report.html`` and ``summary.json``.
         devices: Where to train, as for ``run_training``.
-        progress: Whether to show progress bars.
 
     Returns:
         The summary: ``fields``, the ``points`` as rows of the table (see ``gather``), ``groups``,
@@ -116,7 +114,7 @@ def run_sweep(
     if finished is not None:
         return finished
     largest = max(point.config.num_features for point in config.points)
-    truth = ground_truth_for(store_path, largest, progress=progress)
+    truth = ground_truth_for(store_path, largest)
     groups = groups_of(
         config, lambda each: learner_for(each, truth, store.shape[1], resets_diverged=True)
     )
@@ -143,7 +141,6 @@ def run_sweep(
                     seeds=[member.seed for member in group.members],
                     devices=devices,
                     description=f"group {index}",
-                    progress=progress,
                 )
             diverged = result.history[-1]["diverged"]
             found = zip(result.seeds, diverged, measures, strict=True)

@@ -150,7 +150,6 @@ def train_arm(run: Run[Any], name: str, arm: Arm) -> ArmRuns:
         start=arm.start,
         own=arm.own,
         devices=run.devices,
-        progress=run.progress,
     )
     folder = RunFolder(home)
     steps, returns = history(folder, "returns")

@@ -203,7 +203,7 @@ class Shared(NamedTuple):
 def prepare(run: Run[Config]) -> Shared:
     """Compute the successor measure and the slow features."""
     config, d = run.config, run.config.num_features
-    truth = own_ground_truth(config.successor, run.folder, d, progress=run.progress).truth
+    truth = own_ground_truth(config.successor, run.folder, d).truth
     problem = slow_features(config.successor, d + 1)
     return Shared(problem, truth, successor_distances(problem.eigenfunctions[:, :d], truth))
 

@@ -229,7 +229,6 @@ def test_a_path_with_a_backslash_is_refused_before_anything_is_written(
             "successor generate --method transition --rollouts 9",
             "got --rollouts; options of transition: .*--points, --refinement",
         ),
-        ("experiment mnist --data-dir x --out y", "which is now --data"),
     ],
 )
 def test_a_command_line_that_does_not_fit_is_refused_in_one_line(

@@ -33,7 +33,7 @@ def told(monkeypatch):
 def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, tmp_path, rlreps):
     entry = EXPERIMENTS[name]
     arguments = ["experiment", name, "--out", tmp_path / "run", "--preset", "paper"]
-    expected = {"progress": False}
+    expected = {}
     if entry.takes_data:
         arguments += ["--data", tmp_path / "rows.npy"]
         expected["data"] = tmp_path / "rows.npy"
@@ -52,7 +52,6 @@ def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, 
     assert re.search(r"^Report: page$", printed, flags=re.MULTILINE)
     rlreps("experiment", name, "--out", tmp_path)
     assert told[1][0] == "laptop"
-    assert told[1][2]["progress"] is True
 
 
 def test_experiments_are_listed_by_paper_with_what_their_presets_took(rlreps):
@@ -81,7 +80,7 @@ def test_every_experiment_has_its_presets_and_help_for_its_options(name, capsys)
     said = " ".join(printed.replace("│", " ").split())
     assert ending.value.code == 0
     sizes = [" ".join(preset) for preset in entry.presets.items()]
-    for text in ("Folder of the run; run again to resume", *sizes, "Show no progress bars"):
+    for text in ("Folder of the run; run again to resume", *sizes):
         assert text in said
     assert ("--data " in printed) == entry.takes_data
     assert ("--devices " in printed) == (entry.devices == "chosen")

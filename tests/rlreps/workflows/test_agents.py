@@ -118,7 +118,7 @@ def assert_left(folder, steps):
 def finished(tmp_path_factory):
     """A run in CartPole; tests change nothing in it."""
     out = tmp_path_factory.mktemp("agents") / "run"
-    run_agents(CONFIG, out, progress=False)
+    run_agents(CONFIG, out)
     return out
 
 
@@ -126,7 +126,7 @@ def finished(tmp_path_factory):
 def in_puddle_world(tmp_path_factory):
     """A run in PuddleWorld; tests change nothing in it."""
     out = tmp_path_factory.mktemp("agents") / "puddle_world"
-    run_agents(PUDDLE_WORLD, out, progress=False)
+    run_agents(PUDDLE_WORLD, out)
     return out
 
 
@@ -142,7 +142,7 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
     killed_when_logging(300, run_agents, config, folder)
     assert_left(RunFolder(folder), [0, 100, 200])
     assert RunFolder(folder).read_summary() is None
-    run_agents(config, folder, progress=False)
+    run_agents(config, folder)
     assert_same_run(whole, folder)
 
 
@@ -181,10 +181,10 @@ def test_a_finished_run_is_not_run_again_and_another_configuration_refused(
 ):
     before, dqn = files_below(finished), dataclasses.replace(CONFIG.dqn, n_step=5)
     monkeypatch.setattr(agents, "make_trainer", None)
-    assert run_agents(CONFIG, finished, progress=False) == RunFolder(finished).read_summary()
+    assert run_agents(CONFIG, finished) == RunFolder(finished).read_summary()
     for changes, difference in (({"seed": 5}, "seed=4, got 5"), ({"dqn": dqn}, "dqn.n_step=3")):
         with pytest.raises(InputError, match=f"holds another run: expected {difference}"):
-            run_agents(dataclasses.replace(CONFIG, **changes), finished, progress=False)
+            run_agents(dataclasses.replace(CONFIG, **changes), finished)
     assert files_below(finished) == before
 
 
@@ -214,7 +214,7 @@ OLD_SETTINGS = {
 def test_a_run_of_an_earlier_version_finds_its_ground_truth_and_goes_on(tmp_path):
     measure = MonteCarlo(arena="empty", bins=3, rollouts=2, horizon=4, discount=0.5)
     store = tmp_path / "psi"
-    generate(measure, store, progress=False)
+    generate(measure, store)
     config = AgentConfig(environment="puddle-world:empty")
     parts = {"arena": OLD_SETTINGS["environment"], "start": None, "own": None}
     described = {**as_json(config), **parts, "ground_truth": OLD_SETTINGS}
@@ -238,7 +238,7 @@ def test_parts_of_ones_own_must_have_a_name_and_a_weight(tmp_path):
         auxiliary = dataclasses.replace(CONFIG.auxiliary, weight=weight)
         config = dataclasses.replace(CONFIG, auxiliary=auxiliary)
         with pytest.raises(InputError, match=f"expected {message}"):
-            run_agents(config, tmp_path / "run", own=own, progress=False)
+            run_agents(config, tmp_path / "run", own=own)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -266,13 +266,13 @@ def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_
     with pytest.raises(
         TrainingDivergedError, match=r"before step 300; .*the checkpoint of step 200 is untouched"
     ):
-        run_agents(config, tmp_path / "run", own=own, progress=False)
+        run_agents(config, tmp_path / "run", own=own)
     folder = RunFolder(tmp_path / "run")
     assert_left(folder, [0, 100, 200])
     with pytest.raises(InputError, match="agents that their configuration describes, got 'infin"):
         load_agent_config(folder)
     with pytest.raises(InputError, match="holds another run: expected own="):
-        run_agents(config, folder.path, progress=False)
+        run_agents(config, folder.path)
 
 
 @pytest.mark.integration
@@ -287,7 +287,7 @@ def test_agents_start_from_torsos_that_they_are_given(tmp_path):
     torso = make_torso(config, (4,))
     params = jax.vmap(torso.init)(jax.random.split(jax.random.key(99), 2))
     start = StartingTorsos(params, "key 99")
-    run_agents(config, tmp_path / "run", start=start, progress=False)
+    run_agents(config, tmp_path / "run", start=start)
     folder = RunFolder(tmp_path / "run")
     assert folder.config["start"] == "key 99"
     loop, state, _ = load_agents(folder, load_agent_config(folder))

@@ -52,7 +52,7 @@ TRAINING = TrainingConfig(
 @pytest.fixture(scope="module")
 def trained(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("trained") / "run"
-    run_training(TRAINING, toy_store, out, progress=False)
+    run_training(TRAINING, toy_store, out)
     return out
 
 
@@ -60,7 +60,7 @@ def trained(toy_store, tmp_path_factory):
 def page(toy_store, trained, tmp_path_factory):
     """8 x 8 cells with all rows, and a run."""
     out = tmp_path_factory.mktemp("pages") / "rows.html"
-    return explore([toy_store, trained], out, components=12, progress=False)
+    return explore([toy_store, trained], out, components=12)
 
 
 def stored(path):
@@ -140,14 +140,14 @@ def test_a_run_records_features_within_its_bounds_and_again_after_a_kill(
     assert sorted(files) == [0, 10, 20, 30, 40]
     out = tmp_path / "killed"
     killed_when_logging(30, run_training, TRAINING, toy_store, out)
-    run_training(TRAINING, toy_store, out, progress=False)
+    run_training(TRAINING, toy_store, out)
     again = recorded_features(RunFolder(out))
     assert {step: file.read_bytes() for step, file in again.items()} == {
         step: file.read_bytes() for step, file in files.items()
     }
     monkeypatch.setattr("rlreps.workflows.features._RECORDED_BYTES", 3 * 64 * 3 * 4)
     config = dataclasses.replace(TRAINING, seed=7)
-    run_training(config, toy_store, tmp_path / "few", progress=False)
+    run_training(config, toy_store, tmp_path / "few")
     assert sorted(recorded_features(RunFolder(tmp_path / "few"))) == [0, 10, 40]
 
 
@@ -155,7 +155,7 @@ def test_a_run_without_recorded_features_shows_its_checkpoints(toy_store, traine
     older = shutil.copytree(trained, tmp_path / "older")
     shutil.rmtree(older / "features")
     # Its store is found without being named.
-    text = explore([older], tmp_path / "page.html", components=5, progress=False).read_text()
+    text = explore([older], tmp_path / "page.html", components=5).read_text()
     assert Contents(text).described["runs"][0]["steps"] == [20, 40]
 
 
@@ -165,7 +165,7 @@ def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says
     path, out = tmp_path / "wide", tmp_path / "page.html"
     matrix = np.random.default_rng(0).uniform(size=(64, 64))
     save_matrix(path, matrix, BoxGrid((0, 0), (1, 1), (16, 4)))
-    contents = Contents(explore([path, trained], out, components=5, progress=False).read_text())
+    contents = Contents(explore([path, trained], out, components=5).read_text())
     (run,) = contents.described["runs"]
     assert run["label"] == "run (trained on another matrix)"
     # What it recorded, and its curve, are of 8 x 8 cells.
@@ -177,18 +177,18 @@ def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says
     tabular = dataclasses.replace(TRAINING, encoder=Tabular())
     monkeypatch.setattr(workflow, "load_config", lambda folder: tabular)
     with pytest.raises(InputError, match=r"run \(tabular\) was trained on, got 'another'"):
-        explore([path, trained], out, progress=False)
+        explore([path, trained], out)
 
 
 def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
     out = tmp_path / "page.html"
     with pytest.raises(InputError, match=r"config\.json"):
-        explore([tmp_path], out, progress=False)
+        explore([tmp_path], out)
     other = shutil.copytree(toy_store, tmp_path / "other")
     with pytest.raises(InputError, match="one store"):
-        explore([toy_store, other], out, progress=False)
+        explore([toy_store, other], out)
     with pytest.raises(InputError, match="components >= 1"):
-        explore([toy_store], out, components=0, progress=False)
+        explore([toy_store], out, components=0)
     store = open_store(toy_store)
     plain = dataclasses.replace(store, settings={"centring": "none"})
     with pytest.raises(InputError, match="of a box as save_matrix"):
@@ -212,7 +212,7 @@ def box_page(tmp_path_factory):
         store.write_block(block, matrix[8 * block : 8 * block + 8])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
-        return explore([path], path / "page.html", components=7, progress=False)
+        return explore([path], path / "page.html", components=7)
 
 
 def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
@@ -266,7 +266,7 @@ def walled_store(tmp_path_factory):
     config = Transition(
         arena="two_room", bins=10, horizon=90, discount=0.95, count_start=False, block_rows=32
     )
-    generate(config, path, progress=False)
+    generate(config, path)
     return path
 
 
@@ -276,16 +276,16 @@ def solving_page(walled_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("pages") / "chain.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
-        return explore([walled_store], out, components=20, progress=False)
+        return explore([walled_store], out, components=20)
 
 
 @pytest.mark.integration
 def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_path, monkeypatch):
     path, components = tmp_path / "store", 12
     config = Transition(bins=10, horizon=90, discount=0.95, points=256, block_rows=32)
-    generate(config, path, progress=False)
+    generate(config, path)
     monkeypatch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
-    stored_page = explore([path], tmp_path / "stored.html", components=components, progress=False)
+    stored_page = explore([path], tmp_path / "stored.html", components=components)
     # Released truths have no matrix.
     truth = dataclasses.replace(load_ground_truth(path), matrix=None, error=np.full(50, 1e-3))
     values = 1.03 * truth.principal.singular_values  # as of another refinement
@@ -294,7 +294,7 @@ def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_pa
     monkeypatch.setattr(workflow, "released_names", lambda: ["small"])
     monkeypatch.setattr(workflow, "load", {"small": truth}.__getitem__)
     out = tmp_path / "released.html"
-    page = explore([Path("small")], out, components=components, progress=False)
+    page = explore([Path("small")], out, components=components)
     found, expected = (Contents(each.read_text("utf-8")) for each in (page, stored_page))
     for name in ("left", "right", "task_means", "windows2", "counts3"):
         largest = np.abs(expected[name]).max()

@@ -249,7 +249,7 @@ def members(out, group=1):
 @pytest.fixture(scope="module")
 def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("sweeps") / "sweep"
-    return out, run_sweep(configured(*GRID), toy_store, out, progress=False)
+    return out, run_sweep(configured(*GRID), toy_store, out)
 
 
 @pytest.mark.integration
@@ -257,7 +257,7 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
     finished, toy_store, tmp_path
 ):
     out, summary = finished
-    alone = run_training(configured(*GRID).points[0].config, toy_store, tmp_path, progress=False)
+    alone = run_training(configured(*GRID).points[0].config, toy_store, tmp_path)
     for ours, theirs in zip(members(out), alone["per_seed"], strict=False):
         for name in ("subspace_distance", "representation_loss", "principal_angles"):
             np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-3, err_msg=name)
@@ -296,9 +296,9 @@ def test_a_finished_sweep_computes_nothing_and_another_is_refused(
         (GRID, {"steps": 60}, "expected base.steps=100, got 60"),
     ):
         with pytest.raises(InputError, match=message):
-            run_sweep(configured(*texts, **changes), toy_store, out, progress=False)
+            run_sweep(configured(*texts, **changes), toy_store, out)
     monkeypatch.setattr(module, "ground_truth_for", None)
-    assert run_sweep(configured(*GRID), toy_store, out, progress=False) == summary
+    assert run_sweep(configured(*GRID), toy_store, out) == summary
     assert files_below(out) == before
 
 
@@ -307,7 +307,7 @@ def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
     toy_store, tmp_path, monkeypatch
 ):
     config = configured("tasks=8,16", "learning-rate=1e-2,1e-3")
-    whole = run_sweep(config, toy_store, tmp_path / "whole", progress=False)
+    whole = run_sweep(config, toy_store, tmp_path / "whole")
     save, saved = Checkpoints.save, []
 
     def save_three(checkpoints, step, state, **options):
@@ -319,9 +319,9 @@ def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
     monkeypatch.setattr(Checkpoints, "save", save_three)
     out = tmp_path / "sweep"
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(config, toy_store, out, progress=False)
+        run_sweep(config, toy_store, out)
     assert not (out / "summary.json").exists()
-    resumed = run_sweep(config, toy_store, out, progress=False)
+    resumed = run_sweep(config, toy_store, out)
     assert saved == [50, 100, 50, 100]
     for mine, other in zip(resumed["points"], whole["points"], strict=True):
         assert {**mine, "seconds": 0} == {**other, "seconds": 0}
