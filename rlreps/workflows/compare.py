@@ -16,9 +16,10 @@ from rlreps.runs.folder import RunFolder, differences, in_words
 from rlreps.runs.intervals import (
     FEWEST_BANDED,
     Interval,
-    smallest_detectable,
-    welch_detectable,
-    welch_interval,
+    detectable,
+    standard_error,
+    student_interval,
+    welch_error,
 )
 from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.workflows import live, sweep, train
@@ -157,17 +158,15 @@ def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
     shared = len({*sample.units} & {*other.units})
     # A few shared seeds among many would leave most figures out.
     if shared >= 2 and (shared >= FEWEST_BANDED or {*sample.units} == {*other.units}):
-        pairs = sample.against(other)
-        found = pairs.interval
-        detectable = smallest_detectable(pairs.differences, LEVEL)
+        differences = (sample - other).values
+        value, error = differences.mean(), standard_error(differences)
     else:
         shared = 0
-        found = welch_interval(sample.values, other.values)
-        detectable = welch_detectable(sample.values, other.values, LEVEL)
-    return {
-        **{**row, "pairs": shared, **as_columns("difference", found)},
-        "detectable": detectable if math.isfinite(detectable) else None,
-    }
+        value = sample.mean - other.mean
+        error = welch_error(sample.values, other.values)
+    least = detectable(error, LEVEL)
+    row |= {"pairs": shared, **as_columns("difference", student_interval(value, error))}
+    return {**row, "detectable": least if math.isfinite(least) else None}
 
 
 def _interval(row: Mapping[str, Any], name: str) -> Interval:

@@ -299,8 +299,8 @@ def write_sweep_report(
 
 _EXPLANATION = (
     "A run that diverges counts with distance 1 and the excess loss of zero features, the worst "
-    "possible values. 95 % intervals over runs are Student's for means of fewer than 20 runs, else "
-    "percentile bootstraps, which are too narrow for few runs; fewer than five runs are shown "
+    "possible values. 95 % intervals over runs are Student's for means and percentile bootstraps for "
+    "interquartile means, which are too narrow for few runs; fewer than five runs are shown "
     "themselves. The interquartile mean is that of the middle half of the runs. The runs of one "
     "group were trained in one program, and its seconds are those of all of them together."
 )
