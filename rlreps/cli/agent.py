@@ -10,7 +10,7 @@ from rlreps.agents import AgentConfig, AuxiliaryConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS
 from rlreps.agents.config import TORSOS
 from rlreps.cli import training
-from rlreps.cli.options import Choice, Switch, print_json
+from rlreps.cli.options import Choice, print_json
 from rlreps.cumulants import Cumulants
 from rlreps.encoders import Encoder
 from rlreps.envs.observations import OBSERVATIONS, Observation
@@ -60,7 +60,6 @@ def train_agents(
 def evaluate_agents(
     run_folder: Positional[Path],
     episodes: int = 100,
-    best: Switch = False,
     store: Path | None = None,
     env: str | None = None,
 ) -> None:
@@ -69,22 +68,20 @@ def evaluate_agents(
     Args:
         run_folder: Folder of the run.
         episodes: Episodes of each agent.
-        best: Use each agent's parameters at its best evaluation during training.
         store: Ground truth to measure against (PuddleWorld); by default that of the run.
         env: The environment of the run. It is required if its name includes a module (MODULE:ID,
             dm_env:MODULE:FUNCTION): only modules named on this command line are imported.
     """
     from rlreps.workflows import agents
 
-    options: dict[str, Any] = {"best": best, "store": store, "environment": env}
-    print_json(agents.evaluate_agents(run_folder, episodes=episodes, **options))
+    found = agents.evaluate_agents(run_folder, episodes=episodes, store=store, environment=env)
+    print_json(found)
 
 
 def render_agents(
     run_folder: Positional[Path],
     out: Path | None = None,
     seed_index: int = 0,
-    best: Switch = False,
     store: Path | None = None,
     env: str | None = None,
 ) -> None:
@@ -94,7 +91,6 @@ def render_agents(
         run_folder: Folder of the run.
         out: Folder of the pictures; by default figures in that of the run.
         seed_index: Index of the agent, from 0.
-        best: Use its parameters at its best evaluation during training.
         store: Ground truth of the components (PuddleWorld); by default that of the run.
         env: As for ``evaluate``.
     """
@@ -103,7 +99,7 @@ def render_agents(
 
     from rlreps.workflows import agent_pictures
 
-    options: dict[str, Any] = {"best": best, "store": store, "environment": env}
+    options: dict[str, Any] = {"store": store, "environment": env}
     pictures = agent_pictures.render_agents(run_folder, out, seed_index=seed_index, **options)
     for path in pictures.written:
         print(f"wrote {path}")

@@ -77,7 +77,6 @@ def render_agents(
     out: Path | None = None,
     *,
     seed_index: int = 0,
-    best: bool = False,
     store: Path | None = None,
     environment: str | None = None,
 ) -> Pictures:
@@ -90,7 +89,6 @@ def render_agents(
         run: The run's folder.
         out: Folder of the pictures; by default ``figures`` in that of the run.
         seed_index: Index of the agent, from 0.
-        best: Use its parameters at its best evaluation during training.
         store: Ground truth of the components; None is the run's own, or the released one.
         environment: As for ``load_agent_config``.
 
@@ -103,7 +101,7 @@ def render_agents(
     require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
     require(out is None or not out.is_file(), "a folder for the pictures", str(out))
     world, truth = puddle_world_of(config), ground_truth_of_run(folder, config, store)
-    trainer, state, _ = load_agents(folder, config, best=best)
+    trainer, state, _ = load_agents(folder, config)
     with contextlib.closing(trainer):
         params = jax.tree.map(lambda leaf: leaf[seed_index], state.learner.params)
         agent = TrainedAgent(trainer.agent, config, seed_index, params)

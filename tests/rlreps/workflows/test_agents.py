@@ -37,7 +37,6 @@ from rlreps.workflows.agent_report import history
 from rlreps.workflows.agents import (
     OwnParts,
     StartingTorsos,
-    evaluate_agents,
     load_agent_config,
     load_agents,
     mean_returns,
@@ -144,19 +143,6 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
     assert RunFolder(folder).read_summary() is None
     run_agents(config, folder)
     assert_same_run(whole, folder)
-
-
-def test_the_best_parameters_are_those_of_the_best_evaluation_of_each_agent(finished):
-    folder = RunFolder(finished)
-    config, summary = load_agent_config(folder), folder.read_summary()
-    steps, returns = history(folder, "returns")
-    assert summary["best_returns"] == returns.max(axis=1).tolist()
-    trainer, state, best = load_agents(folder, config, best=True)
-    assert best == summary["best_steps"] == steps[returns.argmax(axis=1)].tolist()
-    # The same episodes again: an evaluation's randomness is that of its step.
-    again = [np.mean(trainer.evaluate(state, step)[seed]) for seed, step in enumerate(best)]
-    np.testing.assert_allclose(again, summary["best_returns"], rtol=1e-6)
-    assert evaluate_agents(folder.path, episodes=2, best=True)["step"] == best
 
 
 def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):

@@ -13,7 +13,7 @@ from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Explicit, Naive
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.intervals import aggregate
+from rlreps.runs.intervals import mean_interval
 from rlreps.training import Optimizer
 from rlreps.workflows import sweep as module
 from rlreps.workflows.compare import compare_runs
@@ -174,20 +174,19 @@ def test_rows_come_in_the_order_of_the_grid_whichever_program_trained_them():
     assert [row["num_features"] for row in rows] == [5, 10, 5, 10]
     assert [row["group"] for row in rows] == [1, 2, 1, 2]
     for index, row in enumerate(rows):
-        own = aggregate(0.01 * np.arange(1 + 3 * index, 4 + 3 * index))
+        own = mean_interval(0.01 * np.arange(1 + 3 * index, 4 + 3 * index))
         # Student's interval of three runs near 0 reaches below any distance.
-        assert (own["mean_low"] < 0.0) is (index == 0)
-        own["mean_low"] = max(own["mean_low"], 0.0)
-        for name in ("mean", "mean_low", "interquartile_mean", "interquartile_mean_high"):
-            assert row[f"subspace_distance_{name}"] == pytest.approx(own[name])
-        assert (row["runs"], row["runs_together"]) == (3, 6)
+        assert (own.low < 0.0) is (index == 0)
+        found = [row[f"subspace_distance{end}"] for end in ("", "_low", "_high")]
+        assert found == pytest.approx([own.value, max(own.low, 0.0), own.high])
+        assert row["runs"] == 3
     _, rows = measured("hidden=8 8,16", "leave-one-out=true", excess=None)
     assert [row["encoder.hidden"] for row in rows] == ["8 8", "16"]
     for row in rows:
         assert row["objective.leave_one_out"] is True
-        assert row["subspace_distance_mean"] is not None
-        assert row["subspace_distance_interquartile_mean_high"] is None
-        assert row["excess_loss_mean"] is None
+        assert row["subspace_distance"] is not None
+        assert row["subspace_distance_high"] is None
+        assert row["relative_excess_loss"] is None
 
 
 @pytest.mark.parametrize(
@@ -207,7 +206,7 @@ def test_the_figure_runs_along_the_first_field_of_several_numbers(texts, x_label
     assert axes.get_xlabel() == x_label
     assert [line.get_label() for line in axes.lines] == lines
     drawn = np.concatenate([line.get_ydata() for line in axes.lines])
-    assert sorted(drawn) == [row["subspace_distance_mean"] for row in rows]
+    assert sorted(drawn) == [row["subspace_distance"] for row in rows]
     for line in axes.lines:
         assert np.all(np.diff(line.get_xdata()) > 0)
 
@@ -267,7 +266,7 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
     assert max(learned) < 0.9
     compared = [row for row in compare_runs([out]).rows if row["measure"] == "subspace_distance"]
     assert [row.get("pairs") for row in compared] == [None, 2, 2, 2]
-    means = [point["subspace_distance_mean"] for point in summary["points"]]
+    means = [point["subspace_distance"] for point in summary["points"]]
     assert [row["mean"] for row in compared] == pytest.approx(means)
     principal = ground_truth_for(toy_store, 3).principal
     captured = float(np.sum(principal.singular_values[:3] ** 2))
@@ -276,8 +275,8 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
         diverges = point["optimizer.learning_rate"] > 1
         assert (point["runs"], point["diverged"]) == (2, 2 if diverges else 0)
         if diverges:
-            assert point["excess_loss_mean"] == pytest.approx(excess, rel=1e-3)
-            assert point["subspace_distance_mean"] == pytest.approx(1.0, abs=1e-6)
+            assert point["relative_excess_loss"] == pytest.approx(excess, rel=1e-3)
+            assert point["subspace_distance"] == pytest.approx(1.0, abs=1e-6)
     assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
     assert json.loads((out / "results" / "sweep.json").read_text()) == summary["points"]
     with (out / "results" / "sweep.csv").open(encoding="utf-8", newline="") as file:
