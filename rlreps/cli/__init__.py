@@ -48,7 +48,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Command → (module of this package:function, summary). Modules load when they are called."""
 
-_LOOP_IS_CLOSED = "Event loop is closed"
 _NO_CACHE, _QUIET = "--no-cache", "--quiet"
 """Options of every command."""
 
@@ -62,7 +61,6 @@ def main(arguments: list[str] | None = None) -> None:
     own_process = arguments is None
     words = sys.argv[1:] if arguments is None else list(arguments)
     if own_process:
-        sys.unraisablehook = _report_unraisable
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             if number is None:
@@ -209,16 +207,6 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
         f"user's cache folder; RLREPS_CACHE_DIR moves it and {_NO_CACHE} keeps none.\n"
         f"{_QUIET} with any command shows no progress bar."
     )
-
-
-def _report_unraisable(found: "sys.UnraisableHookArgs") -> None:
-    """Report uncatchable errors, except those that Orbax's loops leave behind on a full disk.
-
-    The error itself is raised as well; each coroutine of a closed loop would add a line.
-    """
-    left = isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == _LOOP_IS_CLOSED
-    if not left:
-        sys.__unraisablehook__(found)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

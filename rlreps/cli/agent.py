@@ -14,7 +14,6 @@ from rlreps.cli.options import Choice, print_json
 from rlreps.cumulants import Cumulants
 from rlreps.encoders import Encoder
 from rlreps.envs.observations import OBSERVATIONS, Observation
-from rlreps.errors import printable
 from rlreps.losses import Objective
 
 CHOICES: dict[Any, Choice] = {
@@ -100,8 +99,5 @@ def render_agents(
     from rlreps.workflows import agent_pictures
 
     options: dict[str, Any] = {"store": store, "environment": env}
-    pictures = agent_pictures.render_agents(run_folder, out, seed_index=seed_index, **options)
-    for path in pictures.written:
+    for path in agent_pictures.render_agents(run_folder, out, seed_index=seed_index, **options):
         print(f"wrote {path}")
-    for note in pictures.notes:
-        print(f"note: {printable(note)}")

@@ -279,8 +279,7 @@ def load_agents(
     """
     path = folder.path / CHECKPOINTS
     checkpoints = Checkpoints(path, run=folder.identity)
-    if checkpoints.latest_step() is None:
-        raise InputError(f"expected a checkpoint in {path}, got none")
+    require(checkpoints.latest_step() is not None, f"a checkpoint in {path}", "none")
     with contextlib.ExitStack() as stack:
         trainer = make_trainer(config, devices=devices)
         stack.enter_context(contextlib.closing(trainer))

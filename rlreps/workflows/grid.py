@@ -4,21 +4,21 @@ A field is named by its option of ``rlreps train`` (``learning-rate``, ``method`
 name (``optimizer.learning_rate``), with ``-`` or ``_``.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import functools
 import itertools
 import math
-import types
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeAlias
 
-from rlreps.config import as_json, options
+from rlreps.config import as_json, from_json, options
 from rlreps.encoders import ENCODERS
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_choice
 from rlreps.losses import OBJECTIVES
 from rlreps.training import Optimizer
-from rlreps.workflows.train import TrainingConfig
+from rlreps.workflows.train import METHODS, TrainingConfig
 
 MOST_POINTS = 10_000
 
@@ -29,6 +29,8 @@ _CHOICES: dict[str, tuple[str, dict[str, type]]] = {
     "encoder": ("encoder", ENCODERS),
 }
 """Field that names a class → (the configuration's part, name → class)."""
+
+_WORDS: dict[str, bool | None] = {"none": None, "true": True, "false": False}
 
 
 class GridAxis(NamedTuple):
@@ -64,25 +66,20 @@ class SweepConfig:
         grid: The swept fields, at least one.
 
     Raises:
-        InputError: For a field that does not exist or is repeated, or for values that are missing,
-            repeated, out of range or invalid together.
+        InputError: For a field that is repeated, or for values that are repeated, out of range or
+            invalid together.
     """
 
     base: TrainingConfig
     grid: tuple[GridAxis, ...]
 
     def __post_init__(self) -> None:
-        if not self.grid:
-            raise InputError("expected at least one field to sweep, got none")
+        require(len(self.grid) >= 1, "at least one field to sweep", "none")
         names = [axis.field for axis in self.grid]
-        for axis in self.grid:
-            require(axis.field in sweepable_fields(), _a_field(), axis.field)
-            require(names.count(axis.field) == 1, "each field to be swept once", axis.field)
-            require(
-                len(axis.values) >= 1 and len({*axis.values}) == len(axis.values),
-                f"different values of {axis.field}, at least one",
-                axis.values,
-            )
+        require(len({*names}) == len(names), "each field to be swept once", names)
+        for name, values in self.grid:
+            different = len({*values}) == len(values)
+            require(different, f"different values of {name}", values)
         count = math.prod(len(axis.values) for axis in self.grid)
         require(count <= MOST_POINTS, f"at most {MOST_POINTS:,} points of a grid", count)
         # Build all points here, so that an invalid one is refused before training. The first point
@@ -116,28 +113,25 @@ def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
     ``true`` and ``false`` for themselves.
 
     Raises:
-        InputError: For a text without values, an unknown field (the message lists the known ones),
-            or a value that is not of the field's type.
+        InputError: For a text without values, or an unknown field (the message lists the known
+            ones).
     """
-    short = {_short(dotted): dotted for dotted in sweepable_fields()}
+    known = sweepable_fields()
+    short = {_short(dotted): dotted for dotted in known}
     axes = []
     for text in texts:
         name, equals, values = text.partition("=")
         require(bool(equals), "FIELD=VALUE,VALUE,... to sweep", text)
         field = name.strip().replace("-", "_")
         field = short.get(field, field)
-        if field not in sweepable_fields():
-            close = difflib.get_close_matches(
-                _dashed(field), map(_dashed, [*short, *short.values()]), 1
-            )
+        if field not in known:
+            names = [_dashed(each) for each in (*short, *known)]
+            close = difflib.get_close_matches(_dashed(field), names, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise InputError(f"expected {_a_field()}, got {name.strip()!r}{hint}")
-        hint = sweepable_fields()[field]
-        try:
-            found = tuple(_read(hint, value.strip()) for value in values.split(","))
-            axes.append(GridAxis(field, found))
-        except InputError as error:
-            raise InputError(f"{error} for {_dashed(field)}") from None
+            listed = ", ".join(map(_dashed, known))
+            raise InputError(f"expected a field to sweep of {listed}, got {name.strip()!r}{hint}")
+        found = tuple(_value(value.strip(), known[field]) for value in values.split(","))
+        axes.append(GridAxis(field, found))
     return tuple(axes)
 
 
@@ -150,25 +144,18 @@ def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> Tra
         InputError: If values are invalid, alone or together, or belong to options that the method
             or encoder does not have.
     """
-    changes: dict[str, Any] = {}
-    parts: dict[str, dict[str, FieldValue]] = {}
-    for name, value in values.items():
-        outer, dot, inner = name.partition(".")
-        if name in _CHOICES:
-            part, classes = _CHOICES[name]
-            if type(getattr(config, part)) is not classes[str(value)]:
-                changes[part] = classes[str(value)]()
-        elif dot:
-            parts.setdefault(outer, {})[inner] = value
-        else:
-            changes[name] = value
-    for outer, inside in parts.items():
-        part = changes.get(outer, getattr(config, outer))
-        known = [field.name for field in options(part)]
-        for inner in inside:
-            require(inner in known, f"an option of {part.name} ({', '.join(known)})", inner)
-        changes[outer] = dataclasses.replace(part, **inside)
-    return dataclasses.replace(config, **changes)
+    stored = as_json(config)
+    for field, (part, classes) in _CHOICES.items():
+        if field in values:
+            name = str(values[field])
+            require_choice(field, name, [*classes])
+            if stored[part]["name"] != name:
+                stored[part] = {"name": name}
+    for field, value in values.items():
+        part, _, inner = field.rpartition(".")
+        if field not in _CHOICES:
+            (stored[part] if part else stored)[inner] = value
+    return from_json(TrainingConfig, stored, METHODS)
 
 
 def flag_of(field: str) -> str:
@@ -185,19 +172,19 @@ def as_text(value: FieldValue) -> str:
 
 @functools.cache
 def sweepable_fields() -> Mapping[str, Any]:
-    """Map the name of every field that can be swept to its type, over all classes that have it."""
-    found: dict[str, Any] = {
-        name: Literal[tuple(sorted(classes))] for name, (_, classes) in _CHOICES.items()
+    """Map the name of every field that can be swept to its default in a class that has it."""
+    parts = {
+        "objective": OBJECTIVES.values(),
+        "encoder": ENCODERS.values(),
+        "optimizer": [Optimizer],
     }
-    hints = get_type_hints(TrainingConfig)
-    parts = {"objective": OBJECTIVES.values(), "encoder": ENCODERS.values()}
-    found |= {name: hint for name, hint in hints.items() if name not in (*parts, "optimizer")}
-    for part, classes in {**parts, "optimizer": [Optimizer]}.items():
+    found = {
+        **dict.fromkeys(_CHOICES),
+        **{each.name: each.default for each in options(TrainingConfig) if each.name not in parts},
+    }
+    for part, classes in parts.items():
         for cls in classes:
-            inner = get_type_hints(cls)
-            for field in options(cls):
-                name, hint = f"{part}.{field.name}", inner[field.name]
-                found[name] = found.get(name, hint) | hint
+            found |= {f"{part}.{each.name}": each.default for each in options(cls)}
     return found
 
 
@@ -209,39 +196,16 @@ def _dashed(field: str) -> str:
     return field.replace("_", "-")
 
 
-def _a_field() -> str:
-    return f"a field to sweep of {', '.join(map(_dashed, sweepable_fields()))}"
+def _value(text: str, default: Any) -> FieldValue:
+    """Read a value; several numbers, if the field's default is several."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    return tuple(map(_number, text.split())) if isinstance(default, tuple) else _number(text)
 
 
-def _read(hint: Any, text: str) -> FieldValue:
-    """Read a value of a type, or of the first of several types that the text fits."""
-    if get_origin(hint) in (types.UnionType, Union):
-        kinds = get_args(hint)
-        if type(None) in kinds and text.lower() == "none":
-            return None
-        expected = []
-        for kind in kinds:
-            if kind is not type(None):
-                try:
-                    return _read(kind, text)
-                except InputError as error:
-                    expected.append(str(error).removeprefix("expected ").rpartition(", got ")[0])
-        raise InputError(f"expected {' or '.join(expected)}, got {text!r}")
-    if get_origin(hint) is tuple:
-        return tuple(_number(int, part) for part in text.split() or [text])
-    if get_origin(hint) is Literal:
-        name = text.replace("-", "_")
-        require(name in get_args(hint), f"one of {', '.join(get_args(hint))}", text)
-        return name
-    if hint is bool:
-        require(text.lower() in ("true", "false"), "one of true, false", text)
-        return text.lower() == "true"
-    return text if hint is str else _number(hint, text)
-
-
-def _number(kind: Any, text: str) -> Any:
-    try:
-        return kind(text)
-    except ValueError:
-        expected = "an integer" if kind is int else "a number"
-        raise InputError(f"expected {expected}, got {text!r}") from None
+def _number(text: str) -> Any:
+    """Read a number if the text is one, else a name."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text.replace("-", "_")
