@@ -74,7 +74,7 @@ def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[
             )
         ],
         config=folder.config,
-        git_revision=folder.provenance.get("git_revision"),
+        provenance=folder.provenance,
     )
 
 

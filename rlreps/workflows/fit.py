@@ -201,5 +201,5 @@ def _write_report(folder: RunFolder, rep: SuccessorRepresentation) -> None:
             ),
         ],
         config=folder.config,
-        git_revision=folder.provenance.get("git_revision"),
+        provenance=folder.provenance,
     )

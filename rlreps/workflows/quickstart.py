@@ -316,7 +316,7 @@ def _write_report(
             *(_recipe_section(config, folder, recipe, trained) for recipe in RECIPES),
         ],
         config=folder.config,
-        git_revision=folder.provenance.get("git_revision"),
+        provenance=folder.provenance,
         explorable=True,
     )
 

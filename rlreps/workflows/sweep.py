@@ -268,7 +268,7 @@ def write_sweep_report(
             )
         ],
         config=folder.config,
-        git_revision=folder.provenance.get("git_revision"),
+        provenance=folder.provenance,
     )
 
 

@@ -373,7 +373,7 @@ class Experiment(Generic[Config]):
                 *others,
             ],
             config=run.folder.config,
-            git_revision=run.folder.provenance.get("git_revision"),
+            provenance=run.folder.provenance,
             explorable=find_store(run.folder.path / STORE) is not None,
         )
         return {

@@ -20,7 +20,6 @@ from rlreps import subspace
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.report.explore import Arrays, Cells, Learned, exploration_page
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
@@ -220,44 +219,6 @@ def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
     assert (described["columns"], described["rows"], described["components"]) == (6, 4, 7)
     assert (described["low"], described["high"]) == ([-1.2, -0.07], [0.6, 0.07])
     assert (described["exact"]["kind"], described["moves"]) == ("rank", None)
-
-
-@pytest.mark.integration
-def test_steps_are_left_out_of_a_page_that_would_be_too_large():
-    whole = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3)
-    # Names like those of the template's places stay names.
-    assert "<title>@@blocks@@ of @@described@@</title>" in whole
-    most = len(whole.encode()) - 2000
-    fewer = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3, most_bytes=most)
-    assert [len(run["steps"]) for run in Contents(whole).described["runs"]] == [9, 9]
-    kept = [run["steps"] for run in Contents(fewer).described["runs"]]
-    assert kept in ([[0, 2, 4, 6, 8], [*range(9)]], [[0, 2, 4, 6, 8]] * 2)
-    with pytest.raises(InputError, match="fewer components"):
-        drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3, most_bytes=1000)
-
-
-def drawn_at_random(*, bins, components, runs, steps, d, **options):
-    """A page of made-up numbers with moves."""
-    generator = np.random.default_rng(0)
-    n = bins**2
-    left = np.linalg.qr(generator.normal(size=(n, components)))[0]
-    cells = Cells(columns=bins, rows=bins, states=np.arange(n))
-    arrays = Arrays(cells)
-    arrays.maps("left", left)
-    arrays.maps("right", left * (80.0 / np.arange(1, components + 1)))
-    arrays.moves(action_steps(load_arena("sutton"), Grid(bins), points=16, seed=0))
-    learned = [
-        Learned(
-            label=f"run {number}",
-            num_features=d,
-            components=dict.fromkeys(range(steps), left[:, :d]),
-            cosines={step: np.ones(d) for step in range(steps)},
-            curve=(range(steps), np.geomspace(1.0, 0.01, steps)),
-        )
-        for number in range(runs)
-    ]
-    title = "@@blocks@@ of @@described@@"
-    return exploration_page(title, {"components": components}, cells, arrays, learned, **options)
 
 
 @pytest.fixture(scope="module")
@@ -517,6 +478,7 @@ def test_a_heading_of_a_report_sorts_the_rows_of_its_table(browser, tmp_path):
         summary="",
         sections=[Section("s", tables=[table])],
         config={},
+        provenance={},
     )
     browser.get(path.as_uri())
 
