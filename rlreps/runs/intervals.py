@@ -239,54 +239,6 @@ def pseudo_values(statistic: Callable[[FloatArray], FloatArray], runs: npt.Array
     return values
 
 
-def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike, resamples: int) -> Interval:
-    """Compute P(X > Y) + P(X = Y) / 2 for a run X of one method and a run Y of another.
-
-    Over several tasks it is the mean of the tasks' probabilities, and runs are resampled task by
-    task (Agarwal et al. 2021, Section 4.3). Only the order of runs counts, so infinite values are
-    allowed. If a smaller measure is better, swap the methods.
-
-    Args:
-        x: [runs] or [runs, tasks].
-        y: [other runs] or [other runs, tasks].
-        resamples: Number of resamples.
-
-    Returns:
-        The probability with its interval: 1/2 if neither is better. If all runs of one lie above
-        all of the other, every resample gives 1 and the interval has no width, which is a limit of
-        the method, not certainty.
-    """
-    from scipy import stats
-
-    ours, theirs = (
-        np.asarray(each, np.float64).reshape(len(np.asarray(each)), -1) for each in (x, y)
-    )
-
-    def probability(*samples: FloatArray, axis: int = -1) -> Any:
-        """Samples [..., runs] of the first and the second method alternate, task after task."""
-        found = []
-        for one, other in zip(samples[::2], samples[1::2], strict=True):
-            above = one[..., :, None] > other[..., None, :]
-            equal = one[..., :, None] == other[..., None, :]
-            found.append((above + 0.5 * equal).mean(axis=(-2, -1)))
-        return np.mean(found, axis=0)
-
-    samples = [part for pair in zip(ours.T, theirs.T, strict=True) for part in pair]
-    value = float(probability(*samples))
-    if min(len(ours), len(theirs)) < 2:
-        return Interval(value, math.nan, math.nan)
-    low, high = stats.bootstrap(
-        samples,
-        probability,
-        n_resamples=resamples,
-        batch=max(1, _BATCH_ENTRIES // (ours.size * len(theirs))),
-        vectorized=True,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return Interval(value, float(low), float(high))
-
-
 def sign_flip_p_value(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """Compute the two-sided p-value of the mean of x - y over pairs, by flips of their signs.
 

@@ -13,7 +13,6 @@ from rlreps.runs.intervals import (
     interquartile_mean_interval,
     mean_interval,
     median_interval,
-    probability_of_improvement,
     pseudo_values,
     samples_to_reach,
     sign_flip_p_value,
@@ -90,19 +89,6 @@ def test_a_diverged_run_is_not_dropped_silently(bad):
 def test_methods_of_other_seeds_are_no_pairs():
     with pytest.raises(InputError, match=r"expected runs \[runs\] of both methods"):
         sign_flip_p_value([1.0, 2.0, 3.0], [1.0])
-
-
-@pytest.mark.parametrize("decimals", [0, 8], ids=["ties", "no ties"])
-def test_the_probability_of_improvement_is_mann_and_whitneys_statistic_per_pair(decimals):
-    generator = np.random.default_rng(0)
-    x = generator.normal(0.4, 1.0, size=11).round(decimals)
-    y = generator.normal(0.0, 2.0, size=7).round(decimals)
-    found = probability_of_improvement(x, y, 500)
-    assert found.value == pytest.approx(stats.mannwhitneyu(x, y).statistic / (11 * 7))
-    assert found.low < found.value < found.high
-    # Infinities tie with each other and lose to all else.
-    assert probability_of_improvement([np.inf, 2.0], [np.inf, 1.0], 10).value == 2.5 / 4
-    assert np.isnan(probability_of_improvement([1.0], [0.0, 2.0], 10)[1:]).all()
 
 
 @pytest.mark.parametrize(
