@@ -325,16 +325,9 @@ def _truth_section(
     config: QuickstartConfig, folder: RunFolder, truth: Mapping[str, Any]
 ) -> Section:
     successor, d = config.successor, config.recommended.num_features
-    cells = f"{successor.bins} x {successor.bins} cells"
-    if successor.grid.walls:
-        cells = f"{successor.num_states:,} of {cells}, outside the walls"
     rows = [
         ("arena", successor.arena),
-        ("states and tasks", cells),
-        ("discount", successor.discount),
-        ("sum over", "t ≥ 0" if successor.count_start else "t ≥ 1"),
-        ("horizon (steps)", successor.horizon),
-        ("rollouts per cell", successor.rollouts),
+        ("states and tasks", successor.num_states),
         ("transitions", truth["transitions"]),
         ("seconds", truth["seconds"]),
         ("transitions per second", truth["transitions_per_second"]),
@@ -381,29 +374,19 @@ def _recipe_section(
         "share the cores. Excess loss is relative to the best d features; streak counts leading "
         "components within π/8 of the true ones, in order."
     )
-    encoder, optimizer = base.encoder, base.optimizer
-    hidden_layers = " x ".join(map(str, getattr(encoder, "hidden", ())))
-    cosines = getattr(encoder, "frequencies", 0)
-    inputs = f"coordinates and {cosines} cosines of each" if cosines else "coordinates"
     text = (
-        f"ReLU network of hidden widths {hidden_layers} on {inputs}; {base.rows} states and "
-        f"{'one task' if base.tasks == 1 else f'{base.tasks} tasks'} an update; "
-        f"{optimizer.name.capitalize()}, learning rate {optimizer.learning_rate:g} "
-        f"({optimizer.schedule}); {base.steps} updates. Every method draws the same states and "
-        "tasks."
+        f"{base.rows} states and {'one task' if base.tasks == 1 else f'{base.tasks} tasks'} an "
+        f"update; {base.steps} updates. Every method draws the same states and tasks. The "
+        "configuration below has all other options."
     )
-    if recipe == "recommended":
-        changes = [f"{each.title}: {_changes(each)}" for each in config.objectives]
-        text += "\n\nOptions beside the methods' defaults. " + "; ".join(changes) + "."
-    else:
+    if recipe == "paper":
         text += (
-            " States lie anywhere in the square. The paper makes 10⁸ updates; after "
-            f"{base.steps} the methods have not converged. It also fits large batch's weights on φ "
-            "and Ψ at the centres of all cells, 10,000 of them; here the gradient's own rows fit "
-            "them, which is another method. Its code centres the rows of the matrix, whereas "
-            "columns are centred here, and it makes 1,000 rollouts a cell instead of "
-            f"{config.successor.rollouts}. The experiment puddle-world follows the protocol in all "
-            "of this."
+            f" The paper makes 10⁸ updates; after {base.steps} the methods have not converged. It "
+            "also fits large batch's weights on φ and Ψ at the centres of all cells, 10,000 of "
+            "them; here the gradient's own rows fit them, which is another method. Its code "
+            "centres the rows of the matrix, whereas columns are centred here, and it makes 1,000 "
+            f"rollouts a cell instead of {config.successor.rollouts}. The experiment puddle-world "
+            "follows the protocol in all of this."
         )
     return Section(
         title=RECIPES[recipe],
@@ -423,10 +406,3 @@ def _recipe_section(
             ),
         ],
     )
-
-
-def _changes(objective: Objective) -> str:
-    """Name the options of an objective that differ from its class's defaults."""
-    plain, here = as_json(type(objective)()), as_json(objective)
-    changed = [f"{name} = {value}" for name, value in here.items() if value != plain[name]]
-    return ", ".join(changed).replace("_", " ") or "none"
