@@ -33,18 +33,6 @@ _CHOICES: dict[str, tuple[str, dict[str, type]]] = {
 _WORDS: dict[str, bool | None] = {"none": None, "true": True, "false": False}
 
 
-class GridAxis(NamedTuple):
-    """One swept field.
-
-    Attributes:
-        field: Its name: ``num_features``, ``method``, ``objective.kappa0``.
-        values: Its values, all different.
-    """
-
-    field: str
-    values: tuple[FieldValue, ...]
-
-
 class GridPoint(NamedTuple):
     """One point of a grid.
 
@@ -63,24 +51,21 @@ class SweepConfig:
 
     Attributes:
         base: Configuration that all points share; its values of swept fields do not matter.
-        grid: The swept fields, at least one.
+        grid: Swept field (``num_features``, ``method``, ``objective.kappa0``), at least one → its
+            values.
 
     Raises:
-        InputError: For a field that is repeated, or for values that are repeated, out of range or
-            invalid together.
+        InputError: For values that are repeated, out of range or invalid together.
     """
 
     base: TrainingConfig
-    grid: tuple[GridAxis, ...]
+    grid: Mapping[str, tuple[FieldValue, ...]]
 
     def __post_init__(self) -> None:
         require(len(self.grid) >= 1, "at least one field to sweep", "none")
-        names = [axis.field for axis in self.grid]
-        require(len({*names}) == len(names), "each field to be swept once", names)
-        for name, values in self.grid:
-            different = len({*values}) == len(values)
-            require(different, f"different values of {name}", values)
-        count = math.prod(len(axis.values) for axis in self.grid)
+        for name, values in self.grid.items():
+            require(len({*values}) == len(values), f"different values of {name}", values)
+        count = math.prod(map(len, self.grid.values()))
         require(count <= MOST_POINTS, f"at most {MOST_POINTS:,} points of a grid", count)
         # Build all points here, so that an invalid one is refused before training. The first point
         # replaces the base, so that values that do not matter do not make sweeps differ.
@@ -89,10 +74,9 @@ class SweepConfig:
     @functools.cached_property
     def points(self) -> tuple[GridPoint, ...]:
         """All points; the last field varies fastest."""
-        names = [axis.field for axis in self.grid]
         points = []
-        for combination in itertools.product(*(axis.values for axis in self.grid)):
-            values = dict(zip(names, combination, strict=True))
+        for combination in itertools.product(*self.grid.values()):
+            values = dict(zip(self.grid, combination, strict=True))
             try:
                 points.append(GridPoint(values, with_fields(self.base, values)))
             except InputError as error:
@@ -100,25 +84,20 @@ class SweepConfig:
                 raise InputError(f"{error} (at the point {place})") from error
         return tuple(points)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the sweep as JSON values."""
-        grid = {axis.field: as_json(axis.values) for axis in self.grid}
-        return {"base": as_json(self.base), "grid": grid}
 
-
-def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
-    """Read axes from texts like ``num-features=5,10``.
+def parse_grid(texts: Sequence[str]) -> dict[str, tuple[FieldValue, ...]]:
+    """Read a grid from texts like ``num-features=5,10``.
 
     Values are separated by commas, numbers within a value by spaces; ``none`` stands for None,
     ``true`` and ``false`` for themselves.
 
     Raises:
-        InputError: For a text without values, or an unknown field (the message lists the known
-            ones).
+        InputError: For a text without values, a field that is repeated, or an unknown field (the
+            message lists the known ones).
     """
     known = sweepable_fields()
     short = {_short(dotted): dotted for dotted in known}
-    axes = []
+    grid: dict[str, tuple[FieldValue, ...]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         require(bool(equals), "FIELD=VALUE,VALUE,... to sweep", text)
@@ -130,9 +109,9 @@ def parse_grid(texts: Sequence[str]) -> tuple[GridAxis, ...]:
             hint = f"; did you mean {close[0]}?" if close else ""
             listed = ", ".join(map(_dashed, known))
             raise InputError(f"expected a field to sweep of {listed}, got {name.strip()!r}{hint}")
-        found = tuple(_value(value.strip(), known[field]) for value in values.split(","))
-        axes.append(GridAxis(field, found))
-    return tuple(axes)
+        require(field not in grid, "each field to be swept once", field)
+        grid[field] = tuple(_value(each.strip(), known[field]) for each in values.split(","))
+    return grid
 
 
 def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> TrainingConfig:

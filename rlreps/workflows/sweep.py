@@ -109,7 +109,7 @@ def run_sweep(
     """
     store = open_store(store_path)
     matrix = {MATRIX: describe_matrix(store)}
-    described = {**matrix, **config.as_json()}
+    described = {**matrix, **as_json(config)}
     finished = finished_summary(out, KIND, described)
     if finished is not None:
         return finished
@@ -162,7 +162,7 @@ def run_sweep(
         ]
         rows = gather(config, groups, results)
         return {
-            "fields": [axis.field for axis in config.grid],
+            "fields": list(config.grid),
             "points": rows,
             "groups": len(results),
             "seconds": round(sum(result["seconds"] for result in results), 3),
@@ -242,7 +242,7 @@ def write_sweep_report(
     figure = draw_sweep(config, rows)
     folder.write_rows(KIND, rows)
     save_figure(figure, folder.figures / f"{KIND}.png")
-    fields = [axis.field for axis in config.grid]
+    fields = list(config.grid)
     runs, diverged = (sum(row[name] for row in rows) for name in ("runs", "diverged"))
     best = min(rows, key=lambda row: row["subspace_distance"])
     place = ", ".join(f"{flag_of(name)} = {as_text(best[name])}" for name in fields)
@@ -285,34 +285,32 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
 
     Without such a field, the values of the first field with several stand side by side.
     """
-    several = [axis for axis in config.grid if len(axis.values) > 1]
-    axis = next((axis for axis in several if _is_numeric(axis.values)), [*several, *config.grid][0])
-    others = [other for other in config.grid if other != axis]
-    numeric, order = _is_numeric(axis.values), [_cell(value) for value in axis.values]
+    several = [name for name, values in config.grid.items() if len(values) > 1]
+    numbers = [name for name in several if _is_numeric(config.grid[name])]
+    field = [*numbers, *several, *config.grid][0]
+    others = [name for name in config.grid if name != field]
+    numeric, order = _is_numeric(config.grid[field]), list(map(_cell, config.grid[field]))
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        label = ", ".join(f"{flag_of(name)} = {as_text(row[name])}" for name in others)
+        groups.setdefault(label, []).append(row)
     lines = []
-    for values in itertools.product(*(other.values for other in others)):
-        key = {other.field: _cell(value) for other, value in zip(others, values, strict=True)}
-        points = [row for row in rows if key.items() <= row.items()]
+    for label, points in groups.items():
         if numeric:
-            points.sort(key=lambda row: float(row[axis.field]))
-        places = [point[axis.field] for point in points]
-        # Points may differ in their numbers of runs.
-        runs = [
-            *itertools.zip_longest(
-                *(point["subspace_distances"] for point in points), fillvalue=np.nan
-            )
-        ]
+            points.sort(key=lambda row: float(row[field]))
+        distances = [point["subspace_distances"] for point in points]
         lines.append(
             Line.of_runs(
-                ", ".join(f"{flag_of(name)} = {as_text(key[name])}" for name in key),
-                places if numeric else [order.index(place) for place in places],
-                runs,
+                label,
+                [point[field] if numeric else order.index(point[field]) for point in points],
+                # Points may differ in their numbers of runs.
+                [*itertools.zip_longest(*distances, fillvalue=np.nan)],
                 within=(0.0, 1.0),
                 crossed=[point["diverged"] > 0 for point in points],
             )
         )
-    names = None if numeric else [as_text(value) for value in axis.values]
-    return plot_sweep(lines, names=names, x_label=flag_of(axis.field), y_label="subspace distance")
+    names = None if numeric else [as_text(value) for value in order]
+    return plot_sweep(lines, names=names, x_label=flag_of(field), y_label="subspace distance")
 
 
 def _is_numeric(values: Sequence[FieldValue]) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlreps.cli import main
+from rlreps.config import as_json
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Explicit, Naive
@@ -18,7 +19,6 @@ from rlreps.training import Optimizer
 from rlreps.workflows import sweep as module
 from rlreps.workflows.compare import compare_runs
 from rlreps.workflows.grid import (
-    GridAxis,
     SweepConfig,
     as_text,
     flag_of,
@@ -65,9 +65,8 @@ def test_every_field_has_a_flag_of_train_and_the_points_are_their_product(capsys
         assert field in sweepable_fields()
         assert f"--{flag_of(field)}" in words
         for name in (field, field.replace("_", "-"), flag_of(field)):
-            (axis,) = parse_grid([f"{name}={sample}"])
-            assert axis == GridAxis(field, axis.values)
-            assert as_text(axis.values[0]) == sample
+            ((swept, (value,)),) = parse_grid([f"{name}={sample}"]).items()
+            assert (swept, as_text(value)) == (field, sample)
     assert parse_grid(["method=danskin-lissa"]) == parse_grid(["method=danskin_lissa"])
     config = sweep("num-features=5,10", "learning_rate=1e-3, 3e-4", steps=7)
     found = [
@@ -88,8 +87,8 @@ def test_methods_and_their_options_are_swept_together():
     assert objectives == [cls(whitening=w) for cls in (DanskinLissa, Naive) for w in (True, False)]
     assert all(point.config.encoder == MLP(hidden=(3,)) for point in config.points)
     # Fields of one name are of several types in several classes.
-    (axis,) = parse_grid(["weight-rows=all,gradient,50,none"])
-    assert axis.values == ("all", "gradient", 50, None)
+    (values,) = parse_grid(["weight-rows=all,gradient,50,none"]).values()
+    assert values == ("all", "gradient", 50, None)
     with pytest.raises(InputError, match=r"expected weight_rows of LargeBatch .* got 'every'"):
         sweep("weight-rows=every")
     # A method's own options stay where it is the base's.
@@ -101,9 +100,9 @@ def test_methods_and_their_options_are_swept_together():
 def test_what_the_base_says_of_swept_fields_does_not_matter():
     first, second = (sweep("seed=3,4", seed=seed) for seed in (0, 9))
     assert first == second
-    assert first.as_json() == second.as_json() != sweep("seed=3,4", steps=9).as_json()
-    assert first.as_json()["grid"] == {"seed": [3, 4]}
-    json.dumps(first.as_json())
+    assert as_json(first) == as_json(second) != as_json(sweep("seed=3,4", steps=9))
+    assert as_json(first)["grid"] == {"seed": [3, 4]}
+    json.dumps(as_json(first))
 
 
 @pytest.mark.parametrize(
