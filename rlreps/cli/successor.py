@@ -49,7 +49,7 @@ def info(
 
     Args:
         store: Folder of the store.
-        figure: Where to draw the error (.png, .svg or .pdf); by default beside the matrix.
+        figure: Where to draw the error (.png, .svg or .pdf); not drawn by default.
         json: Print everything as one JSON object and draw nothing.
     """
     from rlreps.plotting import plot_subspace_error, save_figure
@@ -63,17 +63,9 @@ def info(
     print_json(description)
     if error is not None:
         print_error_table(error)
-        out = figure if figure is not None else store / "error.png"
-        try:
+        if figure is not None:
             drawn = plot_subspace_error({error["title"]: error["subspace_distance"]})
-            written = save_figure(drawn, out)
-        except OSError as problem:
-            if figure is not None:
-                raise
-            # The user did not name this place, and a store may be read-only.
-            print(f"no figure: {problem}; choose another place for it with --figure")
-        else:
-            print(f"wrote {written}")
+            print(f"wrote {save_figure(drawn, figure)}")
 
 
 def verify(store: Positional[Path]) -> None:
