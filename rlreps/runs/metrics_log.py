@@ -28,26 +28,22 @@ class MetricsLog:
         Raises:
             InputError: If the metrics cannot be read or do not reach the step.
         """
-        if self._folder is None:
-            return []
         folder = self._folder
+        if folder is None:
+            return []
         first_does(lambda: len(folder.keep_metrics_until(step)))
         history = folder.read_metrics()  # Too long to send between processes.
-        last = history[-1]["step"] if history else None
-        if step >= 0 and last != step:
+        last = history[-1] if history else {}
+        if step >= 0 and (last.get("step") != step or "seconds" not in last):
+            got = f"step {last['step']} as the last" if last else "no line"
             raise InputError(
-                f"expected metrics in {self._folder.path} up to the checkpoint's step {step}, "
-                f"got {'no line' if last is None else f'step {last} as the last'}"
-            )
-        if history and not isinstance(history[-1].get("seconds"), int | float):
-            raise InputError(
-                f"expected seconds in the metrics of {self._folder.path}, got a line without"
+                f"expected metrics in {folder.path} up to the checkpoint's step {step}, got {got}"
             )
         if process_index() == 0 and importlib.util.find_spec("tensorboardX") is not None:
             from tensorboardX import SummaryWriter
 
             # Hide what was logged after the checkpoint from which the run continues.
-            place = str(self._folder.path / "tensorboard")
+            place = str(folder.path / "tensorboard")
             self._writer = SummaryWriter(place, purge_step=step + 1)
         return history
 

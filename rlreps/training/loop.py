@@ -21,7 +21,7 @@ from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.metrics_log import MetricsLog
 from rlreps.runs.processes import first_does, wait_for_all
-from rlreps.runs.progress import progress_bar
+from rlreps.runs.progress import progress_bar, shown
 
 State = TypeVar("State")
 
@@ -157,7 +157,7 @@ def run(
                 said = "starts over: it was interrupted before its first checkpoint"
             log.resume(-1)
             state = record({})
-        if said and progress:
+        if said and progress and shown():
             print(f"{description} {said}", file=sys.stderr)
         bar = stack.enter_context(
             progress_bar(description, total=steps, done=step, unit=unit, show=progress)

@@ -174,9 +174,7 @@ class Cell(NamedTuple):
 def prepare(run: Run[Config]) -> OwnGroundTruth:
     """Generate the ground truth in the run's folder."""
     config = run.config
-    return own_ground_truth(
-        config.successor, run.folder, max(config.dimensions), progress=run.progress
-    )
+    return own_ground_truth(config.successor, run.folder, max(config.dimensions))
 
 
 def cells(run: Run[Config]) -> dict[str, Cell]:

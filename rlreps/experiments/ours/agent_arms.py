@@ -198,7 +198,7 @@ def train_arm(
         start = StartingTorsos({**fresh, "table": table}, name)
     home = run.folder.path / "runs" / name
     own = OwnParts() if torso is None else OwnParts(torso=torso, name=name)
-    run_agents(config, home, start=start, own=own, devices=run.devices, progress=run.progress)
+    run_agents(config, home, start=start, own=own, devices=run.devices)
     return ArmRuns(config, *history(RunFolder(home), "returns"))
 
 

@@ -221,7 +221,7 @@ PRESETS: dict[str, Config] = {
 def prepare(run: Run[Config]) -> tuple[OwnGroundTruth, GroundTruth | None]:
     """Generate the ground truth in the run's folder; load the released one of the same process."""
     successor, largest = run.config.successor, max(run.config.dimensions)
-    ground = own_ground_truth(successor, run.folder, largest, progress=run.progress)
+    ground = own_ground_truth(successor, run.folder, largest)
     truth = load(RELEASED)
     names = ("bins", "discount", "horizon", "count_start")
     same = all(getattr(successor, name) == truth.settings[name] for name in names)
