@@ -106,26 +106,6 @@ def test_entries_are_those_of_the_centred_matrix_however_many_reads_bring_them(
     np.testing.assert_array_equal(found, centred_matrix(centring)[np.ix_(rows, columns)])
 
 
-@pytest.mark.integration
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
-def test_open_files_are_bounded_and_closed_in_the_end(store, monkeypatch):
-    def count():
-        return len(os.listdir("/proc/self/fd"))
-
-    monkeypatch.setattr(store_reader, "_OPEN_FILES", 2)
-    before = count()
-    with StoreReader(store, means()) as reader:
-        rows = np.arange(NUM_STATES)
-        for columns in (np.arange(5), np.arange(NUM_TASKS)):
-            np.testing.assert_array_equal(
-                reader.entries(rows, columns), centred_matrix()[np.ix_(rows, columns)]
-            )
-            assert count() == before + 2
-    assert count() == before
-    with pytest.raises(InputError, match="expected an open reader"):
-        reader.entries(rows, columns)
-
-
 def truncate(store):
     """Leaves one row of a block."""
     os.truncate(store.block_file(3), 4 * NUM_TASKS)
