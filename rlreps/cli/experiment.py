@@ -45,7 +45,7 @@ def command_of(name: str) -> type[ExperimentCommand]:
     """Build the command of an experiment with the options that it takes."""
     entry = EXPERIMENTS[name]
     presets: Any = Literal[tuple(entry.presets)]
-    sizes = "; ".join(" ".join(preset) for preset in entry.presets.items()) + "."
+    sizes = "; ".join(": ".join(preset) for preset in entry.presets.items()) + "."
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
         ("out", Annotated[Path, arg(help="Folder of the run; run again to resume.")]),
         ("preset", Annotated[presets, arg(help=sizes)], "laptop"),
