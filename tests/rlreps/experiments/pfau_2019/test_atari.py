@@ -151,8 +151,7 @@ def test_a_game_that_cannot_be_played_is_refused_before_anything_is_made(tmp_pat
 
 @pytest.mark.experiments
 def test_the_smoke_preset_learns(smoke):
-    summary, out = smoke("atari")
-    assert set(summary["episodes"].values()) == {1}
+    _, out = smoke("atari")
     rows = json.loads((out / "results" / "extremes.json").read_text())
     assert [(row["method"], row["feature"]) for row in rows] == [
         (method, k) for method in (atari.SPIN, atari.SUCCESSOR, atari.PIXELS) for k in (1, 2)
