@@ -15,20 +15,8 @@ with ``encode(params, observations [b, ...]) → features [b, 32]`` and ``rows``
 sequences of ``task.length`` rows: ``observed_rows(observations, terminated, last)`` makes them from
 arrays. Your own task is a subclass of ``AuxiliaryTask``.
 
-**What objectives assume, and how replay meets it.** All objectives assume that the rows of a batch
-are independent draws of (s_0, targets); a row here is a sequence.
-
-- ``danskin_lissa``, ``danskin_empirical``, ``danskin_chunked``: rows of different roles must be
-  independent. The gradient is a product of estimates from different rows; its mean is then the
-  product of their means.
-- ``naive`` and ``large_batch``: one estimate from all rows, whose own noise biases the gradient by
-  O(d / b). Dependent rows increase the bias, like fewer rows.
-- ``explicit``: given the weights, which come from the past, the gradient is linear in a row's
-  targets: rows need only be identically distributed.
-- losses on pairs of states (``spin`` with ``Slowness``): not allowed, as a row is a single state.
-- ``spin``: the kernel ψ(s)ᵀψ(s') over pairs of different rows must be that of independent states:
-  dependent pairs look like structure.
-
+**Rows of a batch.** All objectives assume that the rows of a batch are independent draws of
+(s_0, targets); a row here is a sequence. ``docs/agents.md`` says what each objective makes of it.
 Starts of sequences must be drawn independently and uniformly from the buffer. Given the buffer and
 the state of the task, rows are then independent and identically distributed, and unbiased estimates
 stay unbiased for the distribution in the buffer. A buffer holds neighbours in time, and overlapping

@@ -13,7 +13,8 @@ its meaning.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +27,9 @@ from rlreps.config import checked, configurable, interval, leaf, positive
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
-from rlreps.successor.basis import ActionBasis, Basis, FourierBasis, UnitVectors
+from rlreps.successor.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
 from rlreps.successor.least_squares import LeastSquares
-from rlreps.successor.least_squares import Rows as FittedRows
-
-FloatArray = npt.NDArray[np.float32]
+from rlreps.successor.least_squares import Rows as Steps
 
 _UNUSED = 2.0**25
 """Number of an unused row of the table; hashes are below 2^24. Finite, as all parameters are."""
@@ -145,67 +144,51 @@ def fitted_features(fitted: Params, observations: Array) -> Array:
     return features
 
 
-def state_numbers(observations: Array) -> Array:
+def state_numbers(observations: Any) -> Any:
     """Number observations [b, c] by a hash of all their bits: [b], whole numbers below 2^24.
 
-    Two of n observations share a number, and then their features, with a probability of about
-    n² / 2^25: 0.5 % for 400.
+    Arrays of NumPy and of JAX have the same numbers. Two of n observations share a number, and then
+    their features, with a probability of about n² / 2^25: 0.5 % for 400.
     """
-    bits = lax.bitcast_convert_type(observations.astype(jnp.float32), jnp.uint32)
+    bits = observations.astype(np.float32).view(np.uint32)
     salt = np.random.default_rng(0).integers(2**32, size=bits.shape[1], dtype=np.uint32)
-    mixed = _mixed(jnp.sum(_mixed(bits ^ salt[None]), axis=1, dtype=jnp.uint32))
-    return (mixed >> np.uint32(8)).astype(jnp.float32)
+    mixed = _mixed(_mixed(bits ^ salt[None]).sum(axis=1, dtype=np.uint32))
+    return (mixed >> np.uint32(8)).astype(np.float32)
 
 
-def _mixed(bits: Array) -> Array:
+def _mixed(bits: Any) -> Any:
     """Mix the bits of numbers (uint32) so that each depends on all (MurmurHash3's last step)."""
     bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     return bits ^ (bits >> np.uint32(16))
 
 
-class Replayed(NamedTuple):
-    """Transitions in replay, [N], and their observations.
-
-    Attributes:
-        observations: All observations, [m, c].
-        before: Index of s, [N].
-        action: [N].
-        after: Index of s', [N].
-        terminated: Whether s' is terminal, [N].
-    """
-
-    observations: FloatArray
-    before: npt.NDArray[np.int64]
-    action: npt.NDArray[np.int32]
-    after: npt.NDArray[np.int64]
-    terminated: npt.NDArray[np.bool_]
-
-
-def replayed(rows: Rows, count: int) -> Replayed:
-    """List the transitions of one agent's memory.
+def replayed(rows: Rows, count: int) -> Steps:
+    """List the transitions of one agent's memory, [N, ...].
 
     Args:
         rows: The memory, [slots, environments, ...].
         count: Rows that each environment has added.
     """
-    slots, num_envs = np.shape(rows.action)
+    slots = len(rows.action)
     filled = min(count, slots)
     order = (count - filled + np.arange(filled)) % slots
     held = Rows(*(np.asarray(part)[order] for part in rows))
     taken = ~np.asarray(held.last)[:-1]
-    places = np.arange(filled * num_envs).reshape(filled, num_envs)
-    return Replayed(
-        np.asarray(held.observation, np.float32).reshape(filled * num_envs, -1),
-        places[:-1][taken],
-        np.asarray(held.action)[:-1][taken],
-        places[1:][taken],
-        np.asarray(held.terminated)[:-1][taken],
+    before, action, terminated, after = (
+        np.asarray(part)[taken]
+        for part in (
+            held.observation[:-1],
+            held.action[:-1],
+            held.terminated[:-1],
+            held.observation[1:],
+        )
     )
+    return Steps(before, action, after, terminated)
 
 
 def fit_features(
-    config: FeatureConfig, data: Replayed, num_actions: int, previous: Params, seed: int
+    config: FeatureConfig, data: Steps, num_actions: int, previous: Params, seed: int
 ) -> Params:
     """Fit features to the transitions of one agent.
 
@@ -221,11 +204,11 @@ def fit_features(
     Raises:
         InputError: For more distinct observations than a table has rows.
     """
-    size, seen = config.basis_size, data.observations
+    size, states = config.basis_size, np.concatenate([data.observation, data.next_observation])
     fitted: dict[str, Any]
     if config.basis == "counted":
         numbers, first, index = np.unique(
-            np.asarray(_numbers(seen)), return_index=True, return_inverse=True
+            state_numbers(states), return_index=True, return_inverse=True
         )
         if len(numbers) > size:
             raise InputError(
@@ -233,14 +216,13 @@ def fit_features(
                 f"{len(numbers)}; take basis fourier if they hardly repeat"
             )
         basis: Basis = UnitVectors(len(numbers))
-        before, after, states = index[data.before], index[data.after], seen[first]
+        (before, after), states = index.reshape(2, -1), states[first]
         ridge = 1e-6 / len(before)  # Far below the weight of one transition.
         fitted = {"states": np.pad(numbers, (0, size - len(numbers)), constant_values=_UNUSED)}
     else:
-        before, after, ridge = seen[data.before], seen[data.after], _RIDGE
+        before, after, ridge = data.observation, data.next_observation, _RIDGE
         basis = fourier = FourierBasis.of(before, size, _WIDTH, seed=0)
-        some = np.random.default_rng(0).permutation(len(seen))[:_COMPARED_STATES]
-        states = seen[some]
+        states = states[np.random.default_rng(0).permutation(len(states))[:_COMPARED_STATES]]
         names = ("mean", "scale", "frequencies", "phases")
         fitted = {name: getattr(fourier, name) for name in names}
     if config.kind == "random":
@@ -253,7 +235,7 @@ def fit_features(
         solution = LeastSquares(
             basis,
             ActionBasis(num_actions),
-            FittedRows(before, data.action, after, data.terminated),
+            Steps(before, data.action, after, data.terminated),
             config.discount,
             ridge,
             lambda s: np.full((len(s), num_actions), uniform),
@@ -262,7 +244,7 @@ def fit_features(
         weights = factors.forward.mean(axis=1) * np.sqrt(factors.singular_values)
     weights = np.pad(weights, [(0, size - len(weights)), (0, 0)]).astype(np.float32)
     fitted["weights"] = weights
-    now, then = (np.asarray(_features(each, states)) for each in (fitted, previous))
+    now, then = (in_blocks(partial(_features, each), states) for each in (fitted, previous))
     weights = weights / max(np.sqrt(np.mean(np.square(now))), np.float32(1e-12))
     if config.kind != "random":
         weights = weights @ alignment(now, then).astype(np.float32)
@@ -311,4 +293,4 @@ def alignment(features: npt.ArrayLike, targets: npt.ArrayLike) -> npt.NDArray[np
     return turn
 
 
-_numbers, _features = jax.jit(state_numbers), jax.jit(fitted_features)
+_features = jax.jit(fitted_features)

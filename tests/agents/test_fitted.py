@@ -182,9 +182,9 @@ def test_transitions_of_a_full_memory_are_those_between_the_rows_it_still_holds(
     ]
     found = np.column_stack(
         [
-            data.observations[data.before],
+            data.observation,
             data.action,
-            data.observations[data.after],
+            data.next_observation,
             data.terminated,
         ]
     )
@@ -211,6 +211,7 @@ def test_numbers_tell_codes_and_unit_vectors_apart():
         numbers = np.asarray(numbers_at(table))
         assert len(np.unique(numbers)) == 400
         assert ((numbers >= 0) & (numbers < 2**24)).all()
+        np.testing.assert_array_equal(state_numbers(table), numbers)
 
 
 def test_fits_follow_the_warm_up_and_are_rounded_to_updates():
