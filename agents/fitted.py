@@ -53,7 +53,7 @@ class FeatureConfig:
             ``fourier`` for vectors of numbers, whose fit takes random Fourier features.
         basis_size: Largest number of distinct observations; or of random Fourier features.
         num_components: d, number of fitted features.
-        discount: γ of the successor measure.
+        feature_discount: γ of the successor measure.
         refit_at: Environment steps at which ``fitted`` features are fitted again, rounded down to
             an update. Steps before the end of the warm-up are ignored.
     """
@@ -62,7 +62,7 @@ class FeatureConfig:
     basis: Literal["counted", "fourier"] = "counted"
     basis_size: int = positive(512)
     num_components: int = positive(16)
-    discount: float = interval("(0, 1)", 0.95)
+    feature_discount: float = interval("(0, 1)", 0.95)
     refit_at: tuple[int, ...] = (5_000, 10_000, 20_000, 40_000)
 
     def __post_init__(self) -> None:
@@ -236,7 +236,7 @@ def fit_features(
             basis,
             ActionBasis(num_actions),
             Steps(before, data.action, after, data.terminated),
-            config.discount,
+            config.feature_discount,
             ridge,
             lambda s: np.full((len(s), num_actions), uniform),
         )

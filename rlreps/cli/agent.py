@@ -35,7 +35,6 @@ NAMES = {
     "FeatureConfig.basis": "feature_basis",
     "FeatureConfig.basis_size": "feature_basis_size",
     "FeatureConfig.num_components": "num_components",
-    "FeatureConfig.discount": "feature_discount",
 }
 NEEDS: dict[Any, str] = {AuxiliaryConfig: "--auxiliary-weight", FeatureConfig: "--features"}
 

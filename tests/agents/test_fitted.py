@@ -54,7 +54,7 @@ def played(steps, num_envs=2, seed=0):
 
 
 def config_of(**options):
-    given = {"basis_size": 40, "num_components": 5, "discount": DISCOUNT}
+    given = {"basis_size": 40, "num_components": 5, "feature_discount": DISCOUNT}
     return FeatureConfig(kind="fitted", **{**given, **options})
 
 
