@@ -125,14 +125,6 @@ EXPERIMENTS: dict[str, Entry] = {
         smoke=28,
         recorded=(("laptop", "about 18 min"),),
     ),
-    "slow-puddle": Entry(
-        "ours.slow_puddle",
-        "Slow features of PuddleWorld's random walk against the exact ones.",
-        devices="chosen",
-        largest="is larger, for accelerators",
-        smoke=22,
-        recorded=(("laptop", "about 3 min"),),
-    ),
     "atari": Entry(
         "pfau_2019.atari",
         "Frames of an Atari game: slow features, successor features and PCA.",
@@ -189,26 +181,17 @@ EXPERIMENTS: dict[str, Entry] = {
         largest="has 20 seeds",
         takes_jobs=True,
     ),
-    "transfer-opaque": Entry(
-        "ours.transfer_opaque",
-        "Agents that see codes of a maze's cells: learned features against scratch and controls.",
-        largest="has more agents, five goals and longer training",
-        devices="shared",
-        recorded=(("laptop", "about 11 min with --jobs 2"),),
-        takes_jobs=True,
+    "agents": Entry(
+        "ours.agents",
+        "Agents that see codes of a maze's cells: learned features, joint losses, and controls.",
+        largest="has more agents, which learn for longer",
+        **_AGENTS,
     ),
     "shaping": Entry(
         "ours.shaping",
         "Shaped rewards: distances in learned features against Euclidean and exact ones.",
         largest="has more agents, which learn for longer",
         recorded=(("laptop", "about 16 min"),),
-        **_AGENTS,
-    ),
-    "auxiliary-online": Entry(
-        "ours.auxiliary_online",
-        "Auxiliary tasks of agents that learn online, against none and a data-free control.",
-        largest="has more agents, larger ones, which learn for longer",
-        recorded=(("laptop", "about 24 min with --jobs 2"),),
         **_AGENTS,
     ),
 }
