@@ -1,8 +1,8 @@
 """Learn the 36 lowest bound states of hydrogen in the plane: NestedLoRA beside SpIN.
 
-Ryu et al. (2024) compare the two on H = −∇² − 1/r. Theirs are the points, Gaussian with a standard
-deviation of 16, the 36 levels, the operator −100 H, the batch of 128 and up to 500,000 updates. Ours
-are the inputs, the smaller networks, an envelope exp(−r/22), exact derivatives and Adam.
+Ryu et al. (2024) compare the two on H = −∇² − 1/r. Their protocol has Gaussian points with a
+standard deviation of 16, 36 levels, the operator −100 H, batches of 128 and 500,000 updates. Our
+own are the inputs, smaller networks, an envelope exp(−r/22), exact derivatives and Adam.
 
     python scripts/hydrogen_levels.py spin --steps 20000 --out runs/levels-spin
 

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("fit:fit", "Fit successor features to transitions of your own."),
     "benchmark": ("benchmark:benchmark", "Compare objectives with each other and the truth."),
     "evaluate": ("training:evaluate", "Measure a trained encoder against a ground truth."),
+    "export": ("training:export", "Write a trained encoder for JAX and PyTorch without rlreps."),
     "compare": ("training:compare", "Compare finished runs with the first of them."),
     "agent train": ("agent:train_agents", "Train agents, with an auxiliary task or without."),
     "agent evaluate": ("agent:evaluate_agents", "Play greedy episodes and measure the torsos."),

@@ -170,12 +170,6 @@ class Member(NamedTuple):
     seed: int
 
 
-def prepare(run: Run[Config]) -> OwnGroundTruth:
-    """Generate the ground truth in the run's folder."""
-    config = run.config
-    return own_ground_truth(config.successor, run.folder, max(config.dimensions))
-
-
 def measure(run: Run[Config], name: str, label: str) -> dict[str, Any]:
     """Train all runs of a method together.
 
@@ -273,7 +267,7 @@ EXPERIMENT = Experiment(
     paper="Le Lan et al. 2023, Section 5.3, Figure 4 and Appendix C.3",
     presets=PRESETS,
     prepare=lambda run: own_ground_truth(
-        run.config.successor, run.folder, max(run.config.dimensions), progress=run.progress
+        run.config.successor, run.folder, max(run.config.dimensions)
     ),
     cells=lambda run: {in_path(label): label for label in run.config.methods},
     measure=measure,

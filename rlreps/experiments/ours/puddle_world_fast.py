@@ -274,7 +274,6 @@ def measure(run: Run[Config], name: str, cell: tuple[Recipe, Sized]) -> dict[str
             checkpoint_every=training.checkpoint_every,
             devices=run.devices,
             description=f"{recipe.name}, d = {d}, seed {training.seed}",
-            progress=run.progress,
         )
     to_released = None
     if released is not None:

@@ -205,7 +205,6 @@ def prepare(run: Run[Config]) -> FrameSplit:
             config.size,
             count,
             2 * config.seed + index,
-            progress=run.progress,
         )
         for index, (name, count) in enumerate(counts.items())
     )
