@@ -206,7 +206,8 @@ class GymnasiumRowSampler(RowEstimator):
             "function that finds their cells",
             f"shape {shape[1:]}",
         )
-        return self._grid.cell(observations)
+        cells: np.ndarray = self._grid.cell(observations)
+        return cells
 
     def _reset(self, cell: int, batch: int) -> tuple[Any, np.random.Generator]:
         """Reset all copies; return their observations and the generator of this cell and batch."""

@@ -361,8 +361,8 @@ def _recipe_section(
     base: TrainingConfig = getattr(config, recipe)
     d, seeds = base.num_features, base.num_seeds
     header = ("method", "updates", "training s", "subspace distance", "excess loss", "streak")
-    columns = ("steps", "seconds", "subspace_distance", "relative_excess_loss")
-    columns += ("longest_eigenvector_streak",)
+    measured = ("subspace_distance", "relative_excess_loss", "longest_eigenvector_streak")
+    columns = ("steps", "seconds", *measured)
     rows = [
         (each.label, *(each.figures[name] for name in columns))
         for each in trained
