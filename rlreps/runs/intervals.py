@@ -159,7 +159,8 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
 
     table = _finite(values)
     value = stats.trim_mean(table, 0.25, axis=0)
-    low = high = np.full(np.shape(value), math.nan)
+    low: Any = np.full(np.shape(value), math.nan)
+    high = low
     if len(table) > 1:
         statistic: Any = functools.partial(stats.trim_mean, proportiontocut=0.25)
         low, high = stats.bootstrap(
