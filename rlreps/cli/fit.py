@@ -7,10 +7,8 @@ from tyro.conf import Positional
 
 from rlreps.cli.options import Choice
 from rlreps.cli.training import NAMES as NAMES
-from rlreps.cumulants import CUMULANTS, Cumulants
 from rlreps.encoders import Encoder
 from rlreps.envs.observations import OBSERVATIONS, Observation
-from rlreps.losses import OBJECTIVES, Objective
 from rlreps.successor.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.workflows.fit import Collection, print_fit, run_fit
 
@@ -18,8 +16,6 @@ CHOICES: dict[Any, Choice] = {
     Observation | None: Choice("observation", OBSERVATIONS),
     Encoder | None: Choice("encoder", FIT_ENCODERS),
     FitMethod | None: Choice("method", FIT_METHODS),
-    Objective: Choice("objective", OBJECTIVES),
-    Cumulants | None: Choice("cumulants", CUMULANTS),
 }
 
 

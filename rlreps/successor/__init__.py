@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from rlreps.successor.measure import MonteCarlo as MonteCarlo
     from rlreps.successor.measure import SuccessorMeasure as SuccessorMeasure
     from rlreps.successor.measure import Transition as Transition
-    from rlreps.successor.methods import EpisodeSums as EpisodeSums
     from rlreps.successor.methods import FitConfig as FitConfig
     from rlreps.successor.methods import LeastSquaresFit as LeastSquaresFit
     from rlreps.successor.methods import TemporalDifferences as TemporalDifferences
@@ -49,15 +48,12 @@ if TYPE_CHECKING:
     from rlreps.successor.stored_subspace import sampling_error as sampling_error
     from rlreps.successor.wrapper import PotentialShaping as PotentialShaping
     from rlreps.successor.wrapper import RepresentationObservation as RepresentationObservation
-    from rlreps.successor.wrapper import (
-        RepresentationVectorObservation as RepresentationVectorObservation,
-    )
 
 _NAMES = {
     "chains": "MarkovChain environment_chain puddle_world_chain",
     "data": "Transitions",
     "fitting": "fit",
-    "methods": "EpisodeSums FitConfig LeastSquaresFit TemporalDifferences",
+    "methods": "FitConfig LeastSquaresFit TemporalDifferences",
     "quality": "Quality",
     "representation": "SuccessorRepresentation Task",
     "grids": "BoxGrid Grid",
@@ -71,7 +67,7 @@ _NAMES = {
     "settings": "RolloutSettings TransitionSettings",
     "store": "MatrixStore create_or_resume open_estimates open_store verify",
     "stored_subspace": "principal_subspace sampling_error",
-    "wrapper": "PotentialShaping RepresentationObservation RepresentationVectorObservation",
+    "wrapper": "PotentialShaping RepresentationObservation",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 

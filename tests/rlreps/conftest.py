@@ -134,15 +134,16 @@ def block_bytes():
 
 @pytest.fixture(scope="session")
 def with_settings():
-    """Gives a store other settings, as one of format 1, whose settings nothing is bound to."""
+    """Gives a store other settings, and the checksum of these."""
+    from rlreps.successor.store.format import _checksum
 
     def change(store, **settings):
         file = store / "zarr.json"
         metadata = json.loads(file.read_text())
         entry = metadata["attributes"]["rlreps"]
-        del entry["checksum"]
-        entry["format"] = 1
         entry["settings"] |= settings
+        block_rows, _ = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        entry["checksum"] = _checksum(metadata["shape"], block_rows, entry["settings"])
         file.write_text(json.dumps(metadata))
 
     return change

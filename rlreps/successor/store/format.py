@@ -247,8 +247,6 @@ def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FORMAT = 3
-_READABLE = (1, 2, _FORMAT)
-"""Metadata of format 1 have no checksum; format 2 had an extra file beside each block."""
 _METADATA_FILE = "zarr.json"
 _LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # tensorstore's and the run's
 _ABSENT = object()
@@ -352,10 +350,10 @@ def open_store(path: str | Path) -> MatrixStore:
         expected = _metadata(shape, block_rows, metadata["attributes"])
         if different := [name for name in expected if metadata.get(name) != expected[name]]:
             raise ValueError(f"another layout ({', '.join(different)})")
-        if entry["format"] not in _READABLE:
+        if entry["format"] != _FORMAT:
             raise ValueError(f"format {entry['format']} instead of {_FORMAT}")
         settings, provenance = dict(entry["settings"]), dict(entry["provenance"])
-        if entry["format"] > 1 and _checksum(shape, block_rows, settings) != entry["checksum"]:
+        if _checksum(shape, block_rows, settings) != entry["checksum"]:
             raise ValueError(f"{_METADATA_FILE} with a shape or settings changed since")
     except KeyError as error:
         raise InputError(

@@ -16,9 +16,9 @@ class StoreReader:
 
     Whole rows are read: a few columns take as long as all. A part of a block cannot be checked
     against the block's checksum, which takes a full read, such as the one that computed the means.
-    Reading entries detects only blocks that are missing or too short, and
-    NaN or infinity. Every difference is computed in float64 and rounded once, as in
-    ``subspace.centre_in_place``: equal means give equal bits.
+    Reading entries detects only blocks that are missing or too short, and NaN or infinity. Every
+    difference is computed in float64 and rounded once, as in ``subspace.centre_in_place``: equal
+    means give equal bits.
     """
 
     def __init__(

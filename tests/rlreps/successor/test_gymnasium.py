@@ -11,7 +11,7 @@ from gymnasium.wrappers import TimeLimit
 
 from rlreps.errors import InputError
 from rlreps.successor.grids import BoxGrid
-from rlreps.successor.gymnasium import GymnasiumRowSampler, state_attribute
+from rlreps.successor.gymnasium import GymnasiumRowSampler
 from rlreps.successor.settings import RolloutSettings
 
 SIZE = 8
@@ -137,27 +137,6 @@ def test_a_policy_decides_the_actions():
     transitions = walk_transitions(ahead=0.9)
     transitions[4:] = walk_transitions(ahead=0.2)[4:]
     assert_errors_match(sampler.estimates(), transitions, SETTINGS)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("name", ["MountainCar-v0", "Pendulum-v1", "Acrobot-v1"])
-def test_classic_control_environments_can_be_started_in_any_cell(name):
-    low, high = {
-        "MountainCar-v0": ((-1.2, -0.07), (0.5, 0.07)),
-        "Pendulum-v1": ((-np.pi, -8.0), (np.pi, 8.0)),
-        "Acrobot-v1": ((-np.pi, -np.pi, -12.0, -28.0), (np.pi, np.pi, 12.0, 28.0)),
-    }[name]
-    environment = gymnasium.make_vec(name, 4, vectorization_mode="sync")
-    grid = BoxGrid(low, high, (3,) * len(low))
-    environment.reset(seed=0)
-    start = state_attribute()
-    cells = np.array([0, 1, 2, grid.num_cells - 1])
-    states = start(environment, grid.sample_with(np.random.default_rng(0), cells))
-    np.testing.assert_array_equal(grid.cell(states), cells)
-    np.testing.assert_array_equal(np.stack(environment.get_attr("state")), states)
-    named = state_attribute(observe=lambda states: {"place": states})(environment, states)
-    np.testing.assert_array_equal(named["place"], states)
-    environment.close()
 
 
 class NumberedFromOne(Walk):

@@ -112,21 +112,6 @@ def test_fits_to_what_agents_see_are_measured_at_what_they_see(rlreps, toy_store
     assert page.stat().st_size > 1000
 
 
-@pytest.mark.integration
-def test_a_file_is_fitted_by_sums_along_episodes(rlreps, file, tmp_path):
-    method = words(
-        "--method monte_carlo --objective danskin_empirical --num-cumulants 8 --discount 0.8"
-    )
-    run = tmp_path / "run"
-    cumulants = words("--cumulants random_fourier --length-scale 0.5")
-    rlreps("fit", file, "--out", run, *method, *cumulants, *OPTIONS)
-    rep = SuccessorRepresentation.load(run)
-    # What the last row of either episode led to is not in the file.
-    assert rep.description["data"]["rows"] == 58
-    assert rep.config.method.cumulants.length_scale == 0.5
-    assert rep.features(np.zeros((3, 2))).shape == (3, 4)
-
-
 def test_what_cannot_be_fitted_is_refused(refused, file, tmp_path):
     out = ["--out", tmp_path / "run"]
     broken = tmp_path / "broken.npz"
@@ -146,10 +131,10 @@ def test_what_cannot_be_fitted_is_refused(refused, file, tmp_path):
         (short,): "expected a file of arrays",
         (single,): "expected a file of arrays",
         ("dm_env:builtins:list", "--collect", 10): "to make a dm_env.Environment",
-        (file, "--method", "sarsa"): "expected method to be one of least_squares, monte_carlo, td",
+        (file, "--method", "sarsa"): "expected method to be one of least_squares, td",
         (file, "--encoder", "tabular"): "expected an option",
         (file, "--observation", "code"): "no observation but with puddle-world[:ARENA], got Code(",
-        (file, "--num-features", 1_000_000): "num_features of at most 4096, got 1000000",
+        (file, "--num-features", 1_000_000): "num_features <= 4,096, got 1000000",
         (file, "--method", "least_squares", "--max-features", 10**7): "max_features in [2, 4096]",
         (file, "--rows", 2**31 - 1): "observations in an update (rows) in",
         (many, "--num-features", 4_000): "features of all actions in",
