@@ -104,12 +104,6 @@ EXPERIMENTS: dict[str, Entry] = {
         _presets("about 28 s", "about 18 min", "as published, for accelerators"),
         devices="chosen",
     ),
-    "slow-puddle": Entry(
-        "ours.slow_puddle",
-        "Slow features of PuddleWorld's random walk against the exact ones.",
-        _presets("about 22 s", "about 3 min", "larger, for accelerators"),
-        devices="chosen",
-    ),
     "atari": Entry(
         "pfau_2019.atari",
         "Frames of an Atari game: slow features, successor features and PCA.",
@@ -159,29 +153,16 @@ EXPERIMENTS: dict[str, Entry] = {
         _presets("seconds", paper="20 seeds"),
         takes_jobs=True,
     ),
-    "transfer-opaque": Entry(
-        "ours.transfer_opaque",
-        "Agents that see codes of a maze's cells: learned features against scratch and controls.",
-        _presets(
-            "seconds", "about 11 min with --jobs 2", "more agents, five goals and longer training"
-        ),
-        devices="shared",
-        takes_jobs=True,
+    "agents": Entry(
+        "ours.agents",
+        "Agents that see codes of a maze's cells: learned features, joint losses, and controls.",
+        _presets("seconds", paper="more agents, which learn for longer"),
+        **_AGENTS,
     ),
     "shaping": Entry(
         "ours.shaping",
         "Shaped rewards: distances in learned features against Euclidean and exact ones.",
         _presets("seconds", "about 16 min", "more agents, which learn for longer"),
-        **_AGENTS,
-    ),
-    "auxiliary-online": Entry(
-        "ours.auxiliary_online",
-        "Auxiliary tasks of agents that learn online, against none and a data-free control.",
-        _presets(
-            "seconds",
-            "about 24 min with --jobs 2",
-            "more agents, larger ones, which learn for longer",
-        ),
         **_AGENTS,
     ),
 }

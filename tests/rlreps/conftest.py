@@ -14,10 +14,17 @@ import pytest
 
 from rlreps import cli
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import hidden
 from rlreps.successor.data import Transitions
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows.generate import generate
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_progress_bars():
+    with hidden():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +32,7 @@ def toy_store(tmp_path_factory):
     """A small ground truth, 8 x 8 cells of the sutton arena; tests that change it copy it first."""
     path = tmp_path_factory.mktemp("stores") / "sutton"
     config = MonteCarlo(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16)
-    generate(config, path, progress=False)
+    generate(config, path)
     return path
 
 
@@ -80,7 +87,7 @@ def killed_when_logging(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(RunFolder, "append_metrics", die)
             with pytest.raises(Killed):
-                function(*arguments, progress=False, **options)
+                function(*arguments, **options)
 
     return start
 

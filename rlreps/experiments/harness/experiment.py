@@ -26,7 +26,7 @@ from rlreps.report import page
 from rlreps.report.table import Table
 from rlreps.runs.contrasts import VERDICTS
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.runs.progress import progress_bar
+from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_in_workers
 from rlreps.successor.store import find_store
 from rlreps.training.devices import devices_for_small_runs
@@ -129,7 +129,8 @@ class Run(Generic[Config]):
 
         def in_worker(name: str) -> Any:
             devices = devices_for_small_runs() if shares else None
-            return one(dataclasses.replace(bare, devices=devices), name)
+            with hidden():
+                return one(dataclasses.replace(bare, devices=devices), name)
 
         def in_turn() -> Generator[tuple[str, Any]]:
             for name in cells:
@@ -325,7 +326,8 @@ class Experiment(Generic[Config]):
             )
             return self._report(self.results(run, cells, found))
 
-        return complete_run(out, kind=self.name, config=described, compute=compute)
+        with hidden(not progress):
+            return complete_run(out, kind=self.name, config=described, compute=compute)
 
     def results(
         self, run: Run[Config], cells: Mapping[str, Any], found: Mapping[str, Any]
@@ -362,7 +364,7 @@ class Experiment(Generic[Config]):
                 *others,
             ],
             config=run.folder.config,
-            git_revision=run.folder.provenance.get("git_revision"),
+            provenance=run.folder.provenance,
             explorable=find_store(run.folder.path / STORE) is not None,
         )
         return {

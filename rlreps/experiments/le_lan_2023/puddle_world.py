@@ -185,7 +185,6 @@ def measure(run: Run[Config], name: str, label: str) -> dict[str, Any]:
         folder=run.training_folder(name, method=label),
         devices=run.devices,
         description=f"{label}, {len(members)} runs",
-        progress=run.progress,
     )
     drawn = members.index(Member(config.headline_dimension, config.training.seed))
     features = features_of(drawn)
@@ -251,7 +250,7 @@ EXPERIMENT = Experiment(
     paper="Le Lan et al. 2023, Section 5.3, Figure 4 and Appendix C.3",
     presets=PRESETS,
     prepare=lambda run: own_ground_truth(
-        run.config.successor, run.folder, max(run.config.dimensions), progress=run.progress
+        run.config.successor, run.folder, max(run.config.dimensions)
     ),
     cells=lambda run: {in_path(label): label for label in run.config.methods},
     measure=measure,

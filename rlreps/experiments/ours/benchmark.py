@@ -217,7 +217,6 @@ def trained(
         ),
         measured=jax.tree.map(lambda *each: jnp.asarray(np.stack(each), jnp.float32), *measured),
         evaluate_every=run.config.steps // evaluations,
-        progress=run.progress,
         **options,
     )
     return result, len(known) == len(own)

@@ -30,7 +30,6 @@ import numpy.typing as npt
 from jax import Array, lax
 from matplotlib.figure import Figure
 
-from rlreps.agents.atari import recorded_frames, require_game
 from rlreps.config import with_sizes
 from rlreps.encoders import Convolutional, Params, WithConstant
 from rlreps.experiments.harness import (
@@ -48,6 +47,7 @@ from rlreps.experiments.harness import (
     design_of,
     varied,
 )
+from rlreps.experiments.pfau_2019.recording import recorded_frames, require_game
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch
 from rlreps.losses.successor_features import SuccessorDifferences, SuccessorNetwork
@@ -202,7 +202,6 @@ def prepare(run: Run[Config]) -> FrameSplit:
             config.size,
             count,
             2 * config.seed + index,
-            progress=run.progress,
         )
         for index, (name, count) in enumerate(counts.items())
     )

@@ -35,7 +35,6 @@ zarr.json         size, and under attributes the settings that determine the mat
 c/                blocks of rows, raw float32 each with a checksum: a Zarr v3 array
 half_difference/  the same for the difference of two halves of the samples, if it was sampled
 subspace/         principal components and noise floor, once computed; they may be deleted
-error.png         the error by number of components, once drawn
 Read it: rlreps.successor.load(folder), rlreps.successor.open_store(folder) or zarr.open(folder).
 Use it: rlreps successor info FOLDER, rlreps svd FOLDER, rlreps train FOLDER --out RUN.
 """

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import tensorstore as ts
 
 from rlreps.errors import InputError, in_gigabytes, require, require_memory
-from rlreps.files import refuse_backslashes, refuse_links_out
+from rlreps.files import refuse_links_out
 
 Rows = npt.NDArray[np.float32]
 
@@ -305,12 +305,8 @@ def create_or_resume(
 
 
 def require_place(path: str | Path) -> None:
-    """Raise InputError unless the path holds a store, is free or is an empty folder.
-
-    Also raise if a name on the path contains a backslash.
-    """
+    """Raise InputError unless the path holds a store, is free or is an empty folder."""
     folder = Path(os.path.realpath(path))
-    refuse_backslashes(folder)
     if not folder.exists() or (folder / _METADATA_FILE).exists():
         return
     if not folder.is_dir():
@@ -335,11 +331,10 @@ def open_store(path: str | Path) -> MatrixStore:
     """Open a store that exists, complete or not.
 
     Raises:
-        InputError: If there is no store at the path, its metadata are truncated, corrupt or not
-            those of a store, or a name on the path contains a backslash.
+        InputError: If there is no store at the path, or its metadata are truncated, corrupt or not
+            those of a store.
     """
     folder = Path(os.path.realpath(path))
-    refuse_backslashes(folder)
     if not (folder / _METADATA_FILE).is_file():
         if (folder / "config.json").is_file():
             inside = Path(path) / "successor"

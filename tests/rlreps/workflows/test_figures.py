@@ -32,7 +32,7 @@ def runs(toy_store, tmp_path_factory):
     """A run and its copy in a folder of the same name."""
     folder = tmp_path_factory.mktemp("figures")
     first, second = folder / "first" / "run", folder / "second" / "run"
-    run_training(CONFIG, toy_store, first, progress=False)
+    run_training(CONFIG, toy_store, first)
     shutil.copytree(first, second)
     return [first, second]
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from rlreps.agents import atari as recording
 from rlreps.errors import InputError
 from rlreps.experiments.harness import Run
-from rlreps.experiments.pfau_2019 import atari
+from rlreps.experiments.pfau_2019 import atari, recording
 from rlreps.experiments.pfau_2019.atari import PRESETS
 
 SMOKE = PRESETS["smoke"]
