@@ -153,8 +153,6 @@ class PcaConfig:
 
 Config = TypeVar("Config", bound=PcaConfig)
 
-# --- Rows and the choice of learning rates --------------------------------------------------------
-
 
 class PcaProblem(NamedTuple):
     """Rows with their exact principal components.
@@ -225,9 +223,6 @@ def choose_rates(run: Run[Config], cell: tuple[Contender, int]) -> dict[str, Any
     return contender.choose_rates(
         run.data.rows, k, fraction=fraction, seed=seed, devices=run.devices
     )
-
-
-# --- What is reported -----------------------------------------------------------------------------
 
 
 def measured(

@@ -1,4 +1,4 @@
-"""The harness of every experiment; its module ``experiment`` says how to write one."""
+"""The harness of every experiment; its class ``Experiment`` says how to write one."""
 
 from rlreps.experiments.harness.claims import (
     HALVED,

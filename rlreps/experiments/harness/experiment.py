@@ -1,27 +1,7 @@
 """An experiment as data, and the harness that runs it: folder, resumption, report, summary.
 
-How to write an experiment. One file holds its science and ends with one ``Experiment``, which
-``rlreps.experiments.EXPERIMENTS`` names; docs/CONTRIBUTING.md has a complete one:
-
-1. A frozen configuration dataclass and ``PRESETS`` (smoke, laptop, paper). Its fields decide the
-   result, so they are the identity of the run's folder. Nothing checks presets: they are code.
-2. ``cells(run)`` names the parts to be measured: a mapping from a name (also a file's name) to
-   whatever ``measure`` needs. Training that one program can do together is one cell.
-3. ``measure(run, name, cell)`` measures one cell and returns JSON values, which are kept in
-   ``parts/<name>.json``: a resumed run measures only what is missing. A cell that trains does so in
-   ``run.training_folder(name, ...)``, from whose checkpoints it resumes. With
-   ``keeps_parts=False`` a measurement may be any object (arrays, pictures) and is made again on
-   resumption, for cells whose cost is their training.
-4. ``frame(run, cell, found)`` puts a measurement into long form: a row for each method, d, seed and
-   step, from which figures, tables, files and claims are made. Without it a measurement has
-   ``values`` and ``axes``, as in ``Frame.grid``, to which the cell's own values are added.
-5. ``sections`` of the report by their titles: paragraphs, figures (``Curve``, or ``Drawn`` by a
-   function) and tables (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows). Texts may
-   name fields of the configuration, such as "{config.steps:,}".
-6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs
-   that are paired by their seeds. Only a paper's protocol, ``decided_on``, decides a paper's
-   statements, whatever the ``free`` fields are. If the ``paper`` preset differs from the paper's
-   protocol, ``deviations`` says how and why; a test compares the two field by field.
+One file holds the science of an experiment and ends with one ``Experiment``, which
+``rlreps.experiments.EXPERIMENTS`` names. docs/CONTRIBUTING.md has a complete one.
 """
 
 import contextlib
@@ -221,30 +201,40 @@ class Run(Generic[Config]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment(Generic[Config]):
-    """An experiment as data; the module's docstring says how to write one.
+    """An experiment as data.
 
     Attributes:
         name: The kind of run, as the command line spells it.
         title: Title of the report.
         paper: Its source, such as a paper's section, shown below the title.
-        cells: Run → name → what ``measure`` needs.
-        measure: (run, name, cell) → measurement.
+        presets: Name → configuration, a frozen dataclass: smoke, laptop, paper. Its fields decide
+            the result and identify the run's folder. Nothing checks presets: they are code.
+        cells: Run → name (also a file's) → what ``measure`` needs. Training that one program can do
+            together is one cell.
+        measure: (run, name, cell) → measurement, kept as JSON in ``parts``: a resumed run measures
+            only what is missing. A cell that trains does so in ``run.training_folder(name, ...)``.
+        value: Default measure of figures, tables and samples.
+        frame: (run, cell, measurement) → measurements in long form: a row for each method, d, seed
+            and step. By default ``values`` along ``axes``, as in ``Frame.grid``, with the cell.
         unit: Column of the frame by which samples are paired.
         fewest: Least number of units for a verdict.
         abstract: First text of the report; by default, how many claims hold.
-        sections: Title → content of a section of the report; the claims head the first section.
-        frame: (run, cell, measurement) → measurements in long form.
-        claims: The statements and how they are judged.
+        sections: Title → content of a section of the report: paragraphs, figures (``Curve``,
+            ``Components``, ``Drawn``) and tables (``Summary``, ``Wide``, ``Tabulated``). Texts may
+            name fields of the configuration. The claims head the first section.
+        claims: The statements and how they are judged, ``r.end(method=A) < r.end(method=B)``.
         summary: Results → JSON values of ``summary.json``, beside ``claims``, ``report`` and the
             rows of tables that have names.
-        decided_on: The configuration that decides claims; by default every configuration does.
+        decided_on: The configuration that decides claims, of a paper its protocol; by default every
+            configuration does.
         free: Fields in which a configuration may differ from it, dotted as in ``config.json``.
         decides: Whether results can decide claims for reasons outside the configuration, such as
             their data set.
         load: Path given as ``--data`` (or None) → data set with a ``fingerprint()``.
         check: (configuration, data set) → ``Run.data``; raises if they cannot be run.
         prepare: Run → ``Run.shared``.
-        keeps_parts: Whether measurements are JSON values, kept in ``parts``.
+        keeps_parts: Whether to keep measurements. Otherwise they may be any objects, and are made
+            again on resumption, for cells whose cost is their training.
         counts_cells: Whether to show a progress bar of cells, if they show none themselves.
         stated: Heading of the column of statements.
         deviations: Field of the ``paper`` preset, dotted as in ``config.json``, or another part of

@@ -154,10 +154,11 @@ class Results(Generic[Config]):
 
     def _sample(self, frame: Frame, value: str | None, wanted: Mapping[str, Any]) -> Sample:
         chosen = frame.where(**wanted) if len(frame) else frame
-        for column, each in wanted.items() if len(frame) and not len(chosen) else ():
-            values = each if isinstance(each, list | tuple | range) else [each]
-            known = {*frame[column].tolist(), *self.named}
-            require(callable(each) or not known.isdisjoint(values), f"a known {column}", each)
+        if len(frame) and not len(chosen):
+            for column, each in wanted.items():
+                values = each if isinstance(each, list | tuple | range) else [each]
+                known = {*frame[column].tolist(), *self.named}
+                require(callable(each) or not known.isdisjoint(values), f"a known {column}", each)
         return chosen.sample(value or self.measure.value, self.unit, self.fewest)
 
 

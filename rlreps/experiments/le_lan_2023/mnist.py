@@ -159,9 +159,6 @@ def frame(run: Run[Config], options: dict[str, Any], found: Mapping[str, Any]) -
     )
 
 
-# --- Claims ---------------------------------------------------------------------------------------
-
-
 def headline_of(config: Config) -> str:
     """Return the name of the method whose test error the paper states."""
     return f"danskin-lissa-{config.headline_pixels}"
@@ -248,9 +245,6 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         "learn faster (judged: the mean distance over training)",
         lambda r: falling({f"N = {pixels}": r.sample(pixels=pixels) for pixels in counts}),
     )
-
-
-# --- Figures and tables ---------------------------------------------------------------------------
 
 
 def error_rows(results: Results[Config]) -> Rows:

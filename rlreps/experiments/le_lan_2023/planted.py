@@ -95,8 +95,9 @@ class Setting(NamedTuple):
             return Oracle(num_features=self.num_features)
         roles = dict.fromkeys(("gradient_rows", "weight_rows", "covariance_rows"), self.rows)
         name = "feature_norm" if self.method == "danskin_lissa" else "inverse"
-        options = {name: self.option, "permutations": self.permutations, **roles}
-        return OBJECTIVES[self.method](self.num_features, **options)
+        options: dict[str, Any] = {name: self.option, "permutations": self.permutations, **roles}
+        objective: Objective = OBJECTIVES[self.method](self.num_features, **options)
+        return objective
 
     def described(self) -> dict[str, Any]:
         """Return its columns of the frame."""
@@ -167,16 +168,19 @@ class Config:
             "danskin_lissa", self.dimension, self.rows, "batch", 1, "linear", self.kappa0
         )
         both: dict[str, Any] = {"spectrum": self.spectra, "option": self.feature_norms}
-        totals = {"plain": self.totals, "pseudo": self.pseudo_totals}
+        inverses = {"plain": self.totals, "pseudo": self.pseudo_totals}
+        methods: Mapping[str, Mapping[str, Sequence[int]]] = {
+            "danskin_lissa": dict.fromkeys(self.feature_norms, self.totals),
+            "danskin_empirical": inverses,
+            "naive": inverses,
+            "oracle": {"": self.totals},
+        }
         by_method = [
             setting
-            for method, options in (
-                ("danskin_lissa", dict.fromkeys(self.feature_norms, self.totals)),
-                *(("danskin_empirical", totals), ("naive", totals), ("oracle", {"": self.totals})),
-            )
-            for option, of_option in options.items()
+            for method, options in methods.items()
+            for option, totals in options.items()
             for setting in lissa._replace(method=method, option=option).every(
-                spectrum=self.spectra, rows=[total // ROLES[method] for total in of_option]
+                spectrum=self.spectra, rows=[total // ROLES[method] for total in totals]
             )
         ]
         return {

@@ -105,8 +105,6 @@ def frame(run: Run[Config], group: Sequence[Setting], found: Mapping[str, Any]) 
     return Frame.of_history(found["history"], members)
 
 
-# --- The paper's statements -----------------------------------------------------------------------
-
 MARGIN = 0.05
 """Subspace distance by which another κ0 has to end closer to count as better."""
 
@@ -342,9 +340,6 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         views = {each: View(results, each, normaliser) for each in spectra}
         verdicts = {name: judge(view) for name, view in views.items()}
         yield Claim(f"{where}, {NORMALISERS[normaliser]}: {about}", stated, all_of(verdicts))
-
-
-# --- Figures --------------------------------------------------------------------------------------
 
 
 def shown(results: Results[Config], frame: Frame, *, figure: str, panels: bool = False) -> Frame:

@@ -191,9 +191,6 @@ PRESETS = {
 }
 
 
-# --- What is measured -----------------------------------------------------------------------------
-
-
 def prepare(run: Run[Config]) -> FrameSplit:
     """Play or read both sets of frames, each by an agent of its own seed."""
     config = run.config
@@ -346,9 +343,6 @@ def frame(run: Run[Config], method: str, found: Measured) -> Frame:
         if name.startswith(("eigenvalue", "next_frame", "temporal_difference"))
     ]
     return Frame.concat([*curves, found.features])
-
-
-# --- What is judged and shown ---------------------------------------------------------------------
 
 
 def tells_ends_apart(results: Results[Config]) -> Verdict:

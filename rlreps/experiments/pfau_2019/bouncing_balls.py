@@ -229,9 +229,6 @@ PRESETS = {
 }
 
 
-# --- What is measured -----------------------------------------------------------------------------
-
-
 class Network(NamedTuple):
     """A trained network, its eigenvalues, and what its eigenfunctions respond to."""
 
@@ -324,9 +321,6 @@ def frame(run: Run[Config], seed: int | None, found: Any) -> Frame:
     )
 
 
-# --- What is judged -------------------------------------------------------------------------------
-
-
 def of_networks(results: Results[Config], column: str) -> DoubleArray:
     """Return a column's final values, [networks, d]."""
     final = results.ends.where(analysis=DEEP, draw=TEST)
@@ -380,9 +374,6 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         Verdict(disorder <= ORDERED, f"{disorder:.1%} off at most"),
         in_any_preset=True,
     )
-
-
-# --- What is shown --------------------------------------------------------------------------------
 
 
 def first_network(results: Results[Config]) -> tuple[Network, list[str]]:

@@ -319,9 +319,6 @@ def at_end(results: Results[Config], _: Frame) -> Frame:
     return Frame.concat(final.groups("contender", "seed").values())
 
 
-# --- What is judged -------------------------------------------------------------------------------
-
-
 def of_seeds(results: Results[Config], contender: Contender) -> tuple[DoubleArray, str]:
     """Return the worst error of each seed, and the words for them."""
     errors = results.end(contender=contender.name).values
@@ -379,9 +376,6 @@ CLAIMS = [
         needs_slow_decay,
     ),
 ]
-
-
-# --- What is shown --------------------------------------------------------------------------------
 
 
 def eigenfunctions(

@@ -8,7 +8,7 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.harness import Frame, Run, flat, follows
+from rlreps.experiments.harness import Frame, Run, figures, flat, follows
 from rlreps.runs.contrasts import LONGEST
 from rlreps.training.population import Population
 
@@ -57,6 +57,7 @@ def smoke(tmp_path, monkeypatch):
         (out / "summary.json").unlink()
         with monkeypatch.context() as patch:
             patch.setattr(Population, "advance", None)  # Nothing is trained again.
+            patch.setattr(figures, "save_figure", lambda figure, path: path)  # Nor drawn.
             again = experiment.run(preset, out, **given)
         assert json.dumps(again, sort_keys=True) == json.dumps(summary, sort_keys=True)
         assert {path: path.read_bytes() for path in (out / "results").iterdir()} == results
