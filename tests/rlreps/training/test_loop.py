@@ -147,7 +147,9 @@ def test_tensorboard_gets_the_same_figures_where_it_is_installed(tmp_path, run_f
     assert not (tmp_path / "without" / "tensorboard").exists()
 
 
-def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(run_folder, die_at, capsys):
+def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(
+    run_folder, die_at, capsys, progress_bars
+):
     options = {"progress": True, "description": "adding", "unit": "sums"}
     die_at(4, finish)
     for step, said in (
