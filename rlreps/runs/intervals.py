@@ -10,6 +10,7 @@ count separately (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge 
 Precipice").
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -156,13 +157,14 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
     """
     from scipy import stats
 
+    statistic: Callable[..., Any] = functools.partial(stats.trim_mean, proportiontocut=0.25)
     table = _finite(values)
-    value = stats.trim_mean(table, 0.25, axis=0)
+    value = statistic(table, axis=0)
     low = high = np.full(np.shape(value), math.nan)
     if len(table) > 1:
         low, high = stats.bootstrap(
             [table.T],
-            lambda sample, axis: stats.trim_mean(sample, 0.25, axis=axis),
+            statistic,
             n_resamples=2_000,
             batch=max(1, _BATCH_ENTRIES // table.size),
             vectorized=True,

@@ -362,9 +362,8 @@ def _recipe_section(
     d, seeds = base.num_features, base.num_seeds
     header = ("method", "updates", "training s", "subspace distance", "excess loss", "streak")
     columns = ("steps", "seconds", "subspace_distance", "relative_excess_loss")
-    columns += ("longest_eigenvector_streak",)
     rows = [
-        (each.label, *(each.figures[name] for name in columns))
+        (each.label, *(each.figures[name] for name in (*columns, "longest_eigenvector_streak")))
         for each in trained
         if each.recipe == recipe
     ]
