@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.agents.fitted import WithFitted
 from rlreps.encoders import Encoder, FunctionEncoder
 from rlreps.losses.base import Params
 
@@ -67,6 +68,20 @@ class QNetwork:
             features = features * lax.rsqrt(square + float(np.finfo(np.float32).eps))
         values: Array = features @ head["weights"] + head["biases"][None]
         return values
+
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """Split parameters into those that gradients change and the fitted features, () if none."""
+        if not isinstance(self.torso, WithFitted):
+            return params, ()
+        torso = {**params["torso"]}
+        fitted = torso.pop("fitted")
+        return {**params, "torso": torso}, fitted
+
+    def joined(self, learned: Params, fitted: Params) -> Params:
+        """Join what ``split`` has split."""
+        if not isinstance(self.torso, WithFitted):
+            return learned
+        return {**learned, "torso": {**learned["torso"], "fitted": fitted}}
 
     @property
     def auxiliary_encoder(self) -> Encoder:

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("fit:fit", "Fit successor features to transitions of your own."),
     "benchmark": ("benchmark:benchmark", "Compare objectives with each other and the truth."),
     "evaluate": ("training:evaluate", "Measure a trained encoder against a ground truth."),
+    "export": ("training:export", "Write a trained encoder for JAX and PyTorch without rlreps."),
     "compare": ("training:compare", "Compare finished runs with the first of them."),
     "agent train": ("agent:train_agents", "Train agents, with an auxiliary task or without."),
     "agent evaluate": ("agent:evaluate_agents", "Play greedy episodes and measure the torsos."),
@@ -187,20 +188,14 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
         print(f"  {name:{width}}  {commands[name][1]}")
     if not group or group == "experiment":
         gap = "\n" if listed else ""
-        told = (
-            "time of the presets on two cores, if a run is recorded; paper is as published"
-            if group
-            else "the seconds of --preset smoke; 'rlreps experiment --help' has the others"
-        )
-        print(f"{gap}experiments by paper, with {told}:")
+        print(f"{gap}experiments by paper:")
         for paper in PAPERS.values():
             print(f" {paper}")
             for name, entry in EXPERIMENTS.items():
                 if entry.paper == paper:
-                    seconds = f" ({entry.smoke} s)" if entry.smoke and not group else ""
-                    print(f"  {f'experiment {name}':{width}}  {entry.description}{seconds}")
-                    if group and entry.durations:
-                        took = ", ".join(map(" ".join, entry.durations.items()))
+                    print(f"  {f'experiment {name}':{width}}  {entry.description}")
+                    if group:
+                        took = ", ".join(map(": ".join, entry.presets.items()))
                         print(f"  {'':{width}}  {took}")
     print(
         f"\n'{place} COMMAND --help' lists a command's options. Compiled programs are kept in the\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from rlreps.agents import AgentConfig, AuxiliaryConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS
 from rlreps.agents.config import TORSOS
 from rlreps.cli import training
@@ -30,8 +30,12 @@ NAMES = {
     "AuxiliaryConfig.head": "auxiliary_head",
     "AuxiliaryConfig.remembered": "auxiliary_rows",
     "Cells.bins": "cells_per_axis",
+    "FeatureConfig.kind": "features",
+    "FeatureConfig.basis": "feature_basis",
+    "FeatureConfig.basis_size": "feature_basis_size",
+    "FeatureConfig.num_components": "num_components",
 }
-NEEDS: dict[Any, str] = {AuxiliaryConfig: "--auxiliary-weight"}
+NEEDS: dict[Any, str] = {AuxiliaryConfig: "--auxiliary-weight", FeatureConfig: "--features"}
 
 
 def train_agents(

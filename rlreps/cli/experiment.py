@@ -44,7 +44,7 @@ def command_of(name: str) -> type:
         print_claims(found.run(found.presets[preset], out, **options))
 
     experiment.__annotations__["preset"] = Literal[tuple(entry.presets)]
-    presets = "; ".join(" ".join(preset) for preset in entry.presets.items())
+    presets = "; ".join(": ".join(preset) for preset in entry.presets.items())
     experiment.__doc__ = _HELP.format(description=entry.description, presets=presets)
     takes = {
         "data": entry.takes_data,

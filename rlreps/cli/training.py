@@ -106,6 +106,23 @@ def evaluate(run_folder: Positional[Path], store: Path | None = None) -> None:
     print_json(evaluate_run(run_folder, store))
 
 
+def export(
+    run_folder: Positional[Path], out: Path, seed: int | None = None, store: Path | None = None
+) -> None:
+    """Write a run's encoder as a JAX program and, for some encoders, as weights for PyTorch.
+
+    Args:
+        run_folder: Folder of a run of train, train-live or fit.
+        out: Folder for encoder.jax, encoder.json and, for perceptrons and convolutional networks,
+            encoder.safetensors (with the extra "export").
+        seed: Seed whose encoder is written; by default the run's first.
+        store: Ground truth over the run's states; by default the store of the training run.
+    """
+    from rlreps.workflows.export import export_run
+
+    print_json(export_run(run_folder, out, seed=seed, store=store))
+
+
 def compare(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> None:
     """Compare finished runs with the first of them: one table, with intervals over seeds.
 

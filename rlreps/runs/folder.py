@@ -24,6 +24,12 @@ _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
 
+_IDENTITY = "identity"
+"""Key of ``config.json`` for the identity of a run that was continued for more steps."""
+
+_TRAININGS = {"train", "train-live", "successor representation"}
+"""Kinds of runs that can be continued for more steps."""
+
 _MOST_DIFFERENCES = 8
 """Largest number of differences in a message; configurations may differ in hundreds."""
 
@@ -118,6 +124,7 @@ class RunFolder:
         self.kind: str = stored["kind"]
         self.config: dict[str, Any] = stored["config"]
         self.provenance: dict[str, Any] = stored["provenance"]
+        self._identity: str | None = stored.get(_IDENTITY)
 
     @classmethod
     def find(cls, path: Path, *, kind: str, config: Mapping[str, Any]) -> Optional["RunFolder"]:
@@ -129,7 +136,8 @@ class RunFolder:
             config: Everything that decides the result, as JSON values.
 
         Returns:
-            The run, or None if the folder is empty or does not exist: a place for a new run.
+            The run, or None if the folder is empty or does not exist: a place for a new run. The
+            run may have fewer steps, if its learning rate is constant.
 
         Raises:
             InputError: If the folder holds another run (with the differences) or other files.
@@ -141,8 +149,8 @@ class RunFolder:
         if (path / _CONFIG).exists():
             folder = cls(path)
             folder.require_kind(kind)
-            found = differences(folder.config, json.loads(json.dumps(config)))
-            if found:
+            found = differences(folder.config, _plain(config))
+            if found and not _continues(folder, found, config):
                 more = len(found) - _MOST_DIFFERENCES
                 rest = f"; and {more} more differences" if more > 0 else ""
                 listed = "; ".join(found[:_MOST_DIFFERENCES])
@@ -182,10 +190,14 @@ class RunFolder:
                     whole = content[: content.rfind(b"\n") + 1]
                     write_atomically(path / _METRICS, whole)
             try:
+                described = {"kind": kind, "config": config, "provenance": provenance}
                 if existing is None:
                     path.mkdir(parents=True, exist_ok=True)
-                    described = {"kind": kind, "config": config, "provenance": provenance}
                     _write_json(path / _CONFIG, {"format": FORMAT, **described})
+                elif differences(existing.config, _plain(config)):  # More steps.
+                    (path / _SUMMARY).unlink(missing_ok=True)
+                    kept = {"provenance": existing.provenance, _IDENTITY: existing.identity}
+                    _write_json(path / _CONFIG, {"format": FORMAT, **described, **kept})
                 if not (path / README).exists():  # A kill may have come before it was written.
                     title = in_words(kind)
                     text = _README.format(title=title[0].upper() + title[1:], version=__version__)
@@ -208,7 +220,12 @@ class RunFolder:
 
     @property
     def identity(self) -> str:
-        """Hash of everything that decides the result, which identifies its checkpoints."""
+        """Hash of everything that decides the result, which identifies its checkpoints.
+
+        A run that was continued for more steps keeps its first.
+        """
+        if self._identity is not None:
+            return self._identity
         canonical = json.dumps([self.kind, self.config], sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -372,9 +389,38 @@ def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict
 
     def find() -> dict[str, Any] | None:
         existing = RunFolder.find(out, kind=kind, config=described)
-        return existing.read_summary() if existing is not None else None
+        if existing is None or differences(existing.config, _plain(described)):  # More steps.
+            return None
+        return existing.read_summary()
 
     return first_does(find)
+
+
+def _continues(folder: RunFolder, found: Sequence[str], config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration, which differs in ``found``, is that of a run for more steps.
+
+    Raises:
+        InputError: If it is, and the run's learning rate is not constant.
+    """
+    if folder.kind not in _TRAININGS or len(found) > 1:
+        return False
+    # The options of a live run's training stand one level lower.
+    stored, asked = (each.get("training", each) for each in (folder.config, config))
+    before, after = stored.get("steps"), asked.get("steps")
+    if not (isinstance(before, int) and isinstance(after, int) and before < after):
+        return False
+    schedule = asked["optimizer"]["schedule"]
+    if schedule != "constant":
+        raise InputError(
+            f"expected --schedule constant of a run that continues for more steps, got {schedule} "
+            f"in {folder.path}, which ends with its {before:,} steps; choose a new folder"
+        )
+    return True
+
+
+def _plain(config: Mapping[str, Any]) -> Any:
+    """Return JSON values as they are read back: tuples become lists."""
+    return json.loads(json.dumps(config))
 
 
 def metrics_line(record: Mapping[str, Any]) -> bytes:

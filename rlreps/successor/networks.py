@@ -103,7 +103,7 @@ class NetworkBasis(DenseBasis):
         return int(self.matrix.shape[1]) + 1
 
     @functools.cached_property
-    def _features(self) -> Callable[[np.ndarray], Array]:
+    def program(self) -> Callable[[np.ndarray], Array]:
         """Observations [m, ...] → features [m, p] in one compiled call."""
 
         def features(
@@ -111,13 +111,13 @@ class NetworkBasis(DenseBasis):
         ) -> Array:
             encoded = _encoded(self.networks, params, inputs, block)
             components = matmul(encoded - centre[None, :], matrix)
-            return jnp.concatenate([components, jnp.ones((len(components), 1))], axis=1)
+            return jnp.concatenate([components, jnp.ones_like(components[:, :1])], axis=1)
 
         fixed = self.params, self.inputs, jnp.asarray(self.centre), jnp.asarray(self.matrix)
         return functools.partial(jax.jit(features), *fixed)
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
-        return in_blocks(self._features, observations)
+        return in_blocks(self.program, observations)
 
     def arrays(self) -> dict[str, Any]:
         """Return the arrays that are stored."""

@@ -21,7 +21,7 @@ from rlreps.successor.quality import Quality
 from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.successor.store import open_store
-from rlreps.training import evaluation
+from rlreps.training import Learner, evaluation
 from rlreps.workflows import live
 from rlreps.workflows.train import (
     KIND,
@@ -87,7 +87,17 @@ def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None)
             truth.num_states,
         )
     learner = learner_for(config, truth, matrix["tasks"])
-    inputs = truth.inputs(learner.encoder)
+    return restored(folder, config, learner, truth.inputs(learner.encoder), step)
+
+
+def restored(
+    folder: RunFolder,
+    config: TrainingConfig,
+    learner: Learner,
+    inputs: Array,
+    step: int | None = None,
+) -> TrainedEncoder:
+    """Restore the encoder of a run from its checkpoint; see ``load_encoder``."""
     template = jax.eval_shape(jax.vmap(learner.init), jnp.zeros(config.num_seeds, jnp.uint32))
     path = folder.path / "checkpoints"
     checkpoints = Checkpoints(path, run=folder.identity)
@@ -120,12 +130,7 @@ def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
     if folder.kind == SUCCESSOR:
         return _evaluate_successor(folder, store_path)
     config = load_config(folder)
-    path = trained_store(folder) if store_path is None else store_path
-    if path is None:
-        raise InputError(
-            f"expected the matrix that {folder.path} was trained on, got another one or none in "
-            f"{named_store(folder)}; name the ground truth to compare with (--store)"
-        )
+    path = required_store(folder, store_path)
     truth = ground_truth_for(path, config.num_features)
     trained = load_encoder(folder, truth)
     figures = [evaluation.evaluate_features(features, truth) for features in trained.features()]
@@ -213,6 +218,21 @@ def trained_store(folder: RunFolder) -> Path | None:
     path = named_store(folder)
     if not path.exists() or open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
         return None
+    return path
+
+
+def required_store(folder: RunFolder, given: Path | None) -> Path:
+    """Return the store that the user gave, or else the one that the run was trained on.
+
+    Raises:
+        InputError: If there is neither.
+    """
+    path = trained_store(folder) if given is None else given
+    if path is None:
+        raise InputError(
+            f"expected the matrix that {folder.path} was trained on, got another one or none in "
+            f"{named_store(folder)}; name a ground truth (--store)"
+        )
     return path
 
 

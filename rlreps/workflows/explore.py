@@ -15,7 +15,7 @@ from rlreps.encoders import Tabular
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import write_atomically
 from rlreps.plotting.maps import ACTIONS, ARROWS
-from rlreps.plotting.outlines import outline
+from rlreps.plotting.maps import outline
 from rlreps.report.explore import Arrays, Cells, Learned, exploration_page, short_numbers
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder

@@ -204,8 +204,8 @@ def batches_of(
             f"expected a matrix in memory for {config.objective.label}, which takes whole columns, "
             f"got one of {store.shape[0]} x {store.shape[1]} entries"
         )
-    with StoreReader(store, truth.matrix.means, truth.matrix.row_means) as reader:
-        yield streamed_source(reader, inputs, cell_widths=widths)
+    reader = StoreReader(store, truth.matrix.means, truth.matrix.row_means)
+    yield streamed_source(reader, inputs, cell_widths=widths)
 
 
 def train_masked(

@@ -1,18 +1,17 @@
 """An experiment as data, and the harness that runs it: folder, resumption, report, summary.
 
-How to write an experiment. One file holds its science and ends with one ``Experiment``:
+How to write an experiment. One file holds its science and ends with one ``Experiment``, which
+``rlreps.experiments.EXPERIMENTS`` names; docs/CONTRIBUTING.md has a complete one:
 
 1. A frozen configuration dataclass and ``PRESETS`` (smoke, laptop, paper). Its fields decide the
    result, so they are the identity of the run's folder. Nothing checks presets: they are code.
 2. ``cells(run)`` names the parts to be measured: a mapping from a name (also a file's name) to
-   whatever ``measure`` needs; ``crossed`` makes one of every combination of values. Training that
-   one program can do together is one cell.
-3. ``measure(run, name, cell)`` measures one cell and returns JSON values. The harness keeps them in
+   whatever ``measure`` needs. Training that one program can do together is one cell.
+3. ``measure(run, name, cell)`` measures one cell and returns JSON values, which are kept in
    ``parts/<name>.json``: a resumed run measures only what is missing. A cell that trains does so in
-   ``run.training_folder(name, ...)``, from whose checkpoints it resumes; it shares
-   ``run.devices`` and ``run.progress``. With ``keeps_parts=False`` a measurement may be any object
-   (arrays, pictures) and is made again on resumption, for cells whose cost is their training.
-   Other such measurements, such as trials that choose a setting, go through ``run.measured``.
+   ``run.training_folder(name, ...)``, from whose checkpoints it resumes. With
+   ``keeps_parts=False`` a measurement may be any object (arrays, pictures) and is made again on
+   resumption, for cells whose cost is their training.
 4. ``frame(run, cell, found)`` puts a measurement into long form: a row for each method, d, seed and
    step, from which figures, tables, files and claims are made. Without it a measurement has
    ``values`` and ``axes``, as in ``Frame.grid``, to which the cell's own values are added.
@@ -20,14 +19,9 @@ How to write an experiment. One file holds its science and ends with one ``Exper
    function) and tables (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows). Texts may
    name fields of the configuration, such as "{config.steps:,}".
 6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs
-   that are paired by their seeds. A statement that no preset can decide is not a claim: put it in
-   a table or a text. Only a paper's protocol, ``decided_on``, decides a paper's statements,
-   whatever the ``free`` fields are. If the ``paper`` preset differs from the paper's protocol,
-   ``deviations`` says how and why; a test compares the two field by field.
-7. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
-   ``check(config, data)`` refuses invalid runs before the folder is made, and returns
-   ``run.data``; ``prepare(run)`` makes the parts that all cells share (``run.shared``).
-8. Enter the module in ``rlreps.experiments.EXPERIMENTS``: the command line knows it from there.
+   that are paired by their seeds. Only a paper's protocol, ``decided_on``, decides a paper's
+   statements, whatever the ``free`` fields are. If the ``paper`` preset differs from the paper's
+   protocol, ``deviations`` says how and why; a test compares the two field by field.
 """
 
 import contextlib
@@ -43,7 +37,7 @@ import jax
 
 from rlreps.config import as_json
 from rlreps.errors import printable, require
-from rlreps.experiments.harness.claims import Claims, Found, differences, follows
+from rlreps.experiments.harness.claims import Claims, Found, differences, follows, scalars
 from rlreps.experiments.harness.figures import Shown
 from rlreps.experiments.harness.frame import Frame
 from rlreps.experiments.harness.results import Measure, Results, Text, text_of
@@ -197,7 +191,7 @@ class Run(Generic[Config]):
         steps: int,
         evaluations: int,
         *,
-        every: int = 1,
+        every: int = 5,
         title: str | None = None,
         members: int | None = None,
         **described: Any,
@@ -231,7 +225,7 @@ class Experiment(Generic[Config]):
 
     Attributes:
         name: The kind of run, as the command line spells it.
-        title: Title of the report, or a function of the configuration.
+        title: Title of the report.
         paper: Its source, such as a paper's section, shown below the title.
         cells: Run → name → what ``measure`` needs.
         measure: (run, name, cell) → measurement.
@@ -258,7 +252,7 @@ class Experiment(Generic[Config]):
     """
 
     name: str
-    title: str | Callable[[Config], str]
+    title: str
     paper: str
     presets: Mapping[str, Config]
     cells: Callable[[Run[Config]], Mapping[str, Any]]
@@ -350,7 +344,14 @@ class Experiment(Generic[Config]):
     ) -> Results[Config]:
         """Put the measurements of cells into long form."""
         frames = {name: self.frame(run, cell, found[name]) for name, cell in cells.items()}
-        return Results(run, found, frames, self.value, self.unit, self.fewest)
+        return self.results_of(run, found, frames)
+
+    def results_of(
+        self, run: Run[Config], found: Mapping[str, Any], frames: Mapping[str, Frame]
+    ) -> Results[Config]:
+        """Return results of measurements in long form."""
+        named = scalars([as_json(each) for each in self.presets.values()])
+        return Results(run, found, frames, self.value, self.unit, self.fewest, named)
 
     def judged(self, results: Results[Config]) -> list[Found]:
         """Judge the claims."""
@@ -366,7 +367,7 @@ class Experiment(Generic[Config]):
         claims = self.judged(results)
         path = page.write_report(
             run.folder.path / "report.html",
-            title=self.title if isinstance(self.title, str) else self.title(run.config),
+            title=self.title,
             summary=f"{self.paper}\n\n{text_of(self.abstract, results) or counted(claims)}",
             sections=[
                 dataclasses.replace(first, tables=[*self._tables(run, claims), *first.tables]),

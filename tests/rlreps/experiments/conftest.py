@@ -8,7 +8,7 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.harness import Frame, Results, Run, follows
+from rlreps.experiments.harness import Frame, Run, flat, follows
 from rlreps.runs.contrasts import LONGEST
 from rlreps.training.population import Population
 
@@ -65,19 +65,6 @@ def smoke(tmp_path, monkeypatch):
     return run
 
 
-def flat(value, prefix=""):
-    """Return dotted path → value for every leaf; lists are leaves unless they hold mappings."""
-    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
-        value = {str(index): each for index, each in enumerate(value)}
-    if not isinstance(value, dict):
-        return {prefix: value}
-    return {
-        path: leaf
-        for name, each in value.items()
-        for path, leaf in flat(each, f"{prefix}.{name}" if prefix else name).items()
-    }
-
-
 @pytest.fixture
 def check_protocol():
     """Compare an experiment's paper preset with a protocol.
@@ -104,8 +91,7 @@ def results_of():
 
     def made(experiment, config, rows):
         frame = rows if isinstance(rows, Frame) else Frame.of(rows)
-        how = experiment.value, experiment.unit, experiment.fewest
-        return Results(Run(config, None), {}, {"": frame}, *how)
+        return experiment.results_of(Run(config, None), {}, {"": frame})
 
     return made
 

@@ -8,7 +8,7 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
-from rlreps.runs.folder import RunFolder
+from rlreps.runs.folder import RunFolder, finished_summary
 
 CONFIG = {"steps": 10, "encoder": {"name": "mlp", "hidden": [16, 16]}, "rate": 0.1}
 PROVENANCE = {"device": "cpu"}
@@ -47,6 +47,31 @@ def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path):
     )
     assert again.provenance == PROVENANCE
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["train", "train-live", "successor representation", "agent"])
+def test_a_run_of_a_constant_learning_rate_continues_for_more_steps_alone(tmp_path, kind):
+    def config(steps, **others):
+        training = {"steps": steps, "optimizer": {"schedule": "constant"}, **others}
+        return {"training": training} if kind == "train-live" else training
+
+    first = start(tmp_path, config(10), kind)
+    first.write_summary({"steps": 10})
+    before = contents(tmp_path)
+    for other in (config(5), config(20, rows=3), config(None)):
+        with pytest.raises(InputError, match="holds another run"):
+            start(tmp_path, other, kind)
+    assert contents(tmp_path) == before
+    if kind == "agent":
+        with pytest.raises(InputError, match="holds another run: expected steps=10, got 20"):
+            start(tmp_path, config(20), kind)
+        return
+    assert finished_summary(tmp_path, kind, config(20)) is None
+    assert first.read_summary() == {"steps": 10}
+    for steps in (20, 30, 30):
+        longer = start(tmp_path, config(steps), kind)
+        assert (longer.config, longer.provenance) == (config(steps), PROVENANCE)
+        assert (longer.identity, longer.read_summary()) == (first.identity, None)
 
 
 def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path):

@@ -43,7 +43,7 @@ CONFIG = AgentConfig(
     encoder=MLP(hidden=(16,)),
     num_features=8,
     dqn=DQNConfig(batch_size=8, warmup=80, epsilon_steps=200, target_every=20),
-    replay=ReplayConfig(capacity=200, prioritised=True),
+    replay=ReplayConfig(capacity=200),
     auxiliary=AuxiliaryConfig(weight=0.1, num_tasks=4, horizon=5, sequences=16),
     num_envs=2,
     max_episode_steps=30,

@@ -123,6 +123,42 @@ def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
     assert evaluate_run(run, store)["store"] == str(store)
 
 
+def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
+    toy_store, tmp_path, assert_same_metrics, killed_when_logging, files_below, capsys
+):
+    constant = Optimizer(learning_rate=1e-3, schedule="constant")
+    short = configured(steps=4, evaluate_every=2, checkpoint_every=2, optimizer=constant)
+    long = dataclasses.replace(short, steps=8)
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    expected = run_training(long, toy_store, whole, progress=False)
+    run_training(short, toy_store, out, progress=False)
+    killed_when_logging(6, run_training, long, toy_store, out)
+    assert RunFolder(out).read_summary() is None
+    found = run_training(long, toy_store, out)
+    assert "continues at step 4 of 8" in capsys.readouterr().err
+    assert {**found, "seconds": 0, "compile_seconds": 0} == {
+        **expected,
+        "seconds": 0,
+        "compile_seconds": 0,
+    }
+    assert_same_metrics(out, whole)
+    assert evaluate_run(out)["step"] == 8
+    assert run_training(long, toy_store, out, progress=False) == found
+    before = files_below(out)
+    for other, message in (
+        (short, "expected steps=8, got 4"),
+        (dataclasses.replace(long, steps=9, rows=long.rows + 1), "holds another run: expected"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run_training(other, toy_store, out, progress=False)
+    assert files_below(out) == before
+    linear = dataclasses.replace(short, optimizer=Optimizer(learning_rate=1e-3))
+    run_training(linear, toy_store, tmp_path / "linear", progress=False)
+    more = dataclasses.replace(linear, steps=8)
+    with pytest.raises(InputError, match=r"constant of a run .*, got linear .* 4 steps; choose a"):
+        run_training(more, toy_store, tmp_path / "linear", progress=False)
+
+
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(
     finished, toy_store, tmp_path, killed_when_logging, assert_same_metrics
 ):
