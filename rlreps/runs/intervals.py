@@ -157,12 +157,11 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
     """
     from scipy import stats
 
+    statistic: Callable[..., Any] = functools.partial(stats.trim_mean, proportiontocut=0.25)
     table = _finite(values)
-    value = stats.trim_mean(table, 0.25, axis=0)
-    low: Any = np.full(np.shape(value), math.nan)
-    high = low
+    value = statistic(table, axis=0)
+    low = high = np.full(np.shape(value), math.nan)
     if len(table) > 1:
-        statistic: Any = functools.partial(stats.trim_mean, proportiontocut=0.25)
         low, high = stats.bootstrap(
             [table.T],
             statistic,

@@ -361,10 +361,9 @@ def _recipe_section(
     base: TrainingConfig = getattr(config, recipe)
     d, seeds = base.num_features, base.num_seeds
     header = ("method", "updates", "training s", "subspace distance", "excess loss", "streak")
-    measured = ("subspace_distance", "relative_excess_loss", "longest_eigenvector_streak")
-    columns = ("steps", "seconds", *measured)
+    columns = ("steps", "seconds", "subspace_distance", "relative_excess_loss")
     rows = [
-        (each.label, *(each.figures[name] for name in columns))
+        (each.label, *(each.figures[name] for name in (*columns, "longest_eigenvector_streak")))
         for each in trained
         if each.recipe == recipe
     ]

@@ -1,5 +1,6 @@
 """Fixtures shared by the tests of training, runs and the command line."""
 
+import contextvars
 import ctypes
 import dataclasses
 import json
@@ -25,6 +26,13 @@ from rlreps.workflows.generate import generate
 def _without_progress_bars():
     with hidden():
         yield
+
+
+@pytest.fixture
+def progress_bars(monkeypatch):
+    """Shows the progress bars of one test."""
+    shown = contextvars.ContextVar("hidden", default=False)
+    monkeypatch.setattr("rlreps.runs.progress._HIDDEN", shown)
 
 
 @pytest.fixture(scope="session")

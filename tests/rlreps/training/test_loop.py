@@ -198,7 +198,9 @@ def test_loggers_get_finite_means_and_the_environment_names_those_of_a_folder(
         finish(run_folder(tmp_path / "other"))
 
 
-def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(run_folder, die_at, capsys):
+def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(
+    run_folder, die_at, capsys, progress_bars
+):
     options = {"progress": True, "description": "adding", "unit": "sums"}
     die_at(4, finish)
     for step, said in (

@@ -108,7 +108,7 @@ def test_what_the_base_says_of_swept_fields_does_not_matter():
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ([], "at least one field to sweep, got none"),
+        ([], "at least one field to sweep, got 'none'"),
         (["num-featurs=3"], "got 'num-featurs'; did you mean num-features[?]$"),
         (["learning-rate=fast"], "learning_rate of Optimizer as .*float.*, got 'fast'"),
         (
