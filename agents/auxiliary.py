@@ -39,7 +39,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -109,9 +109,6 @@ class AuxiliaryConfig:
             actions follow the policies behind the replay. The objective's weights are a head for
             each action, which share the torso's features. A batch has rows of an action as often
             as replay does.
-        remembered: Source of the sequences: ``all`` rows in replay, so that targets follow the
-            agent's changing policy; or the ``warmup`` alone, whose policy is uniformly random if
-            ``epsilon_start`` is 1, so that targets stay the same.
     """
 
     objective: Objective = dataclasses.field(
@@ -127,7 +124,6 @@ class AuxiliaryConfig:
     horizon: int | None = positive(32)
     sequences: int = positive(256)
     per_action: bool = False
-    remembered: Literal["all", "warmup"] = "all"
 
     def __post_init__(self) -> None:
         require_interval("auxiliary weight", self.weight, "[0, inf)")

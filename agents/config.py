@@ -42,8 +42,6 @@ class AgentConfig:
         encoder: The torso.
         num_features: d, number of features of the torso; values are linear in the features.
         features: Features fitted to replay, which the torso reads beside the observation.
-        normalise_features: Whether the values' head sees each state's features divided by the
-            root of their mean square (``QNetwork``).
         dqn: The agent.
         replay: Its memory.
         auxiliary: Its auxiliary task.
@@ -67,7 +65,6 @@ class AgentConfig:
     encoder: Encoder = dataclasses.field(default=MLP(hidden=(64, 64)))
     num_features: int = positive(32)
     features: FeatureConfig = dataclasses.field(default_factory=FeatureConfig)
-    normalise_features: bool = False
     dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)
     replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
     auxiliary: AuxiliaryConfig = dataclasses.field(default_factory=AuxiliaryConfig)
@@ -109,9 +106,6 @@ class AgentConfig:
         capacity = self.replay.capacity
         require(capacity >= least, f"a replay capacity of at least {least} rows, {why}", capacity)
         require(warmup >= least, f"a warmup of at least {least} steps, {why}", warmup)
-        fixed = self.auxiliary.weight > 0.0 and self.auxiliary.remembered == "warmup"
-        most = f"a replay capacity >= {self.steps}, all steps, to remember those of the warmup"
-        require(not fixed or capacity >= self.steps, most, capacity)
 
     @property
     def checkpoint_period(self) -> int:
@@ -203,7 +197,7 @@ def make_agent(
     if weight > 0.0 and config.auxiliary.head:
         size = config.num_features
         head = MLP(size, num_inputs=size, hidden=config.auxiliary.head)
-    network = QNetwork(encoder, config.num_features, num_actions, config.normalise_features, head)
+    network = QNetwork(encoder, config.num_features, num_actions, head)
     if auxiliary is None and weight > 0.0:
         auxiliary = make_auxiliary_task(
             config.auxiliary,

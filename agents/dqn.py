@@ -151,7 +151,7 @@ class DQN:
         num_envs: Environments in which it acts at a time.
         num_updates: Updates of its whole training, over which the learning rate falls.
         auxiliary: The auxiliary task, if any.
-        auxiliary_options: Weight of the auxiliary task, and the part of the memory that it sees.
+        auxiliary_options: Weight of the auxiliary task.
     """
 
     options: DQNConfig
@@ -237,10 +237,7 @@ class DQN:
         drawn = draw(value_key, replay, count, options.batch_size, options.n_step + 1)
         task, rows = self.auxiliary, None
         if task is not None:
-            held = count
-            if self.auxiliary_options.remembered == "warmup":
-                held = jnp.minimum(count, options.warmup // self.num_envs)
-            rows = draw(auxiliary_key, replay, held, task.sequences, task.length)
+            rows = draw(auxiliary_key, replay, count, task.sequences, task.length)
         learner, metrics = self.update(state.learner, drawn, rows, loss_key)
         return state._replace(learner=learner), metrics
 

@@ -28,7 +28,6 @@ NAMES = {
     "AuxiliaryConfig.weight": "auxiliary_weight",
     "AuxiliaryConfig.relative": "relative_weight",
     "AuxiliaryConfig.head": "auxiliary_head",
-    "AuxiliaryConfig.remembered": "auxiliary_rows",
     "Cells.bins": "cells_per_axis",
     "FeatureConfig.kind": "features",
     "FeatureConfig.basis": "feature_basis",

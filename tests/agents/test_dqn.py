@@ -18,7 +18,6 @@ from rlreps.agents import (
     QNetwork,
     ReplayConfig,
     Rows,
-    make_agent,
 )
 from rlreps.agents.auxiliary import GradientNorms
 from rlreps.config import as_json, from_json
@@ -227,20 +226,6 @@ def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_
     np.testing.assert_array_equal(NETWORK.values(without, seen), network.values(start.params, seen))
 
 
-def test_a_head_that_normalises_sees_features_of_one_scale_and_survives_none():
-    seen = walk(4, 64, 2).observation[:, 0]
-    normalised = dataclasses.replace(NETWORK, normalised=True)
-    params = started(agent_of(normalised)).params
-    features = np.asarray(NETWORK.features(params["torso"], seen), np.float64)
-    unit = features / np.sqrt(np.mean(features**2, axis=1, keepdims=True))
-    head = jax.tree.map(np.asarray, params["head"])
-    expected = unit @ head["weights"] + head["biases"]
-    np.testing.assert_allclose(normalised.values(params, seen), expected, rtol=1e-3, atol=1e-5)
-    nothing = {**params, "torso": jax.tree.map(np.zeros_like, params["torso"])}
-    gradient = jax.grad(lambda own: normalised.values(own, seen).sum())(nothing)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
-
-
 def test_actions_are_greedy_at_epsilon_zero_and_uniform_at_one():
     agent = agent_of()
     params, act = started(agent).params, jax.jit(agent.act)
@@ -346,36 +331,6 @@ def test_a_configuration_survives_its_json_and_cannot_be_changed(config):
     assert from_json(AgentConfig, json.loads(json.dumps(as_json(config))), METHODS) == config
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.steps = 1
-
-
-@pytest.mark.parametrize("remembered", ["all", "warmup"])
-def test_tasks_of_the_warmup_see_no_later_row(remembered):
-    """Rows after the warm-up hold NaN: a loss that has met one is NaN."""
-    options = AuxiliaryConfig(
-        weight=1.0, horizon=3, sequences=64, num_tasks=2, remembered=remembered
-    )
-    config = AgentConfig(
-        encoder=MLP(hidden=(4,)),
-        num_features=2,
-        num_envs=2,
-        steps=80,
-        evaluate_every=8,
-        dqn=DQNConfig(warmup=40, steps_per_update=8),
-        replay=ReplayConfig(capacity=80),
-        auxiliary=options,
-    )
-    agent = make_agent(config, (3,), ACTIONS)
-    state = agent.init(jax.random.key(0))
-    rows = state.replay
-    seen = jax.random.uniform(jax.random.key(1), rows.observation.shape)
-    seen = seen.at[20:].set(np.nan)
-    state = state._replace(replay=rows._replace(observation=seen))
-    _, metrics = jax.jit(agent.learn)(state, jnp.int32(40 - agent.period), jax.random.key(2))
-    assert np.isnan(metrics["auxiliary_loss"]) == (remembered == "all")
-    assert np.isnan(metrics["value_loss"])
-    short = dataclasses.replace(options, remembered="warmup")
-    with pytest.raises(InputError, match="a replay capacity >= 80, all steps"):
-        dataclasses.replace(config, auxiliary=short, replay=ReplayConfig(capacity=40))
 
 
 def test_a_task_whose_gradient_starts_at_zero_leaves_finite_updates():

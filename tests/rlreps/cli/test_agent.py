@@ -35,7 +35,7 @@ TRUTH = ("leading_distance", "subspace_distance")
 MAZE = "--env puddle-world:five_corridors --observation code --code-bins 10 --goal 0.1 0.5 0.08"
 SEEN = (
     "--env puddle-world:two_room --observation image --image-size 16 --encoder convolutional "
-    "--channels 4 4 --per-action --auxiliary-head 8 --no-relative-weight --normalise-features "
+    "--channels 4 4 --per-action --auxiliary-head 8 --no-relative-weight "
     "--horizon None --discount-low 0.5 --discount-high 0.7 --method danskin-empirical"
 )
 CASES = {
@@ -124,7 +124,6 @@ def test_torsos_are_measured_against_a_store(rlreps, refused, toy_store, tmp_pat
 BAD_ARGUMENTS = {
     "--env rlreps/BouncingBalls-v0": "expected observations that are vectors, for the torso mlp;",
     "--method spin --per-action": "expected an objective with weights, a head for each action, fo",
-    "--auxiliary-rows warmup --capacity 300": "expected a replay capacity >= 400, all steps, to ",
     "--method magic": "expected method to be one of danskin_chunked, danskin_empirical, ",
     "--method danskin-lissa --feature-norm population": "expected an auxiliary objective that ",
     "--method spin --sequences 7": "expected rows >= 8, as many as features, for av",
