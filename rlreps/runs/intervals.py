@@ -160,7 +160,8 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
     statistic: Callable[..., Any] = functools.partial(stats.trim_mean, proportiontocut=0.25)
     table = _finite(values)
     value = statistic(table, axis=0)
-    low = high = np.full(np.shape(value), math.nan)
+    low: Any = np.full(np.shape(value), math.nan)
+    high = low
     if len(table) > 1:
         low, high = stats.bootstrap(
             [table.T],

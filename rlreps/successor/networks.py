@@ -209,7 +209,7 @@ class NetworkBasis(DenseBasis):
         ]
         offset, factor = (jnp.asarray(arrays[name]) for name in ("offset", "factor"))
         inputs = Inputs(offset, factor, indices=indices)
-        params = structure.unflatten(leaves)
+        params = jax.tree.unflatten(structure, leaves)
         return cls(networks, params, inputs, arrays["centre"], arrays["matrix"])
 
 

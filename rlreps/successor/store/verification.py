@@ -1,6 +1,6 @@
 """Verification of a store: check every block and report all damage."""
 
-from typing import NamedTuple
+import dataclasses
 
 import numpy as np
 
@@ -8,7 +8,8 @@ from rlreps.errors import InputError
 from rlreps.successor.store.format import MatrixStore, first_part, runs
 
 
-class BlockProblem(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class BlockProblem:
     """A fault of one block.
 
     Attributes:
