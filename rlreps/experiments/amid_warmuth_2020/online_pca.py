@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
@@ -83,7 +82,6 @@ _OTHERS = (
     ),
     pca.Contender(rule="implicit_krasulina", rows_per_update=100),
     pca.Contender(rule="incremental_pca", rows_per_update=100, powers=(), learning_rates=()),
-    pca.Contender(rule="capped_msg", rows_per_update=100, powers=_POWERS),
     pca.Contender(rule="eigengame", rows_per_update=256, powers=_POWERS),
     pca.Contender(rule="mu_eigengame", rows_per_update=256, powers=_POWERS),
 )
@@ -126,7 +124,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
             k,
             evaluate=problem.exact.loss,
             evaluate_every=config.interval(contender, len(problem.rows)),
-            devices=run.devices and run.devices[:1],
         )
         for seed in config.seeds
     ]
@@ -160,14 +157,13 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
 
 def seconds_at(results: Results[Config], k: int) -> dict[str, list[float]]:
     """Time a row of each of the paper's rules in float32."""
-    devices, rows = results.run.devices, results.run.data.rows[:_TIMED_ROWS]
+    rows = results.run.data.rows[:_TIMED_ROWS]
     rules = {}
     for contender, own, part in pca.parts_of(results):
         if own == k and contender.published:
             build = contender.build(rows.shape[1], k, part["power"] or 0.0)
             rules[contender.rule] = build(jnp.float32(part["learning_rate"] or 1.0))
-    with jax.default_device(None if devices is None else devices[0]):
-        return seconds_per_row(rules, rows, trials=_TRIALS)
+    return seconds_per_row(rules, rows, trials=_TRIALS)
 
 
 def times(results: Results[Config]) -> dict[int, Times]:
