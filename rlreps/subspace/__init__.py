@@ -8,7 +8,6 @@ from rlreps.subspace.inverse_covariance import (
 )
 from rlreps.subspace.inverse_covariance import lissa as lissa
 from rlreps.subspace.inverse_covariance import lissa_kappa as lissa_kappa
-from rlreps.subspace.inverse_covariance import neumann_series as neumann_series
 from rlreps.subspace.linalg import largest_eigenvalue_bound as largest_eigenvalue_bound
 from rlreps.subspace.linalg import newton_schulz_step as newton_schulz_step
 from rlreps.subspace.metrics import align as align
@@ -20,7 +19,6 @@ from rlreps.subspace.metrics import optimal_loss as optimal_loss
 from rlreps.subspace.metrics import orthonormal_basis as orthonormal_basis
 from rlreps.subspace.metrics import principal_angles as principal_angles
 from rlreps.subspace.metrics import relative_excess as relative_excess
-from rlreps.subspace.metrics import relative_excess_loss as relative_excess_loss
 from rlreps.subspace.metrics import representation_loss as representation_loss
 from rlreps.subspace.metrics import subspace_distance as subspace_distance
 from rlreps.subspace.noise_floor import nested_distances as nested_distances
@@ -40,5 +38,4 @@ from rlreps.subspace.svd import PrincipalSubspace as PrincipalSubspace
 from rlreps.subspace.svd import RandomizedSVD as RandomizedSVD
 from rlreps.subspace.svd import exact_svd as exact_svd
 from rlreps.subspace.svd import fix_signs as fix_signs
-from rlreps.subspace.svd import randomized_svd as randomized_svd
 from rlreps.subspace.svd import relative_tolerance as relative_tolerance

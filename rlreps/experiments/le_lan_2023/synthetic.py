@@ -41,7 +41,7 @@ from rlreps.experiments.harness import (
     summarised,
     varied,
 )
-from rlreps.losses import DanskinEmpirical, DanskinLissa, Naive, Oracle, title_of
+from rlreps.losses import OBJECTIVES, DanskinEmpirical, DanskinLissa, Naive, Oracle
 from rlreps.losses.base import Objective, Params
 from rlreps.numerics import largest_even_share
 from rlreps.runs.contrasts import Sample, Verdict, all_of
@@ -80,9 +80,9 @@ METHODS = "final_distance_by_method"
 INVERSES: dict[str, str] = {"plain": "inverse", "pseudo": "pseudo-inverse"}
 """``inverse`` of Danskin-empirical and naive → what reports call it."""
 
-LISSA = title_of("danskin_lissa")
+LISSA = DanskinLissa.title
 EMPIRICAL, NAIVE = (
-    tuple(f"{title_of(method)}, {inverse}" for inverse in INVERSES.values())
+    tuple(f"{OBJECTIVES[method].title}, {inverse}" for inverse in INVERSES.values())
     for method in ("danskin_empirical", "naive")
 )
 """Lines of Fig. 2 that the paper compares: of the last two, one with either inverse."""
@@ -119,7 +119,7 @@ class Setting(NamedTuple):
     @property
     def label(self) -> str:
         """Line of Fig. 2: the method, and the inverse that it takes."""
-        title = title_of(self.method)
+        title = OBJECTIVES[self.method].title
         return f"{title}, {INVERSES[self.option]}" if self.option in INVERSES else title
 
     @property
