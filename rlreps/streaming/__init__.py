@@ -7,12 +7,11 @@ scikit-learn estimator, is imported on first use: it alone needs the extra ``rlr
 
 from typing import TYPE_CHECKING, Any
 
-from rlreps.streaming.centring import Centred, CentredState
-from rlreps.streaming.learning_rates import LearningRate, PowerDecay, Schedule
-from rlreps.streaming.passes import PassResult, Runs, run_passes
+from rlreps.streaming.centring import Centred
+from rlreps.streaming.learning_rates import PowerDecay
+from rlreps.streaming.passes import Runs, run_passes
 from rlreps.streaming.rules import RULES
-from rlreps.streaming.rules.base import Rule, StreamingRule
-from rlreps.streaming.rules.combining import online_em_average, projection_average
+from rlreps.streaming.rules.base import StreamingRule
 from rlreps.streaming.rules.eigengame import Eigengame, MuEigengame
 from rlreps.streaming.rules.explicit_krasulina import ExplicitKrasulina
 from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
@@ -20,7 +19,7 @@ from rlreps.streaming.rules.incremental_pca import IncrementalPCA
 from rlreps.streaming.rules.krasulina import Krasulina
 from rlreps.streaming.rules.oja import Oja
 from rlreps.streaming.rules.sanger import Sanger
-from rlreps.streaming.workers import MeanThenQR, WorkerResult, run_workers
+from rlreps.streaming.workers import MeanThenQR, run_workers
 
 if TYPE_CHECKING:
     from rlreps.streaming.estimator import StreamingPCA
@@ -28,27 +27,19 @@ if TYPE_CHECKING:
 __all__ = [
     "RULES",
     "Centred",
-    "CentredState",
     "Eigengame",
     "ExplicitKrasulina",
     "ImplicitKrasulina",
     "IncrementalPCA",
     "Krasulina",
-    "LearningRate",
     "MeanThenQR",
     "MuEigengame",
     "Oja",
-    "PassResult",
     "PowerDecay",
-    "Rule",
     "Runs",
     "Sanger",
-    "Schedule",
     "StreamingPCA",
     "StreamingRule",
-    "WorkerResult",
-    "online_em_average",
-    "projection_average",
     "run_passes",
     "run_workers",
 ]

@@ -31,8 +31,6 @@ from rlreps.subspace.row_blocks import centring_means as centring_means
 from rlreps.subspace.row_blocks import column_means as column_means
 from rlreps.subspace.row_blocks import project_rows as project_rows
 from rlreps.subspace.svd import DECOMPOSITIONS as DECOMPOSITIONS
-from rlreps.subspace.svd import DEFAULT_RANK as DEFAULT_RANK
-from rlreps.subspace.svd import Decomposition as Decomposition
 from rlreps.subspace.svd import ExactSVD as ExactSVD
 from rlreps.subspace.svd import PrincipalSubspace as PrincipalSubspace
 from rlreps.subspace.svd import RandomizedSVD as RandomizedSVD
