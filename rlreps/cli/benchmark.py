@@ -4,15 +4,12 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from rlreps.cli.options import Switch
-
 
 def benchmark(
     out: Path,
     preset: Literal["smoke", "laptop", "paper"] = "laptop",
     objective: str | None = None,
     jobs: int = 1,
-    quiet: Switch = False,
 ) -> None:
     """Train every objective on the same chains and compare it with the exact truth.
 
@@ -22,7 +19,6 @@ def benchmark(
         objective: module:name of an objective of your own. It is tuned and trained alone; with the
             preset laptop, the released rows of the others stand beside it.
         jobs: Parts to compute at a time, each in a process with its share of the CPU's cores.
-        quiet: Show no progress bars.
     """
     from rlreps.experiments.harness import print_claims
     from rlreps.experiments.ours.benchmark import EXPERIMENT
@@ -31,4 +27,4 @@ def benchmark(
     config = EXPERIMENT.presets[preset]
     if objective is not None:
         config = dataclasses.replace(config, rows=(row_of(objective),))
-    print_claims(EXPERIMENT.run(config, out, jobs=jobs, progress=not quiet))
+    print_claims(EXPERIMENT.run(config, out, jobs=jobs))

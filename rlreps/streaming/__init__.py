@@ -1,8 +1,9 @@
 """Online principal component analysis.
 
 Each rule is one frozen dataclass in ``rules``. ``Centred`` wraps a rule for observations that are
-not centred. ``run_passes`` and ``run_workers`` run a rule over stored rows. ``StreamingPCA``, the
-scikit-learn estimator, is imported on first use: it alone needs the extra ``rlreps[sklearn]``.
+not centred. ``run_passes`` and ``run_workers`` run a rule over stored rows. Two classes need extras
+and are imported on first use: ``StreamingPCA``, the scikit-learn estimator (``rlreps[sklearn]``),
+and ``RiverPCA``, the river transformer (``rlreps[river]``).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from rlreps.streaming.workers import MeanThenQR, run_workers
 
 if TYPE_CHECKING:
     from rlreps.streaming.estimator import StreamingPCA
+    from rlreps.streaming.river import RiverPCA
 
 __all__ = [
     "RULES",
@@ -36,6 +38,7 @@ __all__ = [
     "MuEigengame",
     "Oja",
     "PowerDecay",
+    "RiverPCA",
     "Runs",
     "Sanger",
     "StreamingPCA",
@@ -50,4 +53,8 @@ def __getattr__(name: str) -> Any:
         from rlreps.streaming.estimator import StreamingPCA
 
         return StreamingPCA
+    if name == "RiverPCA":
+        from rlreps.streaming.river import RiverPCA
+
+        return RiverPCA
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -71,7 +71,6 @@ from rlreps.experiments.harness.figures import aligned
 from rlreps.experiments.ours import few_labels
 from rlreps.experiments.ours.contestants import CONTROLS, OBJECTIVES, PENDULUM, Row, World
 from rlreps.plotting import plot_components
-from rlreps.report.table import format_number
 from rlreps.runs.intervals import mean_interval, median_interval, samples_to_reach
 from rlreps.subspace.metrics import orthonormal_basis
 from rlreps.successor.forward_backward import unexplained_share
@@ -218,7 +217,6 @@ def trained(
         ),
         measured=jax.tree.map(lambda *each: jnp.asarray(np.stack(each), jnp.float32), *measured),
         evaluate_every=run.config.steps // evaluations,
-        progress=run.progress,
         **options,
     )
     return result, len(known) == len(own)
@@ -483,18 +481,6 @@ def times(results: Results[Config]) -> Rows:
     return [*found, *released(results, "benchmark_times")]
 
 
-def spelled(name: str) -> Callable[[Mapping[str, Any]], object]:
-    """Return what writes a median with its interval."""
-
-    def written(row: Mapping[str, Any]) -> object:
-        middle, *rest = (row[each] for each in (name, f"{name}_low", f"{name}_high"))
-        if middle is None or middle == NEVER or rest[0] is None:
-            return middle
-        return f"{format_number(middle)} [{', '.join(map(format_number, rest))}]"
-
-    return written
-
-
 _PICTURES = 4
 """Functions whose pictures are shown."""
 
@@ -622,12 +608,6 @@ EXPERIMENT = Experiment(
             Tabulated(
                 name="benchmark_times",
                 rows=times,
-                columns={
-                    **{each: each for each in (*KEYS, "threshold", "never")},
-                    "updates": spelled("step"),
-                    "seconds": spelled("seconds"),
-                    "environment steps": spelled("environment_steps"),
-                },
                 caption="Until the distance to the own truth is below a threshold in two of three "
                 "evaluations in a row: the median over seeds and its 95 % interval by order "
                 "statistics. A run that does not reach it counts as infinite.",
