@@ -1,4 +1,4 @@
-"""The commands below ``rlreps experiment``, one for each entry of ``rlreps.experiments``."""
+"""The commands of experiments, one for each entry of ``rlreps.experiments``."""
 
 import dataclasses
 from pathlib import Path
@@ -12,6 +12,11 @@ from rlreps.experiments import EXPERIMENTS, Entry
 DATA = (
     "Folder of MNIST's IDX files (gzipped or not) or of train.npz, or a NumPy file (npy or "
     "npz); by default MNIST is downloaded through scikit-learn, if it is installed."
+)
+
+OBJECTIVE = (
+    "module:name of an objective of your own. It is tuned and trained alone; with the preset "
+    "laptop, the released rows of the others stand beside it."
 )
 
 JOBS = "Parts to compute at a time, each in its own process with its share of the CPU's cores."
@@ -29,6 +34,11 @@ class ExperimentCommand:
 
         given = vars(self)
         experiment = self.entry.load()
+        config = experiment.presets[given["preset"]]
+        if given.get("objective") is not None:
+            from rlreps.experiments.ours.contestants import row_of
+
+            config = dataclasses.replace(config, rows=(row_of(given["objective"]),))
         options: dict[str, Any] = {"progress": not given["quiet"]}
         if self.entry.takes_data:
             options["data"] = given["data"]
@@ -38,7 +48,7 @@ class ExperimentCommand:
             options["devices"] = devices_for_small_runs()
         if self.entry.takes_jobs:
             options["jobs"] = given["jobs"]
-        print_claims(experiment.run(experiment.presets[given["preset"]], given["out"], **options))
+        print_claims(experiment.run(config, given["out"], **options))
 
 
 def command_of(name: str) -> type[ExperimentCommand]:
@@ -53,6 +63,8 @@ def command_of(name: str) -> type[ExperimentCommand]:
     ]
     if entry.takes_data:
         fields.append(("data", Annotated[Path | None, arg(help=DATA)], None))
+    if entry.takes_objective:
+        fields.append(("objective", Annotated[str | None, arg(help=OBJECTIVE)], None))
     if entry.devices == "chosen":
         fields.append(("devices", Annotated[int | None, arg(help="As for train.")], None))
     if entry.takes_jobs:

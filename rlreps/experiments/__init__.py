@@ -26,6 +26,7 @@ class Entry:
         devices: ``shared``: many small runs are shared out to all cores or accelerators;
             ``chosen``: the user chooses how many devices to train on; None: one device.
         takes_data: Whether there is an option ``data``.
+        takes_objective: Whether there is an option ``objective``.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
         takes_jobs: Whether parts may be computed side by side: no verdict is on their times.
         smoke: Seconds of the preset ``smoke`` with its checks, two at once on two cores.
@@ -39,6 +40,7 @@ class Entry:
     description: str
     devices: Literal["shared", "chosen"] | None = None
     takes_data: bool = False
+    takes_objective: bool = False
     one_lapack_thread: bool = False
     takes_jobs: bool = False
     smoke: int = 0
@@ -167,6 +169,7 @@ EXPERIMENTS: dict[str, Entry] = {
         largest="has more seeds, trials and updates",
         recorded=(("laptop", "about 73 min"),),
         takes_jobs=True,
+        takes_objective=True,
     ),
     "few-labels": Entry(
         "ours.few_labels",
