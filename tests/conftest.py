@@ -21,8 +21,7 @@ os.environ["XLA_FLAGS"] = (
     * (jaxlib.version.__version_info__[:2] == (0, 10))
     + os.environ.get("XLA_FLAGS", "")
 )
-# Without the lines of source of every operation auxiliary-online's smoke preset takes 5 to 8 %
-# less processor time.
+# Without the lines of source of every operation agents take 5 to 8 % less processor time.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 # LAPACK's threads and XLA's wait for each other, and every worker has a core to itself.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -2,8 +2,9 @@
 
 Each rule is one frozen dataclass in ``rules``. ``Centred`` and ``WithMissingEntries`` wrap a rule
 for observations that are not centred or not complete. ``run_passes`` and ``run_workers`` run a rule
-over stored rows. ``StreamingPCA``, the scikit-learn estimator, is imported on first use: it alone
-needs the extra ``rlreps[sklearn]``.
+over stored rows. Two classes are imported on first use, since they need extras: ``StreamingPCA``,
+the scikit-learn estimator (``rlreps[sklearn]``), and ``RiverPCA``, the river transformer
+(``rlreps[river]``).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ from rlreps.streaming.workers import (
 
 if TYPE_CHECKING:
     from rlreps.streaming.estimator import StreamingPCA
+    from rlreps.streaming.river import RiverPCA
 
 __all__ = [
     "RULES",
@@ -53,6 +55,7 @@ __all__ = [
     "Oja",
     "PassResult",
     "PowerDecay",
+    "RiverPCA",
     "Rule",
     "Runs",
     "Sanger",
@@ -79,4 +82,8 @@ def __getattr__(name: str) -> Any:
         from rlreps.streaming.estimator import StreamingPCA
 
         return StreamingPCA
+    if name == "RiverPCA":
+        from rlreps.streaming.river import RiverPCA
+
+        return RiverPCA
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ Every row is seen in turn instead of being drawn, and runs may also differ in th
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -218,32 +218,6 @@ def follow_orders(
             seen.append(seen[-1] + interval)
             figures.append(measure(observed))
     return np.asarray(seen, np.int64), np.asarray(seconds), figures, observed
-
-
-def seconds_per_row(
-    rules: Mapping[str, StreamingRule], rows: npt.ArrayLike, *, trials: int
-) -> dict[str, list[float]]:
-    """Time several rules per row on the same rows [n, features], one row an update, in turns.
-
-    All rows go through a single dispatch, after a first pass that compiles it. Rules take turns, so
-    that a slowdown of the machine affects all of them: times of one trial can be compared in pairs.
-
-    Returns:
-        Rule → seconds a row, one number for each trial.
-    """
-    stored, key, timed = jnp.asarray(rows), jax.random.key(0, impl=PRNG), {}
-    for name, rule in rules.items():
-        update_each = jax.jit(rule.update_each)
-        # Unlike later updates, a factor's first updates are anchored one by one.
-        state = jax.block_until_ready(update_each(rule.init(key), stored))
-        timed[name] = (update_each, state)
-    found: dict[str, list[float]] = {name: [] for name in timed}
-    for _ in range(trials):
-        for name, (update_each, state) in timed.items():
-            began = time.perf_counter()
-            jax.block_until_ready(update_each(state, stored))
-            found[name].append((time.perf_counter() - began) / len(stored))
-    return found
 
 
 def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:

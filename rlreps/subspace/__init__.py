@@ -13,6 +13,7 @@ from rlreps.subspace.linalg import largest_eigenvalue_bound as largest_eigenvalu
 from rlreps.subspace.linalg import newton_schulz_step as newton_schulz_step
 from rlreps.subspace.metrics import align as align
 from rlreps.subspace.metrics import grassmann_distance as grassmann_distance
+from rlreps.subspace.metrics import leading_combinations as leading_combinations
 from rlreps.subspace.metrics import longest_eigenvector_streak as longest_eigenvector_streak
 from rlreps.subspace.metrics import matched_cosines as matched_cosines
 from rlreps.subspace.metrics import numerical_rank as numerical_rank

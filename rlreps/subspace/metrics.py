@@ -7,12 +7,14 @@ of them; `matched_cosines` and `longest_eigenvector_streak` compare single colum
 under scalings and signs only. NaN or infinite features give NaN.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.numerics import jit, matmul
 from rlreps.subspace.row_blocks import RowBlocks, residual_energy
 from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
@@ -26,6 +28,37 @@ def numerical_rank(features: jax.Array) -> jax.Array:
     `relative_tolerance` times the largest.
     """
     return orthonormal_basis(features)[1]
+
+
+@functools.partial(jit, static_argnames="d")
+def leading_combinations(features: jax.Array, matrix: jax.Array, d: int) -> jax.Array:
+    """Compute the d combinations of features that explain most of a matrix (Rayleigh-Ritz).
+
+    Features times the combinations span the leading left singular subspace of P_Phi Psi, the
+    matrix projected onto the features' span. Train more features than d, then keep these d: the
+    leading components are learned sooner than the last ones that are trained beside them.
+
+    Args:
+      features: Phi, [n, m], m >= d.
+      matrix: Psi, [n, t].
+      d: number of combinations.
+
+    Returns:
+      [m, d], of orthonormal features in the order of their singular values; columns beyond the
+      features' numerical rank are zero.
+
+    Raises:
+      InputError: if d is not in 1 to m, or features and matrix differ in rows.
+    """
+    _require_features(features)
+    require(1 <= d <= features.shape[1], f"d in 1 to {features.shape[1]} features", d)
+    require(len(matrix) == len(features), f"a matrix of {len(features)} rows", matrix.shape)
+    panel, values, turn = jnp.linalg.svd(features, full_matrices=False)
+    kept = values > relative_tolerance(features.shape, features.dtype) * values[0]
+    panel = jnp.where(kept[None, :], panel, 0.0)
+    rotation, _, _ = jnp.linalg.svd(matmul(panel.T, matrix), full_matrices=False)
+    scales = jnp.where(kept, values, 1.0)
+    return matmul(turn.T, jnp.where(kept[:, None], rotation[:, :d] / scales[:, None], 0.0))
 
 
 @jit

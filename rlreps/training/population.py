@@ -21,6 +21,7 @@ from rlreps.errors import InputError, TrainingDivergedError, require, require_po
 from rlreps.losses.base import Objective
 from rlreps.numerics import CompiledOnce, compile_once, require_seeds
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.metrics_log import Logger
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
@@ -255,6 +256,7 @@ def train(
     evaluate: Evaluate | None = None,
     evaluate_every: int = 100,
     folder: RunFolder | None = None,
+    loggers: Sequence[Logger] = (),
     checkpoint_every: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     resets_diverged: bool = False,
@@ -278,6 +280,8 @@ def train(
             It is traced by ``jax.jit`` and ``jax.vmap``: write it in ``jax.numpy``.
         evaluate_every: Updates between evaluations, and in one chunk on the device.
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
+        loggers: Take the figures of every evaluation, as means over seeds: objects with
+            ``log(figures, step=...)`` and ``finish()``, such as what ``wandb.init`` returns.
         checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``; None is the
             first multiple from 500 on.
         devices: Where to train (see ``devices``); None is JAX's default device. Devices change
@@ -316,6 +320,7 @@ def train(
         evaluate=None if evaluate is None else lambda params, _: evaluate(params),
         evaluate_every=evaluate_every,
         folder=folder,
+        loggers=loggers,
         checkpoint_every=checkpoint_every,
         devices=devices,
         description=description,
@@ -336,6 +341,7 @@ def train_population(
     observe: Observe | None = None,
     evaluate_every: int = 100,
     folder: RunFolder | None = None,
+    loggers: Sequence[Logger] = (),
     checkpoint_every: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     description: str = "training",
@@ -356,6 +362,7 @@ def train_population(
             member's parameters.
         evaluate_every: As for ``train``.
         folder: The run's folder.
+        loggers: As for ``train``.
         checkpoint_every: As for ``train``.
         devices: Where to train; members are distributed like seeds.
         description: Title of the progress bar.
@@ -392,6 +399,7 @@ def train_population(
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,
         folder=folder,
+        loggers=loggers,
         description=description,
         progress=progress,
     )

@@ -1,413 +1,275 @@
-"""Arms: agents whose training differs in one thing only, and their figures and tables.
-
-The frame has a row for each environment, arm, seed and evaluation. Arms are compared with
-``NO_TASK``.
-"""
+"""Arms of agents in mazes, which differ in one thing each, and how they are trained."""
 
 import dataclasses
-import itertools
-from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
-from typing import Any
+import functools
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
+import numpy.typing as npt
+from jax import Array
 
-from rlreps.agents import AgentConfig
-from rlreps.experiments.harness import (
-    Axis,
-    Curve,
-    DoubleArray,
-    Drawn,
-    Frame,
-    Measure,
-    Part,
-    Results,
-    Rows,
-    Run,
-    Tabulated,
-    in_path,
-)
-from rlreps.plotting import plot_improvements
-from rlreps.report.table import format_number
-from rlreps.runs.contrasts import as_columns, contrast_rows
+from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
+from rlreps.agents.keys import agent_keys
+from rlreps.config import with_sizes
+from rlreps.cumulants import RandomFourier
+from rlreps.encoders import CosineFeatures, Encoder, TableFeatures
+from rlreps.envs import Position
+from rlreps.experiments.harness import DoubleArray, Run, varied
+from rlreps.experiments.ours import mazes
+from rlreps.experiments.ours.mazes import BINS, CAP, FIT, GOALS, MAZES, NULL
+from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.intervals import (
-    Interval,
-    interquartile_mean_interval,
-    probability_of_improvement,
-    samples_to_reach,
-)
+from rlreps.runs.intervals import samples_to_reach
+from rlreps.successor.grids import Grid
 from rlreps.workflows.agent_report import history
 from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns, run_agents
 
-NO_TASK = "no auxiliary task"
-"""Label of the arm that arms with auxiliary tasks are compared with."""
+SCRATCH, WIDER, EMBEDDING = "from scratch", "wider network", "trainable embedding"
+EXPLICIT, LARGE_BATCH, CONTROL = "explicit per action", "large batch", "data-free control"
+RANDOM, POSITION, COSINES = "random features", "true (x, y)", "fixed cosines of (x, y)"
+LEARNED, EXACT = "learned components", "exact components"
+FITTED, FITTED_ONCE = "fitted to replay", "fitted once to replay"
+BESIDE = "random features beside the code"
 
-SIGNIFICANCE = 0.05
-_RESAMPLES = 20_000
+Input: TypeAlias = Literal["observation", "embedding", "random", "cosines", "learned", "exact"]
+"""What the network sees: observations; or a trainable table of cells; or fixed features, which are
+random, cosines of the position, components fitted to steps without rewards, or exact ones."""
 
-MEASURES = {
-    "leading_distance": (
-        "distance to the ten leading components",
-        "The distance to the ten leading components is the share of these components of the "
-        "successor measure, under a uniformly random policy, that the features cannot express.",
-    ),
-    "subspace_distance": (
-        "subspace distance to all components",
-        "The subspace distance is the same for as many components as there are features.",
-    ),
-    "effective_rank": (
-        "effective rank of the features",
-        "The effective rank is the exponential of the entropy of the features' singular values "
-        "(Roy & Vetterli 2007).",
-    ),
-    "dormant_share": (
-        "share of dormant units",
-        "A unit is dormant if its mean activation is at most 0.025 of its layer's (Sokar et al. "
-        "2023).",
-    ),
-    "probe_error": (
-        "value probe: variance not explained",
-        "The value probe fits values of held-out policies and rewards linearly to the features of "
-        "half of its states, and reports the unexplained share of their variance at the others.",
-    ),
-}
-"""Measure of a torso → its name in figures and tables, its definition."""
+_CELLS = BINS**2
 
-INTERVALS = (
-    "Agents of an arm differ only in their seeds. Arms share seeds, and with them starts and "
-    "fresh networks: differences are between agents with the same seed. Returns are undiscounted, "
-    "of greedy episodes apart from training. The mean return over training averages all "
-    "evaluations after the first update: the area under the learning curve divided by its length. "
-    "Intervals are at 95 %: percentile bootstraps over agents for interquartile means, over pairs "
-    "for mean differences, and arm by arm for probabilities of improvement (Agarwal et al. 2021). "
-    "p-values are two-sided, by sign flips of the differences, and adjusted for their number (Holm "
-    "1979). A return counts as reached at the second evaluation at or above it of any three in a "
-    "row. An agent that never reaches it counts with the length of training."
+_EXPLICIT = AuxiliaryConfig(
+    objective=Explicit(weight_learning_rate=3e-3),
+    head=(32,),
+    num_tasks=32,
+    discount_low=0.95,
+    discount_high=0.95,
+    horizon=None,
+    sequences=64,
+    per_action=True,
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Arm:
-    """Agents to train.
+class Way(NamedTuple):
+    """What distinguishes an arm.
 
     Attributes:
-        label: Their name in figures and tables.
-        start: Torsos to start from in place of fresh ones.
-        own: Parts in place of those that the configuration names.
+        input: What its network sees.
+        task: Its joint loss; the weight and the cumulants' length scale are set elsewhere.
+        wide: Whether the network is wider.
+        position: Whether agents see their position.
+        in_sutton: Whether ``sutton`` has the arm.
+        features: Features that the agent fits to its replay, beside the observation.
     """
 
-    label: str
-    config: AgentConfig
-    start: StartingTorsos | None = None
-    own: OwnParts | None = None
+    input: Input = "observation"
+    task: AuxiliaryConfig | None = None
+    wide: bool = False
+    position: bool = False
+    in_sutton: bool = True
+    features: Literal["none", "fitted", "fitted_once", "random"] = "none"
+
+    @property
+    def is_spared(self) -> bool:
+        """Whether steps without rewards count towards its budget."""
+        return self.input in ("learned", "exact")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ArmRuns(Arm):
+WAYS: Mapping[str, Way] = {
+    SCRATCH: Way(),
+    WIDER: Way(wide=True),
+    EMBEDDING: Way("embedding", in_sutton=False),
+    EXPLICIT: Way(task=_EXPLICIT),
+    LARGE_BATCH: Way(
+        task=dataclasses.replace(
+            _EXPLICIT,
+            objective=LargeBatch(precondition=1e-2, leave_one_out=True),
+            per_action=False,
+        )
+    ),
+    # At discount 0 a target is a random function of the observation, and a sequence is one row.
+    CONTROL: Way(task=dataclasses.replace(_EXPLICIT, discount_low=0.0, discount_high=0.0)),
+    RANDOM: Way("random"),
+    POSITION: Way(position=True, in_sutton=False),
+    COSINES: Way("cosines", position=True),
+    LEARNED: Way("learned"),
+    EXACT: Way("exact"),
+    FITTED: Way(features="fitted"),
+    FITTED_ONCE: Way(features="fitted_once"),
+    BESIDE: Way(features="random", in_sutton=False),
+}
+"""Label → arm."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Arms of agents in mazes.
+
+    Attributes:
+        base: The agents; environment, observation and goal are those of each arm.
+        wide: Hidden layers of the wider network.
+        labels: Arms, of ``WAYS``.
+        free_steps: Steps without rewards of each fit.
+        num_features: Components.
+        discount: γ of the successor measure.
+        threshold: What to reach, in optimal returns.
+        weight: Weight of joint losses, relative to the norm of the values' gradient.
+        aside: A maze in which nothing was developed.
+        aside_seed: Seed of the first agent there, apart from those in other arenas.
+    """
+
+    base: AgentConfig
+    wide: tuple[int, ...] = (160, 160)
+    arenas: tuple[str, ...] = (*MAZES, NULL)
+    labels: tuple[str, ...] = tuple(WAYS)
+    free_steps: int = 30_000
+    num_features: int = 16
+    discount: float = 0.95
+    threshold: float = 3.0
+    weight: float = 0.1
+    aside: str = "spiral"
+    aside_seed: int = 10_000
+
+    def agents(self, arena: str, label: str) -> AgentConfig:
+        """Return the agents of an arm."""
+        way, base = WAYS[label], self.base
+        agents = dataclasses.replace(
+            base,
+            environment=f"puddle-world:{arena}",
+            observation=Position() if way.position else mazes.observation_of(arena),
+            goal=GOALS[0],
+            encoder=varied(base.encoder, hidden=self.wide) if way.wide else base.encoder,
+            max_episode_steps=CAP,
+            features=FeatureConfig(
+                kind=way.features,
+                basis="fourier" if arena == NULL else "counted",
+                num_components=self.num_features,
+                feature_discount=self.discount,
+            ),
+            seed=self.aside_seed if arena == self.aside else base.seed,
+            steps=base.steps + (0 if way.is_spared else self.free_steps),
+        )
+        if way.task is None:
+            return agents
+        # Codes are about 1.6 apart, so that waves of this length differ at every cell.
+        waves = RandomFourier(length_scale=0.2 if arena == NULL else 0.5)
+        task = dataclasses.replace(way.task, weight=self.weight, tasks=waves)
+        return dataclasses.replace(agents, auxiliary=task)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArmRuns:
     """Agents that have been trained.
 
     Attributes:
         steps: Environment steps of each agent at each evaluation, [p], from 0.
         returns: Mean return of each evaluation's episodes, [seeds, p].
-        measures: Name → measure of the torsos at each evaluation, [seeds, p].
-        seconds: Time of acting and learning of all agents together.
     """
 
-    folder: RunFolder
+    config: AgentConfig
     steps: DoubleArray
     returns: DoubleArray
-    measures: Mapping[str, DoubleArray]
-    seconds: float
 
-    @property
-    def seeds(self) -> range:
-        """The agents' seeds, [seeds]."""
-        return range(self.config.seed, self.config.seed + len(self.returns))
+    def reached(self, threshold: float) -> npt.NDArray[np.bool_]:
+        """Tell which agents reach a return twice in three evaluations in a row, [seeds]."""
+        return np.isfinite(samples_to_reach(self.steps, self.returns, threshold))
 
-    @cached_property
-    def mean_returns(self) -> DoubleArray:
-        """Mean return of each agent over the evaluations after its first update, [seeds]."""
-        return mean_returns(self.config, self.steps, self.returns)
+    def mean_returns(self, free_steps: int) -> DoubleArray:
+        """Average returns over the evaluations after the first update, [seeds].
 
-    def samples(self, threshold: float) -> DoubleArray:
-        """Count environment steps to a return, [seeds]; infinite for agents that never reach it."""
-        return samples_to_reach(self.steps, self.returns, threshold)
+        Args:
+            free_steps: Steps without rewards before training. They count as evaluations of an agent
+                that never arrives, whose return is ``-mazes.CAP``.
+        """
+        before = np.arange(0, free_steps, self.config.evaluate_every, dtype=np.float64)
+        idle = np.full((len(self.returns), len(before)), -float(CAP))
+        steps = np.concatenate([before, free_steps + self.steps])
+        return mean_returns(self.config, steps, np.concatenate([idle, self.returns], axis=1))
 
 
-def train_arm(run: Run[Any], name: str, arm: Arm) -> ArmRuns:
-    """Train an arm in ``runs/<name>``, from its newest checkpoint if it was interrupted.
+def train_arm(
+    run: Run[Any],
+    name: str,
+    config: AgentConfig,
+    torso: Encoder | None = None,
+    tables: npt.ArrayLike | None = None,
+) -> ArmRuns:
+    """Train agents in ``runs/<name>``, from their newest checkpoint if they were interrupted.
+
+    Args:
+        run: The experiment's run.
+        name: Name of the folder.
+        config: The agents.
+        torso: A torso in place of the configured one.
+        tables: Features to start its table from, [seeds, cells, d] or [cells, d].
 
     Raises:
         InputError: For an environment or a folder that does not fit.
         TrainingDivergedError: If a loss became NaN or infinite.
     """
+    start = None
+    if torso is not None and tables is not None:
+        fresh = jax.vmap(torso.init)(agent_keys(config.seeds))
+        table = jnp.broadcast_to(jnp.asarray(tables), fresh["table"].shape)
+        start = StartingTorsos({**fresh, "table": table}, name)
     home = run.folder.path / "runs" / name
-    summary = run_agents(
-        arm.config,
-        home,
-        start=arm.start,
-        own=arm.own,
-        devices=run.devices,
-        progress=run.progress,
-    )
-    folder = RunFolder(home)
-    steps, returns = history(folder, "returns")
-    measures = {measure: history(folder, measure)[1] for measure in MEASURES}
-    return ArmRuns(
-        **vars(arm),
-        folder=folder,
-        steps=steps,
-        returns=returns,
-        measures={key: each for key, each in measures.items() if np.isfinite(each[:, -1]).any()},
-        seconds=float(summary["seconds"]),
-    )
+    own = OwnParts() if torso is None else OwnParts(torso=torso, name=name)
+    run_agents(config, home, start=start, own=own, devices=run.devices)
+    return ArmRuns(config, *history(RunFolder(home), "returns"))
 
 
-def frame_of(found: ArmRuns, environment: str, threshold: float) -> Frame:
-    """List returns and measures by step, and what an agent has of its whole training.
+# --- Features in front of a network ---------------------------------------------------------------
 
-    Args:
-        found: The agents.
-        environment: Its name.
-        threshold: Return whose samples are counted.
+
+def of_code(observations: Array) -> tuple[Array, Array]:
+    """Find the cells of codes by their first numbers, which all differ."""
+    first = mazes.observation_of(MAZES[0]).table()[:, 0]  # type: ignore[union-attr]
+    order = np.argsort(first)
+    ranks = jnp.sum(observations[:, :1] > jnp.asarray(first[order])[None], axis=1)
+    cells = jnp.asarray(order)[jnp.minimum(ranks, _CELLS - 1)]
+    return cells[:, None], jnp.ones_like(observations[:, :1])
+
+
+def torso_of(base: AgentConfig, arena: str, kind: Input, width: int) -> Encoder | None:
+    """Put features of a width in front of the configured encoder; None for observations.
+
+    In ``sutton`` a table has the cells of a grid, between whose centres it is interpolated.
     """
-    samples, config = found.samples(threshold), found.config
-    of_agents = {
-        "mean_return": found.mean_returns,
-        "best_return": found.returns.max(axis=1),
-        "samples": np.minimum(samples, config.steps),
-        "reached": np.isfinite(samples),
-    }
-    return Frame.grid(
-        {
-            "return": found.returns,
-            **found.measures,
-            **{name: each[:, None] for name, each in of_agents.items()},
-            "learning": found.steps > config.dqn.warmup,
-        },
-        environment=environment,
-        threshold=threshold,
-        arm=found.label,
-        seconds=found.seconds,
-        seed=found.seeds,
-        step=found.steps.astype(int),
-    )
+    if kind == "observation":
+        return None
+    network = with_sizes(base.encoder, num_features=base.num_features, num_inputs=width)
+    if kind == "cosines":
+        return CosineFeatures(network, width)
+    places = Grid(BINS).around if arena == NULL else of_code
+    return TableFeatures(network, places, _CELLS, width, frozen=kind != "embedding")
 
 
-# --- Tables ---------------------------------------------------------------------------------------
+def on_grid(arena: str, features: DoubleArray) -> npt.NDArray[np.float32]:
+    """Put features [n, d] of a model's cells, with mean square 1, into a table of the grid."""
+    table = np.zeros((_CELLS, features.shape[1]), np.float32)
+    table[mazes.cell_model(arena).cells] = features / np.sqrt(np.mean(np.square(features)))
+    return table
 
 
-def found_in(results: Results[Any]) -> dict[str, dict[str, Frame]]:
-    """Return environment → arm → the last evaluation of its agents, the baseline first."""
-    return {
-        name: found.labelled("arm") for name, found in results.ends.labelled("environment").items()
-    }
+def learned_table(
+    arena: str, free_steps: int, width: int, discount: float, seed: int
+) -> npt.NDArray[np.float32]:
+    """Fit one agent's components to its steps without rewards; 0 in cells that it never saw."""
+    data = mazes.free_transitions(arena, free_steps, seed)
+    how = dataclasses.replace(FIT, num_features=width, discount=discount, seed=seed)
+    return on_grid(arena, mazes.fitted(arena, data, how).features("singular"))
 
 
-def agents(results: Results[Any]) -> Rows:
-    """List every agent at its end; samples are infinite where it never reaches the threshold."""
-    ends = results.ends
-    samples = np.where(ends["reached"], ends["samples"], np.inf)
-    returns = ("final_return", "best_return", "mean_return")
-    return ends.adding(final_return=ends["return"], samples=samples).rows(
-        "environment", "arm", "seed", *returns, "samples", *measured(results)
-    )
+def exact_table(arena: str, width: int, discount: float) -> npt.NDArray[np.float32]:
+    """Return the exact leading components of an arena's cells, [cells, d]."""
+    return on_grid(arena, mazes.cell_model(arena).components(width, discount))
 
 
-def _middle(found: Frame, **columns: str) -> dict[str, float]:
-    """Return interquartile means over agents with their intervals, name → column."""
-    means: dict[str, float] = {}
-    for name, column in columns.items():
-        means |= as_columns(name, interquartile_mean_interval(found[column].astype(float)))
-    return means
-
-
-def comparisons(results: Results[Any]) -> Rows:
-    """Tabulate returns and samples of every arm: interquartile means."""
-    return [
-        {
-            "environment": environment,
-            "arm": arm,
-            "agents": len(found),
-            **_middle(found, mean_return="mean_return", final_return="return"),
-            "threshold": found["threshold"][0],
-            "reached": int(found["reached"].sum()),
-            **_middle(found, steps="samples"),
-            "seconds": found["seconds"][0],
-        }
-        for (environment, arm), found in results.ends.groups("environment", "arm").items()
-    ]
-
-
-def differences(results: Results[Any]) -> Rows:
-    """Compare every arm with the first, with p-values adjusted within its environment."""
-    rows, names = [], ("mean_return", "samples")
-    for environment, (baseline, *others) in found_in(results).items():
-        end = partial(results.end, environment=environment)
-        pairs = list(itertools.product(others, names))
-        contrasts: list[Any] = [
-            ({}, end(name, arm=arm).against(end(name, arm=baseline))) for arm, name in pairs
-        ]
-        found = dict(zip(pairs, contrast_rows(contrasts), strict=True))
-        for arm in others:
-            returns = (end("mean_return", arm=each).values for each in (arm, baseline))
-            better = probability_of_improvement(*returns, resamples=_RESAMPLES)
-            row: dict[str, Any] = {"environment": environment, "arm": arm, "against": baseline}
-            row |= as_columns("probability", better)
-            for name in names:
-                own = found[arm, name]
-                row |= {f"{name}{each}": own[f"difference{each}"] for each in ("", "_low", "_high")}
-                row[f"{name}_p"] = own["p_value"]
-            rows.append(row)
-    return rows
-
-
-def improvements(results: Results[Any]) -> dict[str, Interval]:
-    """Collect the probabilities of improvement over the first arm, by row of their figure.
-
-    Those over all environments are of arms that all have, with as many agents everywhere.
-    """
-    environments, rows = found_in(results), results.once(differences)
-    found = {}
-    for row in rows:
-        label = row["arm"] if len(environments) == 1 else f"{row['arm']}, {row['environment']}"
-        found[str(label)] = Interval(*(row[f"probability{end}"] for end in ("", "_low", "_high")))
-    if len(environments) == 1:
-        return found
-    for arm in dict.fromkeys(str(row["arm"]) for row in rows):
-        parts = [(each.get(arm), next(iter(each.values()))) for each in environments.values()]
-        known = [(ours, theirs) for ours, theirs in parts if ours is not None]
-        if len(known) == len(parts) and len({len(each) for pair in known for each in pair}) == 1:
-            ours, theirs = (
-                np.stack([each["mean_return"].astype(float) for each in side], axis=1)
-                for side in zip(*known, strict=True)
-            )
-            every = probability_of_improvement(ours, theirs, resamples=_RESAMPLES)
-            found[f"{arm}, all environments"] = every
-    return found
-
-
-def torsos(results: Results[Any]) -> Rows:
-    """Tabulate the measures of torsos after training: interquartile means."""
-    rows = []
-    for (environment, arm), found in results.ends.groups("environment", "arm").items():
-        known = [name for name in measured(results) if np.isfinite(found[name].astype(float)).all()]
-        means = _middle(found, **dict(zip(known, known, strict=True)))
-        rows.append({"environment": environment, "arm": arm, **means})
-    return rows
-
-
-def measured(results: Results[Any]) -> list[str]:
-    """Name the measures that some torso has."""
-    return [name for name in MEASURES if name in results.frame.columns]
-
-
-# --- Figures and sections -------------------------------------------------------------------------
-
-
-def _heights(results: Results[Any], environment: str) -> Mapping[str, Any]:
-    """Set limits that hold the means after the warm-up, the last intervals and the threshold.
-
-    Untrained networks may do far worse than anything later.
-    """
-    frame = results.frame.where(environment=environment)
-    threshold = float(frame["threshold"][0])
-    heights = [threshold]
-    for found in frame.where(learning=True).labelled("arm").values():
-        table, _, _ = found.pivot("return", "seed", "step")
-        whole = interquartile_mean_interval(table)
-        heights += [*whole.value, whole.low[-1], whole.high[-1]]
-    least, greatest = float(np.nanmin(heights)), float(np.nanmax(heights))
-    margin = 0.1 * (greatest - least) or 1.0
-    return {
-        "reference_y": ([threshold], f"return {format_number(threshold)}"),
-        "y_limits": (least - margin, greatest + margin),
-    }
-
-
-def _steps(name: str, y: Measure, caption: str, **options: Any) -> Curve:
-    """Draw a measure over training: interquartile means over agents."""
-    x = Axis("step", "environment steps of an agent")
-    return Curve(name=name, caption=caption, x=x, y=y, line="arm", middle=True, **options)
-
-
-def _returns(results: Results[Any]) -> Sequence[Tabulated | Curve]:
-    """Show returns: a figure each environment."""
-    environments = list(found_in(results))
-    curves = [
-        _steps(
-            "returns" if len(environments) == 1 else f"returns_{in_path(environment)}",
-            Measure(value="return", label="return of an evaluation episode"),
-            f"Returns in {environment}, and the return whose samples are counted (dotted). The "
-            "axis leaves out lower returns of untrained networks.",
-            title=environment,
-            of={"environment": environment},
-            axes=partial(_heights, environment=environment),
-        )
-        for environment in environments
-    ]
-    table = Tabulated(
-        name="comparisons",
-        rows=comparisons,
-        caption="Mean over training, last evaluation, and environment steps to the threshold: "
-        "interquartile means over agents; how many reached it. Seconds are of all agents together, "
-        "with compilation and without evaluation, while other arms ran if there were several jobs.",
-    )
-    return [table, Tabulated(name="agents", rows=agents, shown=False), *curves]
-
-
-def _draw_improvements(results: Results[Any]) -> tuple[Rows, Figure]:
-    found = improvements(results)
-    figure = plot_improvements(found, baseline=NO_TASK)
-    # Three lines: one is too long beside long names of arms.
-    words = f"probability of improvement\nover {NO_TASK},\n95 % bootstrap interval"
-    figure.axes[0].set_xlabel(words)
-    return [{"arm": label, **each._asdict()} for label, each in found.items()], figure
-
-
-def _torsos(results: Results[Any]) -> Sequence[Tabulated | Curve]:
-    """Show the measures of torsos: a figure each."""
-    curves = [
-        _steps(
-            name,
-            Measure(value=name, label=MEASURES[name][0]),
-            f"{MEASURES[name][0].capitalize()}, over training.",
-            panel="environment",
-            of={name: lambda column: np.isfinite(np.asarray(column, np.float64))},
-        )
-        for name in measured(results)
-    ]
-    caption = "Torsos after training, interquartile means over agents."
-    return [Tabulated(rows=torsos, caption=caption), *curves]
-
-
-SECTIONS: Mapping[str, Sequence[Part]] = {
-    "Returns": [
-        INTERVALS,
-        _returns,
-    ],
-    f"Against {NO_TASK}": [
-        Tabulated(
-            name="differences",
-            rows=differences,
-            caption=f"Against {NO_TASK}: mean differences over seeds of mean returns over "
-            "training, and of environment steps to the threshold (negative: fewer), with 95 % "
-            "intervals. p-values are adjusted for all comparisons in the environment (Holm).",
-        ),
-        Drawn(
-            name="improvement",
-            caption="Probability that an agent of an arm has a greater mean return over "
-            f"training than one of {NO_TASK}. Filled: the interval excludes 1/2. If all agents of "
-            "one arm are above all of the other, the interval has no width, which is a limit of "
-            "the bootstrap, not certainty.",
-            draw=_draw_improvements,
-        ),
-    ],
-    "Torsos while agents learn": [
-        lambda r: " ".join(MEASURES[name][1] for name in measured(r)),
-        _torsos,
-    ],
-}
-"""Returns, differences to the first arm, and torsos of all arms."""
+@functools.cache
+def optimal_return(arena: str) -> float:
+    """Return minus the least expected number of steps to the goal, from cells outside it."""
+    model = mazes.cell_model(arena)
+    inside = model.discs(GOALS[:1])[:, 0] > 0.0
+    return -float(model.steps_within(inside, CAP)[~inside].mean())

@@ -56,7 +56,6 @@ from rlreps.experiments.harness import (
 )
 from rlreps.experiments.ours import benchmark_report as report
 from rlreps.experiments.ours.benchmark_runs import (
-    KEYS,
     TRIALS,
     Config,
     fitting,
@@ -228,16 +227,9 @@ EXPERIMENT = Experiment(
             Tabulated(
                 name="benchmark_times",
                 rows=report.times,
-                columns={
-                    **{name: name for name in (*KEYS, "threshold", "never", "seconds")},
-                    "environment steps": "environment_steps",
-                    "updates": "step",
-                    "from": "step_low",
-                    "to": "step_high",
-                },
                 caption="Until the distance to the own truth is below a threshold in two of three "
-                "evaluations in a row: medians over seeds, and of updates the 95 % interval by "
-                "order statistics. A run that does not reach it counts as infinite.",
+                "evaluations in a row: the median over seeds and its 95 % interval by order "
+                "statistics. A run that does not reach it counts as infinite.",
             ),
         ],
         "Curves": [

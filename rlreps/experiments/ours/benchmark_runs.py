@@ -158,7 +158,6 @@ def trained(
         ),
         measured=jax.tree.map(lambda *each: jnp.asarray(np.stack(each), jnp.float32), *measured),
         evaluate_every=run.config.steps // evaluations,
-        progress=run.progress,
         **options,
     )
     known = np.array([each is not None for each in own])

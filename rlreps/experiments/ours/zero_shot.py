@@ -530,12 +530,6 @@ EXPERIMENT = Experiment(
             Tabulated(
                 name="break_even",
                 rows=break_evens,
-                columns={
-                    "arena": "arena",
-                    "rewards": "rewards",
-                    "DQN steps to break even": "steps",
-                    "rewards that repay the free steps": "repaid",
-                },
                 caption="The first snapshot at which DQN's mean gain is at least that of learned "
                 "policies, and the number of rewards for which DQN's steps together equal the free "
                 "steps. By means alone. DQN may have broken even at any step since the previous "

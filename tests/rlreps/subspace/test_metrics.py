@@ -14,6 +14,7 @@ from rlreps.subspace import (
     align,
     exact_svd,
     grassmann_distance,
+    leading_combinations,
     longest_eigenvector_streak,
     matched_cosines,
     numerical_rank,
@@ -243,3 +244,17 @@ def test_streamed_projections_and_losses_are_those_of_least_squares(monkeypatch,
     found = representation_loss(jnp.asarray(features), source)
     assert found.dtype == jnp.float32
     assert float(found) == pytest.approx(np.sum(residual**2), rel=1e-6)
+
+
+def test_leading_combinations_span_the_leading_subspace_of_the_projected_matrix():
+    rng = np.random.default_rng(3)
+    features, matrix = rng.normal(size=(30, 8)) * np.logspace(0, 3, 8), rng.normal(size=(30, 50))
+    features = np.concatenate([features, features[:, :2] @ [[1.0], [2.0]]], axis=1)  # Dependent.
+    with jax.enable_x64(True):
+        combinations = leading_combinations(jnp.asarray(features), jnp.asarray(matrix), 3)
+    kept = features @ np.asarray(combinations)
+    span = scipy.linalg.orth(features)
+    left, _, _ = scipy.linalg.svd(span @ (span.T @ matrix), full_matrices=False)
+    np.testing.assert_allclose(np.abs(left[:, :3].T @ kept), np.eye(3), atol=1e-9)
+    with pytest.raises(InputError, match="d in 1 to 9 features, got 10"):
+        leading_combinations(jnp.asarray(features), matrix, 10)

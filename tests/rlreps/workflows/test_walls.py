@@ -3,7 +3,6 @@
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,7 +15,6 @@ from rlreps.subspace.svd import ExactSVD
 from rlreps.successor.grids import Grid
 from rlreps.successor.ground_truth import load_ground_truth
 from rlreps.successor.measure import MonteCarlo, Transition
-from rlreps.successor.slow_features import slow_features
 from rlreps.successor.store import open_estimates
 from rlreps.workflows.describe import compare_stores, describe_store
 from rlreps.workflows.evaluate import load_encoder
@@ -42,7 +40,7 @@ def stores(tmp_path_factory):
     def made(method):
         path = folder / method
         if not path.exists():
-            figures = generate(MEASURES[method], path, progress=False)
+            figures = generate(MEASURES[method], path)
             assert figures["computed_rows"] == STATES
         return path
 
@@ -78,9 +76,9 @@ def test_cells_in_walls_hold_nothing_and_the_first_component_tells_the_rooms_apa
 
 @pytest.mark.integration
 def test_the_two_methods_agree(stores):
-    distances = compare_stores(stores("transition"), stores("monte_carlo"), progress=False)
+    distances = compare_stores(stores("transition"), stores("monte_carlo"))
     assert next(iter(distances.values()))[0] < 0.02
-    described = describe_store(stores("transition"), progress=False)
+    described = describe_store(stores("transition"))
     assert described["shape"] == [STATES, STATES]
     assert len(described["error"]["subspace_distance"]) > 10
     json.dumps(described, allow_nan=False)
@@ -112,21 +110,9 @@ def test_training_evaluation_and_figures_know_the_states_alone(stores, tmp_path)
         checkpoint_every=2,
     )
     path = stores("transition")
-    summary = run_training(config, path, tmp_path / "run", progress=False)
+    summary = run_training(config, path, tmp_path / "run")
     assert 0.0 < summary["subspace_distance"] <= 1.0
     trained = load_encoder(RunFolder(tmp_path / "run"), load_ground_truth(path))
     assert trained.features().shape == (1, STATES, 3)
     drawn = draw_components(path, [tmp_path / "run"], tmp_path / "components.png", d=3)
     assert drawn.stat().st_size > 0
-
-
-@pytest.mark.integration
-def test_slow_features_of_the_walk_between_states_begin_with_the_rooms():
-    problem = slow_features(Transition(arena="two_room", bins=10, points=64), 3)
-    assert problem.chain.shape == (84, 84)
-    np.testing.assert_allclose(problem.chain.sum(axis=1), 1.0)
-    slowest, x = problem.eigenfunctions[:, 0], problem.centres[:, 0]
-    signs = np.sign(slowest) * np.sign(slowest[0])
-    assert np.all(signs[x < 0.4] > 0.0)
-    assert np.all(signs[x > 0.6] < 0.0)
-    assert jnp.all(problem.eigenvalues > 1e-4)

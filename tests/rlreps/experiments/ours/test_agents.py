@@ -1,0 +1,218 @@
+"""Agents in mazes: features in front of networks, budgets, verdicts; the smoke preset."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from rlreps.experiments.ours import agents, mazes
+from rlreps.experiments.ours.agent_arms import (
+    CONTROL,
+    COSINES,
+    EXACT,
+    EXPLICIT,
+    FITTED,
+    LARGE_BATCH,
+    LEARNED,
+    SCRATCH,
+    WAYS,
+    WIDER,
+    ArmRuns,
+    exact_table,
+    learned_table,
+    of_code,
+    optimal_return,
+)
+from rlreps.experiments.ours.agents import EXPERIMENT, PRESETS, SHARE
+from rlreps.experiments.ours.mazes import MAZES, NULL
+
+LAPTOP = PRESETS["laptop"]
+CODES = mazes.observation_of("spiral").table()
+
+
+def test_a_code_finds_its_cell():
+    cells, weights = jax.jit(of_code)(CODES)
+    np.testing.assert_array_equal(cells[:, 0], np.arange(len(CODES)))
+    np.testing.assert_array_equal(weights, 1.0)
+
+
+def test_all_arms_have_the_same_number_of_steps_with_and_without_rewards():
+    steps = {label: LAPTOP.agents("spiral", label).steps for label in WAYS}
+    spared = {label for label, count in steps.items() if count == LAPTOP.base.steps}
+    assert spared == {LEARNED, EXACT}
+    assert {*steps.values()} == {LAPTOP.base.steps, LAPTOP.base.steps + LAPTOP.free_steps}
+
+
+@pytest.mark.parametrize("label", [EXPLICIT, LARGE_BATCH, CONTROL])
+def test_sums_of_joint_losses_are_cut_by_little_and_the_controls_have_one_row(label):
+    task = LAPTOP.agents("spiral", label).auxiliary
+    assert task.weight == LAPTOP.weight
+    assert task.discount_high**task.length <= 0.05
+    assert (task.length == 1) == (label == CONTROL)
+
+
+def test_mean_returns_are_over_all_steps_and_free_ones_count_as_never_arriving():
+    base = dataclasses.replace(LAPTOP.base, steps=8_000, evaluate_every=2_000)
+    assert base.dqn.warmup < 2_000
+    run = ArmRuns(base, 2_000.0 * np.arange(5), np.array([[-290.0, -200.0, -100.0, -50.0, -40.0]]))
+    assert run.mean_returns(0) == pytest.approx(-97.5)
+    # Evaluations at 2,000 and 4,000 free steps; those at 6,000 and later are the agent's own.
+    assert run.mean_returns(6_000) == pytest.approx((-600.0 - 680.0) / 7)
+    # Reached at the second evaluation at or above of three.
+    assert [run.reached(level).tolist() for level in (-50.0, -45.0)] == [[True], [False]]
+
+
+def rows(learned, scratch, *, control=0, null=(20, 20), seeds=20, arms=(*WAYS,), gains=({},) * 3):
+    """Agents of all arms: how many reach the threshold, the first ones, and mean returns.
+
+    Gains are over -100 in each maze, and noise differs by arm and agent.
+    """
+    noise, found = np.random.default_rng(0), []
+    given = zip((*MAZES, NULL), (*learned, null[0]), (*scratch, null[1]), (*gains, {}), strict=True)
+    for arena, ours, theirs, gained in given:
+        counts = {**dict.fromkeys(arms, control), LEARNED: ours, SCRATCH: theirs}
+        found += [
+            {
+                "arena": arena,
+                "arm": arm,
+                "seed": seed,
+                "reached": float(seed < count),
+                "mean_return": -100.0 + 5 * seed + gained.get(arm, 0.0) + noise.normal(),
+            }
+            for arm, count in counts.items()
+            for seed in range(seeds)
+        ]
+    return found
+
+
+@pytest.fixture
+def verdicts(judge, monkeypatch):
+    """Judge the claims by rows, where the best return is 28 above the mean from scratch."""
+    monkeypatch.setattr(agents, "optimal_return", lambda arena: -100.0 + 5 * 9.5 + 28.0)
+    return lambda given: [claim.holds for claim in judge(EXPERIMENT, LAPTOP, given)]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (rows((20, 20, 5), (0, 2, 5)), [True, True, True]),
+        # 60 points may be 50, and one maze does not do.
+        (rows((12, 12, 20), (0, 0, 0)), [None, True, True]),
+        (rows((5, 5, 20), (0, 0, 0)), [False, None, True]),
+        # What needs no data does as well, and so does a wider network.
+        (rows((20, 20, 20), (0, 0, 0), control=20), [False, None, True]),
+        (rows((20, 20, 20), (0, 0, 0), null=(20, 0)), [True, True, False]),
+        (rows((19, 19, 19), (0, 0, 0), seeds=19), [None, None, None]),
+        # Without one of the data-free arms nobody can tell what helps.
+        (
+            rows((20, 20, 20), (0, 0, 0), arms=[each for each in WAYS if each != COSINES]),
+            [True, None, True],
+        ),
+        # Of two mazes.
+        (
+            [row for row in rows((20, 20, 20), (0, 0, 0)) if row["arena"] != "spiral"],
+            [None, None, True],
+        ),
+    ],
+)
+def test_learned_components_have_to_bring_more_agents_in_two_mazes_of_three(
+    verdicts, given, expected
+):
+    found = verdicts(given)
+    assert [found[0], found[1], found[3]] == expected
+
+
+@pytest.mark.parametrize(
+    ("gains", "holds"),
+    [
+        (({EXPLICIT: 10.0}, {EXPLICIT: 10.0}, {}), True),
+        (({EXPLICIT: 10.0}, {}, {}), False),
+        # Another loss in another maze is not one loss in two.
+        (({EXPLICIT: 10.0}, {LARGE_BATCH: 10.0}, {}), False),
+        # Less than a quarter of the gap, and no more than what a task without dynamics does.
+        (({EXPLICIT: 5.0},) * 3, False),
+        (({EXPLICIT: 10.0, CONTROL: 9.0},) * 3, False),
+        (({EXPLICIT: SHARE * 28.0},) * 3, None),
+    ],
+)
+def test_one_joint_loss_has_to_gain_a_share_of_the_gap_over_both_others(verdicts, gains, holds):
+    assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains))[2] is holds
+    assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains, seeds=19))[2] is None
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        (({FITTED: 10.0},) * 3, [True, True]),
+        (({FITTED: 10.0}, {}, {FITTED: 10.0}), [True, False]),
+        # A wider network does as well.
+        (({FITTED: 10.0, WIDER: 9.0},) * 3, [False, False]),
+        (({FITTED: SHARE * 28.0},) * 3, [None, None]),
+    ],
+)
+def test_features_fitted_to_replay_have_to_beat_both_networks_in_mazes_and_aside(
+    verdicts, gains, expected
+):
+    assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains))[4:] == expected
+
+
+def test_agents_in_the_maze_kept_aside_have_seeds_of_their_own():
+    inside, outside = (set(LAPTOP.agents(maze, FITTED).seeds) for maze in ("spiral", "four_rooms"))
+    assert not inside & outside
+    assert LAPTOP.agents("spiral", FITTED).features.kind == "fitted"
+    assert LAPTOP.agents("spiral", SCRATCH).features.kind == "none"
+
+
+def test_differences_are_paired_and_adjusted_within_the_arena(results_of):
+    results = results_of(EXPERIMENT, LAPTOP, rows((20, 5, 0), (0, 0, 0)))
+    found = {
+        (row["arena"], row["arm"], row["against"]): row
+        for row in agents.compared(results, "reached")
+    }
+    assert len(found) == 4 * (len(WAYS) - 1 + 2)
+    ours = found["five_corridors", LEARNED, SCRATCH]
+    # Twenty signs of twenty, of as many tests as the arena has arms beside scratch and controls.
+    assert ours["difference"] == 1.0
+    assert ours["p_value"] == pytest.approx((len(WAYS) + 1) * 2.0**-19)
+    # Five of twenty gain: the exact p-value is 1/16, whose adjustment is at most 1.
+    assert found["spiral", LEARNED, SCRATCH]["p_value"] == pytest.approx((len(WAYS) + 1) / 16)
+
+
+@pytest.mark.integration
+def test_thresholds_and_components_are_those_of_the_arenas_exact_model():
+    model, width, discount = mazes.cell_model("five_corridors"), 16, 0.95
+    goal = model.discs(mazes.GOALS[:1])[:, 0]
+    steps = np.zeros(model.num_states)
+    for _ in range(1_000):
+        steps = 1.0 + np.einsum("ast,t->sa", model.to, (1.0 - goal) * steps).min(axis=1)
+    assert optimal_return("five_corridors") == pytest.approx(-steps[goal == 0.0].mean(), rel=0.03)
+    exact = exact_table("five_corridors", width, discount)[model.cells].astype(np.float64)
+    sizes = np.diag(exact.T @ exact)
+    np.testing.assert_allclose(exact.T @ exact, np.diag(sizes), atol=1e-3 * sizes[0])
+    assert np.mean(np.square(exact)) == pytest.approx(1.0)
+    # The fit of one agent spans most of what counts: of the measure, its projection's square.
+    chain = np.einsum("sa,ast->st", model.uniform, model.to)
+    measure = np.linalg.inv(np.eye(len(chain)) - discount * chain) @ chain
+    learned = learned_table("five_corridors", 30_000, width, discount, 1_000)
+    basis, _ = np.linalg.qr(learned[model.cells])
+    best_share = np.sum(np.linalg.svd(measure, compute_uv=False)[:width] ** 2)
+    assert np.sum(np.square(basis.T @ measure)) > 0.9 * best_share
+
+
+# Few steps: fits warn.
+@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
+@pytest.mark.experiments
+def test_the_smoke_preset_measures_every_arm(smoke):
+    summary, out = smoke("agents")
+    config = PRESETS["smoke"]
+    assert [row["arm"] for row in summary["arms"]] == list(config.labels)
+    assert [row["free_steps"] for row in summary["arms"]] == [0, 0, config.free_steps, 0]
+    curves = json.loads((out / "results" / "returns.json").read_text())
+    steps = {
+        arm: [row["step"] for row in curves if row["arm"] == arm] for arm in (SCRATCH, LEARNED)
+    }
+    assert steps[SCRATCH][0] == 0
+    assert steps[LEARNED][0] == config.free_steps
+    assert steps[SCRATCH][-1] == steps[LEARNED][-1]
