@@ -97,11 +97,11 @@ class FitConfig:
     behaviour: BehaviourName = "estimated"
 
     def __post_init__(self) -> None:
-        kinds: dict[str, type] = {"method": FitMethod, "encoder": Encoder, "optimizer": Optimizer}
+        kinds: dict[str, Any] = {"method": FitMethod, "encoder": Encoder, "optimizer": Optimizer}
         for name, kind in kinds.items():
             value = getattr(self, name)
             fits = value is None or isinstance(value, kind)
-            require(fits, f"{name} to be of type {kind.__name__}", value)
+            require(fits, f"{name} to be of type {getattr(kind, '__name__', kind)}", value)
 
 
 def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:

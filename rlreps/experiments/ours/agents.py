@@ -220,7 +220,7 @@ def fitted_gains(results: Results[Config], mazes_judged: Sequence[str]) -> dict[
 
     Either measure will do: the share of agents at the threshold, or the mean return.
     """
-    contrasts: dict[tuple[str, str, str], Verdict] = {}
+    contrasts: dict[tuple[str, str, str], Any] = {}
     for maze, other in itertools.product(mazes_judged, (SCRATCH, WIDER)):
         end = partial(results.end, arena=maze)
         shares = end(arm=FITTED).against(end(arm=other), GAIN).of_signs
