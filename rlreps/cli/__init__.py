@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train-live": ("training:train_live", "Train an encoder on fresh rollouts, without a matrix."),
     "sweep": ("training:sweep", "Train at every point of a grid and gather one table."),
     "fit": ("fit:fit", "Fit successor features to transitions of your own."),
-    "benchmark": ("benchmark:benchmark", "Compare objectives with each other and the truth."),
+    "benchmark": ("experiment:benchmark", "Compare objectives with each other and the truth."),
     "evaluate": ("training:evaluate", "Measure a trained encoder against a ground truth."),
     "export": ("training:export", "Write a trained encoder for JAX and PyTorch without rlreps."),
     "compare": ("training:compare", "Compare finished runs with the first of them."),
@@ -168,6 +168,7 @@ def _commands() -> Mapping[str, tuple[str, str]]:
     listed = {
         f"experiment {name}": (f"experiment:{name}", f"{entry.description} ({entry.paper})")
         for name, entry in EXPERIMENTS.items()
+        if name not in COMMANDS
     }
     return {**COMMANDS, **listed}
 
@@ -192,7 +193,7 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
         for paper in PAPERS.values():
             print(f" {paper}")
             for name, entry in EXPERIMENTS.items():
-                if entry.paper == paper:
+                if entry.paper == paper and name not in COMMANDS:
                     print(f"  {f'experiment {name}':{width}}  {entry.description}")
                     if group:
                         took = ", ".join(map(": ".join, entry.presets.items()))

@@ -1,5 +1,6 @@
-"""The commands below ``rlreps experiment``, one for each entry of ``rlreps.experiments``."""
+"""The commands of experiments, one for each entry of ``rlreps.experiments``."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,8 @@ Args:
     preset: {presets}.
     data: Folder of MNIST's IDX files (gzipped or not) or of train.npz, or a NumPy file (npy or
         npz); by default MNIST is downloaded through scikit-learn, if it is installed.
+    objective: module:name of an objective of your own. It is tuned and trained alone; with the
+        preset laptop, the released rows of the others stand beside it.
     devices: As for train.
     jobs: Parts to compute at a time, each in its own process with its share of the CPU's cores.
 """
@@ -26,6 +29,7 @@ def command_of(name: str) -> type:
         out: Path,
         preset: str = "laptop",
         data: Path | None = None,
+        objective: str | None = None,
         devices: int | None = None,
         jobs: int = 1,
     ) -> None:
@@ -41,13 +45,19 @@ def command_of(name: str) -> type:
         if entry.takes_jobs:
             options["jobs"] = jobs
         found = entry.load()
-        print_claims(found.run(found.presets[preset], out, **options))
+        config = found.presets[preset]
+        if objective is not None:
+            from rlreps.experiments.ours.contestants import row_of
+
+            config = dataclasses.replace(config, rows=(row_of(objective),))
+        print_claims(found.run(config, out, **options))
 
     experiment.__annotations__["preset"] = Literal[tuple(entry.presets)]
     presets = "; ".join(": ".join(preset) for preset in entry.presets.items())
     experiment.__doc__ = _HELP.format(description=entry.description, presets=presets)
     takes = {
         "data": entry.takes_data,
+        "objective": entry.takes_objective,
         "devices": entry.devices == "chosen",
         "jobs": entry.takes_jobs,
     }

@@ -29,6 +29,7 @@ class Entry:
         devices: ``shared``: many small runs are shared out to all cores or accelerators;
             ``chosen``: the user chooses how many devices to train on; None: one device.
         takes_data: Whether there is an option ``data``.
+        takes_objective: Whether there is an option ``objective``.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
         takes_jobs: Whether parts may be computed side by side: no verdict is on their times.
     """
@@ -38,6 +39,7 @@ class Entry:
     presets: Mapping[str, str]
     devices: Literal["shared", "chosen"] | None = None
     takes_data: bool = False
+    takes_objective: bool = False
     one_lapack_thread: bool = False
     takes_jobs: bool = False
 
@@ -133,6 +135,7 @@ EXPERIMENTS: dict[str, Entry] = {
         "Every objective on the same chains, beside the exact truth of each.",
         _presets("seconds", "about 73 min", "more seeds, trials and updates"),
         takes_jobs=True,
+        takes_objective=True,
     ),
     "few-labels": Entry(
         "ours.few_labels",
