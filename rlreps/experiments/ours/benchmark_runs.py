@@ -161,7 +161,11 @@ def trained(
         **options,
     )
     known = np.array([each is not None for each in own])
-    told = {"subspace_distance": known, "density_distance": True, "diverged": True}
+    told: dict[str, Any] = {
+        "subspace_distance": known,
+        "density_distance": True,
+        "diverged": True,
+    }
     told |= dict.fromkeys(("cosine", "least_cosine"), known & row.ordered)
     return result, {
         name: np.where(kept, [record[name] for record in result.history], math.nan).T
