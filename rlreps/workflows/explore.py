@@ -14,8 +14,7 @@ from rlreps.config import from_json
 from rlreps.encoders import Tabular
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import write_atomically
-from rlreps.plotting.maps import ACTIONS, ARROWS
-from rlreps.plotting.maps import outline
+from rlreps.plotting.maps import ACTIONS, ARROWS, outline
 from rlreps.report.explore import Arrays, Cells, Learned, exploration_page, short_numbers
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder

@@ -563,10 +563,10 @@ EXPERIMENT = Experiment(
     measure=measure,
     frame=frame,
     value=SUBSPACE_DISTANCE,
-    abstract="{config.num_seeds} seeds, {config.steps:,} updates, {config.trials} trials of each "
-    "objective in each world.",
     sections={
         "Table": [
+            "{config.num_seeds} seeds, {config.steps:,} updates, {config.trials} trials of each "
+            "objective in each world.",
             design_of(__doc__),
             Tabulated(
                 name="own_distances",
