@@ -294,7 +294,6 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    summary=lambda r: {"returns": returns_of(r)},
     counts_cells=True,
     stated="our goal",
 )
