@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rlreps.agents.dqn import AgentState as AgentState
     from rlreps.agents.dqn import DQNConfig as DQNConfig
     from rlreps.agents.environments import make_host_environments as make_host_environments
+    from rlreps.agents.fitted import FeatureConfig as FeatureConfig
     from rlreps.agents.host import HostTrainer as HostTrainer
     from rlreps.agents.network import QNetwork as QNetwork
     from rlreps.agents.replay import ReplayConfig as ReplayConfig
@@ -33,6 +34,7 @@ _NAMES = {
     "config": "AgentConfig make_agent",
     "dqn": "DQN AgentState DQNConfig",
     "environments": "make_host_environments",
+    "fitted": "FeatureConfig",
     "host": "HostTrainer",
     "network": "QNetwork",
     "replay": "ReplayConfig Rows episode_window observed_rows transitions",

@@ -15,36 +15,21 @@ with ``encode(params, observations [b, ...]) → features [b, 32]`` and ``rows``
 sequences of ``task.length`` rows: ``observed_rows(observations, terminated, last)`` makes them from
 arrays. Your own task is a subclass of ``AuxiliaryTask``.
 
-**What objectives assume, and how replay meets it.** All objectives assume that the rows of a batch
-are independent draws of (s_0, targets); a row here is a sequence.
-
-- ``danskin_lissa``, ``danskin_empirical``, ``danskin_chunked``: rows of different roles must be
-  independent. The gradient is a product of estimates from different rows; its mean is then the
-  product of their means.
-- ``naive`` and ``large_batch``: one estimate from all rows, whose own noise biases the gradient by
-  O(d / b). Dependent rows increase the bias, like fewer rows.
-- ``explicit``: given the weights, which come from the past, the gradient is linear in a row's
-  targets: rows need only be identically distributed.
-- losses on pairs of states (``spin`` with ``Slowness``): not allowed, as a row is a single state.
-- ``spin``: the kernel ψ(s)ᵀψ(s') over pairs of different rows must be that of independent states:
-  dependent pairs look like structure.
-
+**Rows of a batch.** All objectives assume that the rows of a batch are independent draws of
+(s_0, targets); a row here is a sequence. ``docs/agents.md`` says what each objective makes of it.
 Starts of sequences must be drawn independently and uniformly from the buffer. Given the buffer and
 the state of the task, rows are then independent and identically distributed, and unbiased estimates
 stay unbiased for the distribution in the buffer. A buffer holds neighbours in time, and overlapping
 sequences share their futures. This makes the buffer a worse sample of the environment, but does not
 bias the gradient for the buffer; it matters only if the buffer is small compared with a batch (as
-does drawing the same row twice). Prioritised draws depend on the targets, so they do not feed
-auxiliary tasks. All else that rows of a batch share comes from earlier batches: the averages that
-centre and scale targets, and the predictor that continues them. So, given the past, rows are
-independent.
+does drawing the same row twice). All else that rows of a batch share comes from earlier batches:
+the averages that centre and scale targets. So, given the past, rows are independent.
 
 **Units.** Targets are centred by running means and divided by one running standard deviation
 (``standardise``), so that the weight of a loss has no unit. This suits every objective: column
 means would make the constant function a principal component, and a common factor changes no
 subspace. The averages make the targets drift a little, and the weights that ``explicit`` stores and
-the moments that ``spin`` averages follow the drift. A predictor of bootstrapped targets is fitted
-to targets before this standardisation.
+the moments that ``spin`` averages follow the drift.
 
 **Features** of a network are far from white. The series of ``danskin_lissa`` then converges slowly
 and its features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
@@ -53,21 +38,18 @@ and its features grow; ``whitening`` and several ``permutations`` help (``Danski
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
-from rlreps.agents.replay import Rows, episode_window, rows_at
+from rlreps.agents.replay import Rows, episode_window
 from rlreps.agents.targets import (
     ColumnParams,
     TaskColumns,
-    bootstrapped_targets,
-    fit_predictor,
     init_moments,
     monte_carlo_targets,
     standardise,
@@ -119,9 +101,7 @@ class AuxiliaryConfig:
         num_tasks: Task columns, drawn once at the start, 64 by default; ``Cells`` sets its own.
         discount_low: Each column's discount is drawn uniformly from an interval; its lower end.
         discount_high: Its upper end.
-        targets: Discounted sums along replayed sequences (``monte_carlo``), or the same sums
-            continued by a prediction from the target network's features (``bootstrapped``).
-        horizon: Rows of a sequence. Monte-Carlo targets leave out a share γ^horizon of infinite
+        horizon: Rows of a sequence. Its targets leave out a share γ^horizon of infinite
             sums; None is the smallest number of rows that leaves out at most 5 % at the largest
             discount, 299 at 0.99.
         sequences: Number of sequences in an update; each gives a row of the objective's batch.
@@ -129,9 +109,6 @@ class AuxiliaryConfig:
             actions follow the policies behind the replay. The objective's weights are a head for
             each action, which share the torso's features. A batch has rows of an action as often
             as replay does.
-        remembered: Source of the sequences: ``all`` rows in replay, so that targets follow the
-            agent's changing policy; or the ``warmup`` alone, whose policy is uniformly random if
-            ``epsilon_start`` is 1, so that targets stay the same.
     """
 
     objective: Objective = dataclasses.field(
@@ -144,11 +121,9 @@ class AuxiliaryConfig:
     num_tasks: int | None = positive(None)
     discount_low: float = 0.9
     discount_high: float = 0.99
-    targets: Literal["bootstrapped", "monte_carlo"] = "monte_carlo"
     horizon: int | None = positive(32)
     sequences: int = positive(256)
     per_action: bool = False
-    remembered: Literal["all", "warmup"] = "all"
 
     def __post_init__(self) -> None:
         require_interval("auxiliary weight", self.weight, "[0, inf)")
@@ -235,33 +210,17 @@ class AuxiliaryTask(abc.ABC):
         """
 
 
-class LastTargets(NamedTuple):
-    """Targets of the previous update, to which the predictor of bootstrapped targets is fitted.
-
-    Attributes:
-        observations: First rows, [b, *observation].
-        targets: Their targets, not standardised, [b, t].
-        known: Whether there was a previous update, [].
-    """
-
-    observations: Array
-    targets: Array
-    known: Array
-
-
 class AuxiliaryState(NamedTuple):
     """The state of a task.
 
     Attributes:
         columns: The task columns' parameters; drawn once.
         moments: Running averages of the targets' ``Moments``.
-        last: ``LastTargets``, or () for Monte-Carlo targets.
         objective: The objective's state.
     """
 
     columns: ColumnParams
     moments: DecayedMean
-    last: Any
     objective: Any
 
 
@@ -273,29 +232,20 @@ class RepresentationTask(AuxiliaryTask):
         objective: The objective.
         columns: The task columns.
         observation: Shape and dtype of an observation.
-        bootstraps: Whether a prediction continues sums beyond the sequences.
         num_actions: Number of actions, each with its own head; None teaches ψ(s).
     """
 
     objective: Objective
     columns: TaskColumns
     observation: jax.ShapeDtypeStruct
-    bootstraps: bool = False
     num_actions: int | None = None
 
     def init(self, key: Array) -> AuxiliaryState:
         """Draw the columns and make the objective's state."""
         column_key, objective_key = jax.random.split(key)
-        count, seen = self.sequences, self.observation
-        last = LastTargets(
-            observations=jnp.zeros((count, *seen.shape), seen.dtype),
-            targets=jnp.zeros((count, self.columns.num_tasks), jnp.float32),
-            known=jnp.zeros((), bool),
-        )
         return AuxiliaryState(
             columns=self.columns.init(column_key),
             moments=init_moments(self.columns.num_tasks),
-            last=last if self.bootstraps else (),
             objective=self.objective.init(objective_key),
         )
 
@@ -317,9 +267,9 @@ class RepresentationTask(AuxiliaryTask):
         require(seen.shape == expected, f"observations of shape {expected}", seen.shape)
         kind = f"observations of type {self.observation.dtype.name} (observation_dtype)"
         require(seen.dtype == self.observation.dtype, kind, seen.dtype.name)
-        encode = in_single_precision(encode)  # The prediction is fitted to features, too.
-        # Targets are data: no gradient goes through them.
-        targets, last = lax.stop_gradient(self.targets(partial(encode, target_params), rows, state))
+        encode = in_single_precision(encode)
+        cumulants = self.columns.apply(state.columns, seen)
+        targets = monte_carlo_targets(cumulants, state.columns.discounts, episode_window(rows))
         standardised, moments = standardise(state.moments, targets)
         inputs: Any = seen[:, 0]
         if self.num_actions is not None:
@@ -328,42 +278,7 @@ class RepresentationTask(AuxiliaryTask):
         value, (objective_state, metrics) = self.objective.loss(
             params, encode, Batch(inputs, standardised, tasks), state.objective, key
         )
-        return value, (AuxiliaryState(state.columns, moments, last, objective_state), metrics)
-
-    def targets(
-        self, features: Callable[[Array], Array], rows: Rows, state: AuxiliaryState
-    ) -> tuple[Array, Any]:
-        """Compute targets [b, t], and the data for the next update's predictor.
-
-        Predictions of ψ at the sequences' ends are one step of fitted value iteration an update:
-        targets → their least-squares fit → predictions → new targets. The state carries the data of
-        the fit instead of its weights W̄, which are meaningless for another target network's
-        features. Refitting with the current features just before their use changes predictions only
-        by what these features cannot express. Compared with keeping W̄ this costs one batch of
-        observations in the state, and no time: the features of earlier rows replace those of this
-        batch.
-
-        If sequences end at states in which they seldom start, a least-squares fit may expand the
-        function that it is fitted to, and the iteration need not contract. ψ lies between the
-        cumulants' bounds over 1 − γ. Predictions are clipped to this interval, which keeps the
-        fixed point and bounds everything.
-
-        Args:
-            features: φ⁻, the target network's features of observations.
-            rows: Sequences.
-            state: The task's state.
-        """
-        window = episode_window(rows)
-        cumulants = self.columns.apply(state.columns, rows.observation)
-        discounts, last = state.columns.discounts, state.last
-        if not self.bootstraps:
-            return monte_carlo_targets(cumulants, discounts, window), ()
-        predictor = fit_predictor(features(last.observations), last.targets)
-        ends = rows_at(rows.observation, window.end)
-        low, high = (bound / (1.0 - discounts)[None] for bound in self.columns.bounds)
-        predictions = jnp.clip(predictor.predict(features(ends)), low, high)
-        targets = bootstrapped_targets(cumulants, discounts, window, predictions, last.known)
-        return targets, LastTargets(rows.observation[:, 0], targets, jnp.ones((), bool))
+        return value, (AuxiliaryState(state.columns, moments, objective_state), metrics)
 
 
 def _by_action(encode: Encode, num_actions: int) -> Encode:
@@ -430,8 +345,7 @@ def make_auxiliary_task(
 
     Raises:
         InputError: For an objective that needs exact expectations or pairs of states, too few
-            sequences for it or for the fit of bootstrapped targets, or observations that the tasks
-            cannot take.
+            sequences for it, or observations that the tasks cannot take.
     """
     require_positive("num_features", num_features)
     config.require_objective()
@@ -442,11 +356,6 @@ def make_auxiliary_task(
         require(num_actions is not None, "num_actions for targets per_action", num_actions)
         seen_features *= num_actions or 1
     with_sizes(config.objective, num_features=seen_features).require_rows(sequences)
-    bootstraps = config.targets == "bootstrapped"
-    if bootstraps:
-        enough = f"sequences > {num_features}, more than features, for bootstrapped targets"
-        require(sequences > num_features, enough, sequences)
-        require(config.length >= 2, "horizon >= 2 for bootstrapped targets", config.length)
     columns = make_task_columns(config, observation_shape)
     objective = with_sizes(
         config.objective,
@@ -461,7 +370,6 @@ def make_auxiliary_task(
         objective=objective,
         columns=columns,
         observation=jax.ShapeDtypeStruct(observation_shape, observation_dtype),
-        bootstraps=bootstraps,
         num_actions=num_actions if config.per_action else None,
     )
 

@@ -5,6 +5,7 @@ are several. They never exchange data.
 """
 
 import abc
+import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ from jax import Array
 
 from rlreps.agents.config import AgentConfig
 from rlreps.agents.dqn import AGENTS, DQN, SUMS, AgentState
+from rlreps.agents.fitted import refit
 from rlreps.agents.keys import Use, agent_keys, key_for
 from rlreps.envs.core import Environment
 from rlreps.errors import require
@@ -35,13 +37,14 @@ class Trainer(abc.ABC):
     def __init__(self, config: AgentConfig, agent: DQN, seeds: Sequence[int] | None = None) -> None:
         self.agent = agent
         self._config = config
-        self._keys = agent_keys(config.seeds if seeds is None else seeds)
+        self._seeds = config.seeds if seeds is None else seeds
+        self._keys = agent_keys(self._seeds)
+        self._fits = config.features.fit_times(config.dqn.warmup, config.dqn.steps_per_update)
 
     @abc.abstractmethod
     def init(self) -> AgentState:
         """Make agents before their first step, and start the environments."""
 
-    @abc.abstractmethod
     def advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
         """Let every agent act and learn for a while; the state passed in is used up.
 
@@ -51,9 +54,53 @@ class Trainer(abc.ABC):
             steps: Further steps to take; a multiple, too.
 
         Returns:
-            The new state, and metrics [seeds]: means over the updates, ``episodes`` that ended, and
-            their mean ``training_return`` (NaN if none ended).
+            The new state, and metrics [seeds]: means over the updates, ``episodes`` that ended,
+            their mean ``training_return`` (NaN if none ended), and ``fit_seconds``, the time of
+            each agent's fits, if features are fitted.
         """
+        parts, seconds, end = list[tuple[Metrics, int]](), 0.0, step + steps
+        for until in (*(fit for fit in self._fits if step < fit < end), end):
+            if step in self._fits:
+                start = time.perf_counter()
+                state = self._refitted(state, step)
+                seconds += time.perf_counter() - start
+            state, metrics, updates = self._advance(state, step, until - step)
+            parts.append((metrics, updates))
+            step = until
+        episodes, total = (sum(metrics[name] for metrics, _ in parts) for name in SUMS)
+        updates = sum(count for _, count in parts)
+        # A chunk without an update has no mean over updates.
+        learned = [(metrics, count / updates) for metrics, count in parts if count]
+        means = {
+            name: sum(share * metrics[name] for metrics, share in learned)
+            for name in (learned[0][0] if learned else ())
+            if name not in SUMS
+        }
+        if self._fits:
+            means["fit_seconds"] = jnp.full(len(self._seeds), seconds / len(self._seeds))
+        return state, {**means, "episodes": episodes, "training_return": total / episodes}
+
+    def _refitted(self, state: AgentState, step: int) -> AgentState:
+        """Fit the features of all agents to their replay, for both networks."""
+        agent, learner = self.agent, state.learner
+        fitted = refit(
+            self._config.features,
+            learner.params,
+            state.replay,
+            step // agent.num_envs,
+            agent.network.num_actions,
+            self._seeds,
+        )
+        params, target_params = (
+            agent.network.joined(each, jax.tree.map(jnp.copy, fitted))
+            for each in (learner.params, learner.target_params)
+        )
+        learner = learner._replace(params=params, target_params=target_params)
+        return self.put(state._replace(learner=learner))
+
+    @abc.abstractmethod
+    def _advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics, int]:
+        """Act and learn without a fit; return also the ``SUMS``, means and number of updates."""
 
     @abc.abstractmethod
     def evaluate(self, state: AgentState, step: int) -> Array:
@@ -150,17 +197,13 @@ class CompiledTrainer(Trainer):
     def close(self) -> None:
         """Do nothing, since this trainer holds no resources."""
 
-    def advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
+    def _advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics, int]:
         dqn, num_envs = self._config.dqn, self._config.num_envs
         warm = min(max(dqn.warmup - step, 0), steps) // dqn.steps_per_update
         learning = steps // dqn.steps_per_update - warm
         span = self._placement.put(jnp.asarray([step // num_envs, warm, learning], jnp.int32))
         state, metrics = self._train(state, span, *self._placed)
-        metrics = self._placement.collect(metrics)
-        episodes, total = (metrics.pop(name) for name in SUMS)
-        # A chunk without an update has no mean over updates.
-        means = metrics if learning else {}
-        return state, {**means, "episodes": episodes, "training_return": total / episodes}
+        return state, self._placement.collect(metrics), learning
 
     def evaluate(self, state: AgentState, step: int) -> Array:
         at = self._placement.put(jnp.asarray(step, jnp.int32))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, make_auxiliary_task
 from rlreps.agents.dqn import DQN, DQNConfig
+from rlreps.agents.fitted import FeatureConfig, WithFitted
 from rlreps.agents.network import QNetwork
 from rlreps.agents.replay import ReplayConfig
 from rlreps.config import checked, positive, with_sizes
@@ -40,8 +41,7 @@ class AgentConfig:
             or the corner x + y >= 1.9.
         encoder: The torso.
         num_features: d, number of features of the torso; values are linear in the features.
-        normalise_features: Whether the values' head sees each state's features divided by the
-            root of their mean square (``QNetwork``).
+        features: Features fitted to replay, which the torso reads beside the observation.
         dqn: The agent.
         replay: Its memory.
         auxiliary: Its auxiliary task.
@@ -64,7 +64,7 @@ class AgentConfig:
     goal: tuple[float, float, float] | None = None
     encoder: Encoder = dataclasses.field(default=MLP(hidden=(64, 64)))
     num_features: int = positive(32)
-    normalise_features: bool = False
+    features: FeatureConfig = dataclasses.field(default_factory=FeatureConfig)
     dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)
     replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
     auxiliary: AuxiliaryConfig = dataclasses.field(default_factory=AuxiliaryConfig)
@@ -106,9 +106,6 @@ class AgentConfig:
         capacity = self.replay.capacity
         require(capacity >= least, f"a replay capacity of at least {least} rows, {why}", capacity)
         require(warmup >= least, f"a warmup of at least {least} steps, {why}", warmup)
-        fixed = self.auxiliary.weight > 0.0 and self.auxiliary.remembered == "warmup"
-        most = f"a replay capacity >= {self.steps}, all steps, to remember those of the warmup"
-        require(not fixed or capacity >= self.steps, most, capacity)
 
     @property
     def checkpoint_period(self) -> int:
@@ -175,7 +172,8 @@ def make_agent(
         observation_shape: Shape of one observation.
         num_actions: Discrete actions, numbered from 0.
         observation_dtype: Dtype of observations; bytes are kept as bytes.
-        torso: A user's own encoder, with ``config.num_features`` outputs.
+        torso: A user's own encoder, with ``config.num_features`` outputs. If the configuration has
+            fitted features, its inputs are observations followed by them.
         auxiliary: A user's own auxiliary task, weighed by the configuration's weight.
 
     Raises:
@@ -187,7 +185,7 @@ def make_agent(
             'expected the package rlax for agents, got none; pip install "rlreps[agents]"'
         )
     observation = jax.ShapeDtypeStruct(tuple(observation_shape), observation_dtype)
-    encoder = torso if torso is not None else make_torso(config, observation.shape)
+    encoder = make_torso(config, observation.shape, torso)
     weight = config.auxiliary.weight
     if auxiliary is not None:
         require(weight > 0.0, "an auxiliary weight > 0 for the auxiliary task", weight)
@@ -199,7 +197,7 @@ def make_agent(
     if weight > 0.0 and config.auxiliary.head:
         size = config.num_features
         head = MLP(size, num_inputs=size, hidden=config.auxiliary.head)
-    network = QNetwork(encoder, config.num_features, num_actions, config.normalise_features, head)
+    network = QNetwork(encoder, config.num_features, num_actions, head)
     if auxiliary is None and weight > 0.0:
         auxiliary = make_auxiliary_task(
             config.auxiliary,
@@ -222,22 +220,30 @@ def make_agent(
     )
 
 
-def make_torso(config: AgentConfig, observation_shape: Sequence[int]) -> Encoder:
-    """Make the torso that a configuration names.
+def make_torso(
+    config: AgentConfig, observation_shape: Sequence[int], network: Encoder | None = None
+) -> Encoder:
+    """Make the torso that a configuration names, with ``network`` in place of its encoder if given.
 
     Raises:
         InputError: If observations are not vectors, or not images for a convolutional torso.
     """
-    shape, name = tuple(observation_shape), config.encoder.name
-    if isinstance(config.encoder, Convolutional):
-        require(len(shape) == 3, f"observations that are images, for the torso {name}", shape)
-    else:
-        expected = f"observations that are vectors, for the torso {name}"
-        require(len(shape) == 1, f"{expected}; images need a convolutional one", shape)
-    return with_sizes(
-        config.encoder,
-        frame_shape=shape,
-        num_inputs=shape[0],
-        num_states=1,
-        num_features=config.num_features,
-    )
+    shape, name, fits = tuple(observation_shape), config.encoder.name, config.features
+    fitted = 0 if fits.kind == "none" else fits.num_components
+    if network is None:
+        if isinstance(config.encoder, Convolutional):
+            require(len(shape) == 3, f"observations that are images, for the torso {name}", shape)
+        else:
+            expected = f"observations that are vectors, for the torso {name}"
+            require(len(shape) == 1, f"{expected}; images need a convolutional one", shape)
+        network = with_sizes(
+            config.encoder,
+            frame_shape=shape,
+            num_inputs=shape[0] + fitted,
+            num_states=1,
+            num_features=config.num_features,
+        )
+    if not fitted:
+        return network
+    require(len(shape) == 1, f"observations that are vectors, for {fits.kind} features", shape)
+    return WithFitted(network=network, config=fits, num_inputs=shape[0])

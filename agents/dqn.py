@@ -18,17 +18,7 @@ from jax import Array, lax
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, GradientNorms
 from rlreps.agents.keys import Use, key_for
 from rlreps.agents.network import QNetwork
-from rlreps.agents.replay import (
-    Replay,
-    ReplayConfig,
-    Rows,
-    add,
-    draw_prioritised,
-    draw_uniform,
-    init_replay,
-    set_priorities,
-    transitions,
-)
+from rlreps.agents.replay import ReplayConfig, Rows, add, draw, init_replay, transitions
 from rlreps.config import checked, interval, positive
 from rlreps.envs.core import Environment, TimeStep, step_or_reset
 from rlreps.losses.base import Metrics, Params
@@ -141,7 +131,7 @@ class AgentState(NamedTuple):
     """
 
     learner: DQNState
-    replay: Replay
+    replay: Rows
     acting: Any
 
 
@@ -161,7 +151,7 @@ class DQN:
         num_envs: Environments in which it acts at a time.
         num_updates: Updates of its whole training, over which the learning rate falls.
         auxiliary: The auxiliary task, if any.
-        auxiliary_options: Weight of the auxiliary task, and the part of the memory that it sees.
+        auxiliary_options: Weight of the auxiliary task.
     """
 
     options: DQNConfig
@@ -181,7 +171,7 @@ class DQN:
         learner = DQNState(
             params=params,
             target_params=params,
-            optimizer=self._optimizer().init(params),
+            optimizer=self._optimizer().init(self.network.split(params)[0]),
             auxiliary=() if self.auxiliary is None else self.auxiliary.init(auxiliary_key),
             norms=() if self.auxiliary is None else GradientNorms(nothing, nothing),
             updates=jnp.zeros((), jnp.int32),
@@ -227,7 +217,7 @@ class DQN:
         """
         acting = state.acting
         rows = Rows(acting.observations, actions, taken.reward, taken.terminated, acting.ended)
-        replay = add(state.replay, count, rows, self.options.n_step + 1)
+        replay = add(state.replay, count, rows)
         returns = acting.returns + taken.reward
         ended = taken.terminated | taken.truncated
         metrics = {
@@ -244,58 +234,52 @@ class DQN:
         key, count = key_for(key, Use.LEARN, begun), begun + self.period
         value_key, auxiliary_key, loss_key = jax.random.split(key, 3)
         replay, options = state.replay, self.options
-        wanted = (value_key, replay, count, options.batch_size, options.n_step + 1)
-        if self.replay.prioritised:
-            drawn = draw_prioritised(*wanted, self.replay.importance_exponent)
-        else:
-            drawn = draw_uniform(*wanted)
+        drawn = draw(value_key, replay, count, options.batch_size, options.n_step + 1)
         task, rows = self.auxiliary, None
         if task is not None:
-            held = count
-            if self.auxiliary_options.remembered == "warmup":
-                held = jnp.minimum(count, options.warmup // self.num_envs)
-            rows = draw_uniform(auxiliary_key, replay, held, task.sequences, task.length).rows
-        learner, errors, metrics = self.update(
-            state.learner, drawn.rows, drawn.weights, rows, loss_key
-        )
-        if self.replay.prioritised:
-            replay = set_priorities(replay, drawn.starts, errors, self.replay.priority_exponent)
-        return state._replace(learner=learner, replay=replay), metrics
+            rows = draw(auxiliary_key, replay, count, task.sequences, task.length)
+        learner, metrics = self.update(state.learner, drawn, rows, loss_key)
+        return state._replace(learner=learner), metrics
 
     def update(
-        self, state: DQNState, rows: Rows, weights: Array, auxiliary_rows: Rows | None, key: Array
-    ) -> tuple[DQNState, Array, Metrics]:
+        self, state: DQNState, rows: Rows, auxiliary_rows: Rows | None, key: Array
+    ) -> tuple[DQNState, Metrics]:
         """Take one step of the optimizer.
 
         Args:
             state: What the agent has learned.
             rows: Sequences [b, n + 1, ...], whose first rows are not ``last``.
-            weights: Importance weights [b].
             auxiliary_rows: Sequences for the auxiliary task; None without one.
             key: Random key.
 
         Returns:
-            The new state, temporal-difference errors [b], and metrics.
+            The new state, and metrics.
         """
-        gradients, errors, (auxiliary_state, norms), metrics = self.gradients(
-            state, rows, weights, auxiliary_rows, key
+        gradients, (auxiliary_state, norms), metrics = self.gradients(
+            state, rows, auxiliary_rows, key
         )
-        params, optimizer_state = optimizer_step(
-            self._optimizer(), gradients, state.optimizer, state.params
+        split = self.network.split
+        learned, fitted = split(state.params)
+        learned, optimizer_state = optimizer_step(
+            self._optimizer(), split(gradients)[0], state.optimizer, learned
         )
         updates = state.updates + 1
         options = self.options
         refresh = updates % options.target_every == 0
         share = jnp.where(refresh, options.target_rate, 0.0)
-        target_params = jax.tree.map(
-            lambda new, old: share * new + (1.0 - share) * old, params, state.target_params
+        held = jax.tree.map(
+            lambda new, old: share * new + (1.0 - share) * old,
+            learned,
+            split(state.target_params)[0],
         )
-        learned = DQNState(params, target_params, optimizer_state, auxiliary_state, norms, updates)
-        return learned, errors, metrics
+        params, target_params = (self.network.joined(each, fitted) for each in (learned, held))
+        return DQNState(
+            params, target_params, optimizer_state, auxiliary_state, norms, updates
+        ), metrics
 
     def gradients(
-        self, state: DQNState, rows: Rows, weights: Array, auxiliary_rows: Rows | None, key: Array
-    ) -> tuple[Params, Array, tuple[Any, Any], Metrics]:
+        self, state: DQNState, rows: Rows, auxiliary_rows: Rows | None, key: Array
+    ) -> tuple[Params, tuple[Any, Any], Metrics]:
         """Compute the joint gradient; arguments as for ``update``.
 
         The auxiliary task's gradient is added times the configured weight. If the weight is
@@ -305,19 +289,18 @@ class DQN:
         its share. Its 1 % makes the factor depend a little on the rows that it multiplies.
 
         Returns:
-            The gradient, errors [b], the auxiliary task's new state and norms, and metrics, those
-            of the auxiliary task with the prefix ``auxiliary_``.
+            The gradient, the auxiliary task's new state and norms, and metrics, those of the
+            auxiliary task with the prefix ``auxiliary_``.
         """
 
-        def value_loss(params: Params) -> tuple[Array, Array]:
+        def value_loss(params: Params) -> Array:
             errors = self.errors(params, state.target_params, rows)
-            huber = optax.huber_loss(errors, delta=self.options.huber_delta)
-            return jnp.mean(weights * huber), errors
+            return jnp.mean(optax.huber_loss(errors, delta=self.options.huber_delta))
 
-        (loss, errors), gradients = jax.value_and_grad(value_loss, has_aux=True)(state.params)
+        loss, gradients = jax.value_and_grad(value_loss)(state.params)
         metrics = {"value_loss": loss}
         if self.auxiliary is None or auxiliary_rows is None:
-            return gradients, errors, (state.auxiliary, state.norms), metrics
+            return gradients, (state.auxiliary, state.norms), metrics
         network, options = self.network, self.auxiliary_options
         task_loss = jax.value_and_grad(self.auxiliary.loss, has_aux=True)
         (loss, (auxiliary_state, reported)), side = task_loss(
@@ -341,7 +324,7 @@ class DQN:
             f"auxiliary_{name}": jnp.asarray(value, jnp.float32) for name, value in reported.items()
         }
         metrics = {**metrics, **reported, "auxiliary_loss": loss, "gradient_ratio": ratio}
-        return {**gradients, **joint}, errors, (auxiliary_state, norms), metrics
+        return {**gradients, **joint}, (auxiliary_state, norms), metrics
 
     def errors(self, params: Params, target_params: Params, rows: Rows) -> Array:
         """Compute temporal-difference errors [b] of sequences [b, n + 1, ...]."""

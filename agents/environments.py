@@ -371,16 +371,7 @@ def _factory(name: str) -> Callable[[int], dm_env.Environment]:
     make = getattr(import_named(module, name), function, None)
     require(callable(make), f"a function {function} in {module}", name)
     assert make is not None
-    parameters = inspect.signature(make).parameters
-    needed = [
-        of.name
-        for of in parameters.values()
-        if of.default is of.empty
-        and of.name != "seed"
-        and of.kind not in (of.VAR_POSITIONAL, of.VAR_KEYWORD)
-    ]
-    require(not needed, f"{name} to need no arguments but a seed", ", ".join(needed))
-    if "seed" in parameters:
+    if "seed" in inspect.signature(make).parameters:
         return lambda seed: make(seed=seed)
     return lambda seed: make()
 

@@ -97,7 +97,7 @@ class HostTrainer(Trainer):
         self._stands_at = 0
         return state
 
-    def advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
+    def _advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics, int]:
         num_envs, period, updates = self._config.num_envs, self.agent.period, []
         for count in range(step // num_envs, (step + steps) // num_envs):
             begun = (count + 1 - period) * num_envs
@@ -108,14 +108,14 @@ class HostTrainer(Trainer):
             )
             updates.append(metrics)
         found: list[Metrics] = jax.device_get(updates)
-        episodes, total = (jnp.asarray(sum(each[name] for each in found)) for name in SUMS)
+        sums = {name: jnp.asarray(sum(each[name] for each in found)) for name in SUMS}
         learned = [each for each in found if len(each) > len(SUMS)]
         means = {
             name: jnp.asarray(np.mean([each[name] for each in learned], axis=0))
             for name in (learned[0] if learned else ())
             if name not in SUMS
         }
-        return state, {**means, "episodes": episodes, "training_return": total / episodes}
+        return state, {**sums, **means}, len(learned)
 
     def evaluate(self, state: AgentState, step: int) -> Array:
         episodes = self._config.evaluation_episodes

@@ -4,9 +4,9 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import Array, lax
+from jax import Array
 
+from rlreps.agents.fitted import WithFitted
 from rlreps.encoders import Encoder, FunctionEncoder
 from rlreps.losses.base import Params
 
@@ -24,15 +24,10 @@ class QNetwork:
     Parameters are ``{"torso": ..., "head": {"weights": [d, a], "biases": [a]}}``. Observations of
     bytes, such as images, are divided by 255 first.
 
-    With ``normalised``, the head reads √d φ(s) / ‖φ(s)‖ (RMSNorm; Zhang & Sennrich 2019), so that
-    features that grow do not enlarge its steps. Values are then linear in the features' directions,
-    not in the features themselves.
-
     Attributes:
         torso: The encoder φ.
         num_features: d.
         num_actions: a.
-        normalised: Whether the head reads features of mean square 1.
         auxiliary_head: Encoder [b, d] → [b, d] between φ and an auxiliary task, with parameters
             ``auxiliary_head``; None gives the task φ itself.
     """
@@ -40,7 +35,6 @@ class QNetwork:
     torso: Encoder
     num_features: int
     num_actions: int
-    normalised: bool = False
     auxiliary_head: Encoder | None = None
 
     def init(self, key: Array) -> Params:
@@ -62,11 +56,22 @@ class QNetwork:
         """Compute one value per action [b, a] for observations [b, ...]."""
         head = params["head"]
         features = self.features(params["torso"], observations)
-        if self.normalised:
-            square = jnp.mean(jnp.square(features), axis=1, keepdims=True)
-            features = features * lax.rsqrt(square + float(np.finfo(np.float32).eps))
         values: Array = features @ head["weights"] + head["biases"][None]
         return values
+
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """Split parameters into those that gradients change and the fitted features, () if none."""
+        if not isinstance(self.torso, WithFitted):
+            return params, ()
+        torso = {**params["torso"]}
+        fitted = torso.pop("fitted")
+        return {**params, "torso": torso}, fitted
+
+    def joined(self, learned: Params, fitted: Params) -> Params:
+        """Join what ``split`` has split."""
+        if not isinstance(self.torso, WithFitted):
+            return learned
+        return {**learned, "torso": {**learned["torso"], "fitted": fitted}}
 
     @property
     def auxiliary_encoder(self) -> Encoder:

@@ -1,11 +1,10 @@
 """Targets of auxiliary tasks: discounted sums of cumulants along replayed sequences.
 
 Symbols: s_0 ... s_m are the observations of a sequence's first episode up to the last one seen, c_k
-the cumulants, γ_k the columns' discounts, φ⁻ the target network's features.
+the cumulants, γ_k the columns' discounts.
 """
 
 import dataclasses
-import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,9 +15,8 @@ from jax import Array, lax
 
 from rlreps.agents.network import as_inputs
 from rlreps.agents.replay import Window
-from rlreps.cumulants import Cumulants, RandomFourier
-from rlreps.losses.least_squares import least_squares_weights
-from rlreps.numerics import DecayedMean, matmul
+from rlreps.cumulants import Cumulants
+from rlreps.numerics import DecayedMean
 
 _ROWS_A_PASS = 8
 """Number of a sequence's rows that are added in one pass over the sums."""
@@ -63,12 +61,6 @@ class TaskColumns:
     discounts: tuple[float, float]
     rank: int
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The interval of the cumulants' values; its first end is <= 0, the second >= 0."""
-        waves = isinstance(self.family, RandomFourier)
-        return (-math.sqrt(2.0), math.sqrt(2.0)) if waves else (0.0, 1.0)
-
     def init(self, key: Array) -> ColumnParams:
         """Draw the columns."""
         cumulant_key, discount_key = jax.random.split(key)
@@ -100,35 +92,6 @@ def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> A
         discounts: γ, [t].
         window: Which rows belong to the first one's episode.
     """
-    return _discounted_sums(cumulants, discounts, window.seen)
-
-
-def bootstrapped_targets(
-    cumulants: Array, discounts: Array, window: Window, predictions: Array, predicted: Array
-) -> Array:
-    """Compute Σ_{j<m} γ_k^j c_k(s_j) + γ_k^m v_k(s_m), [b, t].
-
-    v is a prediction of ψ(s_m), or c(s_m) itself if the task ended there. Neither a time limit
-    nor the sequence's end then biases the sums, but the error of predictions does, times γ^m.
-
-    Args:
-        cumulants: c at every row, [b, l, t].
-        discounts: γ, [t].
-        window: Which rows belong to the first one's episode.
-        predictions: Predicted ψ at the last row that was seen, [b, t].
-        predicted: Whether there are predictions yet, []; without them, sums are those of
-            ``monte_carlo_targets``.
-    """
-    continued = predicted & ~window.terminal
-    steps = jnp.arange(window.seen.shape[1], dtype=jnp.int32)
-    replaced = continued[:, None] & (steps[None, :] == window.end[:, None])
-    powers = jnp.power(discounts[None, :], window.end[:, None].astype(discounts.dtype))
-    beyond = jnp.where(continued[:, None], powers * predictions, 0.0)
-    return _discounted_sums(cumulants, discounts, window.seen & ~replaced) + beyond
-
-
-def _discounted_sums(cumulants: Array, discounts: Array, counted: Array) -> Array:
-    """Sum γ_k^j c_k(s_j) over the rows that count, [b, t]."""
     length = cumulants.shape[1]
 
     # Row by row from the end, G_j = c(s_j) + γ G_{j+1}. XLA would store all [b, l, t] products
@@ -136,46 +99,12 @@ def _discounted_sums(cumulants: Array, discounts: Array, counted: Array) -> Arra
     def add(index: Array, sums: Array) -> Array:
         row = length - 1 - index
         values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
-        counts = lax.dynamic_index_in_dim(counted, row, 1)
+        counts = lax.dynamic_index_in_dim(window.seen, row, 1)
         return jnp.where(counts, values, 0.0) + discounts[None] * sums
 
     start = jnp.zeros_like(cumulants[:, 0])
     sums: Array = lax.fori_loop(0, length, add, start, unroll=min(length, _ROWS_A_PASS))
     return sums
-
-
-class Predictor(NamedTuple):
-    """A linear map of features, with an intercept.
-
-    Attributes:
-        weights: W̄, [d, t].
-        intercept: [t].
-    """
-
-    weights: Array
-    intercept: Array
-
-    def predict(self, features: Array) -> Array:
-        """Compute φ⁻ᵀW̄ + intercept, [b, t], at features [b, d]."""
-        predictions: Array = matmul(features, self.weights) + self.intercept[None]
-        return predictions
-
-
-def fit_predictor(features: Array, targets: Array, ridge: float = 1e-4) -> Predictor:
-    """Fit a least-squares map of features [b, d] to targets [b, t], with an intercept.
-
-    Args:
-        features: φ⁻.
-        targets: The targets to predict.
-        ridge: Tikhonov term on the weights, relative to the mean eigenvalue of the features'
-            covariance; the intercept has none.
-    """
-    feature_mean = jnp.mean(features, axis=0)
-    target_mean = jnp.mean(targets, axis=0)
-    weights = least_squares_weights(
-        features - feature_mean[None], targets - target_mean[None], ridge
-    )
-    return Predictor(weights, target_mean - matmul(feature_mean, weights))
 
 
 class Moments(NamedTuple):
@@ -212,7 +141,6 @@ def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMea
         The standardised targets, and the averages with this batch.
     """
     batch_mean = jnp.mean(targets, axis=0)
-    # About the batch's own mean: while bootstrapped targets grow, their drift is not spread.
     batch_variance = jnp.mean(jnp.square(targets - batch_mean[None]))
     updated = moments.add(Moments(batch_mean, batch_variance), _RATE)
     started = moments.weight > 0.0

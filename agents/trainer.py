@@ -6,8 +6,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
-from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.compiled import CompiledTrainer, Trainer, place_agents
@@ -70,33 +68,8 @@ def make_trainer(
 
 
 def _require_room(agent: DQN, seeds: int) -> None:
-    """Raise an ``InputError`` if this many agents cannot fit into memory, before any is made.
-
-    The estimate counts the agents' states and, of an update, the rows drawn and the activations for
-    the values' gradient. The true need is larger.
-    """
-    seen = agent.observation
-    row = math.prod(seen.shape) * np.dtype(seen.dtype).itemsize + 9  # Action, reward and end.
-    batch, auxiliary = agent.options.batch_size, agent.auxiliary
-    drawn = batch * (agent.options.n_step + 1)
-    if auxiliary is not None:
-        drawn = max(drawn, auxiliary.sequences * auxiliary.length)
+    """Raise an ``InputError`` if the states of this many agents cannot fit into memory."""
     state = jax.eval_shape(agent.init, jax.eval_shape(lambda: jax.random.key(0)))
-
-    def activations(params: Any, observations: Array) -> Any:
-        network = agent.network
-        return network.hidden(params["torso"], observations), network.values(params, observations)
-
-    rows = jax.ShapeDtypeStruct((batch, *seen.shape), seen.dtype)
-    found = jax.eval_shape(activations, state.learner.params, rows)
-    for what, size in (
-        (f"an update's {drawn * seeds:,} rows of all agents", drawn * row),
-        (f"the state of {seeds:,} agents, replay included", _bytes_of(state)),
-        (f"activations of {batch * seeds:,} rows", _bytes_of(found)),
-    ):
-        require_memory(what, size * seeds)
-
-
-def _bytes_of(tree: Any) -> int:
-    """Add up the bytes of arrays of these shapes; Python's integers do not overflow."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+    # Python's integers do not overflow.
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    require_memory(f"the state of {seeds:,} agents, replay included", size * seeds)

@@ -1,7 +1,6 @@
 """Write files whole or not at all, and refuse folders with links that lead outside them."""
 
 import os
-import re
 import secrets
 import struct
 import zipfile
@@ -59,20 +58,6 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     return target
 
 
-def unfinished_writes(folder: Path, name: str | None = None) -> list[Path]:
-    """List temporary files that killed processes left from ``write_atomically`` in a folder.
-
-    Args:
-        folder: Where to look; a folder that does not exist has none.
-        name: Name of the file that was being written; any by default.
-    """
-    if not folder.is_dir():
-        return []
-    written = ".+" if name is None else re.escape(name)
-    pattern = re.compile(rf"\.{written}\.[0-9a-f]{{{2 * _SUFFIX_BYTES}}}")
-    return [entry for entry in folder.iterdir() if pattern.fullmatch(entry.name)]
-
-
 def size_and_checksum(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Return the size and the CRC-32 of a file of any size."""
     size = checksum = 0
@@ -96,17 +81,6 @@ def refuse_links_out(folder: Path) -> None:
                 f"expected files of its own in {folder}, got the link {Path(link).name} to "
                 f"{os.readlink(link)}; replace the link by the files that it leads to"
             )
-
-
-def refuse_backslashes(path: str | os.PathLike[str]) -> None:
-    """Raise an ``InputError`` if a name on a path holds a backslash.
-
-    tensorstore, which writes arrays and checkpoints, takes a backslash for a separator of folders
-    and would write into another folder.
-    """
-    absolute = Path(path).absolute()
-    if any("\\" in name for name in absolute.relative_to(absolute.anchor).parts):
-        raise InputError(f"expected a path without a backslash, got {absolute}")
 
 
 def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDArray[Any]]:

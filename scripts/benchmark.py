@@ -38,7 +38,7 @@ from rlreps.agents import AgentConfig, make_trainer
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
 from rlreps.envs import load_arena
-from rlreps.experiments.le_lan_2023 import synthetic
+from rlreps.experiments.le_lan_2023 import planted
 from rlreps.losses import OBJECTIVES
 from rlreps.losses.spectral import CovarianceJacobian, Spin
 from rlreps.numerics import largest_even_share
@@ -189,15 +189,15 @@ def training(repeats: int, states: int = 10_000, length: int = 100) -> None:
 
 METHODS = {"danskin_lissa": "batch", "danskin_empirical": "pseudo", "naive": "pseudo", "oracle": ""}
 """Method → its normaliser of κ, or which inverse it takes."""
-SYNTHETIC = dataclasses.replace(synthetic.PRESETS["laptop"], num_states=50, step_size=1e-6)
+SYNTHETIC = dataclasses.replace(planted.PRESETS["laptop"], num_states=50, step_size=1e-6)
 """Every run stays finite at this step size; of the naive method's, all 30 diverge at 1e-5."""
 
 
 def seeds_and_loop(method: Any, seeds: int, length: int) -> dict[str, Callable[[], Any]]:
     """Return a scan of updates of all seeds, and a Python loop of as many updates of one."""
-    setting = synthetic.Setting(method, 10, 5, METHODS[method], 1, "exponential", SYNTHETIC.kappa0)
+    setting = planted.Setting(method, 10, 5, METHODS[method], 1, "exponential", SYNTHETIC.kappa0)
     members = [(setting, seed) for seed in range(seeds)]
-    learners, source, _ = synthetic.make_members(SYNTHETIC, members)
+    learners, source, _ = planted.make_members(SYNTHETIC, members)
     devices = largest_even_share(devices_for_small_runs(), seeds)
     placement = make_placement(devices, seeds)
     population = Population(

@@ -25,8 +25,9 @@ from PIL import Image
 
 from rlreps.errors import InputError, require
 from rlreps.experiments import EXPERIMENTS, PAPERS
-from rlreps.experiments.harness import NOT_RUN, VERDICTS
+from rlreps.experiments.harness import NOT_RUN
 from rlreps.report.table import format_number
+from rlreps.runs.contrasts import VERDICTS
 from rlreps.runs.folder import RunFolder
 
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"

@@ -6,7 +6,6 @@ with 143 or 129.
 """
 
 import contextlib
-import dataclasses
 import difflib
 import importlib
 import os
@@ -35,8 +34,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train-live": ("training:train_live", "Train an encoder on fresh rollouts, without a matrix."),
     "sweep": ("training:sweep", "Train at every point of a grid and gather one table."),
     "fit": ("fit:fit", "Fit successor features to transitions of your own."),
-    "benchmark": ("benchmark:benchmark", "Compare objectives with each other and the truth."),
+    "benchmark": ("experiment:benchmark", "Compare objectives with each other and the truth."),
     "evaluate": ("training:evaluate", "Measure a trained encoder against a ground truth."),
+    "export": ("training:export", "Write a trained encoder for JAX and PyTorch without rlreps."),
     "compare": ("training:compare", "Compare finished runs with the first of them."),
     "agent train": ("agent:train_agents", "Train agents, with an auxiliary task or without."),
     "agent evaluate": ("agent:evaluate_agents", "Play greedy episodes and measure the torsos."),
@@ -49,8 +49,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Command → (module of this package:function, summary). Modules load when they are called."""
 
-_LOOP_IS_CLOSED = "Event loop is closed"
-_NO_CACHE = "--no-cache"
+_NO_CACHE, _QUIET = "--no-cache", "--quiet"
+"""Options of every command."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -62,7 +62,6 @@ def main(arguments: list[str] | None = None) -> None:
     own_process = arguments is None
     words = sys.argv[1:] if arguments is None else list(arguments)
     if own_process:
-        sys.unraisablehook = _report_unraisable
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             if number is None:
@@ -72,12 +71,13 @@ def main(arguments: list[str] | None = None) -> None:
                 signal.signal(number, _leave)
         if _NO_CACHE not in words:
             keep_compiled_programs()
-    words = [word for word in words if word != _NO_CACHE]
+    quiet = _QUIET in words
+    words = [word for word in words if word not in (_NO_CACHE, _QUIET)]
     quieten_orbax()
     try:
         command = parse_command(words)
         if command is not None:
-            _run(command)
+            _run(command, quiet)
         sys.stdout.flush()
     except (TrainingDivergedError, WorkerDiedError) as error:
         _fail(error, 1, own_process)
@@ -143,26 +143,21 @@ def _parse(name: str, place: str, arguments: list[str]) -> Any:
     home, _, leaf = place.partition(":")
     module = importlib.import_module(f"rlreps.cli.{home}")
     own = module.command_of(leaf) if home == "experiment" else command_class(getattr(module, leaf))
-    return parse(
-        own,
-        arguments,
-        prog=f"rlreps {name}",
-        choices=getattr(module, "CHOICES", {}),
-        names=getattr(module, "NAMES", {}),
-        needs=getattr(module, "NEEDS", {}),
-    )
+    parts = [getattr(module, part, {}) for part in ("CHOICES", "NAMES", "NEEDS")]
+    return parse(own, arguments, f"rlreps {name}", *parts)
 
 
-def _run(command: Any) -> None:
+def _run(command: Any, quiet: bool) -> None:
     """Run a command, in several processes if it supports them and is started in several."""
-    if not hasattr(command, "processes") or getattr(command, "plan", False):
-        command.run()
+    from rlreps.runs.progress import hidden
+
+    if not hasattr(command, "processes"):
+        with hidden(quiet):
+            command.run()
         return
     from rlreps.runs.processes import process_index, together
 
-    with together(command.processes):
-        if process_index() > 0:
-            command = dataclasses.replace(command, quiet=True)
+    with together(command.processes), hidden(quiet or process_index() > 0):
         command.run()
 
 
@@ -173,6 +168,7 @@ def _commands() -> Mapping[str, tuple[str, str]]:
     listed = {
         f"experiment {name}": (f"experiment:{name}", f"{entry.description} ({entry.paper})")
         for name, entry in EXPERIMENTS.items()
+        if name not in COMMANDS
     }
     return {**COMMANDS, **listed}
 
@@ -193,35 +189,20 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
         print(f"  {name:{width}}  {commands[name][1]}")
     if not group or group == "experiment":
         gap = "\n" if listed else ""
-        told = (
-            "time of the presets on two cores, if a run is recorded; paper is as published"
-            if group
-            else "the seconds of --preset smoke; 'rlreps experiment --help' has the others"
-        )
-        print(f"{gap}experiments by paper, with {told}:")
+        print(f"{gap}experiments by paper:")
         for paper in PAPERS.values():
             print(f" {paper}")
             for name, entry in EXPERIMENTS.items():
-                if entry.paper == paper:
-                    seconds = f" ({entry.smoke} s)" if entry.smoke and not group else ""
-                    print(f"  {f'experiment {name}':{width}}  {entry.description}{seconds}")
-                    if group and entry.durations:
-                        took = ", ".join(map(" ".join, entry.durations.items()))
+                if entry.paper == paper and name not in COMMANDS:
+                    print(f"  {f'experiment {name}':{width}}  {entry.description}")
+                    if group:
+                        took = ", ".join(map(": ".join, entry.presets.items()))
                         print(f"  {'':{width}}  {took}")
     print(
         f"\n'{place} COMMAND --help' lists a command's options. Compiled programs are kept in the\n"
-        f"user's cache folder; RLREPS_CACHE_DIR moves it and {_NO_CACHE} keeps none."
+        f"user's cache folder; RLREPS_CACHE_DIR moves it and {_NO_CACHE} keeps none.\n"
+        f"{_QUIET} with any command shows no progress bar."
     )
-
-
-def _report_unraisable(found: "sys.UnraisableHookArgs") -> None:
-    """Report uncatchable errors, except those that Orbax's loops leave behind on a full disk.
-
-    The error itself is raised as well; each coroutine of a closed loop would add a line.
-    """
-    left = isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == _LOOP_IS_CLOSED
-    if not left:
-        sys.__unraisablehook__(found)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

@@ -5,21 +5,17 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from rlreps.cli.options import Choice, Switch
-from rlreps.cli.plot import OBSERVED
+from rlreps.cli.options import Choice
 from rlreps.cli.training import NAMES as NAMES
-from rlreps.cumulants import CUMULANTS, Cumulants
 from rlreps.encoders import Encoder
-from rlreps.losses import OBJECTIVES, Objective
+from rlreps.envs.observations import OBSERVATIONS, Observation
 from rlreps.successor.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.workflows.fit import Collection, print_fit, run_fit
 
 CHOICES: dict[Any, Choice] = {
-    **OBSERVED,
+    Observation | None: Choice("observation", OBSERVATIONS),
     Encoder | None: Choice("encoder", FIT_ENCODERS),
     FitMethod | None: Choice("method", FIT_METHODS),
-    Objective: Choice("objective", OBJECTIVES),
-    Cumulants | None: Choice("cumulants", CUMULANTS),
 }
 
 
@@ -28,7 +24,6 @@ def fit(
     out: Path,
     config: FitConfig,
     collection: Collection,
-    quiet: Switch = False,
 ) -> None:
     """Fit successor features to transitions; the same command resumes an interrupted fit.
 
@@ -40,6 +35,5 @@ def fit(
         out: Folder of the run.
         config: The fit.
         collection: How the transitions are read or collected.
-        quiet: Show no progress bar.
     """
-    print_fit(run_fit(config, data, out, collection, progress=not quiet), out)
+    print_fit(run_fit(config, data, out, collection), out)

@@ -11,13 +11,13 @@ import inspect
 import io
 import itertools
 import json
-import math
 import os
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import (
     Annotated,
     Any,
@@ -34,6 +34,7 @@ import docstring_parser
 import tyro
 
 from rlreps.config import options
+from rlreps.envs.arenas import ARENAS
 from rlreps.errors import InputError, require_choice
 
 C = TypeVar("C")
@@ -41,32 +42,13 @@ C = TypeVar("C")
 Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 """A flag without a negation."""
 
-AUTOMATIC = "(default: automatic)"
+_AUTOMATIC = "(default: automatic)"
 _METAVARS: dict[Any, str] = {
     int | None: "INT",
     float | None: "FLOAT",
     str | None: "STR",
     Path | None: "PATH",
 }
-
-
-def _arenas() -> str:
-    """List the arenas by name, and the content of an arena file."""
-    from rlreps.envs.arenas import ARENAS
-
-    return (
-        f"Names: {', '.join(ARENAS)}. A TOML file has a table [[puddles]] for each puddle, with "
-        'multiplier (the fraction of full speed, 0 for a wall), shape = "disc" (centre, radius), '
-        '"capsule" (start, end, radius) or "polygon" (vertices), and above them goal, step_size, '
-        "noise and other fields of PuddleWorld (docs/arenas.md)."
-    )
-
-
-_NOTES: dict[str, Callable[[], str]] = {"arena": _arenas}
-"""Option → help that is added to the docstring's."""
-
-RENAMED = {"--data-dir": "--data"}
-"""Option of earlier versions → its present name."""
 
 
 class Choice(NamedTuple):
@@ -191,11 +173,12 @@ class _Parser:
         self.known |= {f"--{dashed}", f"--no-{dashed}"}
         if get_origin(hint) is Literal:
             self._named(dashed, get_args(hint))
-        note = _NOTES[shown]() if shown in _NOTES else ""
-        about = f"{helps.get(name, '')} {note}".strip()
+        about = helps.get(name, "")
+        if shown == "arena":
+            about += f" Names: {', '.join(ARENAS)}."
         marks: dict[str, Any] = {}
         if default is None:
-            marks["help_behavior_hint"] = "" if "by default" in about else AUTOMATIC
+            marks["help_behavior_hint"] = "" if "by default" in about else _AUTOMATIC
             marks["metavar"] = _METAVARS.get(hint)
         if about or shown != name or marks:
             known = None if shown == name else dashed
@@ -227,7 +210,7 @@ class _Parser:
         return text
 
     def check(self, prog: str) -> None:
-        """Refuse options that the command does not have, or that require another option, not 0.
+        """Refuse options that the command does not have, or that require another option.
 
         Raises:
             InputError: With the options of the chosen classes and the closest spelling.
@@ -237,45 +220,32 @@ class _Parser:
             if flag.startswith("--") and flag not in self.known:
                 known = sorted(self.known)
                 close = difflib.get_close_matches(flag, known, 1, 0.75)
-                close = close or [name for name in known if _initials(name) == flag[2:]]
                 hint = f"; did you mean {close[0]}?" if close else ""
-                if flag in RENAMED:
-                    hint = f", which is now {RENAMED[flag]}"
                 owned = ""
                 for name, flags in self.chosen.items():
                     shown = sorted(own for own in flags if not own.startswith("--no-"))
                     owned += f"; options of {name}: {', '.join(shown) or 'none'}"
                 raise InputError(f"expected an option of {prog}, got {flag}{hint}{owned}")
         for key, flags in self.needed.items():
-            others = [flag for flag in given if flag in flags and flag != key]
-            value = self._number(key)
-            if others and not value:
-                some = f"{key} > 0" if value == 0.0 else key
-                got = "none" if value is None else "0"
-                raise InputError(f"expected {some} with {', '.join(others)}, got {got}")
-
-    def _number(self, key: str) -> float | None:
-        """Read the last number given to an option; None without one, NaN if it is not a number."""
-        found = None
-        for index, argument in enumerate(self.arguments):
-            given, equals, value = argument.partition("=")
-            if _spelled(given) == key:
-                text = value if equals else "".join(self.arguments[index + 1 : index + 2])
-                try:
-                    found = float(text)
-                except ValueError:
-                    found = math.nan
-        return found
+            others = [flag for flag in given if flag in flags]
+            if others and key not in given:
+                raise InputError(f"expected {key} with {', '.join(others)}, got none")
 
 
-def command_class(function: Callable[..., None]) -> type:
-    """Make the dataclass of a function's parameters, whose ``run`` calls the function."""
+def command_class(function: Callable[..., None], without: Collection[str] = ()) -> type:
+    """Make the dataclass of a function's parameters, whose ``run`` calls the function.
+
+    Args:
+        function: The function; its docstring describes the parameters.
+        without: Parameters that stay at their defaults and are no options.
+    """
     hints = get_type_hints(function, include_extras=True)
     fields = [
         (name, hints[name], dataclasses.field(default=each.default))
         if each.default is not each.empty
         else (name, hints[name])
         for name, each in inspect.signature(function).parameters.items()
+        if name not in without
     ]
 
     def run(self: Any) -> None:
@@ -299,11 +269,6 @@ def _helps(cls: type) -> dict[str, str]:
     return found
 
 
-def _initials(flag: str) -> str:
-    """Return the first letters of an option's words: lr of --learning-rate."""
-    return "".join(word[:1] for word in flag.split("-"))
-
-
 def _spelled(flag: str) -> str:
     return f"--{flag[2:].replace('_', '-')}" if flag.startswith("--") else flag
 
@@ -311,11 +276,10 @@ def _spelled(flag: str) -> str:
 def parse(
     command: type[C],
     arguments: Sequence[str],
-    *,
     prog: str,
-    choices: Mapping[Any, Choice] | None = None,
-    names: Mapping[str, str] | None = None,
-    needs: Mapping[Any, str] | None = None,
+    choices: Mapping[Any, Choice] = MappingProxyType({}),
+    names: Mapping[str, str] = MappingProxyType({}),
+    needs: Mapping[Any, str] = MappingProxyType({}),
 ) -> C:
     """Build a command from its arguments.
 
@@ -325,7 +289,7 @@ def parse(
         prog: Name of the command in help and messages.
         choices: Annotated type of a field → how the user chooses its class.
         names: ``Class.field`` → option, if the option is not named after the field.
-        needs: Dataclass of a field → the option without which (or at 0) the others are refused.
+        needs: Dataclass of a field → the option without which its others are refused.
 
     Returns:
         The command.
@@ -334,7 +298,7 @@ def parse(
         InputError: For arguments that do not fit, in one line.
         SystemExit: With code 0, after printing requested help.
     """
-    parser = _Parser(list(arguments), choices or {}, names or {}, needs or {})
+    parser = _Parser(list(arguments), choices, names, needs)
     form = parser.form(command)
     asked_for_help = {"-h", "--help"} & {*arguments}
     if not asked_for_help:
@@ -356,22 +320,8 @@ def parse(
             print(parser.options_by_class(prog), end="")
             raise
         raise InputError(_one_line(said.getvalue())) from None
-    _require_machine_numbers(values)
     built: C = form.build(values)
     return built
-
-
-def _require_machine_numbers(values: Any) -> None:
-    """Raise an ``InputError`` for whole numbers beyond 64 bits among a form's values."""
-    if dataclasses.is_dataclass(values):
-        for field in dataclasses.fields(values):
-            _require_machine_numbers(getattr(values, field.name))
-    elif isinstance(values, list | tuple):
-        for value in values:
-            _require_machine_numbers(value)
-    elif isinstance(values, int) and not -(2**63) <= values < 2**63:
-        text = str(values) if values.bit_length() < 100 else "one of many digits"
-        raise InputError(f"expected whole numbers below 2^63, got {text}")
 
 
 @contextlib.contextmanager

@@ -5,20 +5,11 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from rlreps.cli.options import Choice, Switch
-from rlreps.envs.observations import OBSERVATIONS, Observation
+from rlreps.cli.options import Choice
 from rlreps.errors import require
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD
 
-OBSERVED: dict[Any, Choice] = {Observation | None: Choice("observation", OBSERVATIONS)}
-OBSERVED_NAMES = {
-    **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},
-    "Image.size": "image_size",
-}
-"""Options that name an agent's observation of a PuddleWorld."""
-
-CHOICES: dict[Any, Choice] = {**OBSERVED, Decomposition: Choice("method", DECOMPOSITIONS)}
-NAMES = OBSERVED_NAMES
+CHOICES: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 RANDOMIZED = RandomizedSVD()
 
 
@@ -46,7 +37,6 @@ def plot_components(
     out: Path,
     runs: tuple[Path, ...] = (),
     d: int = 10,
-    observation: Observation | None = None,
 ) -> None:
     """Draw the leading principal components of a store, and those that runs have learned.
 
@@ -55,12 +45,10 @@ def plot_components(
         out: Figure file (.png, .svg or .pdf).
         runs: Training runs to draw beside the ground truth, aligned to it.
         d: Number of components.
-        observation: Observation in the data of fits among the runs, in a PuddleWorld; by default
-            the one that each fit names, or the position.
     """
     from rlreps.workflows import figures
 
-    print(f"wrote {figures.draw_components(store, runs, out, d=d, observation=observation)}")
+    print(f"wrote {figures.draw_components(store, runs, out, d=d)}")
 
 
 def plot_spectrum(store: Positional[Path], out: Path, config: Decomposition = RANDOMIZED) -> None:
@@ -76,25 +64,22 @@ def plot_spectrum(store: Positional[Path], out: Path, config: Decomposition = RA
     print(f"wrote {figures.draw_spectrum(store, config, out)}")
 
 
-def plot_curves(runs: Positional[tuple[Path, ...]], out: Path, quiet: Switch = False) -> None:
+def plot_curves(runs: Positional[tuple[Path, ...]], out: Path) -> None:
     """Draw the learning curves of training runs.
 
     Args:
         runs: Folders of training runs.
         out: Figure file (.png, .svg or .pdf).
-        quiet: Show no progress bar.
     """
     from rlreps.workflows import figures
 
-    print(f"wrote {figures.draw_curves(runs, out, progress=not quiet)}")
+    print(f"wrote {figures.draw_curves(runs, out)}")
 
 
 def explore(
     paths: Positional[tuple[Path, ...]],
     out: Path,
     components: int = 50,
-    observation: Observation | None = None,
-    quiet: Switch = False,
 ) -> None:
     """Write one self-contained, interactive page of a successor measure.
 
@@ -103,12 +88,8 @@ def explore(
             of a quickstart, which holds both. Without a store, the store of the first run is used.
         out: The page (.html); it needs no server and no network.
         components: Number of principal components on the page.
-        observation: Observation in the data of fits among the runs, in a PuddleWorld; by default
-            the one that each fit names, or the position.
-        quiet: Show no progress bars.
     """
     require(out.suffix == ".html", "a page's file ending in .html", str(out))
     from rlreps.workflows import explore
 
-    options: dict[str, Any] = {"components": components, "observation": observation}
-    print(f"wrote {explore.explore(paths, out, **options, progress=not quiet)}")
+    print(f"wrote {explore.explore(paths, out, components=components)}")

@@ -1,6 +1,5 @@
 """The commands on ground truth: generate, inspect, verify, compare and decompose stores."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ def generate(
     measure: SuccessorMeasure = MONTE_CARLO,
     out: Path | None = None,
     repair: Switch = False,
-    plan: Switch = False,
-    quiet: Switch = False,
 ) -> None:
     """Compute a successor measure; run again to resume.
 
@@ -36,38 +33,29 @@ def generate(
         processes: The processes that compute it together, each started with the same command.
         out: Folder of the store; by default one under data/ named after the configuration.
         repair: Recompute damaged blocks instead of raising an error.
-        plan: Only print sizes, memory and a rough time.
-        quiet: Show no progress bar.
     """
     from rlreps.workflows.generate import generate
 
-    if plan:
-        from rlreps.workflows.plan import plan_generation
-
-        print_json(plan_generation(measure, processes.num_processes or 1))
-        return
     path = out if out is not None else DATA / measure.store_name
-    print_json(generate(measure, path, repair=repair, progress=not quiet))
+    print_json(generate(measure, path, repair=repair))
 
 
 def info(
     store: Positional[Path],
     figure: Path | None = None,
     json: Switch = False,
-    quiet: Switch = False,
 ) -> None:
     """Describe what a store holds, how it was made and how far it is from the truth.
 
     Args:
         store: Folder of the store.
-        figure: Where to draw the error (.png, .svg or .pdf); by default beside the matrix.
+        figure: Where to draw the error (.png, .svg or .pdf); not drawn by default.
         json: Print everything as one JSON object and draw nothing.
-        quiet: Show no progress bar.
     """
     from rlreps.plotting import plot_subspace_error, save_figure
     from rlreps.workflows.describe import describe_store, print_error_table
 
-    description = describe_store(store, progress=not quiet)
+    description = describe_store(store)
     if json:
         print_json(description)
         return
@@ -75,17 +63,9 @@ def info(
     print_json(description)
     if error is not None:
         print_error_table(error)
-        out = figure if figure is not None else store / "error.png"
-        try:
+        if figure is not None:
             drawn = plot_subspace_error({error["title"]: error["subspace_distance"]})
-            written = save_figure(drawn, out)
-        except OSError as problem:
-            if figure is not None:
-                raise
-            # The user did not name this place, and a store may be read-only.
-            print(f"no figure: {problem}; choose another place for it with --figure")
-        else:
-            print(f"wrote {written}")
+            print(f"wrote {save_figure(drawn, figure)}")
 
 
 def verify(store: Positional[Path]) -> None:
@@ -109,7 +89,6 @@ def compare(
     store: Positional[Path],
     other: Positional[Path],
     figure: Path | None = None,
-    quiet: Switch = False,
 ) -> None:
     """Print the distances between the leading components of two stores.
 
@@ -118,12 +97,11 @@ def compare(
         other: Folder of another over the same states.
         figure: Where to draw the distances beside both noise floors (.png, .svg or .pdf); not drawn
             by default.
-        quiet: Show no progress bar.
     """
     from rlreps.plotting import plot_subspace_error, save_figure
     from rlreps.workflows import describe
 
-    distances = describe.compare_stores(store, other, progress=not quiet)
+    distances = describe.compare_stores(store, other)
     if shared := describe.shared_randomness(store, other):
         print(f"note: {shared}")
     for name, values in distances.items():
@@ -138,7 +116,6 @@ def svd(
     store: Positional[Path],
     processes: ProcessesConfig,
     config: Decomposition = RANDOMIZED,
-    quiet: Switch = False,
 ) -> None:
     """Compute the principal subspace of a store's centred matrix and keep it beside the matrix.
 
@@ -147,7 +124,6 @@ def svd(
         config: How to compute it.
         processes: The processes that compute it together if the matrix is larger than memory, each
             started with the same command.
-        quiet: Show no progress bar.
     """
     from rlreps.runs import processes as share
     from rlreps.runs.machine import peak_memory_mib
@@ -155,8 +131,7 @@ def svd(
     from rlreps.successor.store import open_store
     from rlreps.successor.stored_subspace import principal_subspace
 
-    show = functools.partial(progress_bar, show=not quiet)
-    principal = principal_subspace(open_store(store), config, progress=show, share=share)
+    principal = principal_subspace(open_store(store), config, progress=progress_bar, share=share)
     print(f"total energy {principal.total_energy:.6g}")
     print("component  singular value  energy captured")
     pairs = zip(principal.singular_values, principal.energy_captured(), strict=True)

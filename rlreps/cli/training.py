@@ -5,11 +5,9 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from rlreps.cli.options import Choice, Switch, print_json
-from rlreps.cli.plot import OBSERVED, OBSERVED_NAMES
+from rlreps.cli.options import Choice, print_json
 from rlreps.cumulants import CUMULANTS, Cumulants
 from rlreps.encoders import ENCODERS, Encoder
-from rlreps.envs.observations import Observation
 from rlreps.losses import OBJECTIVES, Objective
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.training.devices import choose_devices
@@ -18,7 +16,6 @@ from rlreps.workflows.live import LiveConfig, run_live_training
 from rlreps.workflows.train import TrainingConfig, run_training
 
 CHOICES: dict[Any, Choice] = {
-    **OBSERVED,
     Encoder: Choice("encoder", ENCODERS),
     Objective: Choice("method", OBJECTIVES),
     Cumulants: Choice("cumulants", CUMULANTS),
@@ -28,7 +25,8 @@ NAMES = {
     # Encoders have hidden layers, too.
     "RandomNetwork.hidden": "cumulant_hidden",
     "RandomIndicators.hidden": "cumulant_hidden",
-    **OBSERVED_NAMES,
+    **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},
+    "Image.size": "image_size",
 }
 
 
@@ -38,8 +36,6 @@ def train(
     config: TrainingConfig,
     processes: ProcessesConfig,
     devices: int | None = None,
-    plan: Switch = False,
-    quiet: Switch = False,
 ) -> None:
     """Train an encoder on a store; the same command resumes an interrupted run.
 
@@ -51,16 +47,8 @@ def train(
         devices: Number of devices of each process to train on; by default all accelerators or,
             without any, one CPU device. Seeds are distributed over all devices if they divide
             evenly; else every batch is.
-        plan: Only print sizes, memory and a rough time.
-        quiet: Show no progress bar.
     """
-    chosen = choose_devices(devices)
-    if plan:
-        from rlreps.workflows.plan import plan_training
-
-        print_json(plan_training(config, store, processes.num_processes or 1, chosen))
-        return
-    print_json(run_training(config, store, out, devices=chosen, progress=not quiet))
+    print_json(run_training(config, store, out, devices=choose_devices(devices)))
 
 
 def train_live(
@@ -68,7 +56,6 @@ def train_live(
     config: LiveConfig,
     store: Path | None = None,
     devices: int | None = None,
-    quiet: Switch = False,
 ) -> None:
     """Train an encoder on fresh rollouts, without a matrix; the same command resumes.
 
@@ -78,10 +65,9 @@ def train_live(
         store: A successor measure of the same process against which the encoder is measured; by
             default none.
         devices: As for ``train``.
-        quiet: Show no progress bar.
     """
-    chosen, progress = choose_devices(devices), not quiet
-    print_json(run_live_training(config, out, store_path=store, devices=chosen, progress=progress))
+    chosen = choose_devices(devices)
+    print_json(run_live_training(config, out, store_path=store, devices=chosen))
 
 
 def sweep(
@@ -90,7 +76,6 @@ def sweep(
     grid: UseAppendAction[tuple[Annotated[str, arg(metavar="FIELD=VALUE,...")], ...]],
     config: TrainingConfig,
     devices: int | None = None,
-    quiet: Switch = False,
 ) -> None:
     """Train at every point of a grid and gather one table; the same command resumes.
 
@@ -102,44 +87,50 @@ def sweep(
             option for each field.
         config: The configuration that all points share.
         devices: As for ``train``; the runs of a program are distributed over them.
-        quiet: Show no progress bar.
     """
     from rlreps.workflows.grid import SweepConfig, parse_grid
     from rlreps.workflows.sweep import print_sweep, run_sweep
 
     points = SweepConfig(base=config, grid=parse_grid(grid))
-    chosen = choose_devices(devices)
-    print_sweep(run_sweep(points, store, out, devices=chosen, progress=not quiet))
+    print_sweep(run_sweep(points, store, out, devices=choose_devices(devices)))
 
 
-def evaluate(
-    run_folder: Positional[Path],
-    store: Path | None = None,
-    observation: Observation | None = None,
-) -> None:
+def evaluate(run_folder: Positional[Path], store: Path | None = None) -> None:
     """Measure a run's newest checkpoint against a ground truth, or read the quality of a fit.
 
     Args:
         run_folder: Folder of a run of train or fit.
         store: Ground truth to measure against; by default the store of the training run. A run of
             fit has no store: without this option, its quality on held-out data is shown.
-        observation: Observation in the data of a fit, in a PuddleWorld; by default the one that the
-            run names, or the position.
     """
-    print_json(evaluate_run(run_folder, store, observation))
+    print_json(evaluate_run(run_folder, store))
 
 
-def compare(
-    runs: Positional[tuple[Path, ...]], out: Path | None = None, quiet: Switch = False
+def export(
+    run_folder: Positional[Path], out: Path, seed: int | None = None, store: Path | None = None
 ) -> None:
+    """Write a run's encoder as a JAX program and, for some encoders, as weights for PyTorch.
+
+    Args:
+        run_folder: Folder of a run of train, train-live or fit.
+        out: Folder for encoder.jax, encoder.json and, for perceptrons and convolutional networks,
+            encoder.safetensors (with the extra "export").
+        seed: Seed whose encoder is written; by default the run's first.
+        store: Ground truth over the run's states; by default the store of the training run.
+    """
+    from rlreps.workflows.export import export_run
+
+    print_json(export_run(run_folder, out, seed=seed, store=store))
+
+
+def compare(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> None:
     """Compare finished runs with the first of them: one table, with intervals over seeds.
 
     Args:
         runs: Folders of train, train-live, sweep and fit; every point of a sweep counts as a run.
         out: Folder for the table (comparison.csv), every seed's figures (seeds.csv) and the
             learning curves (curves.png); none by default.
-        quiet: Show no progress bar.
     """
     from rlreps.workflows.compare import compare_runs
 
-    compare_runs(runs, out, progress=not quiet).print()
+    compare_runs(runs, out).print()

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.config import configurable, size
+from rlreps.config import configurable, interval, size
 from rlreps.cumulants.base import affine
-from rlreps.errors import require
 
 
 class FourierParams(NamedTuple):
@@ -37,16 +36,10 @@ class RandomFourier:
     Attributes:
         length_scale: l, in units of the positions.
         num_inputs: c, coordinates of a position.
-
-    Raises:
-        InputError: If one of them is not positive.
     """
 
-    length_scale: float = 0.1
+    length_scale: float = interval("(0, inf)", 0.1)
     num_inputs: int = size(2)
-
-    def __post_init__(self) -> None:
-        require(0.0 < self.length_scale < math.inf, "a length_scale > 0", self.length_scale)
 
     def init(self, key: Array, num_tasks: int) -> FourierParams:
         """Draw waves."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.config import configurable, size
+from rlreps.config import configurable, interval, size
 from rlreps.cumulants.base import affine, along_tasks
 from rlreps.errors import require
 from rlreps.numerics import matmul
@@ -48,13 +48,12 @@ class RandomNetwork:
     """
 
     hidden: tuple[int, ...] = (64, 64)
-    input_scale: float = 10.0
+    input_scale: float = interval("(0, inf)", 10.0)
     num_inputs: int = size(2)
 
     def __post_init__(self) -> None:
         filled = len(self.hidden) >= 1 and min(self.hidden) >= 1
         require(filled, "at least one hidden layer, widths >= 1", self.hidden)
-        require(0.0 < self.input_scale < math.inf, "an input_scale > 0", self.input_scale)
 
     def init(self, key: Array, num_tasks: int) -> NetworkParams:
         """Draw a network with ``num_tasks`` outputs."""

@@ -1,14 +1,13 @@
 """Indicators of regions: the cells of a grid, and random discs."""
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.config import configurable, positive, size
+from rlreps.config import configurable, interval, positive, size
 from rlreps.cumulants.base import along_tasks
 from rlreps.errors import require
 
@@ -25,9 +24,6 @@ class Cells:
     Attributes:
         bins: Cells along each axis.
         num_inputs: c, coordinates of a position.
-
-    Raises:
-        InputError: If one of them is not positive.
     """
 
     bins: int = positive(10)
@@ -74,18 +70,14 @@ class Discs:
     Attributes:
         smallest: Smallest radius, in sides of the square.
         largest: Largest radius.
-
-    Raises:
-        InputError: Unless 0 < smallest <= largest < infinity.
     """
 
-    smallest: float = 0.05
-    largest: float = 0.2
+    smallest: float = interval("(0, inf)", 0.05)
+    largest: float = interval("(0, inf)", 0.2)
 
     def __post_init__(self) -> None:
-        ordered = 0.0 < self.smallest <= self.largest < math.inf
         radii = (self.smallest, self.largest)
-        require(ordered, "radii 0 < smallest <= largest < infinity", radii)
+        require(self.smallest <= self.largest, "smallest <= largest", radii)
 
     def init(self, key: Array, num_tasks: int) -> DiscParams:
         """Draw discs."""

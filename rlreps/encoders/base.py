@@ -51,12 +51,10 @@ class FunctionEncoder(Encoder):
     Attributes:
         init_function: key → parameters.
         apply_function: (parameters, inputs [b, ...]) → features [b, d].
-        hidden_function: (parameters, inputs [b, ...]) → activations of each hidden layer.
     """
 
     init_function: Callable[[Array], Params]
     apply_function: Callable[[Params, Array], Array]
-    hidden_function: Callable[[Params, Array], list[Array]] | None = None
 
     def init(self, key: Array) -> Params:
         return self.init_function(key)
@@ -64,17 +62,13 @@ class FunctionEncoder(Encoder):
     def apply(self, params: Params, inputs: Array) -> Array:
         return self.apply_function(params, inputs)
 
-    def hidden_activations(self, params: Params, inputs: Array) -> list[Array] | None:
-        return self.hidden_function(params, inputs) if self.hidden_function else None
-
 
 def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
     """Make an encoder from a Flax NNX module's constructor.
 
     Args:
         build: ``rngs → module``; the module maps inputs [b, ...] to features [b, d] and keeps all
-            its state in ``nnx.Param``. If its class has a method ``hidden_activations``, from
-            inputs to a list of the hidden layers' activations, the encoder has it too.
+            its state in ``nnx.Param``.
 
     Returns:
         The encoder; its parameters are nested dictionaries of arrays.
@@ -109,16 +103,7 @@ def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
         _, state = nnx.split(build(nnx.Rngs(key)))
         return nnx.to_pure_dict(state)
 
-    def merged(params: Params) -> Any:
-        return nnx.merge(graph, params)
-
-    # Ask the class: a layer of that name would be callable too.
-    known = callable(getattr(type(module), "hidden_activations", None))
-    return FunctionEncoder(
-        init,
-        lambda params, inputs: merged(params)(inputs),
-        (lambda params, inputs: merged(params).hidden_activations(inputs)) if known else None,
-    )
+    return FunctionEncoder(init, lambda params, inputs: cast(Any, nnx.merge(graph, params))(inputs))
 
 
 def from_linen(module: "linen.Module", example_inputs: Array) -> Encoder:

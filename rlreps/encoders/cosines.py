@@ -133,6 +133,6 @@ class Cosine(Encoder):
         factors = lax.optimization_barrier(_factors(inputs, self.frequencies))
         sums: Array = factors[:, 0] @ (params * scales[:, None]).reshape(1 + self.frequencies, -1)
         for coordinate in range(1, self.num_inputs):
-            sums = sums.reshape(len(inputs), 1 + self.frequencies, -1)
+            sums = sums.reshape(inputs.shape[0], 1 + self.frequencies, -1)
             sums = jnp.sum(sums * factors[:, coordinate, :, None], axis=1)
         return sums

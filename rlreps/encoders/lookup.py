@@ -6,12 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from rlreps.config import configurable, leaf, size
 from rlreps.encoders.base import Encoder, Params
-from rlreps.errors import require
 
 
 @configurable
@@ -19,8 +17,7 @@ from rlreps.errors import require
 class Tabular(Encoder):
     """One free feature vector per state, standard normal at first: state indices [b] → [b, d].
 
-    An index out of range raises an error if its value is known. Within a compiled program its
-    features are NaN, which stops a training run.
+    Features of an index out of range are NaN, which stops a training run.
 
     Attributes:
         num_features: d.
@@ -35,16 +32,6 @@ class Tabular(Encoder):
         return jax.random.normal(key, (self.num_states, self.num_features))
 
     def apply(self, params: Params, inputs: Array) -> Array:
-        """Look features up.
-
-        Raises:
-            InputError: For indices out of range, unless they are tracers.
-        """
-        if not isinstance(inputs, jax.core.Tracer) and inputs.size and _is_here(inputs):
-            known = np.asarray(inputs)  # In NumPy: within a trace, JAX would trace the bounds too.
-            low, high = int(known.min()), int(known.max())
-            expected = f"state indices in [0, {self.num_states})"
-            require(low >= 0 and high < self.num_states, expected, [low, high])
         features: Array = (
             jnp.asarray(params)
             .at[inputs]
@@ -86,11 +73,6 @@ class TableFeatures(Encoder):
         rows, weights = self.places(inputs)
         features = jnp.sum(table[rows] * weights[:, :, None], axis=1)
         return self.torso.apply(params["torso"], features)
-
-
-def _is_here(array: Any) -> bool:
-    """Tell whether this process can read all of an array."""
-    return bool(getattr(array, "is_fully_addressable", True))
 
 
 @configurable

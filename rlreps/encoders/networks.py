@@ -276,8 +276,14 @@ class Convolutional(Encoder):
         for index, layer in enumerate(convolutions):
             convolved = _convolved(layer, values[-1], padded=index >= self.unpadded)
             values.append(jax.nn.relu(convolved))
-        values.append(jax.nn.relu(dense(hidden, values[-1].reshape(len(inputs), -1))))
+        values.append(jax.nn.relu(dense(hidden, values[-1].reshape(inputs.shape[0], -1))))
         return values[1:]
+
+
+def same_padding(length: int, side: int) -> tuple[int, int]:
+    """Return the zeros before and after an axis for a convolution of stride 2 with ``SAME``."""
+    added = max(2 * (-(-length // 2) - 1) + side - length, 0)
+    return added // 2, added - added // 2
 
 
 def _convolved(layer: Layer, values: Array, *, padded: bool) -> Array:
@@ -290,8 +296,7 @@ def _convolved(layer: Layer, values: Array, *, padded: bool) -> Array:
     side = len(layer["kernel"])
     lengths = values.shape[1:3]
     if padded:
-        added = [max(2 * (-(-length // 2) - 1) + side - length, 0) for length in lengths]
-        ends = [(zeros // 2, zeros - zeros // 2) for zeros in added]
+        ends = [same_padding(length, side) for length in lengths]
         values = jnp.pad(values, ((0, 0), *ends, (0, 0)))
         lengths = values.shape[1:3]
     height, width = (length - side + 1 for length in lengths)

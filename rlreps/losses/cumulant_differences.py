@@ -14,8 +14,6 @@ from rlreps.losses.least_squares import least_squares_weights
 from rlreps.losses.pairs import TowardsAverages
 from rlreps.numerics import DecayedMean, matmul
 
-_RIDGE = 1e-6
-
 
 class CumulantState(NamedTuple):
     """The cumulants, drawn once, and the target network.
@@ -77,7 +75,7 @@ class CumulantDifferences(TowardsAverages):
         cumulants = self.cumulants.apply(state.cumulants, batch.pair[1]).astype(features.dtype)
         targets = (1.0 - self.discount) * cumulants + self.discount * matmul(following, weights)
         # Temporal differences hold targets constant; Danskin's theorem holds the weights constant.
-        fitted = least_squares_weights(*lax.stop_gradient((features, targets)), _RIDGE)
+        fitted = least_squares_weights(*lax.stop_gradient((features, targets)))
         value = two_weight_loss(features, lax.stop_gradient(targets), fitted, fitted)
         average = state.average.add((lax.stop_gradient(params), fitted), self.averaging_rate)
         return value, (state._replace(average=average), {})

@@ -18,7 +18,6 @@ from rlreps.losses.least_squares import least_squares_weights
 from rlreps.losses.pairs import PairObjective, TowardsAverages, scales
 from rlreps.numerics import DecayedMean, matmul
 
-_RIDGE = 1e-6
 _VARIANCE = 1e-4
 """Added to variances under VICReg's square roots, as in its code."""
 
@@ -134,17 +133,27 @@ class SelfPrediction(TowardsAverages):
 
     title: ClassVar[str] = "self-prediction"
 
+    def init(self, key: Array) -> Any:
+        """Return the average of parameters before the first update; none with rate 1."""
+        fixed = isinstance(self.averaging_rate, int | float)
+        if self.encoder is None and fixed and self.averaging_rate == 1.0:
+            return ()
+        return super().init(key)
+
     def loss(
-        self, params: Params, encode: Encode, batch: Batch, state: DecayedMean, key: Array
-    ) -> tuple[Array, tuple[DecayedMean, Metrics]]:
+        self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
+    ) -> tuple[Array, tuple[Any, Metrics]]:
         """Compute half the mean squared error; its gradient holds target and predictor constant."""
         del key  # Deterministic given the batch.
-        _, after = self.target(params, state)
-        features, _ = self.ends(params, encode, batch)
-        # The average includes the current parameters: with rate 1 the target is the features.
-        _, target = self.ends(after.mean(), encode, batch)
+        features, target = self.ends(params, encode, batch)
+        after = state
+        if isinstance(state, DecayedMean):
+            # The average includes the current parameters: with rate 1 the target is the features.
+            _, after = self.target(params, state)
+            _, target = self.ends(after.mean(), encode, batch)
+        target = lax.stop_gradient(target)
         # Danskin's theorem: at the predictor's minimum its own change contributes nothing.
-        predictor = least_squares_weights(lax.stop_gradient(features), target, _RIDGE)
+        predictor = least_squares_weights(lax.stop_gradient(features), target)
         value = two_weight_loss(features, target, predictor, predictor)
         size = jnp.square(scales(jnp.mean(jnp.square(target))))
         return value, (after, {"explained": 1.0 - 2.0 * lax.stop_gradient(value) / size})

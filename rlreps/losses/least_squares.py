@@ -191,7 +191,7 @@ def _regular_covariance(features: Array, ridge: float | Array) -> Array:
     return regular
 
 
-def least_squares_weights(features: Array, targets: Array, ridge: float | Array) -> Array:
+def least_squares_weights(features: Array, targets: Array, ridge: float | Array = 1e-6) -> Array:
     """Compute argmin_W ‖ΦW − Ψ‖² + α·tr(ΦᵀΦ)·‖W‖², α = ridge / d but at least ten roundings.
 
     Args:

@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Literal
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.config import configurable, interval
+from rlreps.config import configurable, interval, size
 from rlreps.losses.base import Batch, Encode, Metrics, Params, with_gradient_of
 from rlreps.losses.pairs import PairObjective, TowardsAverages, independent_products, nesting
 from rlreps.numerics import DecayedMean, matmul
+from rlreps.operators import Operator, Weights, act, points_of
 
 
 @configurable
@@ -55,27 +56,45 @@ class NestedLora(PairObjective):
     f_k and g_k is free. Gradient descent from a small start balances them, √σ_k u_k and √σ_k v_k,
     and so does f = g.
 
-    Metrics: ``singular_values``, σ_k = √(E[f_k²] E[g_k²]), [d].
+    With an ``operator`` K the rows are single points instead of pairs, f = g, and E[f_k Kf_k] takes
+    the place of E[f_k(s) g_k(s⁺)], as in the paper's Section 4.1. The optimum is then √λ_k u_k for
+    the eigenfunctions u_k of the largest *positive* eigenvalues λ_k; a feature without one becomes
+    zero. (Kf)(x) is held constant and counts twice: K is symmetric.
+
+    Metrics: ``singular_values``, σ_k = √(E[f_k²] E[g_k²]), [d]; they are λ_k with an operator.
 
     Attributes:
+        operator: K, for eigenfunctions of a symmetric operator; None for pairs of states.
+        weights: Importance weights of points, with an operator; None weighs all points equally.
         nesting: ``joint`` minimises the mean over k. ``sequential`` moves feature k by the problem
             of the first k alone, with the features before it held. Its gradient is not that of any
             scalar; the value is then the loss of all d.
     """
 
+    operator: Operator | None = size(None, leaf=True)
+    weights: Weights | None = size(None)
     nesting: Literal["joint", "sequential"] = "joint"
 
     title: ClassVar[str] = "NestedLoRA"
+
+    @property
+    def needs_clips(self) -> bool:
+        return self.operator is None or self.operator.needs_clips
 
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
     ) -> tuple[Array, tuple[Any, Metrics]]:
         """Compute the nested loss; its gradient is the nested one, joint or sequential."""
         del key  # Deterministic given the batch.
-        (forward, _), (_, backward) = self.factors(params, encode, batch)
+        if self.operator is None:
+            (forward, _), (_, backward) = self.factors(params, encode, batch)
+            agreement = jnp.mean(forward * backward, axis=0)
+        else:
+            forward, images = self._images(self.operator, params, encode, batch)
+            backward = forward
+            agreement = jnp.mean((2.0 * forward - lax.stop_gradient(forward)) * images, axis=0)
         of_features, of_products = nesting(self.num_features)
         products = independent_products(forward, forward, backward, backward)
-        agreement = jnp.mean(forward * backward, axis=0)
         if self.nesting == "joint":
             value = jnp.sum(of_products * products) - 2.0 * jnp.sum(of_features * agreement)
         else:
@@ -87,6 +106,24 @@ class NestedLora(PairObjective):
             value = with_gradient_of(surrogate, jnp.sum(products) - 2.0 * jnp.sum(agreement))
         squares = jnp.mean(jnp.square(forward), axis=0) * jnp.mean(jnp.square(backward), axis=0)
         return value, (state, {"singular_values": jnp.sqrt(lax.stop_gradient(squares))})
+
+    def _images(
+        self, operator: Operator, params: Params, encode: Encode, batch: Batch
+    ) -> tuple[Array, Array]:
+        """Compute f and Kf times the roots of the weights, [b, d] each; Kf is held constant."""
+        self.require_rows(batch.num_rows)
+        features = self.features(params, encode, points_of(batch.inputs))
+        held = lax.stop_gradient(params)
+        action = act(
+            operator,
+            lambda inputs: encode(held, inputs),
+            batch.inputs,
+            features=lax.stop_gradient(features),
+            targets=batch.targets,
+            weights=self.weights,
+        )
+        roots = jnp.sqrt(len(features) * action.shares)
+        return roots * features, roots * lax.stop_gradient(action.images)
 
 
 @configurable

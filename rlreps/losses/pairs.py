@@ -14,6 +14,7 @@ Independent states are states of other rows of the batch, so that no further sta
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import jax
@@ -55,15 +56,17 @@ class PairObjective(Objective):
     def factors(self, params: Params, encode: Encode, batch: Batch) -> tuple[Ends, Ends]:
         """Return f and g at both states of each pair.
 
-        Features [b, 2 d] of ``TwoTowers`` are [f, g]; features [b, d] are f = g.
+        Features [b, 2 d] of ``TwoTowers``, whose parameters are ``forward`` and ``backward``, are
+        [f, g]; features [b, d] of other encoders are f = g.
 
         Raises:
-            InputError: Unless there are two rows of pairs, and features have one of these shapes.
+            InputError: Unless there are two rows of pairs, and features have this shape.
         """
         states = _states_of(self, batch)
         features, d = encode(params, states), self.num_features
-        expected = f"an encoder of {d} features, or of 2 x {d} (TwoTowers), for {self.name}"
-        fits = features.ndim == 2 and features.shape[1] in (d, 2 * d)
+        towers = isinstance(params, Mapping) and params.keys() == {"forward", "backward"}
+        expected = f"an encoder of {d} features, or TwoTowers of {d} each, for {self.name}"
+        fits = features.ndim == 2 and features.shape[1] == (2 * d if towers else d)
         require(fits, expected, features.shape)
         forward, backward = features[:, :d], features[:, -d:]
         (f_first, f_second), (g_first, g_second) = jnp.split(forward, 2), jnp.split(backward, 2)

@@ -11,11 +11,7 @@ from rlreps.plotting.charts import (
 )
 from rlreps.plotting.images import plot_reconstructions, plot_signed_images
 from rlreps.plotting.lines import Line, Look, Panel, plot_panels
-from rlreps.plotting.maps import (
-    plot_components,
-    plot_environment,
-    plot_policy_and_value,
-)
+from rlreps.plotting.maps import plot_components, plot_environment, plot_policy_and_value
 from rlreps.plotting.style import figure_bytes, save_figure, signed_colormap
 
 __all__ = [

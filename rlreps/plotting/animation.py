@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # Its submodules load on first use.
 from PIL import Image
 
 from rlreps.errors import require
@@ -46,8 +45,10 @@ def write_gif(
     require(target.suffix.lower() == ".gif", "an animation file ending in .gif", str(target))
     pictures = list(frames)
     palette = _palette(pictures)
-    nearest = scipy.spatial.cKDTree(palette)
-    images = [_indexed(picture, palette, nearest) for picture in pictures]
+    images = [
+        Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE)
+        for picture in pictures
+    ]
     starts = np.rint(np.arange(len(images) + 1) * (100.0 / frames_per_second)).astype(int)
     buffer = io.BytesIO()
     images[0].save(
@@ -61,37 +62,18 @@ def write_gif(
     return write_atomically(target, buffer.getvalue())
 
 
-def _packed(picture: Picture) -> npt.NDArray[np.int64]:
-    """Pack colours into whole numbers, [height * width]."""
-    numbers: npt.NDArray[np.int64] = picture.reshape(-1, 3) @ np.array([65536, 256, 1])
-    return numbers
-
-
-def _unpacked(colours: npt.NDArray[np.int64]) -> Picture:
-    """Unpack whole numbers [c] into colours [c, 3]."""
-    return np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.uint8)
-
-
-def _palette(pictures: list[Picture]) -> Picture:
-    """Choose at most 256 colours [c, 3] that stand for all."""
+def _palette(pictures: list[Picture]) -> Image.Image:
+    """Make an image with a palette of at most 256 colours that stand for all."""
     chosen = np.unique(np.linspace(0, len(pictures) - 1, _LOOKED_AT).astype(int))
-    every = np.concatenate([_packed(pictures[index]) for index in chosen])
-    colours, counts = np.unique(every, return_counts=True)
-    if len(colours) <= _COLOURS:
-        return _unpacked(colours)
-    # Cut by pixels, the palette would lose small parts, such as an agent.
-    order = np.argsort(-counts, kind="stable")
-    frequent, rare = (_unpacked(colours[part]) for part in np.split(order, [_COLOURS // 2]))
-    cut = Image.fromarray(rare[None]).quantize(_COLOURS // 2, Image.Quantize.MEDIANCUT)
-    others = np.asarray(cut.getpalette(), np.uint8).reshape(-1, 3)
-    return np.concatenate([frequent, others[: _COLOURS // 2]])
-
-
-def _indexed(picture: Picture, palette: Picture, nearest: "scipy.spatial.cKDTree") -> Image.Image:
-    """Replace each colour of a picture by its nearest in the palette."""
-    colours, places = np.unique(_packed(picture), return_inverse=True)
-    indices = np.asarray(nearest.query(_unpacked(colours))[1], np.uint8)[places]
-    height, width = picture.shape[:2]
-    image = Image.frombytes("P", (width, height), indices.tobytes())
-    image.putpalette(palette.tobytes())
-    return image
+    every = np.concatenate([pictures[index].reshape(-1, 3) for index in chosen])
+    colours, counts = np.unique(every, axis=0, return_counts=True)
+    if len(colours) > _COLOURS:
+        # Cut by pixels, the palette would lose small parts, such as an agent.
+        order = np.argsort(-counts, kind="stable")
+        frequent, rare = np.split(colours[order], [_COLOURS // 2])
+        cut = Image.fromarray(rare[None]).quantize(_COLOURS // 2, Image.Quantize.MEDIANCUT)
+        others = np.asarray(cut.getpalette(), np.uint8).reshape(-1, 3)[: _COLOURS // 2]
+        colours = np.concatenate([frequent, others])
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(colours.tobytes())
+    return palette

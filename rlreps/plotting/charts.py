@@ -6,26 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
-from matplotlib.ticker import (
-    MaxNLocator,
-    PercentFormatter,
-)
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from rlreps.plotting.lines import (
-    REFERENCE,
-    Line,
-    Panel,
-    have_intervals,
-    joined,
-    plot_panels,
-)
-from rlreps.plotting.style import (
-    OKABE_ITO,
-    FloatArray,
-    plain_log_ticks,
-    series_style,
-    styled,
-)
+from rlreps.plotting.lines import REFERENCE, Line, Panel, have_intervals, joined, plot_panels
+from rlreps.plotting.style import OKABE_ITO, FloatArray, plain_log_ticks, series_style, styled
 
 DISTANCE_FROM_TRUTH = "subspace distance from the truth"
 

@@ -8,16 +8,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rlreps.plotting.maps import (
-    MOST_MAPS,
-    add_signed_bar,
-    draw_signed,
-    magnitudes,
-)
-from rlreps.plotting.style import (
-    FloatArray,
-    styled,
-)
+from rlreps.plotting.maps import MOST_MAPS, add_signed_bar, draw_signed, magnitudes
+from rlreps.plotting.style import FloatArray, styled
 
 _SIDE, _LABEL, _MARGIN, _TITLE = 0.62, 1.85, 0.1, 0.2
 """Inches: width of one small image, width of row labels, height of the figure's margins, and height

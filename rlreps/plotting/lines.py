@@ -15,23 +15,10 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import (
-    FixedFormatter,
-    FixedLocator,
-    FuncFormatter,
-    MaxNLocator,
-    NullLocator,
-)
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from rlreps.errors import InputError, require, require_choice
-from rlreps.plotting.style import (
-    INK,
-    MUTED,
-    FloatArray,
-    plain_log_ticks,
-    series_style,
-    styled,
-)
+from rlreps.plotting.style import INK, MUTED, FloatArray, plain_log_ticks, series_style, styled
 from rlreps.runs.intervals import FEWEST_BANDED, interquartile_mean_interval, mean_interval
 
 DISTANCE = "subspace distance (0 equal, 1 orthogonal)"

@@ -5,8 +5,6 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +14,11 @@ from matplotlib.colors import BoundaryNorm, LinearSegmentedColormap, ListedColor
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path
 
-from rlreps.envs.puddle_world import GOAL_SUM, Puddle, PuddleWorld
-from rlreps.errors import require
-from rlreps.plotting.outlines import draw_outlines, outline
+from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
+from rlreps.envs.puddle_world import GOAL_SUM, PuddleWorld
+from rlreps.errors import InputError, require
 from rlreps.plotting.style import (
     INK,
     MISSING,
@@ -48,13 +47,51 @@ _WALL: Mapping[str, Any] = {
 _GOAL: Mapping[str, Any] = {"facecolor": "#a8dfca", "edgecolor": OKABE_ITO[2], "linewidth": 1.0}
 _GOAL_EDGE: Mapping[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (3, 1.5))}
 _CORNER_NAME = f"goal, x + y ≥ {GOAL_SUM:g}"
-_MOST_TICKS = 6
 
 _SHORT_NAME = 3
 """Largest number of characters of an axis' name between the ends of a small map."""
 MOST_MAPS = 10
 _NAME_WIDTH = 14
 """Most maps side by side, and most characters of a set's name on one line beside them."""
+
+
+def outline(shape: Shape) -> Path:
+    """Return the closed outline of a puddle's shape in the coordinates of the unit square.
+
+    Raises:
+        InputError: The shape is not a capsule, disc or convex polygon.
+    """
+    match shape:
+        case Disc():
+            x, y = np.asarray(shape.centre, np.float64).tolist()
+            return Path.circle((x, y), float(shape.radius))
+        case ConvexPolygon():
+            vertices = np.asarray(shape.vertices, np.float64)
+            return Path(np.concatenate([vertices, vertices[:1]]), closed=True)
+        case Capsule():
+            # Half a circle about each end point, joined by the two straight sides.
+            start, end = (np.asarray(part, np.float64) for part in (shape.start, shape.end))
+            heading, radius = np.rad2deg(np.arctan2(*(end - start)[::-1])), float(shape.radius)
+            far, near = (Path.arc(heading + turn, heading + turn + 180) for turn in (-90, 90))
+            ends = [
+                centre + radius * np.asarray(arc.vertices)
+                for centre, arc in ((end, far), (start, near))
+            ]
+            codes = np.concatenate(
+                [np.asarray(far.codes), np.asarray(near.codes), [Path.CLOSEPOLY]]
+            )
+            codes[len(ends[0])] = Path.LINETO
+            return Path(np.concatenate([*ends, ends[0][:1]]), codes)
+    raise InputError(f"expected a Capsule, Disc or ConvexPolygon, got {type(shape).__name__}")
+
+
+def draw_outlines(axes: Axes, environment: PuddleWorld, *, linewidth: float = 0.8) -> None:
+    """Add the outline of every puddle of `environment` to axes over the unit square."""
+    for puddle in environment.puddles:
+        edge = PathPatch(
+            outline(puddle.shape), fill=False, edgecolor=INK, linewidth=linewidth, zorder=3
+        )
+        axes.add_patch(edge)
 
 
 @styled
@@ -98,31 +135,17 @@ def plot_environment(environment: PuddleWorld, *, bins: int | None = None) -> Fi
         figure.legend(handles=keys, loc="outside lower center", ncols=2, handlelength=2.2)
     if any(0 < multiplier < 1 for multiplier in multipliers):
         water = LinearSegmentedColormap.from_list("rlreps_water", [_WATER, "white"])
-        bar = figure.colorbar(
+        figure.colorbar(
             ScalarMappable(Normalize(0, 1), water),
             ax=axes,
             label="speed multiplier (fraction of full speed)",
             shrink=0.85,
         )
-        products = _products(environment.puddles, multipliers)
-        if products.size <= _MOST_TICKS:
-            bar.set_ticks(products.tolist(), labels=[f"{product:.3g}" for product in products])
     return figure
 
 
 def _goal_name(environment: PuddleWorld) -> str:
     return _CORNER_NAME if environment.goal is True else "goal"
-
-
-def _products(puddles: Sequence[Puddle], multipliers: Sequence[float]) -> FloatArray:
-    """Find the products of multipliers that occur in the square, largest first, without walls."""
-    places = (np.arange(200) + 0.5) / 200
-    points = jnp.asarray(np.stack(np.meshgrid(places, places), axis=-1).reshape(-1, 2))
-    product = np.ones(len(points))
-    for puddle, multiplier in zip(puddles, multipliers, strict=True):
-        inside = np.asarray(jax.vmap(puddle.shape.depth)(points)) > 0
-        product = np.where(inside, product * multiplier, product)
-    return np.unique(np.round(product[product > 0], 6))[::-1]
 
 
 @styled

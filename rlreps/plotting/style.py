@@ -11,7 +11,7 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axis import Axis
-from matplotlib.colors import Colormap, LinearSegmentedColormap
+from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -82,13 +82,6 @@ OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _LINES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (8, 2, 1.2, 2, 1.2, 2)))
 
-# Control points (lightness, chroma, hue in degrees; CIELAB) of one quadratic Bezier curve for each
-# arm of the signed map, from zero outwards. Both arms have the same lightness, chroma and turn in
-# hue, so that neither sign looks larger. A curve has no kinks, which would show as bands that are
-# not in the data.
-_NEGATIVE_ARM = ((96.5, 0.0, 270.0), (60.0, 66.0, 270.0), (25.0, 40.0, 285.0))
-_POSITIVE_ARM = ((96.5, 0.0, 43.0), (60.0, 66.0, 43.0), (25.0, 40.0, 28.0))
-
 
 def styled(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Run `function` under `STYLE` and restore matplotlib's settings afterwards."""
@@ -123,52 +116,9 @@ def plain_log_ticks(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _srgb_from_lab(lab: FloatArray) -> FloatArray:
-    """Convert CIELAB under the D65 white [m, 3] to sRGB in [0, 1] [m, 3] (IEC 61966-2-1)."""
-    level = (lab[:, 0] + 16.0) / 116.0
-    ratios = np.stack([level + lab[:, 1] / 500.0, level, level - lab[:, 2] / 200.0], axis=1)
-    cubes = np.where(ratios > 6 / 29, ratios**3, 3 * (6 / 29) ** 2 * (ratios - 4 / 29))
-    tristimulus = cubes * np.array([0.95047, 1.0, 1.08883])
-    matrix = np.array(
-        [
-            [3.2404542, -1.5371385, -0.4985314],
-            [-0.9692660, 1.8760108, 0.0415560],
-            [0.0556434, -0.2040259, 1.0572252],
-        ]
-    )
-    linear = np.clip(tristimulus @ matrix.T, 0.0, 1.0)
-    encoded: FloatArray = np.where(
-        linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055
-    )
-    return encoded
-
-
-def _even_walk(arm: tuple[tuple[float, float, float], ...], number: int) -> FloatArray:
-    """Place `number` CIELAB colours [number, 3] at equal differences along the arm's curve."""
-    lightness, chroma, hue = np.array(arm).T
-    angle = np.deg2rad(hue)
-    control = np.stack([lightness, chroma * np.cos(angle), chroma * np.sin(angle)], axis=1)
-    time = np.linspace(0.0, 1.0, 2001)[:, None]
-    weights = np.concatenate([(1 - time) ** 2, 2 * time * (1 - time), time**2], axis=1)
-    curve = weights @ control
-    lengths = np.linalg.norm(np.diff(curve, axis=0), axis=1)
-    stations = np.concatenate([[0.0], np.cumsum(lengths)])
-    wanted = np.linspace(0.0, stations[-1], number)
-    return np.stack([np.interp(wanted, stations, column) for column in curve.T], axis=1)
-
-
-@functools.cache
 def signed_colormap() -> Colormap:
-    """Return a perceptually uniform diverging map: blue below zero, near-white at zero, red above.
-
-    Equal steps in value are equal steps in colour (CIE76 difference), lightness is mirrored about
-    the centre, and blue against red stays distinct under every common colour-vision deficiency.
-    """
-    negative, positive = _even_walk(_NEGATIVE_ARM, 129), _even_walk(_POSITIVE_ARM, 129)
-    lab = np.concatenate([negative[::-1], positive[1:]])
-    colors = [(float(r), float(g), float(b)) for r, g, b in _srgb_from_lab(lab)]
-    colormap = LinearSegmentedColormap.from_list("rlreps_signed", colors, N=len(colors))
-    return colormap.with_extremes(bad=MISSING)
+    """Return a diverging map: blue below zero, white at zero, red above, grey for no value."""
+    return matplotlib.colormaps["RdBu_r"].with_extremes(bad=MISSING)
 
 
 # No date in the file: the same figure gives the same bytes.

@@ -17,17 +17,13 @@ import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import matplotlib
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import require
 from rlreps.plotting.style import MISSING, OKABE_ITO, signed_colormap
-
-MOST_BYTES = 12_000_000
-"""Largest size of a page; steps of training are left out until it fits."""
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -144,8 +140,6 @@ def exploration_page(
     cells: Cells,
     arrays: Arrays,
     runs: Sequence[Learned] = (),
-    *,
-    most_bytes: int = MOST_BYTES,
 ) -> str:
     """Return the page as HTML.
 
@@ -157,12 +151,7 @@ def exploration_page(
             values; ``task_means`` and ``state_means``: the means that centring subtracted;
             ``row_energies``: squared norms of centred rows, if exact means rank K; ``rows``: the
             matrix transposed, if the page holds it; and moves of actions, if known.
-        runs: Features that runs have learned. Steps of training, but never the last, are left out,
-            every second one at a time, until the page is no larger than ``most_bytes``.
-        most_bytes: Largest page.
-
-    Raises:
-        InputError: If the page is still larger.
+        runs: Features that runs have learned.
     """
     described = {
         "title": title,
@@ -178,34 +167,23 @@ def exploration_page(
         "arrays": arrays.described,
         "runs": [],
     }
-    packed = [_packed_steps(run, cells) for run in runs]
-    room = most_bytes - len(_filled(title, described, arrays.blocks).encode())
-    while sum(map(_size, packed)) > room and any(len(steps) > 1 for steps in packed):
-        largest = max((steps for steps in packed if len(steps) > 1), key=_size)
-        for step in sorted(largest)[::-1][1::2]:
-            del largest[step]
-    for number, (run, steps) in enumerate(zip(runs, packed, strict=True)):
-        names = {step: f"run{number}-{step}" for step in steps}
+    for number, run in enumerate(runs):
+        names = {step: f"run{number}-{step}" for step in sorted(run.components)}
         for step, name in names.items():
-            arrays.add(name, *steps[step], later=True)
+            # Values are projected on the last step; the other steps are only displayed.
+            bits = 16 if step == max(names) else 8
+            packed = _packed_maps(cells.on_cells(run.components[step]), bits)
+            arrays.add(name, *packed, later=True)
         described["runs"].append(
             {
                 "label": run.label,
                 "features": run.num_features,
                 "steps": list(names),
                 "arrays": list(names.values()),
-                "cosines": [short_numbers(run.cosines[step]) for step in steps],
+                "cosines": [short_numbers(run.cosines[step]) for step in names],
                 "curve": run.curve and [list(run.curve[0]), short_numbers(run.curve[1])],
             }
         )
-    page = _filled(title, described, arrays.blocks)
-    size = len(page.encode())
-    require(size <= most_bytes, f"a page of at most {most_bytes} bytes; fewer components", size)
-    return page
-
-
-def _filled(title: str, described: Mapping[str, Any], blocks: Mapping[str, str]) -> str:
-    """Fill the template in."""
     # "<" would end the script that holds the text.
     text = json.dumps(described, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     parts = {"title": html.escape(title), "described": text}
@@ -214,30 +192,12 @@ def _filled(title: str, described: Mapping[str, Any], blocks: Mapping[str, str])
         parts[name] = source.read_text(encoding="utf-8")
     parts["blocks"] = "\n".join(
         f'<script type="application/octet-stream" id="array-{name}">{block}</script>'
-        for name, block in blocks.items()
+        for name, block in arrays.blocks.items()
     )
     return re.sub(r"@@([\w.]+)@@", lambda match: parts[match[1]], parts.pop("explore.html"))
 
 
-_Packed: TypeAlias = tuple[bytes, dict[str, Any]]
-
-
-def _packed_steps(run: Learned, cells: Cells) -> dict[int, _Packed]:
-    """Pack a run's maps by step, rising."""
-    last = max(run.components)
-    return {
-        # Values are projected on the last step; the other steps are only displayed.
-        step: _packed_maps(cells.on_cells(run.components[step]), 16 if step == last else 8)
-        for step in sorted(run.components)
-    }
-
-
-def _size(steps: Mapping[int, _Packed]) -> int:
-    """Return the approximate bytes that a run's maps take on the page."""
-    return sum(4 * math.ceil(len(content) / 3) + 250 for content, _ in steps.values())
-
-
-def _packed_maps(values: np.ndarray, bits: int) -> _Packed:
+def _packed_maps(values: np.ndarray, bits: int) -> tuple[bytes, dict[str, Any]]:
     """Quantise and deflate maps [count, rows, columns]."""
     largest = np.abs(values).max(axis=(1, 2)).astype(np.float64)
     scales = np.where(largest > 0.0, largest, 1.0) / (2 ** (bits - 1) - 1)

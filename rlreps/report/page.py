@@ -8,16 +8,14 @@ import base64
 import dataclasses
 import hashlib
 import html
-import importlib.metadata
 import importlib.resources
 import io
 import json
 import os
-import platform
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
@@ -26,7 +24,6 @@ from rlreps.report.table import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PACKAGES = ("rlreps", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "matplotlib")
 _EXPLORE = """
 <p>Rows of the successor measure, its components and values of painted rewards are on
 <a href="explore.html">the page to explore</a>, once this command has made it in this folder:</p>
@@ -59,8 +56,8 @@ def write_report(
     title: str,
     summary: str,
     sections: Sequence[Section],
-    config: object,
-    git_revision: str | None = None,
+    config: Mapping[str, Any],
+    provenance: Mapping[str, Any],
     explorable: bool = False,
 ) -> Path:
     """Write one self-contained HTML page and return its path.
@@ -70,8 +67,8 @@ def write_report(
         title: Title of the page.
         summary: Paragraphs below the title, separated by blank lines.
         sections: The parts, in order.
-        config: The run's full configuration: mappings, sequences, dataclasses and what JSON knows.
-        git_revision: Revision of the code that made the run, if known.
+        config: The run's full configuration, as JSON values.
+        provenance: Its versions, revision and device (``RunFolder.provenance``).
         explorable: Whether the report's folder holds a store of states by states, for which
             ``rlreps explore`` can make a page beside the report: it is linked, with its command.
 
@@ -84,7 +81,7 @@ def write_report(
         importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
         for name in ("page.html", "sort.js")
     )
-    described = json.dumps(config, indent=2, ensure_ascii=False, default=_to_json)
+    described = json.dumps(config, indent=2, ensure_ascii=False)
     text = string.Template(page).substitute(
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -93,21 +90,10 @@ def write_report(
         contents=_contents(sections),
         sections="\n".join(parts),
         config=html.escape(described),
-        versions=_versions(git_revision).to_html(),
+        versions=_versions(provenance).to_html(),
     )
     # A path in the configuration may hold bytes that are not text; write the page all the same.
     return write_atomically(path, text.encode(errors="xmlcharrefreplace"))
-
-
-def _to_json(value: object) -> object:
-    """Convert a value that `json` cannot write to one that it can."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): entry for key, entry in value.items()}
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
 
 
 def _paragraphs(text: str) -> str:
@@ -168,14 +154,8 @@ def _figure_html(image: "Figure | str | os.PathLike[str]", caption: str) -> str:
     )
 
 
-def _versions(git_revision: str | None) -> Table:
-    rows = [("Python", platform.python_version())]
-    for package in _PACKAGES:
-        try:
-            rows.append((package, importlib.metadata.version(package)))
-        except importlib.metadata.PackageNotFoundError:
-            # A package that is used from its source tree has no metadata.
-            continue
-    if git_revision is not None:
-        rows.append(("git revision", git_revision))
+def _versions(provenance: Mapping[str, Any]) -> Table:
+    names = {"python": "Python", "git_revision": "git revision", "device": "device"}
+    rows = [(said, provenance[name]) for name, said in names.items() if provenance.get(name)]
+    rows += provenance.get("packages", {}).items()
     return Table(("software", "version"), rows, "Versions")

@@ -3,7 +3,7 @@ const digits = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 const plain = text => [...text].map(each => each === "⁻" ? "-" : digits.includes(each) ? digits.indexOf(each) : each).join("");
 function valueOf(cell) {
   const text = cell.textContent.replace(/(\d),(?=\d{3})/g, "$1").replace(/−/g, "-");
-  if (text === "∞" || text === "never") return Infinity;
+  if (/^(∞|never)/.test(text)) return Infinity;
   const found = text.match(/^(-?\d+(?:\.\d+)?)(?:·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?/);
   return found ? Number(found[1]) * 10 ** Number(plain(found[2] ?? "0")) : text;
 }

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
-from rlreps.files import refuse_backslashes, refuse_links_out, size_and_checksum
+from rlreps.files import refuse_links_out, size_and_checksum
 from rlreps.runs.processes import first_does, process_count
 
 State = TypeVar("State")
@@ -29,9 +29,6 @@ _RECORD = "seal.json"
 _ARRAYS = "default"
 _SAVING, _DELETING = ".saving", ".deleting"
 """Names of folders of a checkpoint being written, and of one being deleted."""
-
-_READ_AGAIN = 5
-"""Number of attempts to find a checkpoint while another run replaces them."""
 
 
 class Checkpoints:
@@ -46,10 +43,8 @@ class Checkpoints:
             run: Identifies the run; None reads the checkpoints of any run.
 
         Raises:
-            InputError: If the folder, or a checkpoint in it, is a link, or its path holds a
-                backslash.
+            InputError: If the folder, or a checkpoint in it, is a link.
         """
-        refuse_backslashes(path)
         self.path = path.absolute()
         if self.path.is_symlink():
             raise InputError(f"expected a folder of checkpoints, got the link {self.path}")
@@ -73,10 +68,6 @@ class Checkpoints:
 
     def save(self, step: int, state: object) -> None:
         """Save a pytree of arrays as the checkpoint of a step.
-
-        Args:
-            step: The step.
-            state: The pytree.
 
         Raises:
             InputError: If the disk refused it; the newest complete checkpoint is untouched.
@@ -124,8 +115,7 @@ class Checkpoints:
             template: A pytree with the structure, shapes and dtypes to expect.
 
         Raises:
-            InputError: If the checkpoint is damaged, has another structure, step or run, or was
-                replaced while it was read.
+            InputError: If the checkpoint is missing, damaged or of another structure, step or run.
         """
         try:
             first_does(lambda: self._check(step, _layout(template)))
@@ -134,14 +124,9 @@ class Checkpoints:
                 leaves = checkpointer.restore(
                     self._folder(step) / _ARRAYS, args=ocp.args.StandardRestore(shapes)
                 )
+        except InputError:
+            raise
         except Exception as error:  # Orbax raises many kinds.
-            if not self._folder(step).exists():
-                raise InputError(
-                    f"expected {self._folder(step)} to stay while it was read, got it replaced by "
-                    "a newer checkpoint; try again"
-                ) from error
-            if isinstance(error, InputError):
-                raise
             found = f"what Orbax cannot read ({type(error).__name__})"
             raise self._damaged(step, found) from error
         ordered = [leaves[name] for name in sorted(leaves)]
@@ -154,14 +139,11 @@ class Checkpoints:
         Raises:
             InputError: As ``restore``, or if there is none.
         """
-        for trial in range(1, _READ_AGAIN + 1):
-            step = self.latest_step()
-            if step is None:
-                break
+        while (step := self.latest_step()) is not None:
             try:
                 return step, self.restore(step, template)
             except InputError:
-                if trial == _READ_AGAIN or self._folder(step).exists():
+                if self._folder(step).exists():
                     raise
         raise InputError(f"expected a checkpoint in {self.path}, got none")
 
@@ -173,30 +155,16 @@ class Checkpoints:
         if folder.exists():
             shutil.rmtree(folder.rename(self.path / _DELETING))
 
-    def _record(self, step: int) -> dict[str, Any]:
-        """Read the record of a step; raise ``InputError`` if it cannot be read."""
-        try:
-            found = json.loads((self._folder(step) / _RECORD).read_bytes())
-            if not {"files", "layout"} <= found.keys():
-                raise ValueError(f"{_RECORD} with other keys")
-            return dict(found)
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise self._damaged(step, str(error)) from error
-
     def _check(self, step: int, layout: str) -> None:
         """Raise ``InputError`` if files, layout, step or run differ from the record."""
-        folder, record = self._folder(step), self._record(step)
+        folder = self._folder(step)
         try:
-            files: Mapping[str, list[int]] = record["files"]
-            there = {*_files(folder)}
-            broken = sorted({*files} ^ there)
-            broken += [
-                name
-                for name in {*files} & there
-                if [*size_and_checksum(folder / name)] != files[name]
-            ]
-        except (LookupError, OSError, TypeError) as error:
+            record = json.loads((folder / _RECORD).read_bytes())
+            files, there = record["files"], _files(folder)
+            found = {name: [*size_and_checksum(folder / name)] for name in there}
+        except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
             raise self._damaged(step, str(error)) from error
+        broken = [name for name in sorted({*files, *found}) if files.get(name) != found.get(name)]
         if broken:
             raise self._damaged(step, f"{', '.join(broken)} with other bytes than were written")
         if record.get("step", step) != step:
@@ -206,8 +174,10 @@ class Checkpoints:
                 f"expected a checkpoint of this run in {folder}, got the checkpoint of another "
                 "run; restore config.json if it was changed, or take a new folder"
             )
-        if record["layout"] != layout:
-            raise InputError(f"expected the arrays {layout} in {folder}, got {record['layout']}")
+        if record.get("layout") != layout:
+            raise InputError(
+                f"expected the arrays {layout} in {folder}, got {record.get('layout')}"
+            )
 
     def _damaged(self, step: int, found: str) -> InputError:
         older = [other for other in self._complete_steps() if other < step]

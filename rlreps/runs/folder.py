@@ -11,14 +11,9 @@ from typing import Any, Optional, cast
 
 from rlreps import __version__
 from rlreps.errors import InputError
-from rlreps.files import (
-    README,
-    refuse_links_out,
-    unfinished_writes,
-    write_atomically,
-)
+from rlreps.files import README, refuse_links_out, write_atomically
 from rlreps.report.table import Table, finite_or_none
-from rlreps.runs.locks import LOCK, exclusive
+from rlreps.runs.locks import exclusive
 from rlreps.runs.processes import first_does, process_index, require_same
 from rlreps.runs.provenance import provenance as current_provenance
 
@@ -29,13 +24,14 @@ _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
 
-_WRITTEN = ("checkpoints", "features", "figures", "parts", "results")
-"""Folders in which a kill may leave a half-written file."""
+_IDENTITY = "identity"
+"""Key of ``config.json`` for the identity of a run that was continued for more steps."""
+
+_TRAININGS = {"train", "train-live", "successor representation"}
+"""Kinds of runs that can be continued for more steps."""
 
 _MOST_DIFFERENCES = 8
 """Largest number of differences in a message; configurations may differ in hundreds."""
-_LONGEST_VALUE = 60
-"""Largest number of characters of a value in a message."""
 
 _RUNS = {
     "train": "training run",
@@ -81,7 +77,7 @@ def differences(expected: Any, got: Any, name: str = "") -> list[str]:
 
 def _shortened(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def without_nan(value: Any) -> Any:
@@ -119,17 +115,16 @@ class RunFolder:
         stored = _read_object(path / _CONFIG)
         kinds = {"kind": str, "config": dict, "provenance": dict}
         if not all(isinstance(stored.get(name), kind) for name, kind in kinds.items()):
-            raise InputError(
-                f"expected a run's configuration, got something else in {path}/{_CONFIG}"
-            )
+            raise InputError(f"expected a run's configuration in {path}/{_CONFIG}, got another")
         if stored.get("format") != FORMAT:
             raise InputError(
-                f"expected a run folder of format {FORMAT}, got {path} of an older version, whose "
-                "runs this one cannot go on with; choose a new folder"
+                f"expected a run folder of format {FORMAT}, got {path} of an older version; choose "
+                "a new folder"
             )
         self.kind: str = stored["kind"]
         self.config: dict[str, Any] = stored["config"]
         self.provenance: dict[str, Any] = stored["provenance"]
+        self._identity: str | None = stored.get(_IDENTITY)
 
     @classmethod
     def find(cls, path: Path, *, kind: str, config: Mapping[str, Any]) -> Optional["RunFolder"]:
@@ -141,7 +136,8 @@ class RunFolder:
             config: Everything that decides the result, as JSON values.
 
         Returns:
-            The run, or None if the folder is empty or does not exist: a place for a new run.
+            The run, or None if the folder is empty or does not exist: a place for a new run. The
+            run may have fewer steps, if its learning rate is constant.
 
         Raises:
             InputError: If the folder holds another run (with the differences) or other files.
@@ -153,18 +149,15 @@ class RunFolder:
         if (path / _CONFIG).exists():
             folder = cls(path)
             folder.require_kind(kind)
-            found = differences(folder.config, json.loads(json.dumps(config)))
-            if found:
+            found = differences(folder.config, _plain(config))
+            if found and not _continues(folder, found, config):
                 more = len(found) - _MOST_DIFFERENCES
                 rest = f"; and {more} more differences" if more > 0 else ""
                 listed = "; ".join(found[:_MOST_DIFFERENCES])
                 raise InputError(f"{path} holds another run: {listed}{rest}")
             return folder
-        unfinished = unfinished_writes(path, _CONFIG)
-        others = sorted(
-            entry.name for entry in path.iterdir() if entry not in unfinished and entry.name != LOCK
-        )
-        if others:
+        # A start that was killed leaves a lock and the beginning of a configuration.
+        if others := sorted(entry.name for entry in path.iterdir() if entry.name[0] != "."):
             raise InputError(
                 f"expected a new or empty folder for the run, got {path} with no {_CONFIG} but "
                 f"other files ({', '.join(others[:3])})"
@@ -187,49 +180,52 @@ class RunFolder:
             InputError: If the folder holds another run or other files, or cannot be made; nothing
                 is changed.
         """
-        described = {"kind": kind, "config": config, "provenance": provenance}
-        first_does(lambda: cls._create_or_resume(path, described))
-        return cls(path)
 
-    @classmethod
-    def _create_or_resume(cls, path: Path, described: Mapping[str, Any]) -> None:
-        """Write the files of ``create_or_resume``."""
-        kind = described["kind"]
-        existing = cls.find(path, kind=kind, config=described["config"])
-        if existing is not None:
-            metrics = path / _METRICS
-            content = existing._metrics_content()
-            if content and not content.endswith(b"\n"):
-                # Cut short by a kill; without a line break the next line would be appended to it.
-                write_atomically(metrics, content[: content.rfind(b"\n") + 1])
-        try:
-            for folder in (path, *(path / name for name in _WRITTEN)):
-                for leftover in unfinished_writes(folder):
-                    leftover.unlink()
-            if existing is None:
-                path.mkdir(parents=True, exist_ok=True)
-                _write_json(path / _CONFIG, {"format": FORMAT, **described})
-            if not (path / README).exists():  # A kill may have come before it was written.
-                title = in_words(kind)
-                text = _README.format(title=title[0].upper() + title[1:], version=__version__)
-                write_atomically(path / README, text.encode())
-        except OSError as error:
-            raise InputError(
-                f"expected a folder that can be written, got {error.strerror}: {path}"
-            ) from error
+        def write() -> None:
+            existing = cls.find(path, kind=kind, config=config)
+            if existing is not None:
+                content = existing._metrics_content()
+                if content and not content.endswith(b"\n"):
+                    # Cut short by a kill: the next line would be appended to it.
+                    whole = content[: content.rfind(b"\n") + 1]
+                    write_atomically(path / _METRICS, whole)
+            try:
+                described = {"kind": kind, "config": config, "provenance": provenance}
+                if existing is None:
+                    path.mkdir(parents=True, exist_ok=True)
+                    _write_json(path / _CONFIG, {"format": FORMAT, **described})
+                elif differences(existing.config, _plain(config)):  # More steps.
+                    (path / _SUMMARY).unlink(missing_ok=True)
+                    kept = {"provenance": existing.provenance, _IDENTITY: existing.identity}
+                    _write_json(path / _CONFIG, {"format": FORMAT, **described, **kept})
+                if not (path / README).exists():  # A kill may have come before it was written.
+                    title = in_words(kind)
+                    text = _README.format(title=title[0].upper() + title[1:], version=__version__)
+                    write_atomically(path / README, text.encode())
+            except OSError as error:
+                raise InputError(
+                    f"expected a folder that can be written, got {error.strerror}: {path}"
+                ) from error
+
+        first_does(write)
+        return cls(path)
 
     def require_kind(self, kind: str) -> None:
         """Raise an ``InputError`` unless the folder holds this kind of run."""
         if self.kind != kind:
-            wanted = in_words(kind)
             raise InputError(
-                f"expected the folder of a {wanted}: {self.path} holds a {in_words(self.kind)}, "
-                f"not a {wanted}"
+                f"expected a run's folder: {self.path} holds a {in_words(self.kind)}, not a "
+                f"{in_words(kind)}"
             )
 
     @property
     def identity(self) -> str:
-        """Hash of everything that decides the result, which identifies its checkpoints."""
+        """Hash of everything that decides the result, which identifies its checkpoints.
+
+        A run that was continued for more steps keeps its first.
+        """
+        if self._identity is not None:
+            return self._identity
         canonical = json.dumps([self.kind, self.config], sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -295,16 +291,7 @@ class RunFolder:
         return kept
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the run's summary; NaN and infinity become null.
-
-        Raises:
-            InputError: If the folder was moved or deleted meanwhile.
-        """
-        if not (self.path / _CONFIG).is_file():
-            raise InputError(
-                f"expected the run to stay in {self.path} until its end, got it moved or deleted; "
-                "bring its parts together and start again"
-            )
+        """Write the run's summary; NaN and infinity become null."""
         _write_json(self.path / _SUMMARY, summary)
 
     def read_summary(self) -> dict[str, Any] | None:
@@ -402,9 +389,38 @@ def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict
 
     def find() -> dict[str, Any] | None:
         existing = RunFolder.find(out, kind=kind, config=described)
-        return existing.read_summary() if existing is not None else None
+        if existing is None or differences(existing.config, _plain(described)):  # More steps.
+            return None
+        return existing.read_summary()
 
     return first_does(find)
+
+
+def _continues(folder: RunFolder, found: Sequence[str], config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration, which differs in ``found``, is that of a run for more steps.
+
+    Raises:
+        InputError: If it is, and the run's learning rate is not constant.
+    """
+    if folder.kind not in _TRAININGS or len(found) > 1:
+        return False
+    # The options of a live run's training stand one level lower.
+    stored, asked = (each.get("training", each) for each in (folder.config, config))
+    before, after = stored.get("steps"), asked.get("steps")
+    if not (isinstance(before, int) and isinstance(after, int) and before < after):
+        return False
+    schedule = asked["optimizer"]["schedule"]
+    if schedule != "constant":
+        raise InputError(
+            f"expected --schedule constant of a run that continues for more steps, got {schedule} "
+            f"in {folder.path}, which ends with its {before:,} steps; choose a new folder"
+        )
+    return True
+
+
+def _plain(config: Mapping[str, Any]) -> Any:
+    """Return JSON values as they are read back: tuples become lists."""
+    return json.loads(json.dumps(config))
 
 
 def metrics_line(record: Mapping[str, Any]) -> bytes:
@@ -422,9 +438,7 @@ def _read_object(path: Path, *, nan: bool = False) -> dict[str, Any]:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"expected a run's {path.name}, got {error.strerror}: {path}") from error
-    found = _parse(content, str(path), nan=False)
-    found.pop("checksum", None)  # Earlier versions wrote one.
-    return cast(dict[str, Any], _with_nan(found)) if nan else found
+    return _parse(content, str(path), nan=nan)
 
 
 def _parse(content: bytes, place: str, *, nan: bool) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO
 
 from rlreps.errors import InputError
-from rlreps.files import refuse_backslashes
 
 try:
     import fcntl
@@ -32,10 +31,9 @@ def exclusive(folder: Path) -> Iterator[None]:
     The folder is made if needed; the lock file in it is removed afterwards.
 
     Raises:
-        InputError: If another process holds the lock (the message names it), the folder cannot be
-            written, or its path contains a backslash.
+        InputError: If another process holds the lock (the message names it), or the folder cannot
+            be written.
     """
-    refuse_backslashes(folder)
     path = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,23 +1,107 @@
-"""The log of a run: ``metrics.jsonl`` and, if its extra is installed, TensorBoard."""
+"""The log of a run: ``metrics.jsonl``, and loggers such as TensorBoard.
+
+A ``Logger`` gets every record as numbers, means over the seeds. TensorBoard's files are written if
+its extra is installed. The environment variable ``RLREPS_LOGGERS`` names others of ``LOGGERS``.
+"""
 
 import importlib.util
-from collections.abc import Mapping
-from typing import Any
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require_choice
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.processes import first_does, process_index
 
+VARIABLE = "RLREPS_LOGGERS"
+
+_PROJECT = "rlreps"
+
+
+class Logger(Protocol):
+    """Takes a run's figures; runs of Weights & Biases and of trackio are loggers as they are."""
+
+    def log(self, metrics: dict[str, float], *, step: int) -> object:
+        """Take the finite figures of a step."""
+
+    def finish(self) -> object:
+        """Write what is left and close."""
+
+
+class TensorBoard:
+    """Writes TensorBoard's files into the folder ``tensorboard`` of a run."""
+
+    def __init__(self, folder: RunFolder, step: int) -> None:
+        """Open the files; what was logged after ``step`` is hidden."""
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1)
+
+    def log(self, metrics: dict[str, float], *, step: int) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def _wandb(folder: RunFolder, _step: int) -> Logger:
+    import wandb
+
+    # Its files stay outside the run, which is refused if links lead out of it, as these do.
+    name = folder.path.absolute().name
+    logger: Logger = wandb.init(
+        project=_PROJECT,
+        name=name,
+        id=f"{name}-{folder.identity[:8]}",
+        resume="allow",
+        config=folder.config,
+    )
+    return logger
+
+
+def _trackio(folder: RunFolder, _step: int) -> Logger:
+    import trackio
+
+    name = f"{folder.path.absolute().name}-{folder.identity[:8]}"
+    logger: Logger = trackio.init(project=_PROJECT, name=name, resume="allow", config=folder.config)
+    return logger
+
+
+LOGGERS: dict[str, Callable[[RunFolder, int], Logger]] = {
+    "tensorboard": TensorBoard,
+    "trackio": _trackio,
+    "wandb": _wandb,
+}
+"""Name → function of a run's folder and the step that it continues from, -1 at the start."""
+
+
+def _loggers_of(folder: RunFolder, step: int) -> list[Logger]:
+    """Open the loggers of a run: TensorBoard if it is installed, and those that the user names.
+
+    Raises:
+        InputError: For a name that is unknown, or whose package is not installed.
+    """
+    names = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
+    if importlib.util.find_spec("tensorboardX") is not None:
+        names.append("tensorboard")
+    for name in names:
+        require_choice(VARIABLE, name, sorted(LOGGERS))
+    try:
+        return [LOGGERS[name](folder, step) for name in dict.fromkeys(names)]
+    except ImportError as error:
+        raise InputError(f"expected the packages of {VARIABLE}, got {error}") from error
+
 
 class MetricsLog:
-    """Appends records to a run's ``metrics.jsonl`` and to TensorBoard."""
+    """Appends records to a run's ``metrics.jsonl`` and passes them to loggers."""
 
-    def __init__(self, folder: RunFolder | None) -> None:
-        """Open the log of a folder; None logs nowhere."""
+    def __init__(self, folder: RunFolder | None, loggers: Sequence[Logger] = ()) -> None:
+        """Open the log of a folder; None logs to the given loggers alone."""
         self._folder = folder
-        self._writer: Any = None
+        self._loggers = list(loggers) if process_index() == 0 else []
 
     def resume(self, step: int) -> list[dict[str, Any]]:
         """Drop records after ``step`` and return the rest, oldest first.
@@ -26,44 +110,36 @@ class MetricsLog:
             step: Step of the checkpoint from which the run continues; -1 starts afresh.
 
         Raises:
-            InputError: If the metrics cannot be read or do not reach the step.
+            InputError: If the metrics cannot be read or do not reach the step, or a logger cannot
+                be opened.
         """
-        if self._folder is None:
-            return []
         folder = self._folder
+        if folder is None:
+            return []
         first_does(lambda: len(folder.keep_metrics_until(step)))
         history = folder.read_metrics()  # Too long to send between processes.
-        last = history[-1]["step"] if history else None
-        if step >= 0 and last != step:
+        last = history[-1] if history else {}
+        if step >= 0 and (last.get("step") != step or "seconds" not in last):
+            got = f"step {last['step']} as the last" if last else "no line"
             raise InputError(
-                f"expected metrics in {self._folder.path} up to the checkpoint's step {step}, "
-                f"got {'no line' if last is None else f'step {last} as the last'}"
+                f"expected metrics in {folder.path} up to the checkpoint's step {step}, got {got}"
             )
-        if history and not isinstance(history[-1].get("seconds"), int | float):
-            raise InputError(
-                f"expected seconds in the metrics of {self._folder.path}, got a line without"
-            )
-        if process_index() == 0 and importlib.util.find_spec("tensorboardX") is not None:
-            from tensorboardX import SummaryWriter
-
-            # Hide what was logged after the checkpoint from which the run continues.
-            place = str(self._folder.path / "tensorboard")
-            self._writer = SummaryWriter(place, purge_step=step + 1)
+        first_does(lambda: self._loggers.extend(_loggers_of(folder, step)))
         return history
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a record; every measure but ``step`` is a number or a list over runs."""
-        if self._folder is None:
+        if self._folder is not None:
+            self._folder.append_metrics(record)
+        if not self._loggers:
             return
-        self._folder.append_metrics(record)
-        if self._writer is not None:
-            for name, value in record.items():
-                mean = float(np.mean(value))
-                # TensorBoard cannot hold the NaN of runs that diverged, and warns.
-                if name != "step" and np.isfinite(mean):
-                    self._writer.add_scalar(name, mean, record["step"])
+        means = {name: float(np.mean(value)) for name, value in record.items() if name != "step"}
+        # TensorBoard cannot hold the NaN of runs that diverged, and warns.
+        finite = {name: mean for name, mean in means.items() if np.isfinite(mean)}
+        for logger in self._loggers:
+            logger.log(finite, step=record["step"])
 
     def close(self) -> None:
-        """Flush and close TensorBoard's file."""
-        if self._writer is not None:
-            self._writer.close()
+        """Close the loggers."""
+        for logger in self._loggers:
+            logger.finish()

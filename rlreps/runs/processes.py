@@ -29,7 +29,6 @@ T = TypeVar("T")
 MOST_PROCESSES = 100_000
 MOST_SECONDS = 10**6
 """Longest timeout and heartbeat."""
-_ALL_OR_NONE = "coordinator, num_processes and process_id together, or none of them"
 
 
 @checked
@@ -56,8 +55,8 @@ class ProcessesConfig:
     def __post_init__(self) -> None:
         given = (self.coordinator, self.num_processes, self.process_id)
         require(
-            None not in given or (self.coordinator, self.process_id) == (None, None),
-            _ALL_OR_NONE,
+            None not in given or given in ((None, None, None), (None, 1, None)),
+            "coordinator, num_processes and process_id together, or none of them",
             given,
         )
         if self.num_processes is not None and self.process_id is not None:
@@ -206,11 +205,6 @@ def _join(config: ProcessesConfig) -> None:
     global _index, _count
     if config.num_processes == 1:
         return
-    require(
-        config.process_id is not None or config.num_processes is None,
-        _ALL_OR_NONE,
-        (config.coordinator, config.num_processes, config.process_id),
-    )
     import jax  # Deferred: commands that do not need it start in a fraction of the time.
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")

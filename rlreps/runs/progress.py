@@ -1,6 +1,10 @@
-"""One progress bar for all long work: rate, time left and latest measure, on standard error."""
+"""One progress bar for all long work: rate, time left and latest measure, on standard error.
+
+Bars are shown unless ``hidden``: no function between a command and its work passes the choice on.
+"""
 
 import contextlib
+import contextvars
 import sys
 from collections.abc import Iterator
 from typing import Protocol
@@ -17,6 +21,23 @@ from rich.progress import (
 )
 from rich.table import Column
 from rich.text import Text
+
+_HIDDEN = contextvars.ContextVar("hidden", default=False)
+
+
+@contextlib.contextmanager
+def hidden(when: bool = True) -> Iterator[None]:
+    """Hide bars, and messages about progress, of this thread while the body runs."""
+    before = _HIDDEN.set(when or _HIDDEN.get())
+    try:
+        yield
+    finally:
+        _HIDDEN.reset(before)
+
+
+def shown() -> bool:
+    """Tell whether this thread shows its progress."""
+    return not _HIDDEN.get()
 
 
 class Advance(Protocol):
@@ -47,7 +68,7 @@ def progress_bar(
         total: Total number of units.
         done: Number of units that an interrupted run did before.
         unit: Name of a unit, plural.
-        show: Whether to show anything.
+        show: Whether to show a bar that is not ``hidden``.
     """
     console = Console(stderr=True)
     # On a narrow terminal, long text shortens the bar instead of taking a second line.
@@ -63,7 +84,7 @@ def progress_bar(
     with Progress(
         *columns,
         console=console,
-        disable=not show,
+        disable=not (show and shown()),
         expand=True,
         redirect_stdout=sys.stdout.isatty(),
     ) as progress:

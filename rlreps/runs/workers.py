@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,6 @@ def map_in_workers(
 
     jobs = min(jobs, len(names))
     context = multiprocessing.get_context("spawn")
-    _quieten_tracker()
     shares, (reader, writer) = context.SimpleQueue(), context.Pipe(duplex=False)
     for share in _shares(jobs):
         shares.put(share)
@@ -76,20 +74,6 @@ def map_in_workers(
             writer.close()
             pool.shutdown(cancel_futures=True)
             reader.close()
-
-
-def _quieten_tracker() -> None:
-    """Start Python's tracker of semaphores so that it prints nothing when this process ends."""
-    name = "PYTHONWARNINGS"
-    before = os.environ.get(name)
-    os.environ[name] = ",".join(filter(None, (before, "ignore:resource_tracker")))
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _shares(jobs: int) -> list[list[int]]:

@@ -1,7 +1,7 @@
 """Data sets as matrices: IDX files (the format of MNIST), NumPy files, or a download.
 
-An IDX file is a magic number (two zero bytes, a type, the number of axes), the length of each axis
-as a big-endian 32-bit integer, and the entries, big-endian, in C order.
+An IDX file of bytes is a magic number (two zero bytes, 8, the number of axes), the length of each
+axis as a big-endian 32-bit integer, and the entries in C order.
 """
 
 import gzip
@@ -10,7 +10,7 @@ import math
 import os
 import zlib
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,7 @@ MNIST_CHECKSUM = 2993465071
 """CRC-32 of MNIST's 70,000 images, training before test, as float32 rows. Other data sets have
 files of the same names and shapes."""
 
-_TYPES = {"uint8": 0x08, "float32": 0x0D, "float64": 0x0E}
-_AXES = 3
-_KINDS = {3: "images (three axes of bytes or floats)", 1: "labels (one axis of bytes)"}
+_KINDS = {3: "images", 1: "labels"}
 _OPENML_TRAIN = 60_000
 _IMAGE_WAYS = (
     f"expected a data directory with {TRAIN_IMAGES} and {TEST_IMAGES} (each gzipped or not; "
@@ -166,13 +164,13 @@ def load_images(data_dir: Path | None) -> Images:
 
     Raises:
         InputError: If there is neither a folder nor a download, a file is missing, truncated or
-            without images, training and test images differ in size, pixels are NaN or outside 0 to
-            255, or the number of labels differs from that of test images (labels may be missing).
+            without images, training and test images differ in size, or the number of labels differs
+            from that of test images (labels may be missing).
     """
     if data_dir is None:
         pixels, labels = _download()
         side = math.isqrt(pixels.shape[1])
-        grey = _grey_levels(pixels, "mnist_784")
+        grey = _grey_levels(pixels)
         train, test = grey[:_OPENML_TRAIN], grey[_OPENML_TRAIN:]
         return Images(train, test, (side, side), labels[_OPENML_TRAIN:])
     parts = []
@@ -184,9 +182,7 @@ def load_images(data_dir: Path | None) -> Images:
     height, width = parts[0].shape[1:]
     expected = f"test images of the training images' {height} x {width} pixels"
     require(parts[1].shape[1:] == (height, width), expected, parts[1].shape[1:])
-    images = Images(
-        _grey_levels(parts[0], TRAIN_IMAGES), _grey_levels(parts[1], TEST_IMAGES), (height, width)
-    )
+    images = Images(_grey_levels(parts[0]), _grey_levels(parts[1]), (height, width))
     found = _idx_file(data_dir, TEST_LABELS)
     if found is None:
         return images
@@ -201,54 +197,30 @@ def _idx_file(data_dir: Path, name: str) -> Path | None:
     return found[0] if found else None
 
 
-def read_idx(path: Path, *, axes: int = _AXES) -> npt.NDArray[Any]:
-    """Read one IDX file, gzipped or not, as it is stored.
+def read_idx(path: Path, *, axes: int = 3) -> npt.NDArray[np.uint8]:
+    """Read one IDX file of unsigned bytes, gzipped or not.
 
     Args:
         path: The file.
-        axes: 3 for images [count, height, width] of unsigned bytes or floats, 1 for labels [count]
-            of unsigned bytes.
+        axes: 3 for images [count, height, width], 1 for labels [count].
 
     Raises:
-        InputError: If the file cannot be read, is truncated, or holds something else.
+        InputError: If the file cannot be read, is truncated or empty, or holds something else.
     """
     try:
-        with open(path, "rb") as stream:
-            return _parse_idx(stream, path, axes)
-    except EOFError as error:
-        raise InputError(f"expected a whole gzip file, got a truncated one: {path}") from error
-    except (OSError, zlib.error) as error:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"expected a readable file, got {error}: {path}") from error
-
-
-def _parse_idx(stream: IO[bytes], path: Path, axes: int) -> npt.NDArray[Any]:
-    packed = stream.read(2) == b"\x1f\x8b"
-    stream.seek(0)
-    content = gzip.GzipFile(fileobj=stream).read() if packed else stream.read()
-    magic = content[:4]
-    dtypes = {code: np.dtype(name).newbyteorder(">") for name, code in _TYPES.items()}
-    allowed = dtypes if axes == _AXES else {_TYPES["uint8"]}
-    known = len(magic) == 4 and magic[:2] == b"\0\0" and magic[3] == axes and magic[2] in allowed
-    if not known:
+    header = 4 + 4 * axes
+    shape = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4")[1:].tolist()
+    whole = len(content) == header + math.prod(shape) > header
+    if content[:4] != bytes([0, 0, 8, axes]) or not whole:
         raise InputError(
-            f"expected an IDX file of {_KINDS[axes]}, got {path} "
-            f"beginning with {magic.hex(' ') or 'nothing'}"
+            f"expected a whole IDX file of {_KINDS[axes]} (bytes on {axes} axes), got "
+            f"{len(content)} bytes that begin with {content[:header].hex(' ') or 'nothing'}: {path}"
         )
-    dtype, header = dtypes[magic[2]], 4 + 4 * axes
-    if len(content) < header:
-        raise InputError(f"expected {header} bytes of header in {path}, got {len(content)}")
-    shape = tuple(np.frombuffer(content, ">u4", axes, 4).tolist())
-    nothing = "at least one image of one pixel" if axes == _AXES else "at least one label"
-    require(math.prod(shape) > 0, f"{nothing} in {path}", shape)
-    needed = header + dtype.itemsize * math.prod(shape)
-    if len(content) != needed:
-        found = "truncated" if len(content) < needed else "with more bytes after them"
-        what = f"images of {shape[1]} x {shape[2]}" if axes == _AXES else "labels"
-        raise InputError(
-            f"expected {needed} bytes for {shape[0]} {what} in {path}, got {len(content)} ({found})"
-        )
-    entries: npt.NDArray[Any] = np.frombuffer(content, dtype, offset=header)
-    return entries.reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
 def _read_array(file: Path) -> npt.NDArray[Any]:
@@ -266,15 +238,9 @@ def _read_array(file: Path) -> npt.NDArray[Any]:
     )
 
 
-def _grey_levels(images: npt.NDArray[Any], name: str) -> FloatArray:
-    """Return images [count, ...] as grey levels [count, pixels] in [0, 1], checked."""
-    flat = images.reshape(len(images), -1)
-    low, high = float(flat.min()), float(flat.max())
-    # Written so that NaN is refused too, since no comparison with NaN holds.
-    if not (low >= 0.0 and high <= WHITE):
-        found = "NaN" if math.isnan(low) or math.isnan(high) else f"{low:g} to {high:g}"
-        raise InputError(f"expected pixels of {name} in 0 to 255, got {found}")
-    return flat.astype(np.float32) / np.float32(WHITE)
+def _grey_levels(images: npt.NDArray[Any]) -> FloatArray:
+    """Return images [count, ...] of bytes as grey levels [count, pixels] in [0, 1]."""
+    return images.reshape(len(images), -1).astype(np.float32) / np.float32(WHITE)
 
 
 def _download() -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:

@@ -36,7 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.config import interval, positive
+from rlreps.config import checked, interval, positive
 from rlreps.cumulants import Cumulants
 from rlreps.envs import PuddleWorld
 from rlreps.losses.base import Batch
@@ -45,6 +45,8 @@ from rlreps.successor.chains import MarkovChain, puddle_world_chain
 from rlreps.successor.grids import Grid
 
 
+@jax.tree_util.register_static
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LiveSource:
     """Discounted sums of random cumulants along fresh rollouts.
@@ -140,13 +142,6 @@ class LiveSource:
         carry = (repeated, draw(words, counters, times[0]), jnp.zeros_like(at(repeated)))
         (_, _, sums), _ = lax.scan(step, carry, (times, jnp.asarray(weights)))
         return sums
-
-
-jax.tree_util.register_dataclass(
-    LiveSource,
-    data_fields=[],
-    meta_fields=[field.name for field in dataclasses.fields(LiveSource)],
-)
 
 
 def puddle_world_source(

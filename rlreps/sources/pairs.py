@@ -70,8 +70,7 @@ def pair_source(transitions: "Transitions", *, discount: float = 0.0) -> PairSou
         discount: γ in [0, 1), as for ``PairSource``; 0 gives the next state.
 
     Raises:
-        InputError: For anything but ``Transitions``, a discount out of range, or a discount above
-            0 for transitions without known ends of episodes.
+        InputError: For anything but ``Transitions``, or a discount out of range.
     """
     from rlreps.successor import Transitions
 
@@ -80,14 +79,11 @@ def pair_source(transitions: "Transitions", *, discount: float = 0.0) -> PairSou
             f"expected Transitions (rlreps.successor), got {type(transitions).__name__}; "
             "Transitions.from_dictionary reads a dictionary of arrays"
         )
-    checked_discount = _checked_discount(discount)
-    if discount > 0.0:
-        transitions.require_ends()
     return PairSource(
         jnp.asarray(transitions.observation),
         jnp.asarray(transitions.next_observation),
         jnp.asarray(transitions.steps_left, jnp.int32),
-        checked_discount,
+        _checked_discount(discount),
     )
 
 

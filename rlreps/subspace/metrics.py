@@ -7,12 +7,14 @@ of them; `matched_cosines` and `longest_eigenvector_streak` compare single colum
 under scalings and signs only. NaN or infinite features give NaN.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 from rlreps.numerics import jit, matmul
 from rlreps.subspace.row_blocks import RowBlocks, residual_energy
 from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
@@ -26,6 +28,37 @@ def numerical_rank(features: jax.Array) -> jax.Array:
     `relative_tolerance` times the largest.
     """
     return orthonormal_basis(features)[1]
+
+
+@functools.partial(jit, static_argnames="d")
+def leading_combinations(features: jax.Array, matrix: jax.Array, d: int) -> jax.Array:
+    """Compute the d combinations of features that explain most of a matrix (Rayleigh-Ritz).
+
+    Features times the combinations span the leading left singular subspace of P_Phi Psi, the
+    matrix projected onto the features' span. Train more features than d, then keep these d: the
+    leading components are learned sooner than the last ones that are trained beside them.
+
+    Args:
+      features: Phi, [n, m], m >= d.
+      matrix: Psi, [n, t].
+      d: number of combinations.
+
+    Returns:
+      [m, d], of orthonormal features in the order of their singular values; columns beyond the
+      features' numerical rank are zero.
+
+    Raises:
+      InputError: if d is not in 1 to m, or features and matrix differ in rows.
+    """
+    _require_features(features)
+    require(1 <= d <= features.shape[1], f"d in 1 to {features.shape[1]} features", d)
+    require(len(matrix) == len(features), f"a matrix of {len(features)} rows", matrix.shape)
+    panel, values, turn = jnp.linalg.svd(features, full_matrices=False)
+    kept = values > relative_tolerance(features.shape, features.dtype) * values[0]
+    panel = jnp.where(kept[None, :], panel, 0.0)
+    rotation, _, _ = jnp.linalg.svd(matmul(panel.T, matrix), full_matrices=False)
+    scales = jnp.where(kept, values, 1.0)
+    return matmul(turn.T, jnp.where(kept[:, None], rotation[:, :d] / scales[:, None], 0.0))
 
 
 @jit
@@ -224,30 +257,20 @@ def optimal_loss(subspace: PrincipalSubspace, d: int) -> float:
     return loss if loss > rounding else 0.0
 
 
-def relative_excess_loss(
-    features: jax.Array, matrix: jax.Array | RowBlocks, subspace: PrincipalSubspace, d: int
-) -> jax.Array:
-    """Compute the excess of the representation loss over the optimum, L(Phi) / L(F_d) - 1.
+def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax.Array:
+    """Compute the excess of representation losses over the optimum of d features, L / L(F_d) - 1.
 
-    It stays meaningful if sigma_d and sigma_{d+1} are close, so that F_d is ill determined. It can
-    be jitted with the subspace and d closed over.
+    It stays meaningful if sigma_d and sigma_{d+1} are close, so that F_d is ill determined.
 
     Args:
-      features: Phi.
-      matrix: Psi, [n, t] the centred matrix that the subspace was computed from, in memory or as
-        row blocks.
-      subspace: its principal subspace with at least d components.
+      loss: L(Phi), of any shape.
+      subspace: principal subspace of the same matrix with at least d components.
       d: number of features that the optimum may use.
 
     Returns:
-      Scalar of the features' dtype, at least zero up to rounding; NaN where L(F_d) is zero to
-      rounding, as the ratio has no meaning there.
+      At least zero up to rounding; NaN where L(F_d) is zero to rounding, as the ratio has no
+      meaning there.
     """
-    return relative_excess(representation_loss(features, matrix), subspace, d)
-
-
-def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax.Array:
-    """Compute `relative_excess_loss` from given losses L(Phi), of any shape."""
     optimum = optimal_loss(subspace, d)
     return (loss - optimum) / (optimum if optimum > 0.0 else float("nan"))
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rlreps.successor.ground_truth import GroundTruth as GroundTruth
     from rlreps.successor.ground_truth import load_ground_truth as load_ground_truth
     from rlreps.successor.ground_truth import save_matrix as save_matrix
-    from rlreps.successor.gymnasium import GymnasiumProcess as GymnasiumProcess
     from rlreps.successor.gymnasium import GymnasiumRowSampler as GymnasiumRowSampler
     from rlreps.successor.gymnasium import state_attribute as state_attribute
     from rlreps.successor.kernels.estimator import TransitionEstimator as TransitionEstimator
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from rlreps.successor.measure import MonteCarlo as MonteCarlo
     from rlreps.successor.measure import SuccessorMeasure as SuccessorMeasure
     from rlreps.successor.measure import Transition as Transition
-    from rlreps.successor.methods import EpisodeSums as EpisodeSums
     from rlreps.successor.methods import FitConfig as FitConfig
     from rlreps.successor.methods import LeastSquaresFit as LeastSquaresFit
     from rlreps.successor.methods import TemporalDifferences as TemporalDifferences
@@ -48,24 +46,19 @@ if TYPE_CHECKING:
     from rlreps.successor.store import verify as verify
     from rlreps.successor.stored_subspace import principal_subspace as principal_subspace
     from rlreps.successor.stored_subspace import sampling_error as sampling_error
-    from rlreps.successor.visits import VisitSettings as VisitSettings
-    from rlreps.successor.visits import every_visit as every_visit
     from rlreps.successor.wrapper import PotentialShaping as PotentialShaping
     from rlreps.successor.wrapper import RepresentationObservation as RepresentationObservation
-    from rlreps.successor.wrapper import (
-        RepresentationVectorObservation as RepresentationVectorObservation,
-    )
 
 _NAMES = {
     "chains": "MarkovChain environment_chain puddle_world_chain",
     "data": "Transitions",
     "fitting": "fit",
-    "methods": "EpisodeSums FitConfig LeastSquaresFit TemporalDifferences",
+    "methods": "FitConfig LeastSquaresFit TemporalDifferences",
     "quality": "Quality",
     "representation": "SuccessorRepresentation Task",
     "grids": "BoxGrid Grid",
     "ground_truth": "GroundTruth load_ground_truth save_matrix",
-    "gymnasium": "GymnasiumProcess GymnasiumRowSampler state_attribute",
+    "gymnasium": "GymnasiumRowSampler state_attribute",
     "kernels.estimator": "TransitionEstimator aggregation_error",
     "measure": "METHODS MonteCarlo SuccessorMeasure Transition",
     "monte_carlo": "RowSampler",
@@ -74,8 +67,7 @@ _NAMES = {
     "settings": "RolloutSettings TransitionSettings",
     "store": "MatrixStore create_or_resume open_estimates open_store verify",
     "stored_subspace": "principal_subspace sampling_error",
-    "visits": "VisitSettings every_visit",
-    "wrapper": "PotentialShaping RepresentationObservation RepresentationVectorObservation",
+    "wrapper": "PotentialShaping RepresentationObservation",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 

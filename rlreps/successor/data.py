@@ -15,7 +15,7 @@ import dataclasses
 import io
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -37,9 +37,6 @@ Terminals = Literal["terminated", "ends"]
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
 
-MOST_STATES = 2**31
-"""Largest number of indices of states."""
-
 _FEWEST_EPISODES = 10
 """With at least this many episodes, a split takes whole episodes; else it cuts them into blocks."""
 
@@ -58,12 +55,11 @@ class Transitions:
             counts as cut. None marks a row as cut if the next row does not start in its s'.
         num_actions: Number of actions, at most ``MOST_ACTIONS``; None takes the largest integer
             action plus one, and stays None for actions of a box.
-        num_states: Number of state indices, at most ``MOST_STATES``; None takes the largest index
-            plus one, and stays None for other observations.
+        num_states: Number of state indices; None takes the largest index plus one, and stays None
+            for other observations.
         action_low: Lower bounds of the box of actions, [k] (float32). None and infinite entries
             take the range of the data. Stays None for integer actions.
         action_high: Upper bounds, likewise.
-        ends_known: Whether the ends of episodes were given. Set by the class: leave it out.
 
     Raises:
         InputError: If shapes do not fit, entries are NaN, actions or states are out of range, all
@@ -82,7 +78,6 @@ class Transitions:
     num_states: int | None = None
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
-    ends_known: bool = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         states = [_numbers(n, getattr(self, n)) for n in ("observation", "next_observation")]
@@ -121,7 +116,6 @@ class Transitions:
             "num_states": num_states,
             "action_low": low,
             "action_high": high,
-            "ends_known": self.truncated is not None or bool(terminated.any()),
         }
         for name, value in filled.items():
             object.__setattr__(self, name, value)
@@ -136,7 +130,6 @@ class Transitions:
         most = max(int(array.max()) for array in states)
         require(least >= 0, "indices of states >= 0", least)
         count = most + 1 if given is None else int(given)
-        require(count <= MOST_STATES, f"at most {MOST_STATES:,} indices of states", count)
         require(most < count, f"indices of states in [0, {count})", most)
         return count
 
@@ -198,28 +191,12 @@ class Transitions:
         rows = np.arange(len(self))
         return lasts[np.searchsorted(lasts, rows)] - rows + 1
 
-    @property
-    def reaches_terminal(self) -> np.ndarray:
-        """Tell whether the episode of a row terminates, [N]."""
-        lasts = np.flatnonzero(self.ends)
-        reached: np.ndarray = self.terminated[lasts[np.searchsorted(lasts, np.arange(len(self)))]]
-        return reached
-
-    def require_ends(self) -> None:
-        """Raise an ``InputError`` unless ends of episodes were given."""
-        require(
-            self.ends_known,
-            "ends of episodes (terminated, truncated or an episode index) for sums along episodes",
-            "none",
-        )
-
     @classmethod
     def from_dictionary(
         cls,
         data: Mapping[str, Any],
         *,
         terminals: Terminals = "terminated",
-        num_actions: int | None = None,
     ) -> "Transitions":
         """Read arrays under the names that Minari, D4RL, OGBench or rlreps give them.
 
@@ -237,7 +214,6 @@ class Transitions:
                 ``action_low`` and ``action_high`` as of the class. Other entries are ignored.
             terminals: Whether ``terminals`` marks terminal states, or any end of a trajectory (as
                 in OGBench, where ``masks`` marks the terminal states).
-            num_actions: As of the class; overrides the entry of this name.
 
         Raises:
             InputError: If an entry is missing, or as the class. At least one entry must mark the
@@ -288,8 +264,6 @@ class Transitions:
             for name in ("num_actions", "num_states")
             if data.get(name) is not None
         }
-        if num_actions is not None:
-            counts["num_actions"] = num_actions
         following = np.asarray(following)
         require(len(observation) == rows, f"{rows} observations", len(observation))
         require(len(following) == rows, f"{rows} next observations", len(following))
@@ -312,40 +286,13 @@ class Transitions:
         last row of an episode that does not terminate counts as truncated.
 
         Args:
-            dataset: A ``MinariDataset``, or the id of one that ``minari download`` has put on this
-                machine. The extra ``minari`` installs the package.
+            dataset: A ``MinariDataset``, as ``minari.load_dataset`` gives.
 
         Raises:
-            InputError: If there is no such data set, it is empty, its observations are not arrays,
-                or its actions are neither discrete nor a box of floats; or as the class.
+            InputError: If it is empty, its observations are not arrays, or its actions are neither
+                discrete nor a box of floats; or as the class.
         """
         return cls(**read_minari(dataset))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence["Transitions"]) -> "Transitions":
-        """Join records of the same environment, for example one record per episode, in this order.
-
-        The result has the largest number of actions and states, and the widest box, of all.
-        """
-        require(len(parts) >= 1, "at least one record", 0)
-        shapes = {part.observation.shape[1:] for part in parts}
-        require(len(shapes) == 1, "observations of one shape in all records", sorted(shapes))
-        kinds = {part.num_states is None for part in parts}
-        require(len(kinds) == 1, "observations of one kind in all records", "indices and floats")
-        boxes = {part.action.shape[1:] for part in parts}
-        require(len(boxes) == 1, "actions of one shape in all records", sorted(boxes))
-
-        def widest(name: str, choose: Callable[..., Any]) -> Any:
-            values = [getattr(part, name) for part in parts]
-            return None if values[0] is None else choose(values, axis=0)
-
-        return cls(
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS},
-            num_actions=widest("num_actions", np.max),
-            num_states=widest("num_states", np.max),
-            action_low=widest("action_low", np.min),
-            action_high=widest("action_high", np.max),
-        )
 
     def split(self, share: float, seed: int) -> tuple["Transitions", "Transitions"]:
         """Split into two records: the rest, and the rows that ``held_out`` chooses.
@@ -412,8 +359,7 @@ class Transitions:
             "actions": self.action,
             "next_observations": self.next_observation,
             "terminals": self.terminated,
-            # Ends that were not given must stay unknown when the file is read.
-            "timeouts": self.truncated if self.ends_known else None,
+            "timeouts": self.truncated,
             "num_actions": self.num_actions,
             "num_states": self.num_states,
             "action_low": self.action_low,
@@ -436,11 +382,11 @@ class Transitions:
         """Let a policy act in an environment.
 
         Args:
-            environment: A Gymnasium environment, single or (with next-step autoreset) vectorised, a
-                dm_env environment, or one in JAX such as ``PuddleWorld``. Actions are discrete,
-                recorded from 0 (the space's ``start`` is subtracted), or floats of a box, whose
-                axes are flattened. All indices of a discrete observation space count as states.
-            steps: Rows to collect; rounded up to a multiple of the number of copies.
+            environment: A single Gymnasium environment, a dm_env environment, or one in JAX such as
+                ``PuddleWorld``. Actions are discrete, recorded from 0 (the space's ``start`` is
+                subtracted), or floats of a box, whose axes are flattened. All indices of a discrete
+                observation space count as states.
+            steps: Rows to collect; rounded up to a multiple of the number of copies in JAX.
             policy: For Gymnasium and dm_env (observation, NumPy generator) → action, for JAX (key,
                 observation) → action. None is uniformly random, in a box between its bounds.
             seed: Decides everything random.

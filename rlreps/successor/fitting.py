@@ -11,36 +11,35 @@ import jax
 import numpy as np
 
 from rlreps.config import as_json
-from rlreps.cumulants import Cells, RandomFourier
 from rlreps.encoders import Encoder, Tabular
 from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
-from rlreps.successor.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.data import Transitions, as_transitions
-from rlreps.successor.forward_backward import discounted_sums
-from rlreps.successor.least_squares import LeastSquares, Rows
+from rlreps.successor.forward_backward import ForwardBackward, discounted_sums
+from rlreps.successor.least_squares import (
+    Behaviour,
+    LeastSquares,
+    Rows,
+    behaviour_of,
+    estimated_behaviour,
+)
 from rlreps.successor.methods import (
     BehaviourName,
-    EpisodeSums,
     FitConfig,
     LeastSquaresFit,
     TemporalDifferences,
     configured,
-    named_encoder,
 )
-from rlreps.successor.network_training import Behaviour, complete_starts, train_networks
-from rlreps.successor.networks import NetworkBasis, Networks, networks_of
+from rlreps.successor.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality, measure_quality
 from rlreps.successor.representation import SuccessorRepresentation
+from rlreps.successor.storage import described
 from rlreps.training.optimizers import Optimizer
 
 MOST_ROWS = 100_000
 """Largest number of rows with dense features in a solution; more rows are subsampled."""
-
-MOST_NUMBERS = 10**9
-"""Largest size of a table of features: states times actions times components."""
 
 _MOST_UNKNOWNS = 2_400
 """Largest number of unknowns of a solution for continuous actions."""
@@ -84,8 +83,8 @@ def fit(
         folder: Where networks log and keep checkpoints; an interrupted fit resumes from it.
         progress: Whether to show bars.
         **given: Fields of ``FitConfig`` (``num_features``, ``discount``, ...), where ``method`` may
-            be a name (``least_squares``, ``td`` or ``monte_carlo``), and fields of the method
-            (``max_features``, ``objective``, ...).
+            be a name (``least_squares`` or ``td``), and fields of the method (``max_features``,
+            ``averaging_rate``, ...).
 
     Returns:
         The representation. The same data, configuration and device give the same bits.
@@ -128,17 +127,13 @@ class Fit:
 
     def __post_init__(self) -> None:
         config, observed = self.config, self.observed
-        method, states = config.method, observed.num_states
+        method = config.method
         if method is None:
             own = config.encoder is not None or self.backward_encoder is not None
             small = observed.is_small and not own
             method = LeastSquaresFit() if small else TemporalDifferences()
-        of_networks: dict[str, Any] = {
-            "encoder": config.encoder,
-            "optimizer": config.optimizer,
-            "steps": config.steps,
-            "rows": config.rows,
-        }
+        names = ("encoder", "optimizer", "steps", "rows")
+        of_networks: dict[str, Any] = {name: getattr(config, name) for name in names}
         if isinstance(method, LeastSquaresFit):
             for name, value in [*of_networks.items(), ("backward_encoder", self.backward_encoder)]:
                 wanted = f"no {name} with method least_squares, which trains no network"
@@ -146,16 +141,9 @@ class Fit:
         else:
             encoder = observed.default_encoder if config.encoder is None else config.encoder
             rate = 0.02 if isinstance(encoder, Tabular) else 1e-3
-            defaults = {
-                "encoder": encoder,
-                "optimizer": Optimizer(learning_rate=rate),
-                "steps": 5_000,
-                "rows": 512,
-            }
-            of_networks |= {k: v for k, v in defaults.items() if of_networks[k] is None}
-        if isinstance(method, EpisodeSums) and method.cumulants is None:
-            cumulants = RandomFourier() if states is None else Cells(bins=states)
-            method = dataclasses.replace(method, cumulants=cumulants)
+            defaults = (encoder, Optimizer(learning_rate=rate), 5_000, 512)
+            for name, default in zip(names, defaults, strict=True):
+                of_networks[name] = default if of_networks[name] is None else of_networks[name]
         filled = dataclasses.replace(config, method=method, **of_networks)
         object.__setattr__(self, "config", filled)
 
@@ -175,14 +163,14 @@ class Fit:
             digest.update(array.data)
         return {
             **stored,
-            "encoder": named_encoder(config.encoder),
-            "backward_encoder": named_encoder(self.backward_encoder),
+            "encoder": described(config.encoder),
+            "backward_encoder": described(self.backward_encoder),
             "behaviour": config.behaviour if self.behaviour is None else "own",
             "observed": as_json(observed),
             "data": {"rows": len(self.data), "sha256": digest.hexdigest()},
         }
 
-    def check(self) -> Networks | None:
+    def check(self) -> ForwardBackward | None:
         """Return the networks; raise an ``InputError`` for invalid options before any training."""
         config, observed = self.config, self.observed
         if observed.num_actions is None:
@@ -193,13 +181,6 @@ class Fit:
                 config.behaviour == "estimated",
                 "discrete actions for behaviour='uniform'; leave it out for a box",
                 "a box",
-            )
-        if observed.num_states is not None:
-            numbers = observed.num_states * observed.actions.size * config.num_features
-            require(
-                numbers <= MOST_NUMBERS,
-                f"at most {MOST_NUMBERS:,} features of all states and actions",
-                f"{observed.num_states:,} x {observed.actions.size} x {config.num_features}",
             )
         if isinstance(config.method, LeastSquaresFit):
             if len(observed.shape) > 1:
@@ -222,8 +203,7 @@ class Fit:
                 )
             return None
         assert config.rows is not None  # Networks have it filled in.
-        encoders = {"encoder": config.encoder, "backward_encoder": self.backward_encoder}
-        networks = networks_of(observed, config, encoders)
+        networks = networks_of(observed, config, self.backward_encoder)
         shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
         # Parameters, their average, their gradients and two moments of the optimizer.
         count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
@@ -231,12 +211,8 @@ class Fit:
         width = (observed.actions.size + 1) * config.num_features
         require_memory(f"{width:,} features of all actions", 24 * width**2)
         # Temporal differences compare all pairs of observations in an update.
-        pairs = config.rows if isinstance(config.method, TemporalDifferences) else 0
-        size = 4 * config.rows * (math.prod(observed.shape) + pairs)
+        size = 4 * config.rows * (math.prod(observed.shape) + config.rows)
         require_memory(f"{config.rows:,} observations in an update (rows)", size)
-        if isinstance(config.method, EpisodeSums):
-            complete_starts(self._kept, config.discount, config.method.tolerance)
-            config.method.objective.require_rows(config.rows)
         return networks
 
     @property
@@ -255,8 +231,6 @@ class Fit:
         """Fit, with or without a folder; see ``fit``."""
         config, observed = self.config, self.observed
         networks = self.check()
-        if folder is not None:
-            config.require_stored()
         basis, regularisation = self._basis(networks, folder, progress)
 
         def solved(data: Transitions) -> tuple[LeastSquares, np.ndarray | None]:
@@ -322,10 +296,10 @@ class Fit:
             held[:1], held[1:2] = True, False
             found = estimated_behaviour(basis, observed.actions, rows, held)
             weights = np.asarray(found, np.float32)
-        return behaviour_of(basis, observed, weights, self.behaviour), weights
+        return behaviour_of(basis, observed.num_actions, weights, self.behaviour), weights
 
     def _basis(
-        self, networks: Networks | None, folder: RunFolder | None, progress: bool
+        self, networks: ForwardBackward | None, folder: RunFolder | None, progress: bool
     ) -> tuple[Basis, float]:
         """Return the features φ and the ridge λ."""
         data, config, observed = self.data, self.config, self.observed

@@ -21,9 +21,8 @@ from jax import Array
 
 from rlreps.config import configurable, leaf, size
 from rlreps.encoders import Encoder, Params, TwoTowers
-from rlreps.losses.base import Batch, Encode, Population
+from rlreps.losses.base import Batch, Encode
 from rlreps.losses.low_rank import TDLowRank
-from rlreps.sources.matrix import draw_rows_and_tasks
 
 # --- Encoders of states with actions --------------------------------------------------------------
 
@@ -131,52 +130,32 @@ class Inputs:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TransitionSource:
-    """Batches of transitions, drawn uniformly with replacement.
-
-    Inputs are states; with weights, ``StateActions``; with next states, a ``Step``.
+    """Batches of transitions (``Step``), drawn uniformly with replacement.
 
     Attributes:
         inputs: The map from observations.
         observation: s, [N, ...].
-        targets: Columns to learn, [N, t].
-        weights: w, [N, A]; None for states alone.
+        weights: w, [N, A].
         next_observation: s', [N, ...].
         next_weights: w', [N, A].
-        with_population: Whether batches bring all rows.
     """
 
     inputs: Inputs
     observation: Array
-    targets: Array
-    weights: Array | None = None
-    next_observation: Array | None = None
-    next_weights: Array | None = None
-    with_population: bool = dataclasses.field(default=False, metadata={"static": True})
-
-    @property
-    def num_tasks(self) -> int:
-        return self.targets.shape[1]
+    weights: Array
+    next_observation: Array
+    next_weights: Array
+    num_tasks: ClassVar[None] = None
 
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw rows and columns."""
-        rows, tasks = draw_rows_and_tasks(key, self.targets.shape, num_rows, num_tasks)
-        population = None
-        if self.with_population:
-            every = jnp.arange(len(self.targets))
-            population = Population(self.at(every), self.targets[:, tasks])
-        targets = self.targets[rows[:, None], tasks[None, :]]
-        return Batch(self.at(rows), targets, tasks, population)
-
-    def at(self, rows: Array) -> Array | StateActions | Step:
-        """Return the inputs of rows of the data."""
-        states = self.inputs(self.observation[rows])
-        if self.weights is None:
-            return states
-        first = StateActions(states, self.weights[rows])
-        if self.next_observation is None or self.next_weights is None:
-            return first
-        reached = self.inputs(self.next_observation[rows])
-        return Step(first, StateActions(reached, self.next_weights[rows]))
+        """Draw rows; targets are empty, [num_rows, 0]."""
+        del num_tasks
+        rows = jax.random.randint(key, (num_rows,), 0, len(self.weights), jnp.int32)
+        step = Step(
+            StateActions(self.inputs(self.observation[rows]), self.weights[rows]),
+            StateActions(self.inputs(self.next_observation[rows]), self.next_weights[rows]),
+        )
+        return Batch(step, jnp.zeros((num_rows, 0)))
 
 
 # --- Temporal differences -------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import functools
 import math
 import re
 from collections.abc import Sequence
-from typing import overload
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -304,25 +304,18 @@ class BoxGrid:
             given = getattr(self, name)
             require(np.ndim(given) == 1, f"{name} with one entry for each axis", given)
             object.__setattr__(self, name, tuple(kind(value) for value in given))
-        lengths = (len(self.low), len(self.high), len(self.bins))
-        require(
-            len(set(lengths)) == 1 and lengths[0] >= 1,
-            "low, high and bins with one entry for each of the same axes",
-            f"{lengths} entries",
-        )
-        for low, high in zip(self.low, self.high, strict=True):
-            valid = math.isfinite(low) and math.isfinite(high) and low < high
-            require(valid, "finite low < high on each axis", (low, high))
+        axes = len(self.bins)
+        alike = axes >= 1 and len(self.low) == len(self.high) == axes
+        expected = "low, high and bins with one entry for each of the same axes"
+        require(alike, expected, (len(self.low), len(self.high), axes))
+        ordered = np.isfinite([*self.low, *self.high]).all() and np.less(self.low, self.high).all()
+        require(bool(ordered), "finite low < high on each axis", (self.low, self.high))
         require(min(self.bins) >= 1, "bins >= 1 on each axis", self.bins)
         require(self.num_cells < 2**31, "fewer than 2**31 cells", self.num_cells)
-        require(
-            float(self._margins.max()) < 0.25,
-            "cells that float32 can tell apart",
-            f"{self.bins} cells between {self.low} and {self.high}",
-        )
-        names = tuple(self.names) or tuple(f"x{axis}" for axis in range(len(self.bins)))
-        named = len(names) == len(self.bins) and all(isinstance(name, str) for name in names)
-        require(named, f"{len(self.bins)} names of axes", names)
+        apart = float(self._margins.max()) < 0.25
+        require(apart, "cells that float32 can tell apart", f"{self.bins} cells")
+        names = tuple(self.names) or tuple(f"x{axis}" for axis in range(axes))
+        require(len(names) == axes, f"{axes} names of axes", names)
         object.__setattr__(self, "names", names)
 
     @classmethod
@@ -357,7 +350,7 @@ class BoxGrid:
     @overload
     def cell(self, points: np.ndarray | Sequence[float]) -> np.ndarray: ...
 
-    def cell(self, points: Array | np.ndarray | Sequence[float]) -> Array | np.ndarray:
+    def cell(self, points: Array | np.ndarray | Sequence[float]) -> Any:
         """Return the cells that hold points; cells at the border hold all points beyond it.
 
         Args:
@@ -369,15 +362,23 @@ class BoxGrid:
             Indices [...]: int64 for NumPy, with an error for NaN; int32 for JAX, where NaN gives an
             arbitrary cell, since compiled code cannot raise.
         """
-        if isinstance(points, Array):
-            self._require_axes(points.shape)
-            return self._cell_of_array(points)
-        values = np.asarray(points, np.float64)
-        self._require_axes(values.shape)
-        require(not np.isnan(values).any(), "points without NaN", "NaN")
-        scaled = (values - np.asarray(self.low)) / self.cell_widths
-        steps = np.clip(np.floor(scaled), 0, np.asarray(self.bins) - 1).astype(np.int64)
-        return np.asarray(steps @ self._strides)
+        of: Any = jnp if isinstance(points, Array) else np
+        values: Any = points if isinstance(points, Array) else np.asarray(points, np.float64)
+        valid = values.ndim >= 1 and values.shape[-1] == len(self.bins)
+        require(valid, f"points of shape [..., {len(self.bins)}]", values.shape)
+        require(of is jnp or not np.isnan(values).any(), "points without NaN", "NaN")
+        dtype = values.dtype if jnp.issubdtype(values.dtype, jnp.floating) else jnp.float32
+        shape = (1,) * (values.ndim - 1) + (-1,)
+        low, per_unit, last = (
+            of.asarray(numbers, dtype).reshape(shape)
+            for numbers in (self.low, 1.0 / self.cell_widths, np.asarray(self.bins) - 1)
+        )
+        # Multiplying by cells per unit agrees with Grid bit by bit on the unit square; dividing by
+        # the width of a cell would not.
+        steps = of.clip((values.astype(dtype) - low) * per_unit, of.zeros_like(last), last)
+        index = of.int32 if of is jnp else of.int64
+        strides = of.asarray(self._strides, index).reshape(shape)
+        return of.sum(steps.astype(index) * strides, axis=-1, dtype=index)
 
     def sample(self, key: Array, cell: Array) -> Array:
         """Return a point [k] (float32) drawn uniformly inside a cell [], for JAX.
@@ -422,23 +423,3 @@ class BoxGrid:
     def _steps(self, cells: np.ndarray) -> np.ndarray:
         """Return the position of cells [...] along each axis, [..., k]."""
         return np.asarray((cells[..., None] // self._strides) % np.asarray(self.bins))
-
-    def _cell_of_array(self, points: Array) -> Array:
-        dtype = points.dtype if jnp.issubdtype(points.dtype, jnp.floating) else jnp.float32
-        shape = (1,) * (points.ndim - 1) + (len(self.bins),)
-
-        def along_axes(values: Sequence[float] | np.ndarray) -> Array:
-            return jnp.asarray(values, dtype).reshape(shape)
-
-        # Multiplying by cells per unit agrees with Grid bit by bit on the unit square; dividing by
-        # the width of a cell would not.
-        scaled = (points.astype(dtype) - along_axes(self.low)) * along_axes(1.0 / self.cell_widths)
-        last = along_axes(np.asarray(self.bins) - 1)
-        steps = jnp.clip(scaled, jnp.zeros_like(last), last).astype(jnp.int32)
-        strides = jnp.asarray(self._strides, jnp.int32).reshape(shape)
-        cells: Array = jnp.sum(steps * strides, axis=-1, dtype=jnp.int32)
-        return cells
-
-    def _require_axes(self, shape: tuple[int, ...]) -> None:
-        valid = len(shape) >= 1 and shape[-1] == len(self.bins)
-        require(valid, f"points of shape [..., {len(self.bins)}]", shape)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -275,7 +274,7 @@ def save_matrix(
             holds something else.
     """
     rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
-    parts = [np.asarray(part) for part in (rows, half) if part is not None]
+    parts = [_single(part) for part in (rows, half) if part is not None]
     shape = parts[0].shape
     require(len(shape) == 2 and min(shape) >= 1, "a matrix [states, tasks]", f"shape {shape}")
     require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
@@ -283,23 +282,6 @@ def save_matrix(
     stored = find_store(path)
     if stored is not None:
         require(stored.shape == shape, f"the matrix of shape {stored.shape} in {path}", shape)
-    hasher, block_rows = hashlib.sha256(), min(states, max(1, _BLOCK_ENTRIES // tasks))
-    for part in parts:
-        require(part.dtype.kind in "iuf", "a matrix of real numbers", part.dtype.name)
-        for first in range(0, states, block_rows):
-            with np.errstate(over="ignore"):
-                block = part[first : first + block_rows].astype(np.float32)
-            bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
-            if bad.size:
-                row = part[first + int(bad[0])]
-                largest = float(np.abs(row).max())
-                require(not np.isfinite(largest), "entries in the range of float32", largest)
-                raise InputError(
-                    f"expected a matrix of finite entries, got NaN or infinity in row "
-                    f"{first + int(bad[0])}; leave out the rows of unknown states, and "
-                    "name the cells of the others by cells="
-                )
-            hasher.update(np.ascontiguousarray(block, "<f4").tobytes())
     if isinstance(grid, Grid):
         cells = grid.states if cells is None else cells
         grid = BoxGrid.unit_square(grid.bins)
@@ -308,21 +290,17 @@ def save_matrix(
     found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
     inside = found.ndim == 1 and np.issubdtype(found.dtype, np.integer) and found.size > 0
     inside = inside and found[0] >= 0 and found[-1] < grid.num_cells
-    require(
-        bool(inside and (np.diff(found) > 0).all()),
-        f"cells in [0, {grid.num_cells}), rising, one for each state",
-        found,
-    )
-    require(
-        len(found) == states,
-        f"{len(found)} rows, one for each of the states, which are cells of the grid",
-        states,
-    )
-    others = np.setdiff1d(np.arange(grid.num_cells), found)
+    expected = f"cells in [0, {grid.num_cells}), rising, one for each state"
+    require(bool(inside and (np.diff(found) > 0).all()), expected, found)
+    expected = f"{len(found)} rows, one for each of the states, which are cells of the grid"
+    require(len(found) == states, expected, states)
+    others, hasher = np.setdiff1d(np.arange(grid.num_cells), found), hashlib.sha256()
+    for part in parts:
+        hasher.update(part.data)
     store = create_estimates(
         Path(path),
         shape=(states, tasks),
-        block_rows=block_rows,
+        block_rows=min(states, max(1, _BLOCK_ENTRIES // tasks)),
         settings={
             "quantity": "matrix of a user's own",
             "method": "given",
@@ -336,10 +314,25 @@ def save_matrix(
         sampled=half is not None,
     )
     for index in store.missing_blocks():
-        first, last = store.matrix.block_range(index)
-        written = (part[first:last].astype(np.float32) for part in parts)
-        store.write_block(index, RowEstimates(*written))
+        block = slice(*store.matrix.block_range(index))
+        store.write_block(index, RowEstimates(*(part[block] for part in parts)))
     return store.matrix
+
+
+def _single(matrix: Any) -> np.ndarray:
+    """Return a matrix of finite numbers in single precision (little-endian)."""
+    array = np.asarray(matrix)
+    require(array.dtype.kind in "iuf", "a matrix of real numbers", array.dtype.name)
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(array, "<f4")
+    bad = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
+    if bad.size:
+        raise InputError(
+            "expected a matrix of finite entries in the range of float32, got another in row "
+            f"{bad[0]}; leave out the rows of unknown states, and name the cells of the others "
+            "by cells="
+        )
+    return found
 
 
 def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
@@ -347,29 +340,16 @@ def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
 
     Raises:
         InputError: If the settings describe no grid with that number of states.
-        ArenaError: If the settings describe no arena.
     """
     bins, box = store.settings.get("bins"), store.settings.get("box")
-    # Stores without a record of cells have all of them: they have no walls, or predate the record.
-    record = store.settings.get("wall_cells")
     if isinstance(box, Mapping):
         grid = from_json(BoxGrid, box)
     else:
-        require(
-            isinstance(bins, int),
-            "a store over a grid of bins x bins states, or of a box as save_matrix writes it",
-            f"bins={bins!r}",
-        )
+        expected = "a store over a grid of bins x bins states, or of a box"
+        require(isinstance(bins, int), expected, f"bins={bins!r}")
         grid = BoxGrid.unit_square(int(cast(int, bins)))
-    environment = environment_of(store.settings)
-    if record is None and environment is not None and environment.walls:
-        warnings.warn(
-            f"the cells inside the walls of {store.path} count as states, since an earlier version "
-            "wrote it; generate it again to leave them out",
-            UserWarning,
-            stacklevel=2,
-        )
-    cells = np.delete(np.arange(grid.num_cells), spelled_cells(record or "", grid.num_cells))
+    inside = spelled_cells(store.settings.get("wall_cells", ""), grid.num_cells)
+    cells = np.delete(np.arange(grid.num_cells), inside)
     require(
         len(cells) == store.shape[0],
         f"a store over a grid of bins x bins states ({len(cells)})",

@@ -1,9 +1,9 @@
-"""Features of trained networks as a basis of least squares."""
+"""Train forward-backward networks on transitions; their features are a basis of least squares."""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,17 @@ from jax import Array
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import InputError
 from rlreps.numerics import matmul
+from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import DenseBasis, in_blocks
-from rlreps.successor.forward_backward import ActionHeads, Inputs
+from rlreps.successor.data import Transitions
+from rlreps.successor.forward_backward import (
+    ActionHeads,
+    ForwardBackward,
+    ForwardBackwardLoss,
+    Inputs,
+    TransitionSource,
+)
+from rlreps.successor.least_squares import Behaviour
 from rlreps.successor.methods import FitConfig, TemporalDifferences
 from rlreps.successor.observed import Observed
 
@@ -22,22 +31,10 @@ MOST_FEATURES = 256
 """Largest number of features of a network that least squares use, the constant included."""
 
 
-class Networks(NamedTuple):
-    """The encoders of a representation.
-
-    Attributes:
-        forward: F.
-        backward: B; None if only F is trained.
-    """
-
-    forward: ActionHeads
-    backward: Encoder | None
-
-
 def networks_of(
-    observed: Observed, config: FitConfig, encoders: Mapping[str, Encoder | None]
-) -> Networks:
-    """Fit the encoders to the data's sizes.
+    observed: Observed, config: FitConfig, backward_encoder: Encoder | None
+) -> ForwardBackward:
+    """Fit the encoders of F and B to the data's sizes.
 
     Raises:
         InputError: For continuous actions, which networks do not support, or encoders that do not
@@ -45,19 +42,98 @@ def networks_of(
     """
     if observed.num_actions is None:
         raise InputError(
-            "continuous actions are not supported here (method td, monte_carlo); discretise them "
-            "with a gymnasium.ActionWrapper before collecting, or use method least_squares"
+            "continuous actions are not supported here (method td); discretise them with a "
+            "gymnasium.ActionWrapper before collecting, or use method least_squares"
         )
     d, count = config.num_features, observed.num_actions
     # A user's own encoder must have exactly the width that F needs.
-    given, own = encoders["encoder"], encoders["backward_encoder"]
-    encoder = observed.default_encoder if given is None else given
+    encoder = observed.default_encoder if config.encoder is None else config.encoder
     general = encoder if hasattr(encoder, "num_features") else observed.default_encoder
-    backward = observed.sized(general if own is None else own, d)
-    return Networks(
-        forward=ActionHeads(observed.sized(encoder, count * d), num_actions=count),
-        backward=backward if isinstance(config.method, TemporalDifferences) else None,
+    return ForwardBackward(
+        ActionHeads(observed.sized(encoder, count * d), num_actions=count),
+        observed.sized(general if backward_encoder is None else backward_encoder, d),
     )
+
+
+def train_networks(
+    data: Transitions,
+    config: FitConfig,
+    networks: ForwardBackward,
+    inputs: Inputs,
+    policy: Behaviour,
+    folder: RunFolder | None,
+    progress: bool,
+) -> Params:
+    """Train F and B; return their parameters, ``forward`` and ``backward``.
+
+    Args:
+        data: The rows to train on.
+        config: The options, filled in by ``Fit``.
+        networks: F and B.
+        inputs: Map from observations to the networks' inputs.
+        policy: The policy that made the data, which temporal differences follow after a cut.
+        folder: Where to log and keep checkpoints.
+        progress: Whether to show a bar.
+    """
+    # Deferred: training imports much that the mathematics and least squares do not need.
+    from rlreps.training.population import train
+
+    # ``Fit`` has filled these in.
+    assert isinstance(config.method, TemporalDifferences)
+    assert config.optimizer is not None
+    assert config.steps is not None
+    assert config.rows is not None
+    assert data.num_actions is not None
+    taken = np.eye(data.num_actions, dtype=np.float32)[data.action]
+    source = TransitionSource(
+        inputs,
+        jnp.asarray(data.observation),
+        jnp.asarray(taken),
+        jnp.asarray(data.next_observation),
+        jnp.asarray(next_weights(data, taken, policy)),
+    )
+    objective = ForwardBackwardLoss(
+        num_features=config.num_features,
+        discount=config.discount,
+        averaging_rate=config.method.averaging_rate,
+        orthonormality=config.method.orthonormality,
+        encoder=networks,
+    )
+    every = max(1, config.steps // 20)
+    result = train(
+        networks,
+        objective,
+        source,
+        optimizer=config.optimizer,
+        steps=config.steps,
+        rows=config.rows,
+        seeds=[config.seed],
+        evaluate_every=every,
+        checkpoint_every=5 * every,
+        folder=folder,
+        description=f"{objective.title}, d = {config.num_features}",
+        progress=progress,
+    )
+    return result.params()
+
+
+def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> np.ndarray:
+    """Return the weights of the actions that follow each row, [N, A].
+
+    A unit vector for the data's own next action, the behaviour policy's probabilities after a cut,
+    zero after a terminal state.
+
+    Args:
+        data: The transitions.
+        taken: Unit vectors of the actions taken, [N, A].
+        behaviour: The policy that made the data.
+    """
+    weights = np.append(taken[1:], taken[:1], axis=0)
+    weights[data.terminated] = 0.0
+    assert data.truncated is not None  # ``Transitions`` fills it in.
+    if data.truncated.any():
+        weights[data.truncated] = behaviour(data.next_observation[data.truncated])
+    return weights
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,19 +148,15 @@ class NetworkBasis(DenseBasis):
         matrix: Maps centred features to components of unit variance, [e, p − 1].
     """
 
-    networks: Networks
-    params: Mapping[str, Params]
+    networks: ForwardBackward
+    params: Params
     inputs: Inputs
     centre: np.ndarray
     matrix: np.ndarray
 
     @classmethod
     def of(
-        cls,
-        networks: Networks,
-        params: Mapping[str, Params],
-        inputs: Inputs,
-        observations: np.ndarray,
+        cls, networks: ForwardBackward, params: Params, inputs: Inputs, observations: np.ndarray
     ) -> "NetworkBasis":
         """Take the components at some observations; keep those that single precision resolves."""
         program = jax.jit(functools.partial(_encoded, networks, params, inputs))
@@ -103,70 +175,47 @@ class NetworkBasis(DenseBasis):
         return int(self.matrix.shape[1]) + 1
 
     @functools.cached_property
-    def _features(self) -> Callable[[np.ndarray], Array]:
+    def program(self) -> Callable[[np.ndarray], Array]:
         """Observations [m, ...] → features [m, p] in one compiled call."""
 
         def features(
-            params: Mapping[str, Params], inputs: Inputs, centre: Array, matrix: Array, block: Array
+            params: Params, inputs: Inputs, centre: Array, matrix: Array, block: Array
         ) -> Array:
             encoded = _encoded(self.networks, params, inputs, block)
             components = matmul(encoded - centre[None, :], matrix)
-            return jnp.concatenate([components, jnp.ones((len(components), 1))], axis=1)
+            return jnp.concatenate([components, jnp.ones_like(components[:, :1])], axis=1)
 
         fixed = self.params, self.inputs, jnp.asarray(self.centre), jnp.asarray(self.matrix)
         return functools.partial(jax.jit(features), *fixed)
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
-        return in_blocks(self._features, observations)
+        return in_blocks(self.program, observations)
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that are stored."""
-        return {
-            "centre": self.centre,
-            "matrix": self.matrix,
-            "network": dict(self.params),
-            "inputs": self.inputs,
-        }
+        leaves = {f"parameter_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(self.params))}
+        parts = {"centre": self.centre, "matrix": self.matrix, **leaves}
+        parts |= {"offset": self.inputs.offset, "factor": self.inputs.factor}
+        return {name: np.asarray(part) for name, part in parts.items()}
 
     @classmethod
     def stored(
-        cls,
-        observed: Observed,
-        config: FitConfig,
-        encoders: Mapping[str, Encoder | None],
-        arrays: Mapping[str, Any],
+        cls, networks: ForwardBackward, indices: bool, arrays: Mapping[str, Any]
     ) -> "NetworkBasis":
-        """Rebuild a basis from its ``arrays``."""
-        parts = (arrays[name] for name in ("network", "inputs", "centre", "matrix"))
-        return cls(networks_of(observed, config, encoders), *parts)
-
-    @staticmethod
-    def template(
-        observed: Observed, config: FitConfig, encoders: Mapping[str, Encoder | None]
-    ) -> dict[str, Any]:
-        """Return the shapes of those parts of ``arrays`` that are pytrees."""
-        networks = networks_of(observed, config, encoders)
-        indices = observed.num_states is not None
-        vector = len(observed.shape) == 1 or (observed.shape == () and not indices)
-
-        def shapes() -> dict[str, Any]:
-            key = jax.random.key(0)
-            ends = jnp.zeros(observed.shape if vector else ())
-            params = {"forward": networks.forward.init(key)}
-            if networks.backward is not None:
-                params["backward"] = networks.backward.init(key)
-            return {"network": params, "inputs": Inputs(ends, ends, indices=indices)}
-
-        template: dict[str, Any] = jax.eval_shape(shapes)
-        return template
+        """Rebuild a basis from its ``arrays``; ``indices`` says what observations are."""
+        shapes, structure = jax.tree.flatten(jax.eval_shape(networks.init, jax.random.key(0)))
+        leaves = [
+            jnp.asarray(arrays[f"parameter_{i}"], shape.dtype) for i, shape in enumerate(shapes)
+        ]
+        offset, factor = (jnp.asarray(arrays[name]) for name in ("offset", "factor"))
+        inputs = Inputs(offset, factor, indices=indices)
+        params = jax.tree.unflatten(structure, leaves)
+        return cls(networks, params, inputs, arrays["centre"], arrays["matrix"])
 
 
-def _encoded(
-    networks: Networks, params: Mapping[str, Params], inputs: Inputs, block: Array
-) -> Array:
+def _encoded(networks: ForwardBackward, params: Params, inputs: Inputs, block: Array) -> Array:
     """Compute the networks' features, [m, e]."""
     states = inputs(block)
-    parts = [networks.forward.encoder.apply(params["forward"], states)]
-    if networks.backward is not None:
-        parts.append(networks.backward.apply(params["backward"], states))
-    return jnp.concatenate(parts, axis=1)
+    forward = networks.forward.encoder.apply(params["forward"], states)
+    backward = networks.backward.apply(params["backward"], states)
+    return jnp.concatenate([forward, backward], axis=1)

@@ -33,7 +33,7 @@ class Flattened(Encoder):
         return self.encoder.init(key)
 
     def apply(self, params: Params, inputs: Array) -> Array:
-        return self.encoder.apply(params, inputs.reshape(len(inputs), -1))
+        return self.encoder.apply(params, inputs.reshape(inputs.shape[0], -1))
 
 
 @dataclasses.dataclass(frozen=True)

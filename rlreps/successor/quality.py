@@ -200,13 +200,18 @@ def measure_quality(
         weights = other.values(cumulants(few.next_observation))
         errors = _errors(other, weights, cumulants, rows, ends)[1]
         bounds.append(np.square(discounted_sums(errors, ends, gamma)))
+    untried = None
+    if data.num_states is not None:
+        # States in which no row starts and no episode ended.
+        known = np.union1d(data.observation, data.next_observation[data.terminated])
+        untried = float(1.0 - np.isin(np.unique(data.next_observation), known).mean())
     return Quality(
         **_compared(values, offsets, bounds, _starts(ends, rows.terminated, gamma), generator),
         discount=gamma,
         overfit=float((squares[0] - squares[1]) / (variance * (1.0 - gamma**2))),
         leading=leading,
         row_sums=row_sums,
-        untried=_untried(data),
+        untried=untried,
         effective_rows=_effective_rows(solution, factors),
     )
 
@@ -334,14 +339,6 @@ def _compared(
         "predicted": tuple(shown[0].tolist()),
         "realised": tuple(shown[1].tolist()),
     }
-
-
-def _untried(data: Transitions) -> float | None:
-    """Return the share of the states reached in which no row starts and no episode ended."""
-    if data.num_states is None:
-        return None
-    known = np.union1d(data.observation, data.next_observation[data.terminated])
-    return float(1.0 - np.isin(np.unique(data.next_observation), known).mean())
 
 
 def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ...]:

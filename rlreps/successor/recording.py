@@ -1,10 +1,9 @@
 """Record transitions: let a policy act in an environment, or read a data set of Minari.
 
-Environments are those of Gymnasium (single or vectorised), of dm_env, and those in JAX.
+Environments are those of Gymnasium and of dm_env, one at a time, and those in JAX.
 """
 
-import dataclasses
-import importlib
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -12,12 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AutoresetMode
 from jax import Array
 
 from rlreps.envs.core import Environment
 from rlreps.errors import InputError, require, require_positive
-from rlreps.files import DAMAGED
 from rlreps.numerics import seed_key
 
 Policy: TypeAlias = Callable[[Any, np.random.Generator], Any]
@@ -47,23 +44,30 @@ def record(
             "expected an environment of Gymnasium, dm_env or rlreps.envs, got "
             f"{type(environment).__name__}"
         )
-    several = hasattr(environment, "num_envs")
-    prefix = "single_" if several else ""
-    actions = _actions_of_space(getattr(environment, f"{prefix}action_space"))
-    num_states = _states_of_space(getattr(environment, f"{prefix}observation_space"))
-    generator = np.random.default_rng(seed)
+    require(not hasattr(environment, "num_envs"), "one environment", environment)
+    actions, num_states = _Actions(environment.action_space), _states_of(environment)
+    generator, rows = np.random.default_rng(seed), []
     if policy is None:
-        actions.require_drawn()
-
-    def act(observation: np.ndarray) -> tuple[Any, Any]:
-        if policy is None:
-            return actions.checked(actions.draw(generator))
-        return actions.checked(policy(observation, generator))  # type: ignore[arg-type]
-
-    rows = (_rows_of_copies if several else _rows)(environment, steps, int(seed), act)
-    found = [np.asarray(column) for column in zip(*rows, strict=True)]
-    columns = dict(zip(COLUMNS, found, strict=True))
-    return {**columns, "num_states": num_states, **actions.description}
+        actions.require_bounded()
+    observation = _observed(environment.reset(seed=int(seed))[0])
+    for _ in range(steps):
+        chosen = (
+            actions.draw(generator) if policy is None else policy(observation, generator)  # type: ignore[arg-type]
+        )
+        action = actions.checked(chosen)
+        recorded = actions.recorded(np.array(action)[None])[0]  # The environment may write into it.
+        following, _, terminated, truncated, _ = environment.step(action)
+        following = _observed(following)
+        rows.append((observation, recorded, following, bool(terminated), bool(truncated)))
+        # Seed only once: seeding again would make every episode the same.
+        over = terminated or truncated
+        observation = _observed(environment.reset()[0]) if over else following
+    columns = [np.asarray(column) for column in zip(*rows, strict=True)]
+    return {
+        **dict(zip(COLUMNS, columns, strict=True)),
+        "num_states": num_states,
+        **actions.fields,
+    }
 
 
 def _record_jax(
@@ -98,12 +102,10 @@ def _record_jax(
 
 
 def read_minari(dataset: Any) -> dict[str, Any]:
-    """Read a data set of Minari, or one by its id; return the fields of ``Transitions``."""
-    if isinstance(dataset, str):
-        dataset = _minari_dataset(dataset)
+    """Read a data set of Minari; return the fields of ``Transitions``."""
     known = all(hasattr(dataset, name) for name in ("iterate_episodes", "action_space"))
-    require(known, "a MinariDataset or the id of one", type(dataset).__name__)
-    actions = _actions_of_space(dataset.action_space)
+    require(known, "a MinariDataset (minari.load_dataset)", type(dataset).__name__)
+    actions = _Actions(dataset.action_space)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
     for episode in dataset.iterate_episodes():
         observation = episode.observations
@@ -119,124 +121,57 @@ def read_minari(dataset: Any) -> dict[str, Any]:
     require(bool(parts["action"]), "a data set with episodes", "none")
     return {
         **{name: np.concatenate(found) for name, found in parts.items()},
-        "num_states": _states_of_space(dataset.observation_space),
-        **actions.description,
+        "num_states": _states_of(dataset),
+        **actions.fields,
     }
 
 
-@dataclasses.dataclass(frozen=True)
-class _DiscreteActions:
-    """Integers from ``first`` on, recorded from 0."""
+class _Actions:
+    """The actions of a space: integers, or floats of a box.
 
-    count: int
-    first: int = 0
+    Integers are recorded from 0, boxes with their axes flattened.
+    """
+
+    def __init__(self, space: Any) -> None:
+        box = isinstance(space, Box) and space.dtype is not None and space.dtype.kind == "f"
+        known = box or isinstance(space, Discrete)
+        require(known, "discrete actions or a box of floats", str(space))
+        self.space: Discrete | Box = space
 
     @property
-    def description(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """Return the fields of ``Transitions`` that describe the actions."""
-        return {"num_actions": self.count}
+        if isinstance(self.space, Discrete):
+            return {"num_actions": int(self.space.n)}
+        return {"action_low": self.space.low.ravel(), "action_high": self.space.high.ravel()}
 
-    def require_drawn(self) -> None:
+    def require_bounded(self) -> None:
         """Raise an ``InputError`` unless actions can be drawn uniformly."""
+        bounded = isinstance(self.space, Discrete) or self.space.is_bounded()
+        require(bounded, "finite bounds to draw actions between, or a policy", str(self.space))
 
     def draw(self, generator: np.random.Generator) -> Any:
         """Draw an action uniformly, as the environment takes it."""
-        return int(generator.integers(self.count)) + self.first
+        if isinstance(self.space, Discrete):
+            return int(generator.integers(self.space.n)) + int(self.space.start)
+        return generator.uniform(self.space.low, self.space.high)
+
+    def checked(self, chosen: Any) -> Any:
+        """Return a chosen action as the environment takes it."""
+        array, space = np.asarray(chosen), self.space
+        action: Any = None
+        if isinstance(space, Discrete) and array.size == 1 and array.dtype.kind in "iu":
+            action = int(array.item())
+        elif isinstance(space, Box) and array.size == math.prod(space.shape):
+            action = array.reshape(space.shape).astype(space.dtype)
+        require(action is not None and action in space, f"an action of {space}", array.tolist())
+        return action
 
     def recorded(self, actions: np.ndarray) -> np.ndarray:
         """Return actions [rows, ...] of the space in recorded form."""
-        return actions - self.first
-
-    def checked(self, chosen: Any) -> tuple[Any, Any]:
-        """Return a chosen action in recorded form and as the environment takes it."""
-        chosen = np.asarray(chosen)
-        single = chosen.size == 1 and chosen.dtype.kind in "iu"
-        require(single, "a policy that gives an integer", chosen.tolist())
-        action = int(chosen.item()) - self.first
-        require(0 <= action < self.count, f"actions in [0, {self.count})", action)
-        return action, action + self.first
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _BoxActions:
-    """Floats between bounds, recorded with their axes flattened."""
-
-    low: np.ndarray
-    high: np.ndarray
-
-    @property
-    def description(self) -> dict[str, Any]:
-        return {"action_low": self.low.ravel(), "action_high": self.high.ravel()}
-
-    def require_drawn(self) -> None:
-        finite = bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
-        got = f"{self.low.tolist()} to {self.high.tolist()}"
-        require(finite, "finite bounds to draw actions between, or a policy", got)
-
-    def draw(self, generator: np.random.Generator) -> Any:
-        return generator.uniform(self.low, self.high)
-
-    def recorded(self, actions: np.ndarray) -> np.ndarray:
+        if isinstance(self.space, Discrete):
+            return actions - self.space.start
         return actions.reshape(len(actions), -1)
-
-    def checked(self, chosen: Any) -> tuple[Any, Any]:
-        chosen = np.asarray(chosen)
-        fits = chosen.size == self.low.size and chosen.dtype.kind in "iuf"
-        require(fits, f"a policy that gives {self.low.size} numbers", chosen.tolist())
-        action = chosen.reshape(self.low.shape).astype(self.low.dtype)
-        if not bool(((self.low <= action) & (action <= self.high)).all()):
-            box = f"actions between {self.low.tolist()} and {self.high.tolist()}"
-            raise InputError(f"expected {box}, got {action.tolist()}")
-        # A copy, since the environment may write into its own.
-        return action.flatten(), action
-
-
-_Actions: TypeAlias = _DiscreteActions | _BoxActions
-
-_Act: TypeAlias = Callable[[np.ndarray], tuple[Any, Any]]
-"""Observation → the action in recorded form, and as the environment takes it."""
-
-_Row: TypeAlias = tuple[Any, Any, Any, bool, bool]
-"""Observation, action, next observation, terminated, truncated."""
-
-
-def _rows(environment: Any, steps: int, seed: int, act: _Act) -> list[_Row]:
-    """Record the episodes of one environment in the order of time."""
-    rows: list[_Row] = []
-    observation = _observed(environment.reset(seed=seed)[0])
-    while len(rows) < steps:
-        action, taken = act(observation)
-        following, _, terminated, truncated, _ = environment.step(taken)
-        following = _observed(following)
-        rows.append((observation, action, following, bool(terminated), bool(truncated)))
-        observation = following
-        if terminated or truncated:
-            # Seed only once: seeding again would make every episode the same.
-            observation = _observed(environment.reset()[0])
-    return rows
-
-
-def _rows_of_copies(environment: Any, steps: int, seed: int, act: _Act) -> list[_Row]:
-    """Record the copies of a vector environment one after another, each cut at its end."""
-    mode = environment.metadata.get("autoreset_mode")
-    next_step = mode == AutoresetMode.NEXT_STEP
-    require(next_step, "a vector environment with next-step autoreset", mode)
-    copies: list[list[_Row]] = [[] for _ in range(environment.num_envs)]
-    starts = np.zeros(len(copies), np.bool_)
-    observations = _observed(environment.reset(seed=seed)[0])
-    while sum(map(len, copies)) < steps:
-        chosen = [act(observation) for observation in observations]
-        taken = np.stack([given for _, given in chosen])
-        following, _, terminated, truncated, _ = environment.step(taken)
-        following = _observed(following)
-        # After the end of an episode, a step only starts the next one.
-        for i in np.flatnonzero(~starts):
-            flags = bool(terminated[i]), bool(truncated[i])
-            copies[i].append((observations[i], chosen[i][0], following[i], *flags))
-        starts, observations = terminated | truncated, following
-    for rows in copies:
-        rows[-1] = (*rows[-1][:4], True)
-    return [row for rows in copies for row in rows]
 
 
 class _OfDmEnv:
@@ -263,37 +198,10 @@ class _OfDmEnv:
         return taken.observation, taken.reward, terminal, bool(taken.last()) and not terminal, {}
 
 
-def _actions_of_space(space: Any) -> _Actions:
-    """Describe an action space of Gymnasium."""
-    if isinstance(space, Discrete):
-        return _DiscreteActions(int(space.n), int(space.start))
-    box = isinstance(space, Box) and space.dtype is not None and space.dtype.kind == "f"
-    require(box, "discrete actions or a box of floats", str(space))
-    return _BoxActions(space.low, space.high)
-
-
-def _states_of_space(space: Any) -> int | None:
+def _states_of(source: Any) -> int | None:
     """Return the number of indices of a discrete observation space; None for other spaces."""
+    space = source.observation_space
     return int(space.start) + int(space.n) if isinstance(space, Discrete) else None
-
-
-def _minari_dataset(name: str) -> Any:
-    """Open a data set of Minari on this machine by its id."""
-    try:
-        minari = importlib.import_module("minari")
-    except ImportError as error:
-        raise InputError(
-            'expected the package minari, got none: pip install "rlreps[minari]"'
-        ) from error
-    try:
-        return minari.load_dataset(name)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"expected a data set of Minari on this machine, got {name!r}: minari download {name}"
-        ) from error
-    except (ImportError, *DAMAGED) as error:
-        said = " ".join(str(error).split())
-        raise InputError(f"expected a data set of Minari, got {name!r}: {said}") from error
 
 
 def _observed(observation: Any) -> np.ndarray:

@@ -21,12 +21,10 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
 from rlreps.successor import storage
-from rlreps.successor.basis import UnitVectors
-from rlreps.successor.behaviour import shares
-from rlreps.successor.forward_backward import Ridge, ridge_by_leave_one_out
+from rlreps.successor.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.improvement import ActionValues, Improvement
-from rlreps.successor.least_squares import Factors, LeastSquares
+from rlreps.successor.least_squares import Factors, LeastSquares, shares
 from rlreps.successor.methods import FitConfig
 from rlreps.successor.observed import Observed, finite
 from rlreps.successor.quality import Quality
@@ -36,7 +34,6 @@ KIND = "successor representation"
 """Kind of the run folders that hold a representation."""
 
 Scaling = Literal["singular", "white", "none"]
-_SCALINGS = get_args(Scaling)
 
 FEWEST_ARRIVALS = 100
 """Fewer arrivals at a goal cause a warning: their number has a relative error above 0.1."""
@@ -61,27 +58,6 @@ class Task:
     def weights(self) -> np.ndarray:
         """Weights of the action values of the data's policy, [p, m_b]."""
         return self.solution.values(self.rewards[:, None])[:, :, 0]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class FittedValues:
-    """A linear map of state features to values.
-
-    Attributes:
-        representation: Gives the features.
-        ridge: The fit on its σ-scaled features.
-    """
-
-    representation: "SuccessorRepresentation"
-    ridge: Ridge
-
-    def __call__(self, observations: Any) -> np.ndarray:
-        """Predict values [m] or [m, k] at observations [m, ...]."""
-        features = self.representation.features(observations, scaling="singular")
-        weights, intercept = (
-            np.asarray(part, np.float32) for part in (self.ridge.weights, self.ridge.intercept)
-        )
-        return np.asarray(features @ weights + intercept)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -173,12 +149,16 @@ class SuccessorRepresentation:
         Warns:
             FitWarning: For indices of states in which no row starts and no episode ended.
         """
-        require_choice("scaling", scaling, _SCALINGS)
-        array = self.observed.checked(observations)
-        self._warn_of_unseen(array)
-        weights = self._state_weights(scaling)
-        if weights is not None:
-            return self.solution.basis.project(array, weights)
+        require_choice("scaling", scaling, get_args(Scaling))
+        array, unknown = self.observed.checked(observations), np.zeros(0)
+        if self.observed.num_states is not None:
+            unknown = np.unique(array[self.solution.unknown[array]])
+        if unknown.size:
+            more = f" and {unknown.size - 1} more" if unknown.size > 1 else ""
+            _warn(
+                f"no transition starts from state {unknown[0]}{more}, so features there are 0; "
+                "collect transitions from there"
+            )
         return np.asarray(self._averaged(array, self._forward) @ self._scaled_by(scaling))
 
     def _scaled_by(self, scaling: Scaling) -> np.ndarray:
@@ -188,33 +168,6 @@ class SuccessorRepresentation:
             return np.diag(root)
         raw = np.diag(np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0))
         return np.asarray(raw @ self._whitening if scaling == "white" else raw, np.float32)
-
-    @functools.cached_property
-    def _state_weights(self) -> Callable[[Scaling], np.ndarray | None]:
-        """Scaling → weights of the features of states, [p, d], or None."""
-        averaged = self._over_policy(self.factors.forward)
-
-        @functools.cache
-        def weights(scaling: Scaling) -> np.ndarray | None:
-            return None if averaged is None else averaged @ self._scaled_by(scaling)
-
-        return weights
-
-    def _over_policy(self, weights: np.ndarray) -> np.ndarray | None:
-        """Average weights [p, m_b, d] over the actions of the data's policy, [p, d].
-
-        Return None if the policy depends on more than an index of the state.
-        """
-        policy = self.behaviour_weights
-        if policy is None:
-            return None
-        if isinstance(self.solution.basis, UnitVectors):
-            probabilities = shares(policy, self.observed.num_actions)
-            return np.asarray(np.einsum("pcd,pc->pd", weights, probabilities), np.float32)
-        if policy[:-1].any():  # The last feature is the constant.
-            return None
-        probabilities = shares(policy[-1:], self.observed.num_actions)[0]
-        return np.asarray(np.einsum("pcd,c->pd", weights, probabilities), np.float32)
 
     @functools.cached_property
     def _whitening(self) -> np.ndarray:
@@ -346,8 +299,10 @@ class SuccessorRepresentation:
         require(task.solution is self.solution, "a task of this representation", "another's")
         return task
 
-    def fit_values(self, observations: Any, returns: Any) -> FittedValues:
+    def fit_values(self, observations: Any, returns: Any) -> Callable[[Any], np.ndarray]:
         """Fit values to returns [m], or k columns [m, k], by ridge regression on the features u.
+
+        The result predicts values [m] or [m, k] at observations [m, ...].
 
         The prior variance of the weight of u_i is proportional to σ_i². Its scale minimises the
         leave-one-out error, column by column (``ridge_by_leave_one_out``).
@@ -358,7 +313,13 @@ class SuccessorRepresentation:
         require(fits, f"returns {features.shape[:1]}, or columns of them", returns.shape)
         require(bool(np.isfinite(returns).all()), "finite returns", "NaN or infinity")
         require(len(returns) >= 2, "at least two returns", len(returns))
-        return FittedValues(representation=self, ridge=ridge_by_leave_one_out(features, returns))
+        ridge = ridge_by_leave_one_out(features, returns)
+        weights, intercept = np.float32(ridge.weights), np.float32(ridge.intercept)
+
+        def values(observations: Any) -> np.ndarray:
+            return np.asarray(self.features(observations, scaling="singular") @ weights + intercept)
+
+        return values
 
     def potential(self, goal: Any) -> Callable[[Any], np.ndarray]:
         """Return a potential for reward shaping: observations [m, ...] → [m], at most 0.
@@ -425,10 +386,8 @@ class SuccessorRepresentation:
         """Write everything to a folder, which is new or holds the same representation.
 
         Raises:
-            InputError: If the folder holds something else or cannot be written, or if the fit used
-                an objective or cumulants of the user's own: a folder stores no code.
+            InputError: If the folder holds something else or cannot be written.
         """
-        self.config.require_stored()
         out = Path(path)
         RunFolder.find(out, kind=KIND, config=self.description)
         with exclusive(out):
@@ -471,7 +430,7 @@ class SuccessorRepresentation:
         folder = RunFolder(Path(path))
         folder.require_kind(KIND)
         try:
-            return cls(**storage.read(folder, path, encoder, backward_encoder, behaviour))
+            return cls(**storage.read(folder, encoder, backward_encoder, behaviour))
         except (AttributeError, KeyError, TypeError) as error:
             raise InputError(
                 f"expected {path} to describe a representation, got {type(error).__name__}: {error}"
@@ -492,21 +451,6 @@ class SuccessorRepresentation:
             policy = shares(found, self.observed.num_actions)
         return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
 
-    def _warn_of_unseen(self, observations: Any) -> None:
-        """Warn of indices of states in which no row starts and no episode ended."""
-        if self.observed.num_states is None:
-            return
-        array = self.observed.checked(observations)
-        unknown = array[self.solution.unknown[array]]
-        if unknown.size:
-            others = len(np.unique(unknown)) - 1
-            more = f" and {others} more" if others else ""
-            _warn(
-                f"no transition starts from state {unknown[0]}{more}, so features there are 0; "
-                "collect transitions from there",
-                stacklevel=4,
-            )
-
 
 def _bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """View each observation [m, ...] as one value that compares by its bytes, [m]."""
@@ -519,5 +463,5 @@ def _shown(observation: np.ndarray) -> str:
     return np.array2string(flat[:4], precision=3) if flat.size > 1 else str(flat[0])
 
 
-def _warn(message: str, stacklevel: int = 3) -> None:
-    warnings.warn(message, FitWarning, stacklevel=stacklevel)
+def _warn(message: str) -> None:
+    warnings.warn(message, FitWarning, stacklevel=3)

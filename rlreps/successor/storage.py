@@ -5,22 +5,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from rlreps.config import from_json
+from rlreps.config import as_json, from_json, registry
 from rlreps.encoders import Encoder
-from rlreps.errors import InputError
-from rlreps.runs.checkpoints import Checkpoints
+from rlreps.errors import InputError, require
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
-from rlreps.successor.behaviour import behaviour_of
-from rlreps.successor.least_squares import Factors, LeastSquares, Rows
-from rlreps.successor.methods import FitConfig, require_own
-from rlreps.successor.networks import NetworkBasis
+from rlreps.successor.least_squares import Factors, LeastSquares, Rows, behaviour_of
+from rlreps.successor.methods import (
+    FIT_ENCODERS,
+    FIT_METHODS,
+    FitConfig,
+    TemporalDifferences,
+)
+from rlreps.successor.networks import NetworkBasis, networks_of
+from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality
+from rlreps.successor.store.cache import read_archive, write_archive
 
-_ARRAYS = "representation"
+_ARRAYS = "representation.npz"
+
+
+def described(encoder: Encoder | None) -> dict[str, Any] | None:
+    """Describe an encoder as JSON values; the user's own encoder by its class alone."""
+    if encoder is None:
+        return None
+    if FIT_ENCODERS.get(encoder.name) is type(encoder):
+        found: dict[str, Any] = as_json(encoder)
+        return found
+    return {"name": encoder.name, "own": True}
 
 
 def write(
@@ -33,7 +47,7 @@ def write(
     rows: int,
 ) -> dict[str, Any]:
     """Write the numbers of a representation to a run's folder; return the summary of the run."""
-    arrays: dict[str, Any] = {**solution.rows._asdict(), **factors._asdict()}
+    arrays: dict[str, np.ndarray] = {**solution.rows._asdict(), **factors._asdict()}
     if behaviour_weights is not None:
         arrays["behaviour"] = np.asarray(behaviour_weights, np.float32)
     basis = solution.basis
@@ -41,9 +55,7 @@ def write(
         arrays |= basis.arrays()
     elif isinstance(basis, FourierBasis):
         arrays |= {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}
-    checkpoints = Checkpoints(folder.path / _ARRAYS, keep=1, run=folder.identity)
-    latest = checkpoints.latest_step()
-    checkpoints.save(0 if latest is None else latest + 1, arrays)
+    write_archive(folder.path / _ARRAYS, arrays, {"run": folder.identity})
     return {
         "num_features": len(factors.singular_values),
         "discount": solution.discount,
@@ -51,48 +63,44 @@ def write(
         "regularisation": solution.regularisation,
         "singular_values": factors.singular_values.tolist(),
         "quality": None if quality is None else dataclasses.asdict(quality),
-        "arrays": {
-            name: [list(array.shape), array.dtype.name]
-            for name, array in arrays.items()
-            if isinstance(array, np.ndarray)
-        },
     }
 
 
 def read(
     folder: RunFolder,
-    path: Path | str,
     encoder: Encoder | None,
     backward_encoder: Encoder | None,
     behaviour: Callable[[Any], Any] | None,
 ) -> dict[str, Any]:
     """Read the fields of a representation from a run's folder; see its ``load``."""
-    stored, summary = dict(folder.config), folder.read_summary()
-    given = {"encoder": encoder, "backward_encoder": backward_encoder}
-    config, observed, encoders = FitConfig.stored(stored, given, path)
-    require_own(stored["behaviour"] == "own", behaviour, "behaviour=", path)
+    stored, summary, path = dict(folder.config), folder.read_summary(), folder.path
     if summary is None:
         raise InputError(f"expected a finished fit in {path}, got none: fit again to resume")
-    template: dict[str, Any] = {
-        name: jax.ShapeDtypeStruct(shape, np.dtype(kind))
-        for name, (shape, kind) in summary["arrays"].items()
-    }
-    network = NetworkBasis.template(observed, config, encoders) if config.uses_network else {}
-    checkpoints = Checkpoints(folder.path / _ARRAYS, run=folder.identity)
-    if checkpoints.latest_step() is None:
-        raise InputError(f"expected the arrays of a finished fit in {path}, got none")
-    _, arrays = checkpoints.restore_latest({**template, **network})
-    arrays = {
-        name: np.asarray(array) if name in template else array for name, array in arrays.items()
-    }
+    encoders = {"encoder": encoder, "backward_encoder": backward_encoder}
+    for name, given in encoders.items():
+        found = stored.pop(name)
+        own = found is not None and found.get("own", False)
+        _require_own(own, given, f"{name}=", path)
+        if found is not None and not own:
+            fields = {key: value for key, value in found.items() if key != "name"}
+            encoders[name] = from_json(FIT_ENCODERS[found["name"]], fields)
+    own_policy = stored["behaviour"] == "own"
+    _require_own(own_policy, behaviour, "behaviour=", path)
+    observed = from_json(Observed, stored.pop("observed"))
+    del stored["data"]
+    named = {**stored, "behaviour": "uniform" if own_policy else stored["behaviour"]}
+    config = from_json(FitConfig, named, registry(*FIT_METHODS.values()))
+    config = dataclasses.replace(config, encoder=encoders["encoder"])
+    arrays, record = read_archive(path / _ARRAYS, f"{path / _ARRAYS}; fit again")
+    require(record["run"] == folder.identity, f"arrays of the fit in {path}", "those of another")
     basis: Basis
-    if config.uses_network:
-        basis = NetworkBasis.stored(observed, config, encoders, arrays)
+    if isinstance(config.method, TemporalDifferences):
+        networks = networks_of(observed, config, encoders["backward_encoder"])
+        basis = NetworkBasis.stored(networks, observed.num_states is not None, arrays)
     elif observed.num_states is not None:
         basis = UnitVectors(observed.num_states)
     else:
-        fields = [f.name for f in dataclasses.fields(FourierBasis)]
-        basis = FourierBasis(*(arrays[name] for name in fields))
+        basis = FourierBasis(*(arrays[f.name] for f in dataclasses.fields(FourierBasis)))
     weights = arrays.get("behaviour")
     solution = LeastSquares(
         basis,
@@ -100,7 +108,7 @@ def read(
         Rows(*(arrays[name] for name in Rows._fields)),
         config.discount,
         summary["regularisation"],
-        behaviour_of(basis, observed, weights, behaviour),
+        behaviour_of(basis, observed.num_actions, weights, behaviour),
     )
     quality = summary["quality"]
     return {
@@ -112,3 +120,10 @@ def read(
         "description": folder.config,
         "quality": None if quality is None else from_json(Quality, quality),
     }
+
+
+def _require_own(needed: bool, given: object, name: str, path: Path) -> None:
+    """Raise if a part of the user's own is missing, or given where the fit used none."""
+    place = f"for the representation of {path}"
+    require(not needed or given is not None, f"{name} {place}", "none")
+    require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)

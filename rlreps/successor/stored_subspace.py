@@ -215,24 +215,14 @@ def _load(
     if arrays is None:
         raise InputError(f"expected the subspace beside {store.path} that process 0 has found")
     settings = dict(decomposition.settings())
-    try:
-        basis = arrays["basis"]
-        usable = basis.ndim == 2 and basis.dtype.kind == "f" and bool(np.isfinite(basis).all())
-        expected = f"a finite basis of {store.shape[0]} states"
-        require(usable and len(basis) == store.shape[0], expected, basis.shape)
-        return PrincipalSubspace(
-            basis=basis,
-            singular_values=arrays["singular_values"],
-            total_energy=float(arrays["total_energy"]),
-            distance_bound=arrays.get("distance_bound"),
-            method=settings.pop("method"),
-            settings={**settings, "rank": basis.shape[1]},
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"expected a principal subspace in a file of {store.path / 'subspace'}, to be deleted "
-            f"and computed again, got {error}"
-        ) from error
+    return PrincipalSubspace(
+        basis=arrays["basis"],
+        singular_values=arrays["singular_values"],
+        total_energy=float(arrays["total_energy"]),
+        distance_bound=arrays.get("distance_bound"),
+        method=settings.pop("method"),
+        settings={**settings, "rank": arrays["basis"].shape[1]},
+    )
 
 
 def _compute(
@@ -309,16 +299,9 @@ def sampling_error(
     if arrays is None:
         arrays = _compute_error(store, decomposition, progress)
         save_subspace(store.matrix, arrays, settings)
-    try:
-        floor, error = arrays["noise_floor"], float(arrays["standard_error"])
-        usable = floor.ndim == 1 and floor.dtype.kind == "f" and 0.0 <= error < np.inf
-        require(usable and bool(((floor >= 0.0) & (floor <= 1.0)).all()), "distances", floor)
-    except (KeyError, TypeError, ValueError) as problem:
-        raise InputError(
-            f"expected a noise floor in a file of {store.matrix.path / 'subspace'}, to be deleted "
-            f"and computed again, got {problem}"
-        ) from problem
-    return SamplingError(noise_floor=floor, standard_error=error)
+    return SamplingError(
+        noise_floor=arrays["noise_floor"], standard_error=float(arrays["standard_error"])
+    )
 
 
 def _compute_error(

@@ -24,52 +24,12 @@ class StateFeatures(Protocol):
         ...
 
 
-_MOST_CACHED = 2**26
-"""Largest table of features, in numbers (256 MB); larger spaces are computed on demand."""
-
-
-class _Shown:
-    """Features of a space's observations; numbered states come from a table that is made once."""
-
-    def __init__(
-        self, representation: StateFeatures, scaling: str, space: gymnasium.Space[Any]
-    ) -> None:
-        self._representation, self._scaling = representation, scaling
-        self._start, self._table = 0, np.empty((0, representation.num_features), np.float32)
-        # Refuse observations that do not fit now, not in the first episode. Of numbered states, try
-        # all or the last; otherwise try a sample from a copy of the space, which has its own random
-        # numbers.
-        if isinstance(space, gymnasium.spaces.Discrete):
-            start, count = int(space.start), int(space.n)
-            if count * representation.num_features <= _MOST_CACHED:
-                self._start, self._table = start, self.of_many(np.arange(start, start + count))
-            else:
-                self.of_many(np.array([start + count - 1]))
-        else:
-            sampled = copy.deepcopy(space)
-            sampled.seed(0)
-            self.of_many(np.asarray(sampled.sample())[None])
-
-    def of_many(self, observations: np.ndarray) -> np.ndarray:
-        """Return the features [m, d] of observations [m, ...]."""
-        if len(self._table):
-            indices = observations - self._start
-            if indices.min() >= 0 and indices.max() < len(self._table):
-                return np.asarray(self._table[indices])
-        found = self._representation.features(observations, scaling=self._scaling)
-        features = np.asarray(found, np.float32)
-        shape = (len(observations), self._representation.num_features)
-        require(features.shape == shape, f"features of shape {shape}", features.shape)
-        return features
-
-
 class RepresentationObservation(
     gymnasium.ObservationWrapper[np.ndarray, Any, Any], gymnasium.utils.RecordConstructorArgs
 ):
     """Replaces an environment's observations by their features (float32 [d]).
 
-    The features of a ``Discrete`` space are computed once. ``RepresentationVectorObservation`` does
-    the same for vector environments, with one call for all copies.
+    The features of a ``Discrete`` space are computed once.
 
     Args:
         env: The environment.
@@ -87,58 +47,42 @@ class RepresentationObservation(
         *,
         scaling: str = "singular",
     ) -> None:
-        one = not isinstance(env, gymnasium.vector.VectorEnv)
-        require(one, "one environment; RepresentationVectorObservation takes vectors", env)
         gymnasium.utils.RecordConstructorArgs.__init__(
             self, representation=representation, scaling=scaling
         )
         super().__init__(env)
-        self.observation_space = _feature_space(representation)
-        self._shown = _Shown(representation, scaling, env.observation_space)
+        self._representation, self._scaling = representation, scaling
+        shape = (representation.num_features,)
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+        # Refuse observations that do not fit now, not in the first episode.
+        self._table: np.ndarray | None = None
+        space = env.observation_space
+        if isinstance(space, gymnasium.spaces.Discrete):
+            self._start = int(space.start)
+            self._table = self._features(np.arange(self._start, self._start + int(space.n)))
+        else:
+            self._features(np.asarray(_sampled(space))[None])
 
     def observation(self, observation: Any) -> np.ndarray:
         """Return the features [d] of an observation."""
-        features: np.ndarray = self._shown.of_many(np.asarray(observation)[None])[0]
+        if self._table is not None:
+            return np.array(self._table[int(observation) - self._start])
+        row: np.ndarray = self._features(np.asarray(observation)[None])[0]
+        return row
+
+    def _features(self, observations: np.ndarray) -> np.ndarray:
+        found = self._representation.features(observations, scaling=self._scaling)
+        features: np.ndarray = np.asarray(found, np.float32)
+        shape = (len(observations), self._representation.num_features)
+        require(features.shape == shape, f"features of shape {shape}", features.shape)
         return features
 
 
-class RepresentationVectorObservation(
-    gymnasium.vector.VectorObservationWrapper[np.ndarray, Any, Any, Any]
-):
-    """Replaces a vector environment's observations by their features (float32 [e, d]).
-
-    The features of a ``Discrete`` space are computed once, all others in one call for all copies.
-
-    Args:
-        env: The vector environment, in autoreset mode ``NEXT_STEP`` or ``DISABLED``.
-        representation: Computes the features.
-        scaling: As for ``SuccessorRepresentation.features``.
-
-    Raises:
-        InputError: For a representation that does not take the observations.
-    """
-
-    def __init__(
-        self,
-        env: gymnasium.vector.VectorEnv[Any, Any, Any],
-        representation: StateFeatures,
-        *,
-        scaling: str = "singular",
-    ) -> None:
-        super().__init__(env)
-        self.single_observation_space = _feature_space(representation)
-        self.observation_space = gymnasium.vector.utils.batch_space(
-            self.single_observation_space, self.num_envs
-        )
-        self._shown = _Shown(representation, scaling, env.single_observation_space)
-
-    def observations(self, observations: Any) -> np.ndarray:
-        """Return the features [e, d] of the observations of all copies."""
-        return self._shown.of_many(np.asarray(observations))
-
-
-def _feature_space(representation: StateFeatures) -> gymnasium.spaces.Box:
-    return gymnasium.spaces.Box(-np.inf, np.inf, (representation.num_features,), np.float32)
+def _sampled(space: gymnasium.Space[Any]) -> Any:
+    """Draw an observation from a copy of a space, which has its own random numbers."""
+    copied = copy.deepcopy(space)
+    copied.seed(0)
+    return copied.sample()
 
 
 class PotentialShaping(
@@ -170,9 +114,7 @@ class PotentialShaping(
         require_interval("discount", discount, "[0, 1]")
         self._potential, self._discount = potential, float(discount)
         # Refuse a potential that does not fit now, not in the first episode.
-        sampled = copy.deepcopy(env.observation_space)
-        sampled.seed(0)
-        self._latest = self.potential(sampled.sample())
+        self._latest = self.potential(_sampled(env.observation_space))
 
     def potential(self, observation: Any) -> float:
         """Return the potential of an observation."""

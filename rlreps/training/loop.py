@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,9 +19,9 @@ import numpy as np
 from rlreps.errors import TrainingDivergedError, require, require_positive
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.metrics_log import MetricsLog
+from rlreps.runs.metrics_log import Logger, MetricsLog
 from rlreps.runs.processes import first_does, wait_for_all
-from rlreps.runs.progress import progress_bar
+from rlreps.runs.progress import progress_bar, shown
 
 State = TypeVar("State")
 
@@ -93,6 +93,7 @@ def run(
     evaluate_every: int,
     checkpoint_every: int | None = None,
     folder: RunFolder | None = None,
+    loggers: Sequence[Logger] = (),
     description: str = "training",
     unit: str = "steps",
     progress: bool = True,
@@ -107,6 +108,7 @@ def run(
         checkpoint_every: Steps between checkpoints, a multiple of ``evaluate_every``; None keeps
             only the last state.
         folder: Where to log metrics and keep checkpoints.
+        loggers: Take every record too, beside those that the environment names for a folder.
         description: Title of the progress bar.
         unit: Name of a step in the bar.
         progress: Whether to show a bar, and to say at which step an interrupted run continues.
@@ -128,7 +130,7 @@ def run(
         every,
     )
     with contextlib.ExitStack() as stack:
-        log = stack.enter_context(contextlib.closing(MetricsLog(folder)))
+        log = stack.enter_context(contextlib.closing(MetricsLog(folder, loggers)))
         checkpoints = latest = None
         if folder is not None:
             checkpoints = Checkpoints(folder.path / "checkpoints", run=folder.identity)
@@ -157,7 +159,7 @@ def run(
                 said = "starts over: it was interrupted before its first checkpoint"
             log.resume(-1)
             state = record({})
-        if said and progress:
+        if said and progress and shown():
             print(f"{description} {said}", file=sys.stderr)
         bar = stack.enter_context(
             progress_bar(description, total=steps, done=step, unit=unit, show=progress)

@@ -21,6 +21,7 @@ from rlreps.errors import InputError, TrainingDivergedError, require, require_po
 from rlreps.losses.base import Objective
 from rlreps.numerics import CompiledOnce, compile_once, require_seeds
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.metrics_log import Logger
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
@@ -100,8 +101,7 @@ class Population(Program[TrainState]):
         self._evaluate = None if evaluate is None else _over_members(evaluate)
         self._figures_of: Callable[[Params, Any], Mapping[str, Array]] | None = None
         self._measured, self._observe = measured, observe
-        self._resets, self._objective = learner.resets_diverged, learner.objective
-        self._findings: list[str | None] = [None] * len(seeds)
+        self._resets = learner.resets_diverged
         self.compiled: dict[int, CompiledOnce[tuple[TrainState, ChunkReport]]] = {}
 
     def init(self) -> TrainState:
@@ -168,8 +168,6 @@ class Population(Program[TrainState]):
                     f"{int(bad_steps[index])} of seed {int(self._all_seeds[index])}; try a smaller "
                     "learning rate or kappa0"
                 )
-        if not self._resets:
-            self._require_health(state)
         return state, {"loss": report.loss, **report.metrics}
 
     def evaluate(self, state: TrainState, step: int) -> tuple[TrainState, Figures]:
@@ -223,24 +221,6 @@ class Population(Program[TrainState]):
         )
         return {name: np.asarray(value) for name, value in figures.items()}
 
-    def _require_health(self, state: TrainState) -> None:
-        """Raise if the objective finds fault with a member's state after two chunks in a row.
-
-        A fault after one batch may pass: a young network's features are often nearly dependent.
-        """
-        # Collect states only for objectives that diagnose them.
-        if type(self._objective).diagnose is Objective.diagnose:
-            return
-        states, steps = self._placement.collect((state.objective, state.step))
-        for index, seed in enumerate(self._all_seeds):
-            finding, before = self._objective.diagnose(states, index), self._findings[index]
-            self._findings[index] = finding
-            if finding is not None and finding == before:
-                raise TrainingDivergedError(
-                    f"{finding}, at step {int(steps[index]) - 1} of seed {int(seed)}; try a "
-                    "smaller learning rate, fewer features or a larger encoder"
-                )
-
 
 def train(
     encoder: Encoder,
@@ -255,6 +235,7 @@ def train(
     evaluate: Evaluate | None = None,
     evaluate_every: int = 100,
     folder: RunFolder | None = None,
+    loggers: Sequence[Logger] = (),
     checkpoint_every: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     resets_diverged: bool = False,
@@ -278,6 +259,8 @@ def train(
             It is traced by ``jax.jit`` and ``jax.vmap``: write it in ``jax.numpy``.
         evaluate_every: Updates between evaluations, and in one chunk on the device.
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
+        loggers: Take the figures of every evaluation, as means over seeds: objects with
+            ``log(figures, step=...)`` and ``finish()``, such as what ``wandb.init`` returns.
         checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``; None is the
             first multiple from 500 on.
         devices: Where to train (see ``devices``); None is JAX's default device. Devices change
@@ -316,6 +299,7 @@ def train(
         evaluate=None if evaluate is None else lambda params, _: evaluate(params),
         evaluate_every=evaluate_every,
         folder=folder,
+        loggers=loggers,
         checkpoint_every=checkpoint_every,
         devices=devices,
         description=description,
@@ -336,6 +320,7 @@ def train_population(
     observe: Observe | None = None,
     evaluate_every: int = 100,
     folder: RunFolder | None = None,
+    loggers: Sequence[Logger] = (),
     checkpoint_every: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     description: str = "training",
@@ -356,6 +341,7 @@ def train_population(
             member's parameters.
         evaluate_every: As for ``train``.
         folder: The run's folder.
+        loggers: As for ``train``.
         checkpoint_every: As for ``train``.
         devices: Where to train; members are distributed like seeds.
         description: Title of the progress bar.
@@ -392,6 +378,7 @@ def train_population(
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,
         folder=folder,
+        loggers=loggers,
         description=description,
         progress=progress,
     )

@@ -1,6 +1,7 @@
 """Pictures of one agent of a run: an episode, its policy and values, its components."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from matplotlib.figure import Figure
 from PIL import Image
 
 from rlreps.agents.config import AgentConfig, puddle_world_of
@@ -44,13 +46,6 @@ _HELD = 10
 _FRAMES_PER_SECOND = 25.0
 
 
-class Pictures(NamedTuple):
-    """Pictures of a run that were written, and notes on those that are missing or cut short."""
-
-    written: list[Path]
-    notes: list[str]
-
-
 class TrainedAgent(NamedTuple):
     """One agent of a run.
 
@@ -77,25 +72,24 @@ def render_agents(
     out: Path | None = None,
     *,
     seed_index: int = 0,
-    best: bool = False,
     store: Path | None = None,
     environment: str | None = None,
-) -> Pictures:
-    """Draw one agent of a run, and the learning curves of all.
+) -> list[Path]:
+    """Draw one agent of a run, and the learning curves of all; return the paths of the pictures.
 
-    Writes ``episode.gif`` and ``learning-curves.png``; for PuddleWorld also
-    ``policy-and-value.png`` and, with a ground truth, ``components.png``.
+    Writes ``learning-curves.png`` and ``episode.gif``, at most 500 frames of an episode; for
+    PuddleWorld also ``policy-and-value.png`` and, with a ground truth, ``components.png``.
 
     Args:
         run: The run's folder.
         out: Folder of the pictures; by default ``figures`` in that of the run.
         seed_index: Index of the agent, from 0.
-        best: Use its parameters at its best evaluation during training.
         store: Ground truth of the components; None is the run's own, or the released one.
         environment: As for ``load_agent_config``.
 
     Raises:
-        InputError: If the run or the store cannot be read, or there is no such agent.
+        InputError: If the run or the store cannot be read, there is no such agent, or, after all
+            other pictures, the environment cannot be drawn.
     """
     folder = RunFolder(run)
     config = load_agent_config(folder, environment)
@@ -103,20 +97,26 @@ def render_agents(
     require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
     require(out is None or not out.is_file(), "a folder for the pictures", str(out))
     world, truth = puddle_world_of(config), ground_truth_of_run(folder, config, store)
-    trainer, state, _ = load_agents(folder, config, best=best)
+    trainer, state, _ = load_agents(folder, config)
+    target = folder.figures if out is None else out
+    written = [save_figure(learning_curves(folder), target / CURVES)]
     with contextlib.closing(trainer):
         params = jax.tree.map(lambda leaf: leaf[seed_index], state.learner.params)
         agent = TrainedAgent(trainer.agent, config, seed_index, params)
-        target = folder.figures if out is None else out
-        pictures = Pictures([], [])
-        _draw_episode(agent, world, target / "episode.gif", pictures)
         if world is not None:
             figure = plot_policy_and_value(world, map_of_values(agent, world))
-            pictures.written.append(save_figure(figure, target / "policy-and-value.png"))
+            written.append(save_figure(figure, target / "policy-and-value.png"))
             truth = truth if truth is not None else default_ground_truth(config)
-            _draw_components(agent, world, truth, target / "components.png", pictures)
-    pictures.written.append(save_figure(learning_curves(folder), target / CURVES))
-    return pictures
+            if truth is not None:
+                figure = _components(agent, world, truth)
+                written.append(save_figure(figure, target / "components.png"))
+        play = _host_frames(agent) if world is None else _puddle_world_frames(agent, world)
+        frames = [*itertools.islice(play, _MOST_FRAMES)]
+        frames += [frames[-1]] * _HELD
+        written.append(
+            write_gif(target / "episode.gif", frames, frames_per_second=_FRAMES_PER_SECOND)
+        )
+    return written
 
 
 def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) -> Array:
@@ -133,66 +133,34 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
     return shown
 
 
-def _draw_components(
-    agent: TrainedAgent,
-    world: PuddleWorld,
-    truth: GroundTruth | None,
-    out: Path,
-    pictures: Pictures,
-) -> None:
+def _components(agent: TrainedAgent, world: PuddleWorld, truth: GroundTruth) -> Figure:
     """Draw the torso's components, by falling variance, below the successor measure's.
 
     Each has the sign of the true component of its index; components are not matched otherwise.
     """
-    try:
-        if truth is None:
-            raise InputError(
-                f"no ground truth comes with {agent.config.environment}; name a store of its "
-                "arena (--store)"
-            )
-        seen = jax.vmap(world.observe_position)(jnp.asarray(truth.coordinates))
-        features = centre_columns(agent.agent.network.features(agent.params["torso"], seen))
-        rank = min(COMPONENTS, *features.shape, truth.principal.basis.shape[1])
-        learned = exact_svd(features, rank, at_most=True).basis
-    except InputError as problem:
-        pictures.notes.append(f"no {out.name}: {problem}")
-        return
+    seen = jax.vmap(world.observe_position)(jnp.asarray(truth.coordinates))
+    features = centre_columns(agent.agent.network.features(agent.params["torso"], seen))
+    rank = min(COMPONENTS, *features.shape, truth.principal.basis.shape[1])
+    learned = exact_svd(features, rank, at_most=True).basis
     basis = truth.principal.basis[:, : learned.shape[1]]
     cosines = np.sum(learned * basis, axis=0)
-    figure = plot_components(
+    return plot_components(
         {"successor measure": basis, "torso": learned * np.where(cosines < 0.0, -1.0, 1.0)},
         bins=int(truth.settings["bins"]),
         environment=world,
         cosines={"torso": cosines},
     )
-    pictures.written.append(save_figure(figure, out))
-
-
-def _draw_episode(
-    agent: TrainedAgent, world: PuddleWorld | None, out: Path, pictures: Pictures
-) -> None:
-    play = _puddle_world_frames(agent, world) if world is not None else _host_frames(agent)
-    try:
-        frames = list(play)
-    except InputError as problem:
-        pictures.notes.append(f"no {out.name}: {problem}")
-        return
-    if len(frames) > _MOST_FRAMES:
-        frames = frames[:_MOST_FRAMES]
-        pictures.notes.append(f"{out.name} shows the first {_MOST_FRAMES} frames")
-    frames += [frames[-1]] * _HELD
-    pictures.written.append(write_gif(out, frames, frames_per_second=_FRAMES_PER_SECOND))
 
 
 def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Picture]:
-    """Draw a greedy episode; one frame beyond the limit shows that it continues."""
+    """Draw a greedy episode."""
     step = jax.jit(lambda key, state: world.step(key, state, agent.act(world.observe(state))))
     # No evaluation during training used this key; ``evaluate_agents`` uses it too.
     own = agent_keys(agent.config.seeds)[agent.number]
     reset_key, times_key = jax.random.split(key_for(own, Use.EVALUATE, agent.config.steps + 1))
     state = world.reset(reset_key)
     yield render_frame(world, np.asarray(state.position))
-    for moment in range(1, _MOST_FRAMES + 1):
+    for moment in itertools.count(1):
         taken = step(jax.random.fold_in(times_key, moment), state)
         state = taken.state
         yield render_frame(world, np.asarray(state.position))
@@ -201,7 +169,7 @@ def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Pi
 
 
 def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
-    """Draw a greedy episode on the host; one frame beyond the limit shows that it continues.
+    """Draw a greedy episode on the host.
 
     Raises:
         InputError: If the environment cannot be drawn.
@@ -215,7 +183,7 @@ def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
     ) as environments:
         seen = environments.reset([seed])
         yield _picture(environments.render)
-        for _ in range(_MOST_FRAMES):
+        while True:
             taken = environments.step(np.asarray(act(jnp.asarray(seen[0])))[None])
             seen = taken.observations
             yield _picture(environments.render)

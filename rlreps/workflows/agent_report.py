@@ -68,15 +68,13 @@ def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[
         sections=[
             Section(
                 title="Learning",
-                text="Returns are undiscounted, means of greedy episodes apart from training. The "
-                "best evaluation is a maximum over noisy ones: rlreps agent evaluate --best plays "
-                "other episodes.",
+                text="Returns are undiscounted, means of greedy episodes apart from training.",
                 tables=[_agents_table(summary, config.seed)],
                 figures=[(curves, "Every figure of the run's evaluations, over training.")],
             )
         ],
         config=folder.config,
-        git_revision=folder.provenance.get("git_revision"),
+        provenance=folder.provenance,
     )
 
 
@@ -99,11 +97,11 @@ def _described(summary: Mapping[str, Any]) -> str:
 
 def _agents_table(summary: Mapping[str, Any], first_seed: int) -> Table:
     measures = [name for name in OF_TORSOS if name in summary]
-    columns = ("final_returns", "best_returns", "best_steps", *measures)
+    columns = ("final_returns", *measures)
     agents = zip(*(summary[name] for name in columns), strict=True)
-    header = ("seed", "return", "best", "at step", *(name.replace("_", " ") for name in measures))
+    header = ("seed", "return", *(name.replace("_", " ") for name in measures))
     rows = [(seed, *row) for seed, row in enumerate(agents, start=first_seed)]
-    return Table(header, rows, "Agents at the end of training, and their best evaluation")
+    return Table(header, rows, "Agents at the end of training")
 
 
 def _interquartile_means(summary: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,6 @@
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +25,6 @@ from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import OBSERVATIONS, arena_settings
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
-from rlreps.losses.base import Params
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
 from rlreps.runs.intervals import aggregate
@@ -36,6 +34,7 @@ from rlreps.training.loop import Program, run
 from rlreps.workflows.agent_report import OF_TORSOS, REPORT, history, write_agent_report
 from rlreps.workflows.ground_truths import ground_truth_of_run, ground_truth_of_store
 from rlreps.workflows.train import METHODS as TRAINING_METHODS
+from rlreps.workflows.train import describe_place
 
 KIND = "agent"
 CHECKPOINTS = "checkpoints"
@@ -46,36 +45,7 @@ METHODS: dict[str, type] = {**TRAINING_METHODS, **TORSOS, **TASKS, **OBSERVATION
 _BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
 """Parts of a run, besides its ``AgentConfig``, that decide its result."""
 
-EPISODES = 100
-"""Default number of episodes of an evaluation."""
-
 FloatArray = npt.NDArray[np.float64]
-
-
-class Best(NamedTuple):
-    """Each agent's parameters at the evaluation with its greatest mean return so far.
-
-    Attributes:
-        params: Parameters of its network, every leaf with a leading seed axis.
-        returns: This mean return, [seeds]; if several are equal, the first counts.
-        steps: Environment steps at that evaluation, [seeds] (int32).
-    """
-
-    params: Params
-    returns: npt.NDArray[np.float32]
-    steps: npt.NDArray[np.int32]
-
-
-class Learning(NamedTuple):
-    """Everything that a checkpoint holds.
-
-    Attributes:
-        trainer: The agents' current state.
-        best: The agents at their best evaluation.
-    """
-
-    trainer: AgentState
-    best: Best
 
 
 class StartingTorsos(NamedTuple):
@@ -113,7 +83,6 @@ def run_agents(
     own: OwnParts | None = None,
     origin: Mapping[str, Any] | None = None,
     devices: Sequence[jax.Device] | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Train agents in a folder, resuming an interrupted run.
 
@@ -126,7 +95,6 @@ def run_agents(
         own: The user's own parts.
         origin: Where the ground truth came from, as JSON values; not compared on resumption.
         devices: Devices over which agents are distributed; None is JAX's default device.
-        progress: Whether to show a progress bar.
 
     Returns:
         The summary, as ``summary.json`` holds it.
@@ -169,14 +137,13 @@ def run_agents(
                 folder=folder,
                 description=config.environment,
                 unit="steps of each agent",
-                progress=progress,
             )
             return _summary(config, folder, own)
 
         return complete_run(out, kind=KIND, config=described, compute=compute, origin=origin)
 
 
-class _Program(Program[Learning]):
+class _Program(Program[AgentState]):
     """Agents as the host loop drives them."""
 
     def __init__(
@@ -189,21 +156,23 @@ class _Program(Program[Learning]):
         self._config, self._trainer, self._start = config, trainer, start
         self._measure = make_measure(trainer.agent.network, make_measurement(config, truth))
 
-    def init(self) -> Learning:
+    def init(self) -> AgentState:
         """Make agents before their first step, with the torsos that they start with."""
         fresh = self._trainer.init()
         if self._start is None:
-            return _unevaluated(fresh)
+            return fresh
         # Copies: a trainer uses up the state passed in, and the caller may start from it again.
         params, target_params = (
             jax.tree.map(jnp.copy, {**fresh.learner.params, "torso": self._start.params})
             for _ in range(2)
         )
         learner = fresh.learner._replace(params=params, target_params=target_params)
-        return _unevaluated(self._trainer.put(fresh._replace(learner=learner)))
+        return self._trainer.put(fresh._replace(learner=learner))
 
-    def advance(self, state: Learning, step: int, count: int) -> tuple[Learning, dict[str, Any]]:
-        agents, metrics = self._trainer.advance(state.trainer, step, count)
+    def advance(
+        self, state: AgentState, step: int, count: int
+    ) -> tuple[AgentState, dict[str, Any]]:
+        agents, metrics = self._trainer.advance(state, step, count)
         jax.block_until_ready(agents)
         losses = [value for name, value in metrics.items() if name.endswith("loss")]
         parts = [np.asarray(x) for x in (*losses, *jax.tree.leaves(agents.learner.params))]
@@ -215,40 +184,22 @@ class _Program(Program[Learning]):
                 f"the losses or parameters of seeds {', '.join(map(str, bad))} became NaN or "
                 f"infinite before step {step + count}; try a smaller --learning-rate"
             )
-        return state._replace(trainer=agents), metrics
+        return agents, metrics
 
-    def evaluate(self, state: Learning, step: int) -> tuple[Learning, dict[str, Any]]:
-        """Compute mean evaluation returns and all measures, [seeds] each; update the best."""
-        params = jax.device_get(state.trainer.learner.params)
-        returns = np.asarray(self._trainer.evaluate(state.trainer, step), np.float64).mean(axis=1)
-        found = Best(params, returns.astype(np.float32), np.full(len(returns), step, np.int32))
-        measures = self._measure(params["torso"])
-        improved = found.returns > state.best.returns
-
-        def chosen(new: Any, old: Any) -> Any:
-            return np.where(improved.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
-
-        best = jax.tree.map(chosen, found, state.best)
-        return state._replace(best=best), {"returns": returns, **measures}
+    def evaluate(self, state: AgentState, step: int) -> tuple[AgentState, dict[str, Any]]:
+        """Compute mean evaluation returns and all measures, [seeds] each."""
+        returns = np.asarray(self._trainer.evaluate(state, step), np.float64).mean(axis=1)
+        return state, {"returns": returns, **self._measure(state.learner.params["torso"])}
 
     def note(self, record: Mapping[str, Any]) -> str:
         return f"return {np.mean(record['returns']):.1f}"
 
-    def collect(self, state: Learning) -> Learning:
-        kept: Learning = jax.device_get(state)
+    def collect(self, state: AgentState) -> AgentState:
+        kept: AgentState = jax.device_get(state)
         return kept
 
-    def put(self, state: Learning) -> Learning:
-        return state._replace(trainer=self._trainer.put(state.trainer))
-
-
-def _unevaluated(agents: AgentState) -> Learning:
-    """Make the initial best agents, which any evaluation improves on."""
-    # Copies: the agents' own arrays are used up as they continue to learn.
-    params = jax.tree.map(np.array, agents.learner.params)
-    seeds = len(jax.tree.leaves(params)[0])
-    worst = np.full(seeds, -np.inf, np.float32)
-    return Learning(agents, Best(params, worst, np.zeros(seeds, np.int32)))
+    def put(self, kept: AgentState) -> AgentState:
+        return self._trainer.put(kept)
 
 
 def mean_returns(config: AgentConfig, steps: FloatArray, returns: FloatArray) -> FloatArray:
@@ -267,8 +218,6 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
     seconds = last["seconds"]
     own_task = own.name if own.auxiliary is not None else None
     steps, returns = history(folder, "returns")
-    # In single precision, in which they were compared.
-    at_best = returns.astype(np.float32).argmax(axis=1)
     return {
         "environment": config.environment,
         "auxiliary": own_task or _auxiliary_of(config),
@@ -278,8 +227,6 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
         "steps_per_second": config.steps * config.num_seeds / seconds if seconds else None,
         "final_returns": last["returns"],
         "final_return": aggregate(last["returns"]),
-        "best_returns": returns.max(axis=1).tolist(),
-        "best_steps": steps[at_best].astype(int).tolist(),
         "mean_return": aggregate(mean_returns(config, steps, returns)),
         **{name: last[name] for name in OF_TORSOS if name in last},
     }
@@ -318,19 +265,13 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
 
 
 def load_agents(
-    folder: RunFolder,
-    config: AgentConfig,
-    *,
-    best: bool = False,
-    devices: Sequence[jax.Device] | None = None,
-) -> tuple[Trainer, AgentState, int | list[int]]:
+    folder: RunFolder, config: AgentConfig, *, devices: Sequence[jax.Device] | None = None
+) -> tuple[Trainer, AgentState, int]:
     """Load a run's newest checkpoint: its trainer, which the caller closes, its state and step.
 
     Args:
         folder: The run.
         config: Its configuration.
-        best: Load the parameters of each agent's best evaluation so far instead of the newest,
-            with the step of each; target networks, replay and optimizers are still the newest.
         devices: As for ``run_agents``.
 
     Raises:
@@ -338,16 +279,11 @@ def load_agents(
     """
     path = folder.path / CHECKPOINTS
     checkpoints = Checkpoints(path, run=folder.identity)
-    if checkpoints.latest_step() is None:
-        raise InputError(f"expected a checkpoint in {path}, got none")
+    require(checkpoints.latest_step() is not None, f"a checkpoint in {path}", "none")
     with contextlib.ExitStack() as stack:
         trainer = make_trainer(config, devices=devices)
         stack.enter_context(contextlib.closing(trainer))
-        like = jax.device_get(_unevaluated(trainer.init()))
-        step, (agents, kept) = checkpoints.restore_latest(like)
-        if best:
-            step = np.asarray(kept.steps).tolist()
-            agents = agents._replace(learner=agents.learner._replace(params=kept.params))
+        step, agents = checkpoints.restore_latest(jax.device_get(trainer.init()))
         loaded = trainer.put(agents)
         stack.pop_all()  # The caller closes it.
     return trainer, loaded, step
@@ -359,7 +295,6 @@ def train_agents(
     *,
     store: Path | None = None,
     devices: Sequence[jax.Device] | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Train agents as ``run_agents`` does, measured against a store's ground truth.
 
@@ -371,12 +306,8 @@ def train_agents(
     """
     truth, origin = None, None
     if store is not None:
-        truth = ground_truth_of_store(config, store, progress=progress)
-        path = store.absolute()
-        origin = {"store": str(path), "store_from_run": os.path.relpath(path, out.absolute())}
-    summary = run_agents(
-        config, out, truth=truth, origin=origin, devices=devices, progress=progress
-    )
+        truth, origin = ground_truth_of_store(config, store), describe_place(store, out)
+    summary = run_agents(config, out, truth=truth, origin=origin, devices=devices)
     folder = RunFolder(out)
     # Last, so that a report implies its figure.
     if not (out / REPORT).exists():
@@ -388,28 +319,22 @@ def train_agents(
 def evaluate_agents(
     run: Path,
     *,
-    episodes: int = EPISODES,
-    best: bool = False,
+    episodes: int = 100,
     store: Path | None = None,
     environment: str | None = None,
 ) -> dict[str, Any]:
     """Play greedy episodes with a run's newest checkpoint, and compute all measures of its torsos.
 
-    Picking the best of many noisy evaluations overstates the return. These episodes are new, so no
-    selection used them.
-
     Args:
         run: The run's folder.
         episodes: Episodes of each agent. Their random keys differ from those of every evaluation
             during training.
-        best: Use each agent's parameters at its best evaluation during training.
         store: Ground truth to measure against; None is the run's own.
         environment: As for ``load_agent_config``.
 
     Returns:
         JSON values: ``returns``, each agent's mean, and ``return``, their ``aggregate``;
-        ``measures``, each with its ``values`` by agent and their ``aggregate``; ``step``, with
-        ``best`` one per agent. ``best`` one for each agent.
+        ``measures``, each with its ``values`` by agent and their ``aggregate``; and ``step``.
 
     Raises:
         InputError: If the run or the store cannot be read or do not fit each other.
@@ -419,7 +344,7 @@ def evaluate_agents(
     config = load_agent_config(folder, environment)
     config = dataclasses.replace(config, evaluation_episodes=episodes)
     truth = ground_truth_of_run(folder, config, store)
-    trainer, state, step = load_agents(folder, config, best=best)
+    trainer, state, step = load_agents(folder, config)
     with contextlib.closing(trainer):
         # Evaluations during training have steps up to the last one.
         returns = np.asarray(trainer.evaluate(state, config.steps + 1), np.float64).mean(axis=1)

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from rlreps.runs.folder import RunFolder, differences, in_words
 from rlreps.runs.intervals import (
     FEWEST_BANDED,
     Interval,
-    smallest_detectable,
-    welch_detectable,
-    welch_interval,
+    detectable,
+    standard_error,
+    student_interval,
+    welch_error,
 )
 from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.workflows import live, sweep, train
@@ -35,7 +36,7 @@ MEASURES = {
 }
 """Name in files → title."""
 
-_WITHIN = {"subspace_distance": (0.0, 1.0)}
+Figures: TypeAlias = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,7 +50,6 @@ class FinalFigures:
             differences.
         measures: Name in ``MEASURES`` → the figure of every seed.
         diverged: Number of runs that diverged and count with the worst figures.
-        has_curve: Whether the run logs its distance over training.
     """
 
     label: str
@@ -57,7 +57,11 @@ class FinalFigures:
     problem: Mapping[str, Any]
     measures: Mapping[str, Sample]
     diverged: int = 0
-    has_curve: bool = False
+
+    @property
+    def seeds(self) -> Sequence[Any]:
+        """Seeds of all measures."""
+        return next(iter(self.measures.values())).units
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,9 +109,7 @@ class Comparison:
             print(f"note: {note}")
 
 
-def compare_runs(
-    paths: Sequence[Path], out: Path | None = None, *, progress: bool = False
-) -> Comparison:
+def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:
     """Compare the final figures of finished runs with those of the first.
 
     Runs with the same seeds, or with at least five seeds in common, are compared in pairs of one
@@ -118,7 +120,6 @@ def compare_runs(
             counts as a run.
         out: Folder of ``comparison.csv``, ``seeds.csv`` and, of runs that log their distance, the
             learning curves ``curves.png``; nothing is written by default.
-        progress: Whether to show a progress bar.
 
     Raises:
         InputError: For less than two runs, a run that is not finished, and runs without a measure.
@@ -126,9 +127,8 @@ def compare_runs(
     if out is not None:
         is_folder = not out.is_file() and out.suffix not in (".csv", ".png")
         require(is_folder, "a folder to write tables and curves in", str(out))
-    folders = [(path, _read(label, RunFolder(path))) for label, path in labelled(paths)]
-    runs = [run for _, found in folders for run in found]
-    curves = [path for path, found in folders if found[0].has_curve]
+    runs = [run for label, path in labelled(paths) for run in _read(label, RunFolder(path))]
+    curves = [path for path in paths if RunFolder(path).kind in (train.KIND, live.KIND)]
     require(len(runs) >= 2, "at least two runs to compare", len(runs))
     first = runs[0]
     comparison = Comparison(
@@ -143,13 +143,14 @@ def compare_runs(
             table = Table(columns, [[row.get(each) for each in columns] for row in rows], name)
             write_atomically(out / f"{name}.csv", table.to_csv().encode())
         if curves:
-            draw_curves(curves, out / "curves.png", progress=progress)
+            draw_curves(curves, out / "curves.png")
     return comparison
 
 
 def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
-    sample = run.measures[name]
-    mean = sample.interval.within(*_WITHIN[name]) if name in _WITHIN else sample.interval
+    sample, mean = run.measures[name], run.measures[name].interval
+    if name == "subspace_distance":
+        mean = mean.within(0.0, 1.0)
     row: dict[str, Any] = {
         **{"run": run.label, **run.about, "measure": name, "seeds": len(sample.values)},
         **as_columns("mean", mean),
@@ -160,17 +161,15 @@ def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
     shared = len({*sample.units} & {*other.units})
     # A few shared seeds among many would leave most figures out.
     if shared >= 2 and (shared >= FEWEST_BANDED or {*sample.units} == {*other.units}):
-        pairs = sample.against(other)
-        found = pairs.interval
-        detectable = smallest_detectable(pairs.differences, LEVEL)
+        differences = (sample - other).values
+        value, error = differences.mean(), standard_error(differences)
     else:
         shared = 0
-        found = welch_interval(sample.values, other.values)
-        detectable = welch_detectable(sample.values, other.values, LEVEL)
-    return {
-        **{**row, "pairs": shared, **as_columns("difference", found)},
-        "detectable": detectable if math.isfinite(detectable) else None,
-    }
+        value = sample.mean - other.mean
+        error = welch_error(sample.values, other.values)
+    least = detectable(error, LEVEL)
+    row |= {"pairs": shared, **as_columns("difference", student_interval(value, error))}
+    return {**row, "detectable": least if math.isfinite(least) else None}
 
 
 def _interval(row: Mapping[str, Any], name: str) -> Interval:
@@ -178,23 +177,21 @@ def _interval(row: Mapping[str, Any], name: str) -> Interval:
 
 
 def _seed_rows(run: FinalFigures) -> list[dict[str, Any]]:
-    seeds = next(iter(run.measures.values())).units
     return [
         {
             **{"run": run.label, **run.about, "seed": seed},
             **{name: sample.values[index] for name, sample in run.measures.items()},
         }
-        for index, seed in enumerate(seeds)
+        for index, seed in enumerate(run.seeds)
     ]
 
 
 def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
     notes = []
     if run.diverged:
-        count = len(next(iter(run.measures.values())).values)
         notes.append(
-            f"{run.diverged} of {count} runs of {run.label} diverged and count with the worst "
-            "figures there are"
+            f"{run.diverged} of {len(run.seeds)} runs of {run.label} diverged and count with the "
+            "worst figures there are"
         )
     if run.problem != first.problem:
         found = "; ".join(differences(first.problem, run.problem))
@@ -211,8 +208,13 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
     Raises:
         InputError: If there are none.
     """
-    kinds = (train.KIND, live.KIND, sweep.KIND, SUCCESSOR)
-    if folder.kind not in kinds:
+    readers = {
+        train.KIND: _read_training,
+        live.KIND: _read_training,
+        sweep.KIND: _read_sweep,
+        SUCCESSOR: _read_fit,
+    }
+    if folder.kind not in readers:
         raise InputError(
             f"expected runs of train, train-live, sweep or fit, got {folder.path}, which holds a "
             f"{in_words(folder.kind)}"
@@ -220,9 +222,8 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
     summary = folder.read_summary()
     if summary is None:
         raise InputError(f"expected finished runs, got {folder.path}, which has no summary")
-    read = {sweep.KIND: _read_sweep, SUCCESSOR: _read_fit}.get(folder.kind, _read_training)
     try:
-        runs = read(label, folder.config, summary)
+        runs = readers[folder.kind](label, folder.config, summary)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"expected the figures of a {in_words(folder.kind)} in {folder.path}, got "
@@ -236,62 +237,41 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
     return runs
 
 
-def _read_training(
-    label: str, config: Mapping[str, Any], summary: Mapping[str, Any]
-) -> list[FinalFigures]:
+def _read_training(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
     training = config.get("training", config)
-    problem: dict[str, Any] = {"d": training["num_features"]}
-    if train.MATRIX in config:
-        problem[train.MATRIX] = config[train.MATRIX]
-    else:
-        # The target of a live run is the matrix times the cumulants.
-        problem |= {name: config[name] for name in ("target", "cumulants", "target_tasks")}
+    # The target of a live run is the matrix times the cumulants.
+    names = (train.MATRIX,) if train.MATRIX in config else ("target", "cumulants", "target_tasks")
+    problem = {"d": training["num_features"], **{name: config[name] for name in names}}
     measured = summary.get("per_seed", [])
-    return [
-        FinalFigures(
-            label=label,
-            about=_about(summary["method"], training["num_features"], summary["steps"]),
-            problem=problem,
-            measures=_samples(
-                summary["seeds"],
-                {name: [each.get(name) for each in measured] for name in MEASURES},
-            ),
-            has_curve=bool(measured),
-        )
-    ]
+    found = {name: [each.get(name) for each in measured] for name in MEASURES}
+    about = _about(summary["method"], training["num_features"], summary["steps"])
+    samples = _samples(summary["seeds"], found)
+    return [FinalFigures(label=label, about=about, problem=problem, measures=samples)]
 
 
-def _read_sweep(
-    label: str, config: Mapping[str, Any], summary: Mapping[str, Any]
-) -> list[FinalFigures]:
+def _read_sweep(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
     runs = []
     for point in summary["points"]:
         given = {**config["base"], **point}
         place = ", ".join(f"{flag_of(name)}={as_text(point[name])}" for name in summary["fields"])
+        method = point.get("method", config["base"]["objective"]["name"])
+        found = {
+            "subspace_distance": point["subspace_distances"],
+            "relative_excess_loss": point["excess_losses"],
+        }
         runs.append(
             FinalFigures(
                 label=f"{label} {place}",
-                about=_about(
-                    point.get("method", config["base"]["objective"]["name"]),
-                    *(given["num_features"], given["steps"]),
-                ),
+                about=_about(method, given["num_features"], given["steps"]),
                 problem={"d": given["num_features"], train.MATRIX: config[train.MATRIX]},
-                measures=_samples(
-                    range(given["seed"], given["seed"] + given["num_seeds"]),
-                    {
-                        "subspace_distance": point["subspace_distances"],
-                        "relative_excess_loss": point["excess_losses"],
-                    },
-                ),
+                measures=_samples(range(given["seed"], given["seed"] + given["num_seeds"]), found),
                 diverged=point["diverged"],
             )
         )
     return runs
 
 
-def _read_fit(
-    label: str, config: Mapping[str, Any], summary: Mapping[str, Any]
-) -> list[FinalFigures]:
+def _read_fit(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
     quality, method = summary["quality"] or {}, config["method"]
     return [
         FinalFigures(

@@ -1,7 +1,6 @@
 """Descriptions and comparisons of stores: ``rlreps successor info`` and ``compare``."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ _LARGEST_FINE_GRID = 40
 """Largest number of cells along an axis, refinement included, for a transition matrix's error."""
 
 
-def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
+def describe_store(path: Path) -> dict[str, Any]:
     """Describe a store as JSON values; its error is computed once and kept.
 
     Returns:
@@ -45,11 +44,11 @@ def describe_store(path: Path, *, progress: bool = True) -> dict[str, Any]:
         "checksum": None if missing else matrix.content_key(),
         "settings": dict(matrix.settings),
         "provenance": dict(matrix.provenance),
-        "error": None if missing else _error(store, progress),
+        "error": None if missing else _error(store),
     }
 
 
-def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[str, list[float]]:
+def compare_stores(path: Path, other: Path) -> dict[str, list[float]]:
     """Compare the leading components of two stores over the same states.
 
     Returns:
@@ -64,15 +63,12 @@ def compare_stores(path: Path, other: Path, *, progress: bool = True) -> dict[st
     require(first.shape[0] == second.shape[0], f"{first.shape[0]} states", second.shape[0])
     inside = [matrix.settings.get("wall_cells", "") for matrix in (first, second)]
     require(inside[0] == inside[1], f"the same cells inside walls ({inside[0]})", inside[1])
-    bases = [
-        principal_subspace(matrix, progress=functools.partial(progress_bar, show=progress)).basis
-        for matrix in (first, second)
-    ]
+    bases = [principal_subspace(each, progress=progress_bar).basis for each in (first, second)]
     shared = min(basis.shape[1] for basis in bases)
     distances = nested_distances(*(basis[:, :shared] for basis in bases))
     found = {f"distance between {path} and {other}": distances.tolist()}
     for name, store in stores.items():
-        error = _error(store, progress)
+        error = _error(store)
         if error is not None:
             found[f"{error['title']} of {name}"] = error["subspace_distance"]
     return found
@@ -91,11 +87,11 @@ def shared_randomness(path: Path, other: Path) -> str | None:
     return None
 
 
-def _error(store: EstimateStore, progress: bool) -> dict[str, Any] | None:
+def _error(store: EstimateStore) -> dict[str, Any] | None:
     settings = store.matrix.settings
     if settings.get("method") == "transition":
         return _aggregation_error(store.matrix)
-    sampled = sampling_error(store, progress=functools.partial(progress_bar, show=progress))
+    sampled = sampling_error(store, progress=progress_bar)
     if sampled is None:
         return None
     return {

@@ -11,7 +11,7 @@ from jax import Array
 
 from rlreps.config import from_json, name_of
 from rlreps.encoders import Encoder, Tabular
-from rlreps.envs.observations import Observation, as_observation
+from rlreps.envs.observations import as_observation
 from rlreps.errors import InputError, require
 from rlreps.numerics import jit
 from rlreps.runs.checkpoints import Checkpoints
@@ -21,7 +21,7 @@ from rlreps.successor.quality import Quality
 from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.successor.store import open_store
-from rlreps.training import evaluation
+from rlreps.training import Learner, evaluation
 from rlreps.workflows import live
 from rlreps.workflows.train import (
     KIND,
@@ -87,7 +87,17 @@ def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None)
             truth.num_states,
         )
     learner = learner_for(config, truth, matrix["tasks"])
-    inputs = truth.inputs(learner.encoder)
+    return restored(folder, config, learner, truth.inputs(learner.encoder), step)
+
+
+def restored(
+    folder: RunFolder,
+    config: TrainingConfig,
+    learner: Learner,
+    inputs: Array,
+    step: int | None = None,
+) -> TrainedEncoder:
+    """Restore the encoder of a run from its checkpoint; see ``load_encoder``."""
     template = jax.eval_shape(jax.vmap(learner.init), jnp.zeros(config.num_seeds, jnp.uint32))
     path = folder.path / "checkpoints"
     checkpoints = Checkpoints(path, run=folder.identity)
@@ -98,16 +108,13 @@ def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None)
     return TrainedEncoder(config, learner.encoder, state.params, inputs, step)
 
 
-def evaluate_run(
-    run: Path, store_path: Path | None = None, observation: Observation | None = None
-) -> dict[str, Any]:
+def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
     """Measure a run's newest checkpoint against a ground truth.
 
     Args:
         run: The run's folder.
         store_path: The ground truth; None is that of the training. A successor representation
             fitted to data (``rlreps fit``) has none: without a store, its quality is read.
-        observation: As for ``successor_components``.
 
     Returns:
         ``method``, ``encoder``, ``step``, ``store`` and the measures of
@@ -121,15 +128,9 @@ def evaluate_run(
     """
     folder = RunFolder(run)
     if folder.kind == SUCCESSOR:
-        return _evaluate_successor(folder, store_path, observation)
-    require(observation is None, f"no observation for {run}, which is trained on places", "one")
+        return _evaluate_successor(folder, store_path)
     config = load_config(folder)
-    path = trained_store(folder) if store_path is None else store_path
-    if path is None:
-        raise InputError(
-            f"expected the matrix that {folder.path} was trained on, got another one or none in "
-            f"{named_store(folder)}; name the ground truth to compare with (--store)"
-        )
+    path = required_store(folder, store_path)
     truth = ground_truth_for(path, config.num_features)
     trained = load_encoder(folder, truth)
     figures = [evaluation.evaluate_features(features, truth) for features in trained.features()]
@@ -142,32 +143,21 @@ def evaluate_run(
     }
 
 
-def successor_components(
-    folder: RunFolder, truth: GroundTruth, observation: Observation | None = None
-) -> Array:
+def successor_components(folder: RunFolder, truth: GroundTruth) -> Array:
     """Return the features of a fitted successor representation at a truth's states, [n, k].
 
-    Args:
-        folder: The run of ``rlreps fit``.
-        truth: The ground truth.
-        observation: What the fit sees of the states; None is what its folder names, or the
-            position.
+    The fit sees of the states what its folder names, or the position.
 
     Raises:
         InputError: If the states are not observed like the data of the fit.
     """
     rep = SuccessorRepresentation.load(folder.path)
-    return jnp.asarray(rep.components(_seen_by(rep, folder, truth, observation)))
+    return jnp.asarray(rep.components(_seen_by(rep, folder, truth)))
 
 
-def _seen_by(
-    rep: SuccessorRepresentation,
-    folder: RunFolder,
-    truth: GroundTruth,
-    observation: Observation | None,
-) -> GroundTruth:
+def _seen_by(rep: SuccessorRepresentation, folder: RunFolder, truth: GroundTruth) -> GroundTruth:
     """Return a truth with the states as a fit observes them."""
-    named = folder.provenance.get(OBSERVATION) if observation is None else observation
+    named = folder.provenance.get(OBSERVATION)
     if named is not None:
         truth = truth.seen_as(as_observation(named))
     seen = truth.coordinates if truth.observations is None else truth.observations
@@ -175,16 +165,13 @@ def _seen_by(
     if seen.shape[1:] != shape:
         raise InputError(
             f"expected states seen as by the fit of {folder.path}, observations of shape {shape}, "
-            f"got shape {seen.shape[1:]}: name what it sees (--observation)"
+            f"got shape {seen.shape[1:]}; in Python, choose what it sees (GroundTruth.seen_as)"
         )
     return truth
 
 
-def _evaluate_successor(
-    folder: RunFolder, store_path: Path | None, observation: Observation | None
-) -> dict[str, Any]:
+def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str, Any]:
     if store_path is None:
-        require(observation is None, "a ground truth (--store) with an observation", "none")
         summary = folder.read_summary()
         require(summary is not None, f"a finished fit in {folder.path}", "an unfinished one")
         stored = (summary or {}).get("quality")
@@ -201,7 +188,7 @@ def _evaluate_successor(
         }
     rep = SuccessorRepresentation.load(folder.path)
     truth = ground_truth_for(store_path, max(1, rep.num_features - 1))
-    seen = _seen_by(rep, folder, truth, observation)
+    seen = _seen_by(rep, folder, truth)
     encoder = rep.config.encoder
     return {
         "method": name_of(type(rep.config.method)),
@@ -231,6 +218,21 @@ def trained_store(folder: RunFolder) -> Path | None:
     path = named_store(folder)
     if not path.exists() or open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
         return None
+    return path
+
+
+def required_store(folder: RunFolder, given: Path | None) -> Path:
+    """Return the store that the user gave, or else the one that the run was trained on.
+
+    Raises:
+        InputError: If there is neither.
+    """
+    path = trained_store(folder) if given is None else given
+    if path is None:
+        raise InputError(
+            f"expected the matrix that {folder.path} was trained on, got another one or none in "
+            f"{named_store(folder)}; name a ground truth (--store)"
+        )
     return path
 
 

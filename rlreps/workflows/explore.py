@@ -1,7 +1,6 @@
 """The page of ``rlreps explore``, from a store and from training runs."""
 
 import contextlib
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +12,9 @@ from matplotlib.transforms import Affine2D
 
 from rlreps.config import from_json
 from rlreps.encoders import Tabular
-from rlreps.envs.observations import Observation
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import write_atomically
-from rlreps.plotting.maps import ACTIONS, ARROWS
-from rlreps.plotting.outlines import outline
+from rlreps.plotting.maps import ACTIONS, ARROWS, outline
 from rlreps.report.explore import Arrays, Cells, Learned, exploration_page, short_numbers
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
@@ -42,12 +39,11 @@ from rlreps.workflows.evaluate import (
     trained_store,
 )
 from rlreps.workflows.features import recorded_features
-from rlreps.workflows.figures import labelled, require_observed, rotated
+from rlreps.workflows.figures import labelled, rotated
 from rlreps.workflows.ground_truths import STORE
 from rlreps.workflows.train import KIND as TRAIN
 from rlreps.workflows.train import MATRIX, describe_matrix
 
-COMPONENTS = 50
 _MOST_ROWS_KEPT = 1600
 """Largest number of states for which the page holds every row of the matrix, 16 bits an entry."""
 
@@ -62,9 +58,7 @@ def explore(
     paths: Sequence[Path],
     out: Path,
     *,
-    components: int = COMPONENTS,
-    observation: Observation | None = None,
-    progress: bool = True,
+    components: int = 50,
 ) -> Path:
     """Write an interactive page of a successor measure and of the features that runs learned.
 
@@ -77,8 +71,6 @@ def explore(
         out: The page's file.
         components: K, number of singular vectors on the page, and the most components of a run; no
             more than the matrix has.
-        observation: What successor representations among the runs observe of the states.
-        progress: Whether to show progress bars.
 
     Returns:
         The path of the page.
@@ -89,14 +81,13 @@ def explore(
     """
     require_positive("components", components)
     path, runs = _sources(paths)
-    require_observed(observation, runs.values())
     if _is_released(path):
         page, matrix = _released_page(path.name, components), None
     else:
         store = open_store(path)
-        page, matrix = _stored_page(store, components, progress), describe_matrix(store)
+        page, matrix = _stored_page(store, components), describe_matrix(store)
     learned = [
-        _learned(label, RunFolder(run), page.truth, page.kept, matrix, observation)
+        _learned(label, RunFolder(run), page.truth, page.kept, matrix)
         for label, run in runs.items()
     ]
     text = exploration_page(page.title, page.facts, page.cells, page.arrays, learned)
@@ -115,14 +106,13 @@ class _Page(NamedTuple):
     arrays: Arrays
 
 
-def _stored_page(store: MatrixStore, components: int, progress: bool) -> _Page:
+def _stored_page(store: MatrixStore, components: int) -> _Page:
     """Gather the page of a store, and measure the errors of its rows that the page computes."""
     cells, settings, n = store_cells(store), store.settings, store.shape[0]
-    show = functools.partial(progress_bar, show=progress)
     components = min(components, max(1, min(store.shape) - 1))  # A centred matrix has no more.
     decomposition = RandomizedSVD(rank=components if components > DEFAULT_RANK else None)
-    principal = principal_subspace(store, decomposition, progress=show)
-    error = sampling_error(open_estimates(store.path), progress=show)
+    principal = principal_subspace(store, decomposition, progress=progress_bar)
+    error = sampling_error(open_estimates(store.path), progress=progress_bar)
     grid, states = state_cells(store)
     truth = GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[states]),
@@ -383,7 +373,6 @@ def _learned(
     truth: GroundTruth,
     principal: PrincipalSubspace,
     matrix: Mapping[str, Any] | None,
-    observation: Observation | None,
 ) -> Learned:
     """Rotate a run's features onto the true components, at every step that the run kept."""
     curve = None
@@ -398,7 +387,7 @@ def _learned(
         curve = (steps.tolist(), distances[0].tolist())
     components, cosines = {}, {}
     num_features = 0
-    for step, features in _features(folder, truth, observation, recorded=not elsewhere).items():
+    for step, features in _features(folder, truth, recorded=not elsewhere).items():
         require(
             features.ndim == 2 and len(features) == truth.num_states,
             f"features of {truth.num_states} states in {folder.path}",
@@ -416,12 +405,10 @@ def _learned(
     )
 
 
-def _features(
-    folder: RunFolder, truth: GroundTruth, observation: Observation | None, *, recorded: bool
-) -> dict[int, np.ndarray]:
+def _features(folder: RunFolder, truth: GroundTruth, *, recorded: bool) -> dict[int, np.ndarray]:
     """Return the features [n, d] of a run's first seed by step: recorded, or of checkpoints."""
     if folder.kind == SUCCESSOR:
-        return {0: np.asarray(successor_components(folder, truth, observation), np.float32)}
+        return {0: np.asarray(successor_components(folder, truth), np.float32)}
     files = recorded_features(folder) if recorded else {}
     if files:
         return {step: np.load(file, allow_pickle=False) for step, file in files.items()}

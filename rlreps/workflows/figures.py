@@ -1,7 +1,6 @@
 """Single figures from stores and runs: what ``rlreps plot`` draws."""
 
-import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ from jax import Array
 
 from rlreps import plotting, subspace
 from rlreps.envs import load_arena
-from rlreps.envs.observations import Observation
 from rlreps.errors import require, require_positive
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
@@ -57,7 +55,6 @@ def draw_components(
     out: Path,
     *,
     d: int = 10,
-    observation: Observation | None = None,
 ) -> Path:
     """Draw a store's d leading components above those that runs have learned; return the path.
 
@@ -66,19 +63,16 @@ def draw_components(
         runs: The runs, each drawn by its ``aligned_components``.
         out: The figure's file.
         d: Number of components.
-        observation: What successor representations among the runs observe of the states.
 
     Raises:
         InputError: If d exceeds the components of the store, or a run has fewer than d features.
     """
     require_positive("d", d)
-    require_observed(observation, runs)
     truth = ground_truth_for(store_path, d)
     components = {"ground truth": truth.principal.truncated(d).basis}
     cosines = {}
     for label, run in labelled(runs):
-        found = aligned_components(RunFolder(run), truth, d, observation)
-        components[label], cosines[label] = found
+        components[label], cosines[label] = aligned_components(RunFolder(run), truth, d)
     figure = plotting.plot_components(
         components,
         grid=truth.grid,
@@ -90,7 +84,7 @@ def draw_components(
 
 
 def aligned_components(
-    folder: RunFolder, truth: GroundTruth, d: int, observation: Observation | None = None
+    folder: RunFolder, truth: GroundTruth, d: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rotate a run's components within their span onto the true ones.
 
@@ -104,7 +98,7 @@ def aligned_components(
         InputError: If the run has fewer than d features.
     """
     if folder.kind == SUCCESSOR:
-        features = successor_components(folder, truth, observation)
+        features = successor_components(folder, truth)
     else:
         features = load_encoder(folder, truth).features()[0]
     available = features.shape[1]
@@ -118,7 +112,7 @@ def rotated(features: Array | np.ndarray, basis: np.ndarray) -> tuple[np.ndarray
     return aligned, np.abs(np.sum(aligned * basis, axis=0))
 
 
-def draw_curves(runs: Sequence[Path], out: Path, *, progress: bool = False) -> Path:
+def draw_curves(runs: Sequence[Path], out: Path) -> Path:
     """Draw the learning curves of training runs; return the figure's path."""
     require(len(runs) >= 1, "at least one training run", list(runs))
     curves = []
@@ -131,12 +125,12 @@ def draw_curves(runs: Sequence[Path], out: Path, *, progress: bool = False) -> P
         curves,
         x_label="update",
         y_label="subspace distance",
-        noise_floor=_common_noise_floor([RunFolder(run) for run in runs], progress),
+        noise_floor=_common_noise_floor([RunFolder(run) for run in runs]),
     )
     return plotting.save_figure(figure, out)
 
 
-def _common_noise_floor(folders: Sequence[RunFolder], progress: bool) -> float | None:
+def _common_noise_floor(folders: Sequence[RunFolder]) -> float | None:
     """Find the noise floor of all runs; None unless they share d and one sampled matrix."""
     if any(folder.kind != KIND for folder in folders):
         return None
@@ -146,18 +140,8 @@ def _common_noise_floor(folders: Sequence[RunFolder], progress: bool) -> float |
         return None
     (d,), (store,) = dimensions, stores
     assert store is not None
-    error = sampling_error(
-        open_estimates(store), progress=functools.partial(progress_bar, show=progress)
-    )
+    error = sampling_error(open_estimates(store), progress=progress_bar)
     return None if error is None else error.floor(d) or None
-
-
-def require_observed(observation: Observation | None, runs: Iterable[Path]) -> None:
-    """Raise an ``InputError`` for an observation without a successor representation among runs."""
-    if observation is not None:
-        kinds = [RunFolder(run).kind for run in runs]
-        expected = "a run of rlreps fit with an observation"
-        require(SUCCESSOR in kinds, expected, ", ".join(kinds) or "none")
 
 
 def labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:

@@ -104,9 +104,7 @@ def arena_of(name: str, collection: Collection) -> PuddleWorld | None:
     return load_arena(arena or "sutton", **given)
 
 
-def run_fit(
-    config: FitConfig, name: str, out: Path, collection: Collection, *, progress: bool = True
-) -> dict[str, Any]:
+def run_fit(config: FitConfig, name: str, out: Path, collection: Collection) -> dict[str, Any]:
     """Fit a representation in a folder, resuming an interrupted fit.
 
     Args:
@@ -114,7 +112,6 @@ def run_fit(
         name: The data, as for ``read_data``.
         out: The folder; ``SuccessorRepresentation.load`` reads it.
         collection: How the data are read or collected.
-        progress: Whether to show progress bars.
 
     Returns:
         The summary.
@@ -135,7 +132,7 @@ def run_fit(
     def compute(folder: RunFolder) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # The command prints them.
-            rep = parts.run(folder=folder, progress=progress)
+            rep = parts.run(folder=folder, progress=True)
         summary = rep.write(folder)
         _write_report(folder, rep)
         return summary
@@ -204,5 +201,5 @@ def _write_report(folder: RunFolder, rep: SuccessorRepresentation) -> None:
             ),
         ],
         config=folder.config,
-        git_revision=folder.provenance.get("git_revision"),
+        provenance=folder.provenance,
     )

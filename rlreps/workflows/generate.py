@@ -5,7 +5,6 @@ import functools
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from rlreps.runs.processes import (
     require_same,
     wait_for_all,
 )
-from rlreps.runs.progress import progress_bar
+from rlreps.runs.progress import progress_bar, shown
 from rlreps.runs.provenance import provenance
 from rlreps.successor.measure import SuccessorMeasure
-from rlreps.successor.store.estimates import EstimateStore, create_estimates, open_estimates
-from rlreps.successor.store.format import find_store, require_place
+from rlreps.successor.store.estimates import EstimateStore, create_estimates
+from rlreps.successor.store.format import require_place
 
 
 def generate(
@@ -31,7 +30,6 @@ def generate(
     path: Path,
     *,
     repair: bool = False,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Compute the missing row blocks of a store, creating the store if needed.
 
@@ -40,7 +38,6 @@ def generate(
         path: The store's folder, shared by all processes of this run, each of which computes and
             writes its own blocks.
         repair: Whether to recompute damaged blocks instead of raising an error.
-        progress: Whether to show a progress bar.
 
     Returns:
         The run's measurements as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
@@ -52,7 +49,7 @@ def generate(
         ArenaError: For an unknown or invalid arena.
         InputError: If the matrix does not fit the disk or memory; the path holds something else, a
             store made under other settings or one with damaged blocks; another run is working
-            in it; the disk refused a write; or the store was moved meanwhile.
+            in it; or the disk refused a write.
     """
     settings = measure.store_settings()
     require_same("store", settings)
@@ -67,28 +64,20 @@ def generate(
         provenance={"arena": measure.arena, **provenance()},
         sampled=measure.sampled,
     )
-    rows, seconds = 0, 0.0
-    # A complete store may be read-only.
-    if not first_does(lambda: _is_finished(measure, path, create)):
-        with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
 
-            def start() -> list[int]:
-                require_place(path)
-                stack.enter_context(exclusive(path))
-                return _prepare(measure, create, repair).missing_blocks()
+        def start() -> list[int]:
+            require_place(path)
+            stack.enter_context(exclusive(path))
+            return _without_damage(create(), measure.row_sum, repair).missing_blocks()
 
-            missing = first_does(start)
-            store = create()
-            began = time.perf_counter()
-            _compute(measure, store, missing, progress)
-            wait_for_all()
-            seconds = time.perf_counter() - began
-            rows = sum(len(range(*store.matrix.block_range(index))) for index in missing)
-            if not first_does(lambda: find_store(path) is not None and not store.missing_blocks()):
-                raise InputError(
-                    f"expected the store to stay in {path} while it was computed, got it moved or "
-                    "deleted; bring its parts together and start again"
-                )
+        missing = first_does(start)
+        store = create()
+        began = time.perf_counter()
+        _compute(measure, store, missing)
+        wait_for_all()
+        seconds = time.perf_counter() - began
+    rows = sum(len(range(*store.matrix.block_range(index))) for index in missing)
     figures: dict[str, Any] = {
         "path": str(path),
         "method": measure.method,
@@ -106,46 +95,24 @@ def generate(
     return figures
 
 
-def _is_finished(
-    measure: SuccessorMeasure, path: Path, create: Callable[[], EstimateStore]
-) -> bool:
-    """Return whether the store is complete and sound; write nothing."""
-    if find_store(path) is None:
-        return False
-    found = open_estimates(path)
-    if found.missing_blocks() or measure.sampled != (found.half_difference is not None):
-        return False
-    # Both stores exist: creating them only compares settings.
-    return not _damaged(create(), measure.row_sum)
-
-
-def _prepare(
-    measure: SuccessorMeasure, create: Callable[[], EstimateStore], repair: bool
-) -> EstimateStore:
-    """Create or open the store, without damaged blocks."""
-    store = create()
-    damaged = _damaged(store, measure.row_sum)
+def _without_damage(store: EstimateStore, row_sum: float, repair: bool) -> EstimateStore:
+    """Remove damaged blocks, or refuse them."""
+    faults = [fault for of_store in store.verify(row_sum) for fault in of_store]
+    damaged = [fault for fault in faults if fault.kind != "missing"]
     if damaged and not repair:
         raise InputError(
             f"{store.matrix.path}: expected sound blocks to resume from, got "
-            + "; ".join(finding for _, finding in damaged)
+            + "; ".join(fault.text for fault in damaged)
         )
-    for index, _ in damaged:
-        store.remove_block(index)
+    for fault in damaged:
+        store.remove_block(fault.index)
     return store
-
-
-def _damaged(store: EstimateStore, row_sum: float) -> list[tuple[int, str]]:
-    """List index and description of all damaged blocks."""
-    faults = [fault for of_store in store.verify(row_sum) for fault in of_store]
-    return [(fault.index, fault.text) for fault in faults if fault.kind != "missing"]
 
 
 def _compute(
     measure: SuccessorMeasure,
     store: EstimateStore,
     missing: list[int],
-    progress: bool,
 ) -> None:
     """Compute and write this process's share of the missing blocks."""
     mine = missing[process_index() :: process_count()]
@@ -157,7 +124,7 @@ def _compute(
     # The bar of one process represents all processes.
     done = matrix.shape[0] - sum(len(range(*matrix.block_range(index))) for index in missing)
     total = rows + done // process_count()
-    if progress:
+    if shown():
         # Printed first, since the bar estimates the time only from the first block on.
         steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
         print(
@@ -171,7 +138,6 @@ def _compute(
             total=total,
             done=total - rows,
             unit="rows",
-            show=progress,
         ) as advance,
         contextlib.closing(measure.estimator().row_blocks(blocks)) as estimates,
     ):

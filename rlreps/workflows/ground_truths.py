@@ -1,7 +1,6 @@
 """Ground truths: generated in an experiment's folder, or of the arena in which agents act."""
 
 import dataclasses
-import functools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,6 @@ def own_ground_truth(
     num_features: int,
     *,
     halves: Decomposition = DEFAULT_DECOMPOSITION,
-    progress: bool,
 ) -> OwnGroundTruth:
     """Generate a successor measure in an experiment's folder, or continue it, and load it.
 
@@ -67,7 +65,6 @@ def own_ground_truth(
         folder: The experiment's folder; its metrics get a record of every generation.
         num_features: Largest d that will be needed.
         halves: How the subspaces behind the noise floor are computed, and up to which d.
-        progress: Whether to show progress bars.
 
     Returns:
         The ground truth, with enough components for d features.
@@ -77,14 +74,14 @@ def own_ground_truth(
         InputError: If the folder's store holds another matrix, or is damaged.
     """
     path = folder.path / STORE
-    generated = generate(config, path, progress=progress)
+    generated = generate(config, path)
     if generated["computed_rows"]:
         folder.append_metrics({"stage": STORE, **generated})
     # Half the cores for each: if both used all, their threads would wait for each other.
     threads = max(1, usable_cores() // 2)
     with threadpool_limits(threads, user_api="blas"), ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(sampling_error, open_estimates(path), halves)
-        truth = ground_truth_for(path, num_features, progress=progress)
+        truth = ground_truth_for(path, num_features)
         error = pending.result()
     return OwnGroundTruth(
         path,
@@ -112,9 +109,7 @@ def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str,
     }
 
 
-def ground_truth_of_store(
-    config: AgentConfig, store: Path, *, progress: bool = False
-) -> GroundTruth:
+def ground_truth_of_store(config: AgentConfig, store: Path) -> GroundTruth:
     """Load a store's ground truth of the arena in which agents act.
 
     Raises:
@@ -131,7 +126,7 @@ def ground_truth_of_store(
     centring = centring_of(open_store(store).settings)
     # Agents' features are measured without their means over states.
     require(centring != "rows", "a store that is centred over states (columns or both)", centring)
-    return load_ground_truth(store, progress=functools.partial(progress_bar, show=progress))
+    return load_ground_truth(store, progress=progress_bar)
 
 
 def ground_truth_of_run(

@@ -14,11 +14,7 @@ from rlreps.config import as_json, checked, interval, positive
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs, cumulant_matrix
 from rlreps.encoders import Tabular
 from rlreps.envs import arena_settings, load_arena
-from rlreps.errors import (
-    InputError,
-    require,
-    require_memory,
-)
+from rlreps.errors import InputError, require, require_memory
 from rlreps.numerics import PRNG
 from rlreps.runs.folder import differences, finished_summary
 from rlreps.sources.live import puddle_world_source
@@ -97,7 +93,6 @@ def run_live_training(
     *,
     store_path: Path | None = None,
     devices: Sequence[jax.Device] | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Train on live rollouts in a folder, resuming an interrupted run.
 
@@ -107,7 +102,6 @@ def run_live_training(
         store_path: A complete store of the same process against which the encoder is measured
             (see ``live_ground_truth``); nothing is trained on it.
         devices: Where to train (see ``training.devices``); None is JAX's default device.
-        progress: Whether to show a progress bar.
 
     Returns:
         The run's summary, as written to ``summary.json``, as for ``run_training``; without a
@@ -153,7 +147,6 @@ def run_live_training(
         described=described,
         origin={} if store_path is None else {"store": str(store_path.absolute())},
         devices=devices,
-        progress=progress,
     )
 
 

@@ -17,12 +17,13 @@ from rlreps.config import as_json
 from rlreps.plotting import Line, plot_sweep, save_figure
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, finite_or_none, format_number, with_interval
+from rlreps.runs.contrasts import as_columns
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.runs.intervals import aggregate
+from rlreps.runs.intervals import Interval, mean_interval
 from rlreps.successor.store import open_store
 from rlreps.training import Learner, stack
 from rlreps.training.devices import make_placement
-from rlreps.workflows.grid import FieldValue, GridAxis, SweepConfig, as_text, flag_of
+from rlreps.workflows.grid import FieldValue, SweepConfig, as_text, flag_of
 from rlreps.workflows.train import (
     MATRIX,
     TrainingConfig,
@@ -36,8 +37,6 @@ from rlreps.workflows.train import (
 )
 
 KIND = "sweep"
-GROUP_KIND = "sweep_group"
-GROUPS = "groups"
 
 
 class Member(NamedTuple):
@@ -87,7 +86,6 @@ def run_sweep(
     out: Path,
     *,
     devices: Sequence[jax.Device] | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Train at every point of a grid in a folder, resuming an interrupted sweep.
 
@@ -100,7 +98,6 @@ def run_sweep(
         out: The sweep's folder: a folder a program under ``groups/``, ``results/sweep.csv`` and
             ``.json``, ``figures/sweep.png``, ``report.html`` and ``summary.json``.
         devices: Where to train, as for ``run_training``.
-        progress: Whether to show progress bars.
 
     Returns:
         The summary: ``fields``, the ``points`` as rows of the table (see ``gather``), ``groups``,
@@ -111,12 +108,13 @@ def run_sweep(
             written.
     """
     store = open_store(store_path)
-    described = {MATRIX: describe_matrix(store), **config.as_json()}
+    matrix = {MATRIX: describe_matrix(store)}
+    described = {**matrix, **as_json(config)}
     finished = finished_summary(out, KIND, described)
     if finished is not None:
         return finished
     largest = max(point.config.num_features for point in config.points)
-    truth = ground_truth_for(store_path, largest, progress=progress)
+    truth = ground_truth_for(store_path, largest)
     groups = groups_of(
         config, lambda each: learner_for(each, truth, store.shape[1], resets_diverged=True)
     )
@@ -126,12 +124,8 @@ def run_sweep(
         with stored_problem(group.config, store, truth) as problem:
             first.check(problem.source)
 
-    def train(index: int, group: Group, folder: RunFolder) -> dict[str, Any]:
+    def train(index: int, group: Group, out: Path) -> dict[str, Any]:
         """Return the summary of a group, trained if it has not been."""
-        members = [
-            {"seed": member.seed, **as_json(config.points[member.point].values)}
-            for member in group.members
-        ]
 
         def compute(own: RunFolder) -> dict[str, Any]:
             with stored_problem(group.config, store, truth) as problem:
@@ -143,7 +137,6 @@ def run_sweep(
                     seeds=[member.seed for member in group.members],
                     devices=devices,
                     description=f"group {index}",
-                    progress=progress,
                 )
             diverged = result.history[-1]["diverged"]
             found = zip(result.seeds, diverged, measures, strict=True)
@@ -156,15 +149,20 @@ def run_sweep(
                 ],
             }
 
-        described = {MATRIX: describe_matrix(store), **as_json(group.config), "members": members}
-        out = folder.path / GROUPS / f"{index:03d}"
-        return complete_run(out, kind=GROUP_KIND, config=described, compute=compute)
+        members = [
+            {"seed": seed, **as_json(config.points[point].values)} for point, seed in group.members
+        ]
+        described = {**matrix, **as_json(group.config), "members": members}
+        return complete_run(out, kind=f"{KIND}_group", config=described, compute=compute)
 
     def compute(folder: RunFolder) -> dict[str, Any]:
-        results = [train(index, group, folder) for index, group in enumerate(groups, start=1)]
+        results = [
+            train(index, group, folder.path / "groups" / f"{index:03d}")
+            for index, group in enumerate(groups, start=1)
+        ]
         rows = gather(config, groups, results)
         return {
-            "fields": [axis.field for axis in config.grid],
+            "fields": list(config.grid),
             "points": rows,
             "groups": len(results),
             "seconds": round(sum(result["seconds"] for result in results), 3),
@@ -172,20 +170,15 @@ def run_sweep(
             "report": str(write_sweep_report(config, folder, rows)),
         }
 
-    return complete_run(
-        out,
-        kind=KIND,
-        config=described,
-        compute=compute,
-        origin=describe_place(store_path, out),
-    )
+    origin = describe_place(store_path, out)
+    return complete_run(out, kind=KIND, config=described, compute=compute, origin=origin)
 
 
-_STATISTICS = tuple(
-    f"{name}{end}" for name in ("mean", "interquartile_mean") for end in ("", "_low", "_high")
-)
-_DISTANCES = "subspace_distances"
-"""Column of the distances of all runs at a point."""
+_MEASURES = {
+    "distance": ("subspace_distance", "subspace_distances"),
+    "excess loss": ("relative_excess_loss", "excess_losses"),
+}
+"""Title → measure of a run, and column of the values of all runs at a point."""
 
 
 def gather(
@@ -195,11 +188,10 @@ def gather(
 
     Returns:
         Rows of the swept fields' values (several numbers as text); ``runs`` and the number that
-        ``diverged``; mean and interquartile mean of the final ``subspace_distance`` and
-        ``excess_loss`` with their 95 % intervals (see ``intervals.aggregate``; None for one run,
-        and for an excess without meaning); ``subspace_distances`` and ``excess_losses`` of all
-        runs; the ``group`` that trained them, from 1, its number of ``runs_together``, and the
-        ``seconds`` that these runs took together.
+        ``diverged``; means of the final ``subspace_distance`` and ``relative_excess_loss`` with
+        their 95 % intervals (None for one run, and for an excess without meaning);
+        ``subspace_distances`` and ``excess_losses`` of all runs; the ``group`` that trained them,
+        from 1, and the ``seconds`` that the group's runs took together.
     """
     rows: list[dict[str, Any]] = [
         {field: _cell(value) for field, value in point.values.items()} for point in config.points
@@ -209,38 +201,22 @@ def gather(
         for member, figures in zip(group.members, result["members"], strict=True):
             runs.setdefault(member.point, []).append(figures)
         for point, found in runs.items():
-            distances = [run["subspace_distance"] for run in found]
-            losses = [run["relative_excess_loss"] for run in found]
-            rows[point] |= {
-                "runs": len(found),
-                "diverged": sum(run["diverged"] for run in found),
-                **_aggregated("subspace_distance", distances, within=(0.0, 1.0)),
-                **_aggregated("excess_loss", losses),
-                _DISTANCES: distances,
-                "excess_losses": losses,
-                "group": number,
-                "runs_together": len(group.members),
-                "seconds": result["seconds"],
-            }
+            row = rows[point]
+            row |= {"runs": len(found), "diverged": sum(run["diverged"] for run in found)}
+            for name, column in _MEASURES.values():
+                values = [run[name] for run in found]
+                none = Interval(None, None, None)
+                interval = none if None in values else mean_interval(values)
+                if name == "subspace_distance":
+                    interval = interval.within(0.0, 1.0)
+                row |= {key: finite_or_none(end) for key, end in as_columns(name, interval).items()}
+                row[column] = values
+            row |= {"group": number, "seconds": result["seconds"]}
     return rows
-
-
-def _aggregated(prefix: str, values: Sequence[Any], **options: Any) -> dict[str, object]:
-    """Aggregate over runs; None if a run has no value, and for the ends of a single run."""
-    found = dict.fromkeys(_STATISTICS) if None in values else aggregate(values, **options)
-    return {f"{prefix}_{name}": finite_or_none(found[name]) for name in _STATISTICS}
 
 
 def _cell(value: FieldValue) -> Any:
     return as_text(value) if isinstance(value, tuple) else value
-
-
-_MEANS = {
-    "distance": ("subspace_distance_mean", _DISTANCES),
-    "interquartile mean": ("subspace_distance_interquartile_mean", None),
-    "excess loss": ("excess_loss_mean", "excess_losses"),
-}
-"""Title → measure among the table's columns with intervals, and the column of single runs."""
 
 
 def sweep_table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -249,16 +225,12 @@ def sweep_table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Tab
         (
             *(as_text(row[field]) for field in fields),
             *(row["runs"], row["diverged"]),
-            *(
-                with_interval(row, name, row[runs] if runs else ())
-                for name, runs in _MEANS.values()
-            ),
+            *(with_interval(row, name, row[runs]) for name, runs in _MEASURES.values()),
             *(row["group"], row["seconds"]),
         )
         for row in rows
     ]
-    flags = [flag_of(field) for field in fields]
-    header = (*flags, "runs", "diverged", *_MEANS, "group", "group's seconds")
+    header = (*map(flag_of, fields), "runs", "diverged", *_MEASURES, "group", "group's seconds")
     said = "with 95 % intervals over runs, or below five runs with each of them"
     return Table(header, cells, f"Every point of the grid, {said}")
 
@@ -270,16 +242,16 @@ def write_sweep_report(
     figure = draw_sweep(config, rows)
     folder.write_rows(KIND, rows)
     save_figure(figure, folder.figures / f"{KIND}.png")
-    fields = [axis.field for axis in config.grid]
+    fields = list(config.grid)
     runs, diverged = (sum(row[name] for row in rows) for name in ("runs", "diverged"))
-    best = min(rows, key=lambda row: row["subspace_distance_mean"])
+    best = min(rows, key=lambda row: row["subspace_distance"])
     place = ", ".join(f"{flag_of(name)} = {as_text(best[name])}" for name in fields)
     return write_report(
         folder.path / "report.html",
         title=f"Sweep over {', '.join(map(flag_of, fields))}",
         summary=(
             f"{runs} runs at {len(rows)} points, of which {diverged or 'none'} diverged. The "
-            f"lowest mean distance is {format_number(best['subspace_distance_mean'])}, at {place}."
+            f"lowest mean distance is {format_number(best['subspace_distance'])}, at {place}."
         ),
         sections=[
             Section(
@@ -296,16 +268,15 @@ def write_sweep_report(
             )
         ],
         config=folder.config,
-        git_revision=folder.provenance.get("git_revision"),
+        provenance=folder.provenance,
     )
 
 
 _EXPLANATION = (
     "A run that diverges counts with distance 1 and the excess loss of zero features, the worst "
-    "possible values. 95 % intervals over runs are Student's for means of fewer than 20 runs, else "
-    "percentile bootstraps, which are too narrow for few runs; fewer than five runs are shown "
-    "themselves. The interquartile mean is that of the middle half of the runs. The runs of one "
-    "group were trained in one program, and its seconds are those of all of them together."
+    "possible values. 95 % intervals over runs are Student's; fewer than five runs are shown "
+    "themselves. The runs of one group were trained in one program, and its seconds are those of "
+    "all of them together."
 )
 
 
@@ -314,34 +285,32 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
 
     Without such a field, the values of the first field with several stand side by side.
     """
-
-    def fitness(axis: GridAxis) -> tuple[bool, bool]:
-        several = len(axis.values) > 1
-        return several and _is_numeric(axis.values), several
-
-    axis = max(config.grid, key=fitness)
-    others = [other for other in config.grid if other != axis]
-    numeric, order = _is_numeric(axis.values), [_cell(value) for value in axis.values]
+    several = [name for name, values in config.grid.items() if len(values) > 1]
+    numbers = [name for name in several if _is_numeric(config.grid[name])]
+    field = [*numbers, *several, *config.grid][0]
+    others = [name for name in config.grid if name != field]
+    numeric, order = _is_numeric(config.grid[field]), list(map(_cell, config.grid[field]))
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        label = ", ".join(f"{flag_of(name)} = {as_text(row[name])}" for name in others)
+        groups.setdefault(label, []).append(row)
     lines = []
-    for values in itertools.product(*(other.values for other in others)):
-        key = {other.field: _cell(value) for other, value in zip(others, values, strict=True)}
-        points = [row for row in rows if key.items() <= row.items()]
+    for label, points in groups.items():
         if numeric:
-            points.sort(key=lambda row: float(row[axis.field]))
-        places = [point[axis.field] for point in points]
-        # Points may differ in their numbers of runs.
-        runs = [*itertools.zip_longest(*(point[_DISTANCES] for point in points), fillvalue=np.nan)]
+            points.sort(key=lambda row: float(row[field]))
+        distances = [point["subspace_distances"] for point in points]
         lines.append(
             Line.of_runs(
-                ", ".join(f"{flag_of(name)} = {as_text(key[name])}" for name in key),
-                places if numeric else [order.index(place) for place in places],
-                runs,
+                label,
+                [point[field] if numeric else order.index(point[field]) for point in points],
+                # Points may differ in their numbers of runs.
+                [*itertools.zip_longest(*distances, fillvalue=np.nan)],
                 within=(0.0, 1.0),
                 crossed=[point["diverged"] > 0 for point in points],
             )
         )
-    names = None if numeric else [as_text(value) for value in axis.values]
-    return plot_sweep(lines, names=names, x_label=flag_of(axis.field), y_label="subspace distance")
+    names = None if numeric else [as_text(value) for value in order]
+    return plot_sweep(lines, names=names, x_label=flag_of(field), y_label="subspace distance")
 
 
 def _is_numeric(values: Sequence[FieldValue]) -> bool:

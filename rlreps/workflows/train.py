@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +15,7 @@ from jax import Array
 
 from rlreps.config import as_json, checked, interval, positive, with_sizes
 from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
-from rlreps.errors import (
-    InputError,
-    require,
-    require_memory,
-)
+from rlreps.errors import InputError, require, require_memory
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.numerics import jit
 from rlreps.runs import processes
@@ -41,12 +36,8 @@ from rlreps.workflows.features import feature_record
 KIND = "train"
 MATRIX = "matrix"
 
-
-MOST_SEEDS = 10**6
-
 METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
 """Name → class, for everything that a stored configuration can name."""
-
 
 States: TypeAlias = Literal["centres", "uniform"]
 """Places of the states that encoders see: cells' centres, or anywhere inside the cells."""
@@ -87,15 +78,11 @@ class TrainingConfig:
     tasks: int = positive(1000)
     states: States = "centres"
     seed: int = interval("[0, 2**31)", 0)
-    num_seeds: int = positive(1, most=MOST_SEEDS)
+    num_seeds: int = positive(1, most=10**6)
     evaluate_every: int = positive(100)
     checkpoint_every: int = positive(500)
 
     def __post_init__(self) -> None:
-        parts = {"encoder": Encoder, "objective": Objective, "optimizer": Optimizer}
-        for name, kind in parts.items():
-            value = getattr(self, name)
-            require(isinstance(value, kind), f"{name} to be an {kind.__name__}", value)
         require(
             self.checkpoint_every % self.evaluate_every == 0,
             f"checkpoint_every to be a multiple of evaluate_every ({self.evaluate_every})",
@@ -158,7 +145,7 @@ def make_learner(
     )
 
 
-def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = False) -> GroundTruth:
+def ground_truth_for(store_path: Path, num_features: int) -> GroundTruth:
     """Load the ground truth of a store, with components enough for d features.
 
     Raises:
@@ -172,8 +159,8 @@ def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = Fa
         num_features,
     )
     rank = num_features if num_features > DEFAULT_RANK else None
-    show = functools.partial(progress_bar, show=progress)
-    truth = load_ground_truth(store_path, RandomizedSVD(rank=rank), progress=show, share=processes)
+    svd = RandomizedSVD(rank=rank)
+    truth = load_ground_truth(store_path, svd, progress=progress_bar, share=processes)
     truth.require_dimension(num_features)
     return truth
 
@@ -181,18 +168,13 @@ def ground_truth_for(store_path: Path, num_features: int, *, progress: bool = Fa
 def learner_for(
     config: TrainingConfig,
     truth: GroundTruth,
-    num_tasks: int | None,
+    num_tasks: int,
     *,
     resets_diverged: bool = False,
 ) -> Learner:
     """Make the configured update for the states of a ground truth."""
-    return make_learner(
-        config,
-        num_inputs=truth.coordinates.shape[1],
-        num_states=truth.num_states,
-        num_tasks=num_tasks,
-        resets_diverged=resets_diverged,
-    )
+    sizes = {"num_inputs": truth.coordinates.shape[1], "num_states": truth.num_states}
+    return make_learner(config, **sizes, num_tasks=num_tasks, resets_diverged=resets_diverged)
 
 
 @contextlib.contextmanager
@@ -222,8 +204,8 @@ def batches_of(
             f"expected a matrix in memory for {config.objective.label}, which takes whole columns, "
             f"got one of {store.shape[0]} x {store.shape[1]} entries"
         )
-    with StoreReader(store, truth.matrix.means, truth.matrix.row_means) as reader:
-        yield streamed_source(reader, inputs, cell_widths=widths)
+    reader = StoreReader(store, truth.matrix.means, truth.matrix.row_means)
+    yield streamed_source(reader, inputs, cell_widths=widths)
 
 
 def train_masked(
@@ -240,8 +222,7 @@ def train_masked(
         store_path: The successor measure.
         truth: Its ground truth.
         members: d and seed of each run.
-        **options: ``folder``, ``devices``, ``description`` and ``progress`` of
-            ``train_population``.
+        **options: ``folder``, ``devices`` and the like, as for ``train_population``.
 
     Returns:
         The result, whose history has each run's ``subspace_distance`` to its own leading
@@ -318,7 +299,6 @@ def run_training(
     *,
     truth: GroundTruth | None = None,
     devices: Sequence[jax.Device] | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Train on a store in a folder, resuming an interrupted run.
 
@@ -329,7 +309,6 @@ def run_training(
         truth: The store's ground truth, if the caller has loaded it.
         devices: Where to train (see ``training.devices``); None is JAX's default device. A run may
             resume on other devices.
-        progress: Whether to show a progress bar.
 
     Returns:
         The run's summary, as written to ``summary.json``: configuration names, ``steps``,
@@ -345,7 +324,7 @@ def run_training(
     if finished is not None:
         return finished
     if truth is None:
-        truth = ground_truth_for(store_path, config.num_features, progress=progress)
+        truth = ground_truth_for(store_path, config.num_features)
     truth.require_dimension(config.num_features)
     learner = learner_for(config, truth, store.shape[1])
     with stored_problem(config, store, truth) as problem:
@@ -358,7 +337,6 @@ def run_training(
             described=described,
             origin=describe_place(store_path, out),
             devices=devices,
-            progress=progress,
         )
 
 
@@ -372,7 +350,6 @@ def train_in_folder(
     described: Mapping[str, Any],
     origin: Mapping[str, Any],
     devices: Sequence[jax.Device] | None,
-    progress: bool,
 ) -> dict[str, Any]:
     """Train in a folder, new or of the same run; see ``complete_run``.
 
@@ -410,7 +387,6 @@ def train_in_folder(
             observe=record,
             description=f"{config.objective.name}, d = {config.num_features}",
             devices=devices,
-            progress=progress,
         )
         loss = {"loss": result.history[-1]["loss"]}
         figures = evaluation.summarise(measures) if measures else loss

@@ -28,7 +28,7 @@ for name, weight in {"values alone": 0.0, "auxiliary task": 0.1}.items():
         evaluate_every=1_000,
         num_seeds=2,
     )
-    run_agents(config, Path(name.replace(" ", "-")), truth=truth, progress=False)
+    run_agents(config, Path(name.replace(" ", "-")), truth=truth)
     log = Path(name.replace(" ", "-"), "metrics.jsonl").read_text().splitlines()
     found[name] = [json.loads(line) for line in log]
 

@@ -14,8 +14,6 @@ from rlreps.agents import AuxiliaryConfig
 from rlreps.agents.auxiliary import make_auxiliary_task, make_task_columns
 from rlreps.agents.replay import episode_window, observed_rows
 from rlreps.agents.targets import (
-    bootstrapped_targets,
-    fit_predictor,
     init_moments,
     monte_carlo_targets,
     standardise,
@@ -28,9 +26,6 @@ from rlreps.numerics import optimizer_step
 from rlreps.operators import Slowness
 from rlreps.subspace import subspace_distance
 
-fitted_predictions = jax.jit(
-    lambda features, targets, ridge: fit_predictor(features, targets, ridge).predict(features)
-)
 key = jax.random.key
 single = np.float32
 
@@ -55,7 +50,7 @@ def random_sequences(rng, count, length):
     return terminated, last
 
 
-def by_hand(cumulants, discounts, terminated, last, predictions):
+def by_hand(cumulants, discounts, last):
     """Targets [b, t] by a loop over sequences, rows and columns in float64."""
     count, length, tasks = cumulants.shape
     targets = np.zeros((count, tasks))
@@ -63,27 +58,11 @@ def by_hand(cumulants, discounts, terminated, last, predictions):
         for k in range(tasks):
             weight = 1.0
             for j in range(length):
-                ended = last[b, j] and terminated[b, j - 1]
-                cut = last[b, j] or j == length - 1
-                if cut and not ended and predictions is not None:
-                    targets[b, k] += weight * predictions[b, k]
-                else:
-                    targets[b, k] += weight * cumulants[b, j, k]
-                if cut:
+                targets[b, k] += weight * cumulants[b, j, k]
+                if last[b, j]:
                     break
                 weight *= discounts[k]
     return targets
-
-
-@jax.jit
-def all_targets(rows, cumulants, discounts, predictions):
-    """Targets of both kinds, and bootstrapped ones before there are predictions."""
-    window = episode_window(rows)
-    summed = monte_carlo_targets(cumulants, discounts, window)
-    arguments = cumulants, discounts, window
-    continued = bootstrapped_targets(*arguments, predictions, jnp.array(True))
-    nothing = jnp.full_like(predictions, jnp.nan)
-    return summed, continued, bootstrapped_targets(*arguments, nothing, jnp.array(False))
 
 
 @pytest.mark.parametrize("length", [1, 2, 9])
@@ -93,28 +72,14 @@ def test_targets_are_those_of_a_loop_over_rows_with_ends_of_both_kinds(length):
     if length > 2:
         kinds = {(bool(last[b, 1:].any()), bool(terminated[b].any())) for b in range(200)}
         assert len(kinds) == 4
-    cumulants, predictions = rng.normal(size=(200, length, 3)), rng.normal(size=(200, 3))
+    cumulants = rng.normal(size=(200, length, 3))
     # What lies beyond the episode is not looked at.
     cumulants[np.cumsum(last, axis=1) - last > 0] = np.nan
     rows = observed_rows(np.zeros((200, length, 1), np.float32), terminated, last)
-    found = all_targets(rows, single(cumulants), single(discounts), single(predictions))
-    for targets, known in zip(found, (None, predictions, None), strict=True):
-        expected = by_hand(cumulants, discounts, terminated, last, known)
-        np.testing.assert_allclose(targets, expected, atol=2e-6)
-
-
-def test_an_affine_map_is_fitted_with_its_intercept_which_no_ridge_shrinks():
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(300, 6)) @ rng.normal(size=(6, 6)) + 5.0
-    targets = features @ rng.normal(size=(6, 3)) + np.array([100.0, -7.0, 0.0])
-    predictions = fitted_predictions(single(features), single(targets), 1e-4)
-    np.testing.assert_allclose(predictions, targets, atol=0.02 * targets.std())
-    means = np.broadcast_to(targets.mean(axis=0), targets.shape)
-    heavy = fitted_predictions(single(features), single(targets), 1e9)
-    np.testing.assert_allclose(heavy, means, rtol=0.0, atol=1e-3)
-    # So do features that never vary.
-    constant = fitted_predictions(np.full((300, 6), 0.3, np.float32), single(targets), 1e-4)
-    np.testing.assert_allclose(constant, means, rtol=1e-6, atol=1e-5)
+    found = jax.jit(monte_carlo_targets)(
+        single(cumulants), single(discounts), jax.jit(episode_window)(rows)
+    )
+    np.testing.assert_allclose(found, by_hand(cumulants, discounts, last), atol=2e-6)
 
 
 def batches(count):
@@ -250,18 +215,16 @@ def step_of(task):
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("name", "objective", "targets"),
+    ("name", "objective"),
     [
-        ("danskin_lissa", {"whitening": True, "permutations": 16}, "monte_carlo"),
-        ("explicit", {}, "monte_carlo"),
-        ("large_batch", {}, "monte_carlo"),
-        ("large_batch", {}, "bootstrapped"),
-        ("spin", {}, "monte_carlo"),
-        ("spin", {"averaging_rate": 0.1}, "bootstrapped"),
+        ("danskin_lissa", {"whitening": True, "permutations": 16}),
+        ("explicit", {}),
+        ("large_batch", {}),
+        ("spin", {"averaging_rate": 0.1}),
     ],
 )
-def test_every_objective_turns_features_towards_the_principal_subspace(name, objective, targets):
-    task, steps = chain_task(name=name, objective=objective, targets=targets), 600
+def test_every_objective_turns_features_towards_the_principal_subspace(name, objective):
+    task, steps = chain_task(name=name, objective=objective), 600
     optimizer = optax.adam(optax.linear_schedule(0.03, 0.0, steps))
     start = jax.random.normal(key(5), (STATES, 3), jnp.float32)
 
@@ -286,69 +249,9 @@ def test_every_objective_turns_features_towards_the_principal_subspace(name, obj
     assert subspace_distance(trained(start), basis) < 0.05
 
 
-# Each (s, s') of the walk in its share, as sequences of two rows.
-TRANSITIONS = np.repeat(np.argwhere(WALK), np.rint(2 * WALK[WALK > 0]).astype(int), axis=0)
-
-
-def invertible(seed):
-    """A linear map [STATES, STATES] with singular values between a half and two."""
-    left, _, right = np.linalg.svd(np.random.default_rng(seed).normal(size=(STATES, STATES)))
-    return single(left @ np.diag(np.linspace(0.5, 2.0, STATES)) @ right)
-
-
-def test_bootstrapped_targets_settle_at_the_measure_and_survive_other_target_networks():
-    task = chain_task(STATES, targets="bootstrapped", horizon=2, sequences=2 * STATES)
-    rows, params = unbroken(positions(TRANSITIONS)), invertible(3)
-    step = step_of(task)
-
-    @jax.jit
-    def many(state):
-        def update(state, _):
-            return task.loss(params, params, encode, rows, state, key(0))[1][0], None
-
-        return jax.lax.scan(update, state, length=400)[0]
-
-    state = many(jax.jit(task.init)(key(0)))
-    # Averaged over what follows a state, targets are rows of the measure.
-    settled, starts = np.asarray(state.last.targets), TRANSITIONS[:, 0]
-    found = np.stack([settled[starts == s].mean(axis=0) for s in range(STATES)])
-    np.testing.assert_allclose(found, MEASURE, atol=5e-3)
-    assert MEASURE.max() > 2.0
-    # A linear map of the old one leaves them as they are; a useless one does no lasting harm.
-    _, mapped = step(params, -3.0 * params @ invertible(4), rows, state)
-    np.testing.assert_allclose(mapped.last.targets, settled, atol=5e-3)
-    _, harmed = step(params, np.zeros_like(params), rows, state)
-    assert np.abs(harmed.last.targets - settled).max() > 0.1
-    np.testing.assert_allclose(many(harmed).last.targets, settled, atol=1e-3)
-
-
-@pytest.mark.integration
-def test_predictions_stay_within_what_cumulants_allow_where_the_fit_would_diverge():
-    """Tsitsiklis & Van Roy 1997: sequences end where none starts, at twice the feature."""
-    tasks = {"tasks": RandomFourier(length_scale=0.2), "num_tasks": 5}
-    task = chain_task(1, targets="bootstrapped", horizon=2, sequences=8, **tasks)
-    first = np.linspace(0.1, 0.2, 8, dtype=np.float32)
-    rows = unbroken(np.stack([first, 4.0 * first], axis=1)[:, :, None])
-    params = np.ones((1, 1), np.float32)
-
-    @jax.jit
-    def settled():
-        def update(state, _):
-            _, (state, _) = task.loss(params, params, lambda w, seen: seen @ w, rows, state, key(0))
-            return state, None
-
-        return jax.lax.scan(update, task.init(key(0)), length=500)[0]
-
-    limit, largest = np.sqrt(2.0) / (1.0 - DISCOUNT), np.abs(settled().last.targets).max()
-    assert 0.5 * limit < largest <= limit * (1 + 1e-5)
-
-
-@pytest.mark.parametrize(
-    "targets", [pytest.param("monte_carlo", marks=pytest.mark.integration), "bootstrapped"]
-)
-def test_given_the_past_no_row_has_a_say_in_what_another_learns(targets):
+def test_given_the_past_no_row_has_a_say_in_what_another_learns():
     """The gradient of explicit weights is a sum over rows: changing one changes its own part."""
-    task = chain_task(name="explicit", targets=targets, sequences=16, horizon=5)
+    task = chain_task(name="explicit", sequences=16, horizon=5)
     params, step, state = table(3), step_of(task), jax.jit(task.init)(key(0))
     for seed in range(3):
         _, state = step(params, params, walks(key(seed), 16, 5), state)
@@ -447,34 +350,8 @@ def test_a_horizon_of_the_discount_leaves_out_a_twentieth(high, rows):
     assert high == 0.0 or high ** (rows - 1) > 0.05
 
 
-def test_the_loss_is_not_weighed_and_gives_the_target_network_no_gradient():
-    losses, params, rows = [], table(3), walks(key(0), 16, 3)
-    for weight in (0.0, 7.0):
-        task = chain_task(weight=weight, targets="bootstrapped", sequences=16, horizon=3)
-
-        @jax.jit
-        @jax.value_and_grad
-        def updates(target_params, task=task):
-            arguments = rows, task.init(key(0)), key(0)
-            _, (state, _) = task.loss(params, params, encode, *arguments)
-            value, (state, _) = task.loss(params, target_params, encode, rows, state, key(0))
-            # Nor is there a way to it through the targets themselves.
-            return value + jnp.sum(state.last.targets)
-
-        value, gradient = updates(params)
-        losses.append(float(value))
-        np.testing.assert_array_equal(gradient, 0.0)
-    assert losses[0] == losses[1] > 0.0
-
-
-@pytest.mark.parametrize(
-    ("targets", "per_action"),
-    [pytest.param("monte_carlo", False, marks=pytest.mark.integration), ("bootstrapped", True)],
-)
-def test_images_in_bytes_reach_the_objective_as_bytes(targets, per_action):
-    config = AuxiliaryConfig(
-        sequences=8, horizon=3, num_tasks=5, targets=targets, per_action=per_action
-    )
+def test_images_in_bytes_reach_the_objective_as_bytes():
+    config = AuxiliaryConfig(sequences=8, horizon=3, num_tasks=5, per_action=True)
     task = make_auxiliary_task(
         config,
         num_features=2,
@@ -513,7 +390,6 @@ def test_images_in_bytes_reach_the_objective_as_bytes(targets, per_action):
             "expected an auxiliary objective on single states, which rows of replay are, got 'spin "
             "on pairs or clips of states'",
         ),
-        ({"targets": "bootstrapped", "sequences": 3}, "expected sequences > 3, more than features"),
         (
             {"per_action": True, "name": "danskin_lissa", "num_actions": 2, "sequences": 4},
             "expected rows >= 5, one for each role",

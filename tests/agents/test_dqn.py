@@ -18,7 +18,6 @@ from rlreps.agents import (
     QNetwork,
     ReplayConfig,
     Rows,
-    make_agent,
 )
 from rlreps.agents.auxiliary import GradientNorms
 from rlreps.config import as_json, from_json
@@ -30,7 +29,6 @@ from rlreps.workflows.agents import METHODS
 
 STATES, ACTIONS = 5, 2
 NETWORK = QNetwork(MLP(4, num_inputs=STATES, hidden=(8,)), 4, ACTIONS)
-ONES = np.ones(16, np.float32)
 values_of = jax.jit(NETWORK.values)
 initialised = jax.jit(DQN.init, static_argnums=0)
 
@@ -82,7 +80,7 @@ def test_the_target_network_follows_every_so_many_updates_and_never_between(rate
     state, rows, update = started(agent), walk(2, 16, 2), jax.jit(agent.update)
     for number in range(1, 7):
         before = state.target_params
-        state, _, _ = update(state, rows, ONES, None, jax.random.key(number))
+        state, _ = update(state, rows, None, jax.random.key(number))
         share = np.float32(rate if number % 3 == 0 else 0.0)
         mixed = jax.tree.map(partial(mix, share), state.params, before)
         same = np.testing.assert_array_equal if share in (0, 1) else np.testing.assert_allclose
@@ -97,7 +95,7 @@ def test_a_learning_rate_that_falls_ends_at_zero_with_the_run():
     moves = []
     for number in range(7):
         before = state.params["head"]["weights"]
-        state, _, _ = update(state, rows, ONES, None, jax.random.key(number))
+        state, _ = update(state, rows, None, jax.random.key(number))
         moves.append(float(np.abs(state.params["head"]["weights"] - before).max()))
     assert moves[0] == pytest.approx(1e-3, rel=0.1)  # Adam's first step is its learning rate.
     assert moves[4] > 0.0
@@ -107,7 +105,7 @@ def test_a_learning_rate_that_falls_ends_at_zero_with_the_run():
 def test_a_frozen_torso_stays_as_it_is_while_values_learn():
     agent = agent_of(freeze_torso=True)
     start = started(agent)
-    state, _, _ = jax.jit(agent.update)(start, walk(3, 16, 2), ONES, None, jax.random.key(1))
+    state, _ = jax.jit(agent.update)(start, walk(3, 16, 2), None, jax.random.key(1))
     jax.tree.map(np.testing.assert_array_equal, state.params["torso"], start.params["torso"])
     assert not np.array_equal(state.params["head"]["weights"], start.params["head"]["weights"])
 
@@ -132,15 +130,13 @@ class SumOfFeatures(AuxiliaryTask):
 
 @pytest.mark.parametrize("double", [False, True])
 def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss(double):
-    rows, side, weights = walk(4, 16, 2), walk(5, 4, 1), jnp.linspace(0.0, 2.0, 16)
+    rows, side = walk(4, 16, 2), walk(5, 4, 1)
     options = AuxiliaryConfig(weight=3.0, relative=False)
     agent = agent_of(
         task=SumOfFeatures(), auxiliary=options, double=double, discount=0.8, reward_scale=2.0
     )
     state = started(agent)._replace(target_params=started(agent, 1).params)
-    gradient, _, (after, _), metrics = jax.jit(agent.gradients)(
-        state, rows, weights, side, jax.random.key(1)
-    )
+    gradient, (after, _), metrics = jax.jit(agent.gradients)(state, rows, side, jax.random.key(1))
     assert float(after) == 1.0
     assert set(metrics) == {"value_loss", "auxiliary_loss", "auxiliary_rows", "gradient_ratio"}
     assert float(metrics["auxiliary_rows"]) == 4.0
@@ -148,7 +144,7 @@ def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss(d
     @jax.jit
     @jax.grad
     def by_hand(params):
-        """Huber loss of errors against held targets, each with its weight."""
+        """Huber loss of errors against held targets."""
         best = NETWORK.values(state.target_params, rows.observation[:, 1])
         online = NETWORK.values(state.params, rows.observation[:, 1])
         chosen = jnp.argmax(online if double else best, axis=1)
@@ -159,7 +155,7 @@ def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss(d
         size = jnp.abs(error)
         huber = jnp.where(size <= 1.0, 0.5 * size**2, size - 0.5)
         features = NETWORK.features(params["torso"], side.observation[:, 0])
-        return jnp.mean(weights * huber) + 3.0 * jnp.sum(features)
+        return jnp.mean(huber) + 3.0 * jnp.sum(features)
 
     jax.tree.map(
         lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5),
@@ -182,16 +178,16 @@ def test_one_weight_means_the_same_for_an_auxiliary_loss_of_any_scale():
         agent = agent_of(task=SumOfFeatures(factor=factor), auxiliary=AuxiliaryConfig(weight=0.5))
         state, gradients = started(agent), jax.jit(agent.gradients)
         for number in range(5):
-            arguments = walk(number, 16, 2), ONES, walk(9, 4, 1), jax.random.key(number)
-            joint, _, _, metrics = gradients(state, *arguments)
-            own, _, _, _ = jax.jit(plain.gradients)(state, *arguments[:2], None, arguments[3])
+            arguments = walk(number, 16, 2), walk(9, 4, 1), jax.random.key(number)
+            joint, _, metrics = gradients(state, *arguments)
+            own, _, _ = jax.jit(plain.gradients)(state, arguments[0], None, arguments[2])
             added = jax.tree.map(np.subtract, joint["torso"], own["torso"])
             if number == 0:
                 # Half of the norm that the temporal-difference loss's gradient has.
                 assert norm_of(added) == pytest.approx(0.5 * norm_of(own["torso"]), rel=1e-3)
             assert norm_of(added) <= 0.5 * 10.0 * norm_of(own["torso"])
             np.testing.assert_array_equal(joint["head"]["weights"], own["head"]["weights"])
-            state, _, _ = jax.jit(agent.update)(state, *arguments)
+            state, _ = jax.jit(agent.update)(state, *arguments)
         learned.append((state.params, float(metrics["gradient_ratio"]) / factor))
     for params, ratio in learned[1:]:
         assert ratio == pytest.approx(learned[0][1], rel=1e-2)
@@ -208,10 +204,10 @@ def test_a_task_that_begins_to_teach_late_is_not_multiplied_without_bound():
     state, update = started(agent), jax.jit(agent.update)
     for number in range(6):
         rows, side = walk(number, 16, 2), walk(9, 4, 1)
-        joint, _, _, _ = jax.jit(agent.gradients)(state, rows, ONES, side, jax.random.key(0))
-        own, _, _, _ = jax.jit(agent_of().gradients)(state, rows, ONES, None, jax.random.key(0))
+        joint, _, _ = jax.jit(agent.gradients)(state, rows, side, jax.random.key(0))
+        own, _, _ = jax.jit(agent_of().gradients)(state, rows, None, jax.random.key(0))
         assert norm_of(joint["torso"]) <= 30.0 * norm_of(own["torso"])
-        state, _, _ = update(state, rows, ONES, side, jax.random.key(number))
+        state, _ = update(state, rows, side, jax.random.key(number))
 
 
 def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_it():
@@ -220,7 +216,7 @@ def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_
     agent = agent_of(network, task=SumOfFeatures(), auxiliary=AuxiliaryConfig(weight=1.0))
     start = started(agent)
     rows, side = walk(4, 16, 2), walk(5, 4, 1)
-    after, _, _ = jax.jit(agent.update)(start, rows, ONES, side, jax.random.key(1))
+    after, _ = jax.jit(agent.update)(start, rows, side, jax.random.key(1))
     moved = [
         norm_of(jax.tree.map(np.subtract, after.params[n], start.params[n])) for n in start.params
     ]
@@ -228,20 +224,6 @@ def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_
     without = {name: part for name, part in start.params.items() if name != "auxiliary_head"}
     seen = rows.observation[:, 0]
     np.testing.assert_array_equal(NETWORK.values(without, seen), network.values(start.params, seen))
-
-
-def test_a_head_that_normalises_sees_features_of_one_scale_and_survives_none():
-    seen = walk(4, 64, 2).observation[:, 0]
-    normalised = dataclasses.replace(NETWORK, normalised=True)
-    params = started(agent_of(normalised)).params
-    features = np.asarray(NETWORK.features(params["torso"], seen), np.float64)
-    unit = features / np.sqrt(np.mean(features**2, axis=1, keepdims=True))
-    head = jax.tree.map(np.asarray, params["head"])
-    expected = unit @ head["weights"] + head["biases"]
-    np.testing.assert_allclose(normalised.values(params, seen), expected, rtol=1e-3, atol=1e-5)
-    nothing = {**params, "torso": jax.tree.map(np.zeros_like, params["torso"])}
-    gradient = jax.grad(lambda own: normalised.values(own, seen).sum())(nothing)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
 def test_actions_are_greedy_at_epsilon_zero_and_uniform_at_one():
@@ -269,8 +251,7 @@ def test_exploration_is_full_until_learning_starts_and_then_falls_linearly():
 
 LEARNED = AuxiliaryConfig(weight=0.1)
 BAD_VALUES = [
-    (ReplayConfig, {"importance_exponent": float("nan")}, r"importance_exponent in \[0, 1\]"),
-    (ReplayConfig, {"priority_exponent": 0.5}, "prioritised replay for another prio"),
+    (ReplayConfig, {"capacity": 0}, "capacity >= 1"),
     (DQNConfig, {"discount": 1.0}, r"discount in \[0, 1\)"),
     (DQNConfig, {"learning_rate": float("inf")}, r"learning_rate in \(0, inf\)"),
     (DQNConfig, {"schedule": "steep"}, "schedule to be one of constant, cosine, linear"),
@@ -330,14 +311,13 @@ EVERYTHING = AgentConfig(
     encoder=FourierMLP(hidden=(16, 8), frequencies=3),
     num_features=8,
     dqn=DQNConfig(double=False, n_step=3, warmup=80),
-    replay=ReplayConfig(capacity=400, prioritised=True, priority_exponent=0.5),
+    replay=ReplayConfig(capacity=400),
     auxiliary=AuxiliaryConfig(
         objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True),
         weight=0.25,
         relative=False,
         head=(8,),
         tasks=RandomIndicators(hidden=(8,)),
-        targets="bootstrapped",
         horizon=8,
         sequences=16,
     ),
@@ -351,36 +331,6 @@ def test_a_configuration_survives_its_json_and_cannot_be_changed(config):
     assert from_json(AgentConfig, json.loads(json.dumps(as_json(config))), METHODS) == config
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.steps = 1
-
-
-@pytest.mark.parametrize("remembered", ["all", "warmup"])
-def test_tasks_of_the_warmup_see_no_later_row(remembered):
-    """Rows after the warm-up hold NaN: a loss that has met one is NaN."""
-    options = AuxiliaryConfig(
-        weight=1.0, horizon=3, sequences=64, num_tasks=2, remembered=remembered
-    )
-    config = AgentConfig(
-        encoder=MLP(hidden=(4,)),
-        num_features=2,
-        num_envs=2,
-        steps=80,
-        evaluate_every=8,
-        dqn=DQNConfig(warmup=40, steps_per_update=8),
-        replay=ReplayConfig(capacity=80),
-        auxiliary=options,
-    )
-    agent = make_agent(config, (3,), ACTIONS)
-    state = agent.init(jax.random.key(0))
-    rows = state.replay.rows
-    seen = jax.random.uniform(jax.random.key(1), rows.observation.shape)
-    seen = seen.at[20:].set(np.nan)
-    state = state._replace(replay=state.replay._replace(rows=rows._replace(observation=seen)))
-    _, metrics = jax.jit(agent.learn)(state, jnp.int32(40 - agent.period), jax.random.key(2))
-    assert np.isnan(metrics["auxiliary_loss"]) == (remembered == "all")
-    assert np.isnan(metrics["value_loss"])
-    short = dataclasses.replace(options, remembered="warmup")
-    with pytest.raises(InputError, match="a replay capacity >= 80, all steps"):
-        dataclasses.replace(config, auxiliary=short, replay=ReplayConfig(capacity=40))
 
 
 def test_a_task_whose_gradient_starts_at_zero_leaves_finite_updates():

@@ -50,7 +50,7 @@ CONFIG = AgentConfig(
     num_seeds=2,
 )
 EVERYTHING = {
-    "replay": ReplayConfig(capacity=120, prioritised=True),
+    "replay": ReplayConfig(capacity=120),
     "auxiliary": AuxiliaryConfig(
         objective=LargeBatch(), weight=0.1, num_tasks=4, horizon=5, sequences=16
     ),
@@ -170,7 +170,7 @@ def test_nothing_is_learned_before_the_warm_up_is_over(loop):
 
 
 def test_rows_in_memory_are_the_steps_of_puddle_world(played):
-    rows = played[0].replay.rows
+    rows = played[0].replay
     seen, last = rows.observation, rows.last
     moved = np.linalg.norm(seen[:, 1:] - seen[:, :-1], axis=-1)
     assert moved[~last[:, :-1]].max() < 0.05 + 6 * 0.01
@@ -192,7 +192,7 @@ def test_rows_in_memory_are_the_steps_of_puddle_world(played):
 
 def test_training_returns_are_the_sums_of_rewards_between_ends(played):
     state, metrics = played
-    rows, ended = state.replay.rows, state.acting.ended
+    rows, ended = state.replay, state.acting.ended
     for seed in range(2):
         returns = []
         for environment in range(2):
@@ -251,7 +251,7 @@ def times_compiled(trainer):
 def test_explicit_weights_learn_on_the_side_without_a_second_compilation():
     rows = {"num_tasks": 4, "horizon": 4, "sequences": 16}  # Others are compiled below.
     auxiliary = AuxiliaryConfig(objective=OBJECTIVES["explicit"](), weight=0.1, **rows)
-    replay = ReplayConfig(capacity=400, prioritised=True)
+    replay = ReplayConfig(capacity=400)
     # JAX's caches are shared by all functions: full, as in a long session, they forget at once.
     jax.clear_caches()
     trainer = compiled(dataclasses.replace(CONFIG, auxiliary=auxiliary, replay=replay))
@@ -272,7 +272,7 @@ def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_doe
         assert set(found) == set(wanted)
         for name in found:
             np.testing.assert_allclose(found[name], wanted[name], rtol=1e-3, atol=1e-5)
-    rows, expected_rows = (each.replay.rows for each in (state, expected))
+    rows, expected_rows = (each.replay for each in (state, expected))
     for name in ("action", "reward", "terminated", "last"):
         assert_identical(getattr(rows, name), getattr(expected_rows, name))
     close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
@@ -335,17 +335,15 @@ def test_agents_and_their_environments_meet_different_episodes():
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("name", "kind", "objective", "targets"),
+    ("name", "kind", "objective"),
     [
-        ("puddle-world:empty", CompiledTrainer, "spin", "bootstrapped"),
-        ("CartPole-v1", HostTrainer, "danskin_lissa", "monte_carlo"),
+        ("puddle-world:empty", CompiledTrainer, "spin"),
+        ("CartPole-v1", HostTrainer, "danskin_lissa"),
     ],
 )
-def test_an_agent_is_the_same_alone_and_in_company(name, kind, objective, targets):
+def test_an_agent_is_the_same_alone_and_in_company(name, kind, objective):
     rows = {"num_tasks": 4, "horizon": 4, "sequences": 32}
-    auxiliary = AuxiliaryConfig(
-        objective=OBJECTIVES[objective](), weight=0.1, targets=targets, **rows
-    )
+    auxiliary = AuxiliaryConfig(objective=OBJECTIVES[objective](), weight=0.1, **rows)
     company = make_trainer(config_for(name, auxiliary=auxiliary, num_seeds=3))
     single = make_trainer(config_for(name, auxiliary=auxiliary, num_seeds=1, seed=6))
     assert type(company) is kind
@@ -359,7 +357,7 @@ def test_an_agent_is_the_same_alone_and_in_company(name, kind, objective, target
         assert metrics[1]["auxiliary_running_squared_norm"].shape == (3,)
     assert times_compiled(company) == 1
     for part in ("action", "last"):
-        rows, of_three = (getattr(of.replay.rows, part) for of in (alone, together))
+        rows, of_three = (getattr(of.replay, part) for of in (alone, together))
         np.testing.assert_array_equal(rows[0], of_three[2])
     params = together.learner.params
     jax.tree.map(
@@ -417,7 +415,7 @@ def line_trainer():
 
 def test_a_checkpoint_cuts_episodes_by_a_row_that_is_last_and_no_termination():
     state, metrics = run(line_trainer(), [80, 80])
-    rows = state.replay.rows
+    rows = state.replay
     # 160 steps of two environments are 80 rows each; the checkpoint after 80 steps is at row 40.
     boundary = jax.tree.map(lambda leaf: leaf[:, 39:42], rows)
     assert np.all(boundary.last[:, 1])

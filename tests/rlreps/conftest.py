@@ -1,5 +1,6 @@
 """Fixtures shared by the tests of training, runs and the command line."""
 
+import contextvars
 import ctypes
 import dataclasses
 import json
@@ -14,10 +15,24 @@ import pytest
 
 from rlreps import cli
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import hidden
 from rlreps.successor.data import Transitions
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.workflows.generate import generate
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_progress_bars():
+    with hidden():
+        yield
+
+
+@pytest.fixture
+def progress_bars(monkeypatch):
+    """Shows the progress bars of one test."""
+    shown = contextvars.ContextVar("hidden", default=False)
+    monkeypatch.setattr("rlreps.runs.progress._HIDDEN", shown)
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +40,7 @@ def toy_store(tmp_path_factory):
     """A small ground truth, 8 x 8 cells of the sutton arena; tests that change it copy it first."""
     path = tmp_path_factory.mktemp("stores") / "sutton"
     config = MonteCarlo(bins=8, rollouts=40, horizon=60, discount=0.9, block_rows=16)
-    generate(config, path, progress=False)
+    generate(config, path)
     return path
 
 
@@ -80,7 +95,7 @@ def killed_when_logging(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(RunFolder, "append_metrics", die)
             with pytest.raises(Killed):
-                function(*arguments, progress=False, **options)
+                function(*arguments, **options)
 
     return start
 
@@ -127,15 +142,16 @@ def block_bytes():
 
 @pytest.fixture(scope="session")
 def with_settings():
-    """Gives a store other settings, as one of format 1, whose settings nothing is bound to."""
+    """Gives a store other settings, and the checksum of these."""
+    from rlreps.successor.store.format import _checksum
 
     def change(store, **settings):
         file = store / "zarr.json"
         metadata = json.loads(file.read_text())
         entry = metadata["attributes"]["rlreps"]
-        del entry["checksum"]
-        entry["format"] = 1
         entry["settings"] |= settings
+        block_rows, _ = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        entry["checksum"] = _checksum(metadata["shape"], block_rows, entry["settings"])
         file.write_text(json.dumps(metadata))
 
     return change

@@ -6,7 +6,7 @@ import pytest
 from jax import export
 from optax import adam
 
-from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, ReplayConfig, make_trainer
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, make_trainer
 from rlreps.agents.config import puddle_world_of
 from rlreps.agents.dqn import AGENTS
 from rlreps.config import with_sizes
@@ -47,8 +47,11 @@ def test_the_sample_of_the_live_source_lowers():
 
 
 def test_the_step_of_the_compiled_agent_lowers():
-    parts = {"replay": ReplayConfig(prioritised=True), "auxiliary": AuxiliaryConfig(weight=0.1)}
-    config = AgentConfig(encoder=MLP(hidden=(4,)), dqn=DQNConfig(batch_size=4), **parts)
+    config = AgentConfig(
+        encoder=MLP(hidden=(4,)),
+        dqn=DQNConfig(batch_size=4),
+        auxiliary=AuxiliaryConfig(weight=0.1),
+    )
     agent, world = make_trainer(config).agent, puddle_world_of(config)
 
     def learn(seed, span):

@@ -1,5 +1,6 @@
-"""The worked examples run as a user runs them, and their pages show them as they are."""
+"""The worked examples run as notebooks, and pages and notebooks show them as they are."""
 
+import json
 import re
 import subprocess
 import sys
@@ -50,29 +51,68 @@ def test_a_page_shows_the_cells_of_its_example_in_order(pages, name):
         place = page.index(shown, place) + len(shown)
 
 
+def outputs(notebook, kind):
+    return [
+        output
+        for cell in notebook["cells"]
+        for output in cell.get("outputs", [])
+        if output["output_type"] == kind
+    ]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_notebook_holds_the_cells_and_outputs_of_its_page(pages, name):
+    written = (pages.PAGES / f"{name}.ipynb").read_text(encoding="utf-8")
+    assert written == pages.notebook(name), f"run python scripts/example_pages.py {name}"
+    notebook = json.loads(written)
+    script = pages.cells(pages.EXAMPLES[name].read_text(encoding="utf-8"))
+    for cell, (is_text, text) in zip(notebook["cells"], script, strict=True):
+        assert (cell["cell_type"] == "markdown") == is_text
+        assert cell["source"].startswith(text)
+    page = (pages.PAGES / f"{name}.md").read_text(encoding="utf-8")
+    printed = "".join(output["text"] for output in outputs(notebook, "stream"))
+    assert printed == "".join(re.findall(r"```text\n(.*?\n)```", page, re.DOTALL))
+    assert len(outputs(notebook, "display_data")) == len(re.findall(r"\.png\)", page)) > 0
+
+
+EXECUTE = """
+import sys, nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], 4)
+nbformat.validate(notebook)
+for cell in notebook.cells:
+    if cell.cell_type == "code":
+        cell.outputs = []
+where = {"metadata": {"path": "."}}
+nbclient.NotebookClient(notebook, kernel_name="python3", resources=where).execute()
+nbformat.write(notebook, "ran.ipynb")
+"""
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs_and_prints_and_draws_what_its_page_shows(pages, name, tmp_path):
-    ran = subprocess.run(
-        [sys.executable, pages.EXAMPLES[name]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_notebook_runs_and_prints_and_draws_what_its_page_shows(pages, name, tmp_path):
+    command = [sys.executable, "-c", EXECUTE, pages.PAGES / f"{name}.ipynb"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+    notebook = json.loads((tmp_path / "ran.ipynb").read_text(encoding="utf-8"))
+    said = "".join(
+        "".join(output["text"])
+        for output in outputs(notebook, "stream")
+        if output["name"] == "stdout"
+    )
+    assert len(outputs(notebook, "display_data")) == len([*tmp_path.glob("*.png")])
     page = (pages.PAGES / f"{name}.md").read_text(encoding="utf-8")
     assert {path.name for path in tmp_path.glob("*.png")} == {*re.findall(r"/([\w-]+\.png)", page)}
 
     shown = "\n".join(re.findall(r"```text\n(.*?)\n```", page, re.DOTALL))
     # Without spaces: NumPy pads numbers to one width, and how wide they are is rounding too.
-    words = ["".join(re.sub(NUMBER, "#", text).split()) for text in (ran.stdout, shown)]
-    assert words[0] == words[1], ran.stdout
+    words = ["".join(re.sub(NUMBER, "#", text).split()) for text in (said, shown)]
+    assert words[0] == words[1], said
     # Other processors round differently, and training carries that on.
-    np.testing.assert_allclose(numbers(ran.stdout), numbers(shown), rtol=0.5, atol=0.01)
+    np.testing.assert_allclose(numbers(said), numbers(shown), rtol=0.5, atol=0.01)
 
     def found(start):
-        (line,) = (line for line in ran.stdout.splitlines() if start in line)
+        (line,) = (line for line in said.splitlines() if start in line)
         return numbers(line.partition(start)[2])
 
-    assert EXAMPLES[name](found), ran.stdout
+    assert EXAMPLES[name](found), said

@@ -15,13 +15,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from matplotlib.figure import Figure
 
 from rlreps.experiments.amid_warmuth_2020 import pca
 from rlreps.experiments.amid_warmuth_2020.printed import (
     IMPLICIT,
-    PAPER_RULES,
     SANGER,
     TABLE_2,
     Repeated,
@@ -29,8 +26,9 @@ from rlreps.experiments.amid_warmuth_2020.printed import (
     printed_claim,
 )
 from rlreps.experiments.harness import (
+    Axis,
     Claim,
-    Drawn,
+    Curve,
     Frame,
     Results,
     Rows,
@@ -38,50 +36,30 @@ from rlreps.experiments.harness import (
     Tabulated,
     design_of,
 )
-from rlreps.plotting.lines import Line, Look, Panel, plot_panels
+from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
-from rlreps.streaming import MeanThenQR, run_passes, run_workers
-from rlreps.streaming.passes import MakeRule
+from rlreps.streaming import run_passes, run_workers
 
 MODELS = ("single", "combined", "workers")
 """One model of all rows, the workers' combined one, and theirs just before."""
 
-_LOOKS = {
+LOOKS = {
     "combined": Look(linewidth=2.4),
-    "each worker": Look(linewidth=0.6, alpha=0.35, marked=False),
-    "one model of all rows": Look(linestyle=":", linewidth=1.2, marked=False),
+    "workers": Look(linewidth=0.6, alpha=0.35, marked=False),
+    "single": Look(linestyle=":", linewidth=1.2, marked=False),
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Contender(pca.Contender):
-    """A streaming rule and how its workers' models are combined.
-
-    Attributes:
-        mean_qr: Whether by their mean and a QR decomposition, as the paper combines orthonormal
-            bases; otherwise as the rule's ``combine`` does.
-    """
-
-    mean_qr: bool = False
-
-    def build(self, features: int, k: int, power: float) -> MakeRule:
-        made = super().build(features, k, power)
-        return (lambda initial: MeanThenQR(made(initial))) if self.mean_qr else made
-
-
-def _combined(variant: str, rule: str, mean_qr: bool) -> Contender:
-    (one,) = (each for each in pca.published(1e-4) if each.rule == rule)
-    return Contender(**{**vars(one), "variant": variant, "mean_qr": mean_qr})
-
-
-_FACTORS = (SANGER, IMPLICIT)
-PUBLISHED = tuple(_combined("", rule, rule not in _FACTORS) for rule in PAPER_RULES)
+PUBLISHED = tuple(
+    dataclasses.replace(each, mean_qr=each.rule not in (SANGER, IMPLICIT))
+    for each in pca.published(1e-4)
+)
 OURS = (
-    _combined("nearest subspace", "oja", False),
-    _combined("nearest subspace", "krasulina", False),
-    _combined("mean of second moments", "incremental_pca", False),
+    dataclasses.replace(PUBLISHED[0], variant="nearest subspace", mean_qr=False),
+    dataclasses.replace(PUBLISHED[1], variant="nearest subspace", mean_qr=False),
+    dataclasses.replace(PUBLISHED[2], variant="mean of second moments", mean_qr=False),
     # The authors' code starts from there in this table.
-    dataclasses.replace(_combined("start of 1e-4", IMPLICIT, False), initial_scale=1e-4),
+    dataclasses.replace(PUBLISHED[4], variant="start of 1e-4", initial_scale=1e-4),
 )
 
 
@@ -95,7 +73,7 @@ class Config(pca.PcaConfig):
             where it has fewer.
     """
 
-    contenders: tuple[Contender, ...] = (*PUBLISHED, *OURS)
+    contenders: tuple[pca.Contender, ...] = (*PUBLISHED, *OURS)
     components: tuple[int, ...] = (5, 20)
     workers: int = 10
     combine_every: int = 1000
@@ -118,23 +96,23 @@ PRESETS = {
         combine_every=50,
         repeats=2,
     ),
-    "laptop": Config(contenders=pca.choosing_power(Config().contenders, 0.7, 0.8, 0.9), repeats=3),
+    "laptop": Config(repeats=3),
     "paper": Config(),
 }
 
 
 def check(config: Config, observations: Any) -> pca.PcaProblem:
     """Refuse rows that are too few, then find the exact components."""
-    return pca.check(config, observations, config.workers, "workers")
+    return pca.check(config, observations, config.workers)
 
 
-def measure(run: Run[Config], name: str, cell: tuple[Contender, int]) -> dict[str, Any]:
+def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dict[str, Any]:
     """Choose γ and η0, then run workers, and one model alone, from the same starts."""
     config, problem, (contender, k) = run.config, run.data, cell
     tuned = pca.choose_rates(run, cell)
     interval, rates = config.interval(len(problem.rows)), [tuned["learning_rate"]] * config.repeats
     runs = (problem.rows, list(config.seeds), rates, tuned["power"], k)
-    options = {"evaluate": problem.exact.loss, "devices": run.devices}
+    options = {"evaluate": problem.exact.loss}
     spread = contender.stream(
         run_workers, *runs, workers=config.workers, combine_every=interval, **options
     )
@@ -151,7 +129,7 @@ def measure(run: Run[Config], name: str, cell: tuple[Contender, int]) -> dict[st
     }
 
 
-def frame(run: Run[Config], cell: tuple[Contender, int], found: Mapping[str, Any]) -> Frame:
+def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str, Any]) -> Frame:
     """List losses: a row each model, repeat, worker and combination."""
     workers = {name: range(run.config.workers) if name == "workers" else 0 for name in MODELS}
     return Frame.concat(
@@ -170,20 +148,12 @@ def frame(run: Run[Config], cell: tuple[Contender, int], found: Mapping[str, Any
 
 def improves(results: Results[Config], rule: str, k: int) -> Verdict:
     """Judge that a rule's combined model has less loss after every combination but the first."""
-
-    def after(model: str) -> list[Sample]:
-        losses = results.frame.where(rule=rule, k=k, model=model).groups("step").values()
-        return [each.sample("loss", "seed") for each in losses][1:]
-
-    combined, workers = after("combined"), after("workers")
+    losses = results.frame.where(rule=rule, k=k, model="combined").groups("step").values()
+    combined = [each.sample("loss", "seed") for each in losses][1:]
     falls = [new < old for old, new in itertools.pairwise(combined)]
     told = [each.holds for each in falls]
-    below = [(one < other).holds for one, other in zip(combined, workers, strict=True)]
-    return all_of(falls).saying(
-        f"{combined[0].mean:.4f} to {combined[-1].mean:.4f}; falls in {told.count(True)} of "
-        f"{len(told)}, rises in {told.count(False)}; below workers in {below.count(True)} of "
-        f"{len(below)}"
-    )
+    words = f"falls in {told.count(True)} of {len(told)}, rises in {told.count(False)}"
+    return all_of(falls).saying(f"{combined[0].mean:.4f} to {combined[-1].mean:.4f}; {words}")
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
@@ -209,69 +179,20 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             partial(improves, rule=contender.name, k=k),
         )
 
-    def entry(contender: pca.Contender, k: int) -> tuple[Sample, str]:
-        own = {"rule": contender.name, "k": k, "model": "combined"}
-        return results.end("loss", **own), f"{results.end('counted', **own).mean:.4f}"
+    def final(contender: pca.Contender, k: int) -> Sample:
+        return results.end("loss", rule=contender.name, k=k, model="combined")
 
     about = "Fig. 2: final loss of the combined model, the paper's ways to combine"
-    yield from pca.least_claims(results, about, entry)
+    yield from pca.least_claims(results, about, final)
 
 
-def sawteeth(
-    seen: npt.NDArray[np.int64],
-    combined: npt.NDArray[np.float64],
-    workers: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Lead workers' lines from each combination to the next, with gaps in between.
-
-    Args:
-        seen: Rows at each combination, [p].
-        combined: Losses of the combined model, [p].
-        workers: Losses of the workers just before the combination, [p, workers].
-
-    Returns:
-        x [3p - 3] and heights [workers, 3p - 3], NaN in every third place.
-    """
-    gap = np.full(len(seen) - 1, np.nan)
-    x = np.stack([seen[:-1], seen[1:], seen[1:]], axis=1).astype(np.float64).ravel()
-    heights = [np.stack([combined[:-1], own[1:], gap], axis=1).ravel() for own in workers.T]
-    return x, np.asarray(heights)
-
-
-def first_drawn(results: Results[Config]) -> int:
-    """Return the first point of the figure: the start where a single combination follows.
+def first_repeat(results: Results[Config], frame: Frame) -> Frame:
+    """Select the first repeat after the start, unless a single combination follows it.
 
     What all rules start from is two decades above what tells them apart.
     """
-    return 1 if len({*results.frame["step"]}) > 2 else 0
-
-
-def draw_workers(results: Results[Config]) -> tuple[Rows, Figure]:
-    """Draw the first repeat's excess loss against the rows that each worker has seen."""
-    config, first, panels = results.config, first_drawn(results), []
-    own = results.frame.where(seed=config.seed)
-    for title, of_k in own.labelled("k = {k}").items():
-        lines = []
-        for label, part in of_k.labelled("label").items():
-            single, combined, workers = (
-                part.where(model=name).pivot("excess", "worker", "step") for name in MODELS
-            )
-            seen = np.asarray(combined[2][first:])
-            one, bold, thin = (table[:, first:] for table, *_ in (single, combined, workers))
-            curves = (sawteeth(seen, bold[0], thin.T), (seen, one[0]), (seen, bold[0]))
-            names = ("each worker", "one model of all rows", "combined")
-            lines += [
-                Line(label=label, variant=variant, x=x, mean=y)
-                for variant, (x, y) in zip(names, curves, strict=True)
-            ]
-        panels.append(Panel(title=title, lines=lines))
-    return curve_rows(results), plot_panels(
-        panels,
-        looks=_LOOKS,
-        x_label="samples per worker",
-        y_label=results.measure.label,
-        note=f"run 1 of {config.repeats}; {config.workers} workers",
-    )
+    own = frame.where(seed=results.config.seed)
+    return own.where(step=lambda step: step > 0) if len({*own["step"]}) > 2 else own
 
 
 def curve_rows(results: Results[Config]) -> Rows:
@@ -313,18 +234,6 @@ def about_losses(results: Results[Config]) -> str:
     )
 
 
-def about_curves(results: Results[Config]) -> str:
-    """Say what the figure shows."""
-    config = results.config
-    interval = config.interval(len(results.run.data.rows))
-    return (
-        f"Excess loss against the samples that each of {config.workers} workers has seen, from the "
-        f"{'first combination' if first_drawn(results) else 'start'} on; models are combined every "
-        f"{interval:,} samples. A thin line leads from the combined model to a worker's own just "
-        "before the next combination. The one model has seen the rows of all workers at each point."
-    )
-
-
 EXPERIMENT = pca.experiment(
     name="distributed-pca",
     title="Principal components by several workers",
@@ -335,30 +244,31 @@ EXPERIMENT = pca.experiment(
     frame=frame,
     claims=claims,
     sections={
-        "What the paper states": [design_of(__doc__), lambda r: r.run.data.about_data],
+        "What the paper states": [design_of(__doc__)],
         "Final losses and learning curves": [
             pca.ABOUT_SANGER,
             Tabulated(
                 name="table_2",
                 rows=loss_rows,
-                columns={
-                    "k": "k",
-                    "": "rule",
-                    "γ": "power",
-                    "η0": "learning_rate",
-                    "exact": "exact",
-                    "one model of all rows": "single",
-                    "combined": "combined",
-                    "mean worker": "workers",
-                },
                 caption=about_losses,
             ),
-            Drawn(name="workers", caption=about_curves, draw=draw_workers),
+            Curve(
+                name="workers",
+                caption="Excess loss of the first run against the samples that each of "
+                "{config.workers} workers has seen, at every combination: the combined model, each "
+                "worker's just before it, and one model of all rows, which has seen the rows of "
+                "all workers.",
+                x=Axis("step", "samples per worker"),
+                line="label",
+                panel="k = {k}",
+                each=("worker",),
+                variant="model",
+                of=first_repeat,
+                rows=curve_rows,
+                note="the first run",
+                axes={"looks": LOOKS},
+            ),
         ],
-    },
-    summary=lambda r: {
-        **pca.summary_of(r, "model"),
-        "combine_every": r.config.interval(len(r.run.data.rows)),
     },
     deviations={
         **pca.DEVIATIONS,

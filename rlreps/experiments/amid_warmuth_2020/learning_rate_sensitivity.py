@@ -36,7 +36,7 @@ from rlreps.experiments.harness import (
     Tabulated,
     design_of,
 )
-from rlreps.plotting.lines import Look, over_runs
+from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.runs.intervals import pseudo_values
 from rlreps.streaming import run_passes
@@ -44,10 +44,10 @@ from rlreps.streaming import run_passes
 SCALES = (0.1, 1.0, 10.0)
 """Factors of the chosen η0 in the paper's table."""
 
-CHOSEN, WORSE = "the chosen η0", "the worse of the other scales"
 LOOKS = {
-    CHOSEN: Look(),
-    WORSE: Look(linestyle=(0, (4, 2)), linewidth=1.2, marked=False),
+    "0.1 η0": Look(linestyle=(0, (4, 2)), linewidth=1.2, marked=False),
+    "1 η0": Look(),
+    "10 η0": Look(linestyle=":", linewidth=1.2, marked=False),
 }
 WITHIN = {True: "within", False: "outside", None: "cannot be told"}
 
@@ -57,18 +57,17 @@ class Config(pca.PcaConfig):
     """The paper's protocol by default, and its explicit rule from our start.
 
     Attributes:
-        scales: Factors of the chosen η0, 1 among them; they share starts and orders of the rows.
         evaluations: Points of each curve after its start. Rows that do not fill the last interval
             between them are left out.
     """
 
     contenders: tuple[pca.Contender, ...] = (*pca.published(1e-5), pca.OUR_SANGER)
-    scales: tuple[float, ...] = SCALES
     evaluations: int = 20
 
-    def scales_of(self, contender: pca.Contender) -> tuple[float, ...]:
-        """Return the scales of a rule: 1 alone without a learning rate."""
-        return self.scales if contender.learning_rates else (1.0,)
+
+def scales_of(contender: pca.Contender) -> tuple[float, ...]:
+    """Return the scales of a rule, which share starts and orders; 1 alone without a rate."""
+    return SCALES if contender.learning_rates else (1.0,)
 
 
 PRESETS = {
@@ -83,21 +82,21 @@ PRESETS = {
         repeats=2,
         evaluations=10,
     ),
-    "laptop": Config(contenders=pca.choosing_power(Config().contenders, 0.7, 0.8, 0.9), repeats=3),
+    "laptop": Config(repeats=3),
     "paper": Config(),
 }
 
 
 def check(config: Config, observations: Any) -> pca.PcaProblem:
     """Refuse rows that are too few, then find the exact components."""
-    return pca.check(config, observations, config.evaluations, "evaluations")
+    return pca.check(config, observations, config.evaluations)
 
 
 def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dict[str, Any]:
     """Choose γ and η0, then stream all scales and repeats once over the rows."""
     config, problem, (contender, k) = run.config, run.data, cell
     tuned = pca.choose_rates(run, cell)
-    rate, scales = tuned["learning_rate"], config.scales_of(contender)
+    rate, scales = tuned["learning_rate"], scales_of(contender)
     streamed = contender.stream(
         run_passes,
         problem.rows,
@@ -107,7 +106,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
         k,
         evaluate=problem.exact.loss,
         evaluate_every=len(problem.rows) // config.evaluations,
-        devices=run.devices,
     )
     return {
         **tuned,
@@ -120,16 +118,15 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
 def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str, Any]) -> Frame:
     """List losses: a row each scale, repeat and point."""
     losses = np.moveaxis(np.asarray(found["losses"], np.float64), 0, -1)
-    axes = {"scale": run.config.scales_of(cell[0]), "seed": run.config.seeds}
-    return pca.measured(run, cell, losses, **axes, step=found["rows_seen"]).adding(
-        scaled=bool(cell[0].learning_rates), **pca.rates_of(found)
-    )
+    axes = {"scale": scales_of(cell[0]), "seed": run.config.seeds}
+    made = pca.measured(run, cell, losses, **axes, step=found["rows_seen"])
+    return made.adding(factor=np.array([f"{scale:g} η0" for scale in made["scale"]]))
 
 
 def ends_of(results: Results[Config], contender: pca.Contender, k: int) -> dict[float, Frame]:
     """Return the final losses of a rule at each scale."""
     ends = results.ends.where(rule=contender.name, k=k)
-    return {scale: ends.where(scale=scale) for scale in results.config.scales_of(contender)}
+    return {scale: ends.where(scale=scale) for scale in scales_of(contender)}
 
 
 def printed_of(
@@ -137,28 +134,25 @@ def printed_of(
 ) -> Sequence[Printed | None]:
     """Return what the paper prints at each scale, None where it prints nothing."""
     table = TABLE_1.get(results.run.data.data_set or "")
-    count = len(results.config.scales_of(contender))
-    if not table or not contender.published or results.config.scales != SCALES:
+    count = len(scales_of(contender))
+    if not table or not contender.published:
         return [None] * count
     return table[PAPER_RULES.index(contender.rule)].get(k, [None] * count)
 
 
-def spread(results: Results[Config], contender: pca.Contender, k: int) -> tuple[Sample, str]:
-    """Return the largest less the smallest mean loss over scales, and its text."""
-    ends = ends_of(results, contender, k).values()
-    values = pseudo_values(
-        lambda means: np.asarray(np.ptp(means, axis=0)), np.stack([each["loss"] for each in ends])
-    )
-    found = f"{np.ptp([Repeated.of(each).mean for each in ends]):.3f}"
-    return Sample(values, results.config.seeds), found
+def spread(results: Results[Config], contender: pca.Contender, k: int) -> Sample:
+    """Return the largest less the smallest mean loss over scales."""
+    losses = np.stack([each["loss"] for each in ends_of(results, contender, k).values()])
+    values = pseudo_values(lambda means: np.asarray(np.ptp(means, axis=0)), losses)
+    return Sample(values, results.config.seeds)
 
 
 def deteriorates(results: Results[Config], contender: pca.Contender, k: int) -> Verdict:
     """Judge that a rule ends with less loss at the chosen η0 than at any other scale."""
     ends = ends_of(results, contender, k)
     samples = {scale: each.sample("loss", "seed") for scale, each in ends.items()}
-    worse = [samples[1.0] < each for scale, each in samples.items() if scale != 1.0]
-    return all_of(worse).saying(", ".join(str(Repeated.of(each)) for each in ends.values()))
+    others = {f"{scale:g} η0": each for scale, each in samples.items() if scale != 1.0}
+    return all_of({about: samples[1.0] < each for about, each in others.items()})
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
@@ -171,7 +165,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             yield printed_claim("Table 1", contender, k, found, printed)
     about = "Sensitivity to η0: largest less smallest mean loss over its scales"
     yield from pca.least_claims(results, about, partial(spread, results), tuned=True)
-    scales = ", ".join(f"{scale:g} η0" for scale in results.config.scales)
+    scales = ", ".join(f"{scale:g} η0" for scale in SCALES)
     for contender, k, _ in pca.parts_of(results):
         if contender.published and contender.learning_rates and contender.rule != IMPLICIT:
             yield Claim(
@@ -179,21 +173,6 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
                 "deteriorates as η0 is altered either way",
                 partial(deteriorates, contender=contender, k=k),
             )
-
-
-def worse_scales(results: Results[Config], frame: Frame) -> Frame:
-    """Select runs at the chosen η0, and the mean at the scale that ends worst of the others."""
-    parts = []
-    for group in frame.where(step=lambda step: step > 0).groups("rule", "k").values():
-        chosen = group.where(scale=1.0)
-        parts.append(chosen.adding(variant=CHOSEN))
-        others = list(group.where(scale=lambda scale: scale != 1.0).groups("scale").values())
-        if others:
-            means = [each.pivot("excess", "seed", "step")[0].mean(axis=0) for each in others]
-            one = chosen.where(seed=results.config.seed)
-            worse = max(means, key=lambda mean: float(mean[-1]))
-            parts.append(one.adding(excess=worse, variant=WORSE))
-    return Frame.concat(parts)
 
 
 Cell = tuple[pca.Contender, int, Mapping[str, Any], float, Repeated, Printed | None]
@@ -227,7 +206,7 @@ def table_rows(results: Results[Config]) -> Rows:
     rows = {
         (k, scale): {"k": str(k), "factor of η0": f"{scale:g}"}
         for k in results.config.components
-        for scale in results.config.scales
+        for scale in SCALES
     }
     for contender, k, _, scale, found, printed in cells_of(results):
         beside = f" [{printed}]" if printed is not None else ""
@@ -245,7 +224,7 @@ EXPERIMENT = pca.experiment(
     frame=frame,
     claims=claims,
     sections={
-        "What the paper states": [design_of(__doc__), lambda r: r.run.data.about_data],
+        "What the paper states": [design_of(__doc__)],
         "Final losses": [
             pca.ABOUT_SANGER,
             Tabulated(
@@ -263,17 +242,15 @@ EXPERIMENT = pca.experiment(
         "Learning curves": [
             Curve(
                 name="curves",
-                caption=f"Excess loss against samples with {CHOSEN}, dashed with {WORSE}; without "
-                "the start.",
+                caption="Excess loss against samples at each factor of the chosen η0.",
                 x=Axis("step", "samples"),
                 line="label",
                 panel="k = {k}",
-                variant="variant",
-                of=worse_scales,
+                variant="factor",
+                of={"step": lambda step: step > 0},
                 file={},
                 keys=("rule", "scale"),
                 axes={"looks": LOOKS},
-                note=lambda r: over_runs(r.config.repeats, "run"),
             ),
             Curve(
                 name="scales",
@@ -283,25 +260,13 @@ EXPERIMENT = pca.experiment(
                 panel="k = {k}",
                 at_end=True,
                 rows=cell_rows,
-                note=lambda r: over_runs(r.config.repeats, "run"),
             ),
         ],
         "The choice of γ and η0": [
+            "γ and η0 are those of least loss on {config.tuning_fraction:.0%} of the rows after "
+            "one pass over them; `results/tuning.csv` has all pairs that were tried.",
             Tabulated(name="tuning", rows=pca.tuning_rows, shown=False),
-            Tabulated(
-                rows=lambda r: [row for row in r.once(pca.tuning_rows) if row["chosen"]],
-                columns={
-                    "rule": "rule",
-                    "k": "k",
-                    "γ": "power",
-                    "η0": "learning_rate",
-                    "loss": "loss",
-                },
-                caption="Pair of least loss on {config.tuning_fraction:.0%} of the rows after "
-                "one pass over them; `results/tuning.csv` has all pairs that were tried.",
-            ),
         ],
     },
-    summary=lambda r: pca.summary_of(r, "scale"),
     deviations=pca.DEVIATIONS,
 )

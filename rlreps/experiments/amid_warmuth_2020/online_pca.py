@@ -8,12 +8,9 @@ no components; in a comparison it decides nothing.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -34,21 +31,14 @@ from rlreps.experiments.harness import (
     design_of,
     image_components,
 )
-from rlreps.plotting.lines import over_runs
 from rlreps.runs.contrasts import Sample, Verdict, all_of, at_least
 from rlreps.streaming import RULES, run_passes
-from rlreps.streaming.passes import seconds_per_row
-
-Times = Mapping[str, Sequence[float]]
-"""Rule → seconds a row in each trial."""
 
 ORTHONORMAL = ("oja", "krasulina", "incremental_pca")
 """Rules of the paper that implicit Krasulina is to be faster than."""
 
 _LEAST_POINTS = 10
 """Least number of intervals of a curve, if the rows are few."""
-_TIMED_ROWS = 1000
-_TRIALS = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +73,6 @@ _OTHERS = (
     ),
     pca.Contender(rule="implicit_krasulina", rows_per_update=100),
     pca.Contender(rule="incremental_pca", rows_per_update=100, powers=(), learning_rates=()),
-    pca.Contender(rule="capped_msg", rows_per_update=100, powers=_POWERS),
     pca.Contender(rule="eigengame", rows_per_update=256, powers=_POWERS),
     pca.Contender(rule="mu_eigengame", rows_per_update=256, powers=_POWERS),
 )
@@ -126,7 +115,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
             k,
             evaluate=problem.exact.loss,
             evaluate_every=config.interval(contender, len(problem.rows)),
-            devices=run.devices and run.devices[:1],
         )
         for seed in config.seeds
     ]
@@ -150,6 +138,7 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
     return made.adding(
         several=cell[0].rows_per_update > 1,
         seconds=np.broadcast_to(seconds.mean(axis=0), seconds.shape).ravel(),
+        row_seconds=np.broadcast_to(seconds[:, -1:] / seen[-1], seconds.shape).ravel(),
         microseconds_per_row=1e6 * float(np.median(seconds[:, -1]) / seen[-1]),
         exact_loss=exact.exact_loss(cell[1]),
         mean_loss=np.broadcast_to(mean_losses, seconds.shape).ravel(),
@@ -158,88 +147,60 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
     )
 
 
-def seconds_at(results: Results[Config], k: int) -> dict[str, list[float]]:
-    """Time a row of each of the paper's rules in float32."""
-    devices, rows = results.run.devices, results.run.data.rows[:_TIMED_ROWS]
-    rules = {}
-    for contender, own, part in pca.parts_of(results):
-        if own == k and contender.published:
-            build = contender.build(rows.shape[1], k, part["power"] or 0.0)
-            rules[contender.rule] = build(jnp.float32(part["learning_rate"] or 1.0))
-    with jax.default_device(None if devices is None else devices[0]):
-        return seconds_per_row(rules, rows, trials=_TRIALS)
-
-
-def times(results: Results[Config]) -> dict[int, Times]:
-    """Return k → times of a row of the paper's rules, kept in ``parts``."""
-    return {
-        k: results.run.folder.part(f"times-k{k}", partial(seconds_at, results, k))
-        for k in results.config.components
-    }
-
-
-def time_ratios(times: Mapping[int, Times]) -> Frame:
-    """List times of a row over implicit Krasulina's of the same trial."""
+def time_ratios(results: Results[Config], ends: Frame) -> Frame:
+    """List times of a row of the paper's rules over implicit Krasulina's of the same seed."""
     return Frame.concat(
-        Frame.grid(
-            {"ratio": np.divide(trials, by_rule[IMPLICIT])},
-            rule=rule,
-            label=RULES[rule].title,
-            k=k,
-            microseconds_per_row=1e6 * min(trials),
-            trial=range(len(trials)),
-        )
-        for k, by_rule in times.items()
-        if IMPLICIT in by_rule
-        for rule, trials in by_rule.items()
+        each.adding(ratio=each["row_seconds"] / ours)
+        for group in ends.where(published=True).groups("k").values()
+        for ours in [group.where(rule=IMPLICIT)["row_seconds"]]
+        for each in group.groups("rule").values()
+        if len(ours)
     )
 
 
-def ratio(ratios: Frame, rule: str, k: int) -> Sample:
-    """Return a rule's time over implicit Krasulina's in each trial."""
-    chosen = ratios.where(rule=rule, k=k) if len(ratios) else ratios
-    return chosen.sample("ratio", "trial")
+def ratio(results: Results[Config], rule: str, k: int) -> Sample:
+    """Return a rule's time over implicit Krasulina's for each seed."""
+    times, ours = (results.end("row_seconds", rule=each, k=k) for each in (rule, IMPLICIT))
+    return dataclasses.replace(times, values=times.values / ours.values)
 
 
-def is_faster(ratios: Frame, components: Sequence[int]) -> Verdict:
+def is_faster(results: Results[Config]) -> Verdict:
     """Judge that implicit Krasulina takes less time a row than other rules in most cases."""
-    cases = [ratio(ratios, rule, k) > 1.0 for k in components for rule in ORTHONORMAL]
+    components = results.config.components
+    cases = [ratio(results, rule, k) > 1.0 for k in components for rule in ORTHONORMAL]
     told = [each.holds for each in cases]
     found = f"less in {told.count(True)} of {len(told)} cases, more in {told.count(False)}"
     return at_least(len(told) // 2 + 1, cases).saying(found)
 
 
-def advantage_grows(ratios: Frame, least: int, most: int) -> Verdict:
+def advantage_grows(results: Results[Config], least: int, most: int) -> Verdict:
     """Judge that other rules' times over implicit Krasulina's are larger for the largest k."""
-    ends = {
-        RULES[rule].title: (ratio(ratios, rule, least), ratio(ratios, rule, most))
-        for rule in ORTHONORMAL
-    }
-    found = (f"{name} {few.mean:.2g} to {many.mean:.2g}" for name, (few, many) in ends.items())
-    grows = all_of([few < many for few, many in ends.values()])
-    return grows.saying(f"times as long as implicit Krasulina: {', '.join(found)}")
+    return all_of(
+        {
+            RULES[rule].title: ratio(results, rule, least) < ratio(results, rule, most)
+            for rule in ORTHONORMAL
+        }
+    )
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the least excess for each k, and what Figure 1 says of times."""
 
-    def entry(contender: pca.Contender, k: int) -> tuple[Sample, str]:
-        own: dict[str, Any] = {"rule": contender.name, "k": k}
-        return results.end("loss", **own), f"{results.end(**own).mean:.3g} %"
+    def final(contender: pca.Contender, k: int) -> Sample:
+        return results.end("loss", rule=contender.name, k=k)
 
-    yield from pca.least_claims(results, "Fig. 1: excess loss after one pass", entry)
-    components = results.config.components
+    yield from pca.least_claims(results, "Fig. 1: excess loss after one pass", final)
     yield Claim(
         "Fig. 1: time of a row",
         "less than Oja's, Krasulina's and incremental PCA's in most cases",
-        lambda r: is_faster(time_ratios(r.once(times)), components),
+        is_faster,
     )
-    least, most = min(components), max(components)
+    least, most = min(results.config.components), max(results.config.components)
     if least < most:
         yield Claim(
             f"Fig. 1: advantage in time from k = {least} to k = {most}",
             "grows with k",
-            lambda r: advantage_grows(time_ratios(r.once(times)), least, most),
+            lambda r: advantage_grows(r, least, most),
         )
 
 
@@ -257,43 +218,37 @@ def draw_components(results: Results[Config]) -> tuple[Rows, Figure] | None:
     return image_components(problem.exact.basis[:, : results.config.shown_components], shown, shape)
 
 
-def curves(results: Results[Config]) -> Iterator[Curve]:
-    """Declare the figures: rules that see one row an update, as the paper's, and the others.
+def after_start(several: bool) -> Callable[[Results[Config], Frame], Frame]:
+    """Select points after the start of rules that see one row an update, or several.
 
-    Beside the others stands implicit Krasulina on single rows.
+    Beside rules that see several stands implicit Krasulina on single rows.
     """
-    repeats = over_runs(results.config.repeats, "run")
-    with_rows = f"{repeats}; in brackets: rows of an update"
 
-    def batches(results: Results[Config], frame: Frame) -> Frame:
-        single = frame.where(several=False, rule=IMPLICIT)
-        return Frame.concat([single, frame.where(several=True)]).where(step=_after_start)
+    def select(results: Results[Config], frame: Frame) -> Frame:
+        chosen = frame.where(several=several, step=lambda step: step > 0)
+        single = frame.where(several=False, rule=IMPLICIT, step=lambda step: step > 0)
+        return Frame.concat([single, chosen]) if several and len(chosen) else chosen
 
-    groups: dict[str, Any] = {
-        "excess": ("One row an update", {"several": False, "step": _after_start}, repeats)
-    }
-    if results.frame["several"].any():
-        groups["batches"] = ("Several rows an update", batches, with_rows)
-    for name, (opening, of, note) in groups.items():
+    return select
+
+
+def curves(name: str, several: bool, opening: str) -> list[Curve]:
+    """Declare the figures of excess loss against rows and against time."""
+    return [
+        Curve(
+            name=f"{name}_by_{end}",
+            caption=f"{opening} an update: excess loss against {words}.",
+            x=x,
+            line="label",
+            panel="k = {k}",
+            of=after_start(several),
+            keys=("rule",),
+        )
         for end, x, words in (
             ("rows", Axis("step", "rows seen", log=True), "the rows that were seen"),
             ("seconds", Axis("seconds", "seconds in updates", log=True), "the time in updates"),
-        ):
-            yield Curve(
-                name=f"{name}_by_{end}",
-                caption=f"{opening}: excess loss against {words}. Lines: {note}.",
-                x=x,
-                line="label",
-                panel="k = {k}",
-                of=of,
-                keys=("rule",),
-                note=note,
-            )
-
-
-def _after_start(step: Any) -> Any:
-    """Select points after the start, which no row and no time is behind."""
-    return step > 0
+        )
+    ]
 
 
 EXPERIMENT = pca.experiment(
@@ -308,22 +263,18 @@ EXPERIMENT = pca.experiment(
     sections={
         "What the paper states": [
             "The five rules see one row an update, as in the paper's figure, which has a dot "
-            "every 5,000 rows. Its curves cannot be read as numbers: orders are compared. A "
-            "row of each rule is timed apart from the curves, in float32, over the same rows "
-            "and in turns, so that times are compared in pairs. Trials cannot show that the "
-            "explicit rule takes the same time: its ratio stands beside the others "
-            "and decides nothing. Here Oja and Krasulina take O(k · features) a row by a "
-            "closed form of the QR decomposition, in the paper by updates of it; incremental "
-            "PCA rotates all components, O(k² · features).",
-            lambda r: r.run.data.about_data,
+            "every 5,000 rows. Its curves cannot be read as numbers: orders are compared, and "
+            "times of runs with the same seed. The explicit rule runs in float64: its time decides "
+            "nothing. Here Oja and Krasulina take O(k · features) a row by a closed form of the QR "
+            "decomposition, in the paper by updates of it; incremental PCA rotates all "
+            "components, O(k² · features).",
             Summary(
                 name="times",
-                caption="Times of a row over implicit Krasulina's in the same trial, and the "
-                "least time of a row.",
+                caption="Times of a row over implicit Krasulina's with the same seed, and the "
+                "median time of a row.",
                 keys=("k", "label"),
-                of=lambda r, _: time_ratios(r.once(times)),
+                of=time_ratios,
                 measure=Measure(value="ratio", label="time over implicit Krasulina's"),
-                unit="trial",
                 beside=("microseconds_per_row",),
             ),
         ],
@@ -332,7 +283,8 @@ EXPERIMENT = pca.experiment(
                 f"{design_of(__doc__)} η0 of η0 / t^γ was chosen by one pass over a random "
                 f"{r.config.tuning_fraction:.0%} of the rows."
             ),
-            curves,
+            *curves("excess", several=False, opening="One row"),
+            *curves("batches", several=True, opening="Several rows (in brackets)"),
         ],
         "Where every rule ends": [
             pca.ABOUT_SANGER,
@@ -359,13 +311,6 @@ EXPERIMENT = pca.experiment(
                 draw=draw_components,
             ),
         ],
-    },
-    summary=lambda r: {
-        **pca.summary_of(r),
-        "seconds_per_row": {
-            str(k): {name: min(trials) for name, trials in by_name.items()}
-            for k, by_name in r.once(times).items()
-        },
     },
     deviations={**pca.DEVIATIONS, **pca.START},
 )

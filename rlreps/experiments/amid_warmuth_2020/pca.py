@@ -7,7 +7,7 @@ Their "Sanger" is ``explicit_krasulina``; ``sanger`` is Sanger's own rule of 198
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import require
-from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT, PAPER_RULES, SANGER, Repeated
+from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT, PAPER_RULES, SANGER
 from rlreps.experiments.harness import (
     Claim,
     Experiment,
@@ -29,7 +29,8 @@ from rlreps.experiments.harness import (
 )
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.sources.datasets import Observations, load_observations
-from rlreps.streaming import RULES
+from rlreps.streaming import RULES, MeanThenQR
+from rlreps.streaming.passes import MakeRule
 from rlreps.streaming.tuning import TunedRule
 from rlreps.subspace.reconstruction import ExactComponents, exact_components
 
@@ -76,9 +77,12 @@ class Contender(TunedRule):
 
     Attributes:
         variant: What sets it apart from the paper's way to run the rule; empty where nothing does.
+        mean_qr: Whether workers' models are combined by their mean and a QR decomposition, as the
+            paper combines orthonormal bases; otherwise as the rule's ``combine`` does.
     """
 
     variant: str = ""
+    mean_qr: bool = False
     powers: tuple[float, ...] = (0.8,)
     learning_rates: tuple[float, ...] = RATES
 
@@ -100,6 +104,10 @@ class Contender(TunedRule):
         """Return whether the paper has it."""
         return self.rule in PAPER_RULES and not self.variant and self.rows_per_update == 1
 
+    def build(self, features: int, k: int, power: float) -> MakeRule:
+        made = super().build(features, k, power)
+        return (lambda initial: MeanThenQR(made(initial))) if self.mean_qr else made
+
 
 def published(start: float) -> tuple[Contender, ...]:
     """Return the paper's five rules with its γ; the explicit one starts from entries of a size.
@@ -116,13 +124,6 @@ def published(start: float) -> tuple[Contender, ...]:
 
 
 OUR_SANGER = Contender(rule=SANGER, variant="our start")
-
-
-def choosing_power(contenders: Sequence[Contender], *powers: float) -> tuple[Any, ...]:
-    """Let contenders with a learning rate choose γ, too."""
-    return tuple(
-        dataclasses.replace(each, powers=powers) if each.powers else each for each in contenders
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,8 +152,6 @@ class PcaConfig:
 
 
 Config = TypeVar("Config", bound=PcaConfig)
-
-# --- Rows and the choice of learning rates --------------------------------------------------------
 
 
 class PcaProblem(NamedTuple):
@@ -184,22 +183,10 @@ class PcaProblem(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Return whether the rows are all of a data set of the paper."""
-        return self.data_set == "MNIST" or (
-            self.data_set == "CIFAR-10" and self.rows.shape == (60_000, 3_072)
-        )
-
-    @property
-    def about_data(self) -> str:
-        """Return the paragraph on rows that no statement of the paper is decided on, if so."""
-        if self.is_whole:
-            return ""
-        other = "These are not the paper's data: none of its statements is decided."
-        return SUBSET if self.data_set else other
+        return self.is_mnist or (self.data_set == "CIFAR-10" and self.rows.shape == (60_000, 3_072))
 
 
-def check(
-    config: PcaConfig, observations: Observations, parts: int = 1, of: str = "runs"
-) -> PcaProblem:
+def check(config: PcaConfig, observations: Observations, parts: int = 1) -> PcaProblem:
     """Find the exact components of rows.
 
     Raises:
@@ -208,29 +195,15 @@ def check(
             be of.
     """
     (count, features), most = observations.rows.shape, max(config.components)
-    require(parts <= count, f"a row for each of {parts} {of}", f"{count} rows")
+    require(parts <= count, f"at least {parts} rows", count)
     for contender in config.contenders:
-        tuned = bool(contender.learning_rates)
-        available = int(count * config.tuning_fraction) if tuned else count
-        where = f"the {config.tuning_fraction:.0%} that η0 is chosen on" if tuned else "all"
-        require(
-            contender.rows_per_update <= available,
-            f"at least {contender.rows_per_update} rows, an update of {contender.rule}, in {where}",
-            available,
-        )
-    require(
-        most <= min(count, features),
-        f"k in [1, {min(count, features)}] for the {count} rows of {features} features of "
-        f"{observations.name}",
-        most,
-    )
+        share = config.tuning_fraction if contender.learning_rates else 1.0
+        least = contender.rows_per_update
+        require(least <= int(count * share), f"{least} rows in {share:.0%} of all", count)
+    require(most <= min(count, features), f"k in [1, {min(count, features)}]", most)
     exact = exact_components(observations.rows)
-    share = exact.exact_loss(most) / max(exact.no_components, np.finfo(float).tiny)
-    require(
-        share > _LEAST_SHARE,
-        f"rows of {observations.name} that vary beyond their top {most} components",
-        f"a share of {share:.1e} of their variance there",
-    )
+    varies = exact.exact_loss(most) > _LEAST_SHARE * exact.no_components
+    require(varies, f"rows that vary beyond their top {most} components", observations.name)
     return PcaProblem(observations.name, exact, observations.image_shape, observations.is_mnist)
 
 
@@ -247,12 +220,7 @@ def choose_rates(run: Run[Config], cell: tuple[Contender, int]) -> dict[str, Any
     """Choose γ and η0 of a cell; see ``TunedRule.choose_rates``."""
     config, (contender, k) = run.config, cell
     fraction, seed = config.tuning_fraction, config.seed
-    return contender.choose_rates(
-        run.data.rows, k, fraction=fraction, seed=seed, devices=run.devices
-    )
-
-
-# --- What is reported -----------------------------------------------------------------------------
+    return contender.choose_rates(run.data.rows, k, fraction=fraction, seed=seed)
 
 
 def measured(
@@ -278,7 +246,7 @@ def measured(
 def least_claims(
     results: Results[Any],
     statement: str,
-    entry: Callable[[Contender, int], tuple[Sample, str]],
+    sample: Callable[[Contender, int], Sample],
     *,
     tuned: bool = False,
 ) -> Iterator[Claim]:
@@ -287,27 +255,25 @@ def least_claims(
     Args:
         results: The results.
         statement: What it is about.
-        entry: (rule, k) → the sample to compare, by seeds, and its text.
+        sample: (rule, k) → the sample to compare, by seeds.
         tuned: Whether rules without a learning rate are left out.
     """
-    rules = {
-        each.rule: each
+    rules = [
+        each
         for each in results.config.contenders
         if each.published and (each.learning_rates or not tuned)
-    }
-    ours = rules.pop(IMPLICIT, None)
+    ]
 
-    def judged(k: int) -> Verdict:
-        if ours is None or not rules:
+    def judged(k: int, _: Results[Any]) -> Verdict:
+        found = {each.rule: sample(each, k) for each in rules}
+        if IMPLICIT not in found or len(found) == 1:
             raise NotRunError("implicit Krasulina and another rule")
-        mine, text = entry(ours, k)
-        others = {each.label: entry(each, k) for each in rules.values()}
-        listed = ", ".join(f"{label} {its}" for label, (_, its) in others.items())
-        return all_of([mine < other for other, _ in others.values()]).saying(f"{text}; {listed}")
+        ours = found.pop(IMPLICIT)
+        return all_of({RULES[rule].title: ours < each for rule, each in found.items()})
 
     for k in results.config.components:
         stated = "implicit Krasulina's is the least of all"
-        yield Claim(f"{statement}, k = {k}", stated, partial(lambda k, _: judged(k), k))
+        yield Claim(f"{statement}, k = {k}", stated, partial(judged, k))
 
 
 def about_losses(results: Results[Any]) -> str:
@@ -348,29 +314,13 @@ def tuning_rows(results: Results[Any]) -> Rows:
     ]
 
 
-def summary_of(results: Results[Any], *keys: str) -> dict[str, Any]:
-    """Collect ``data``, ``exact`` losses by k, final losses (``rules``) and ``seconds``."""
-    seconds = sum(np.sum(np.asarray(part["seconds"])[..., -1]) for *_, part in parts_of(results))
-    exact, names = results.run.data.exact, ("rule", "k", *keys)
-    return {
-        "data": results.run.folder.config["data"],
-        "exact": {str(k): exact.exact_loss(k) for k in results.config.components},
-        "rules": [
-            {**dict(zip(names, values, strict=True)), **Repeated.of(group)._asdict()}
-            for values, group in results.ends.groups(*names).items()
-        ],
-        "seconds": round(float(seconds), 3),
-    }
-
-
 def experiment(presets: Mapping[str, Config], **others: Any) -> Experiment[Config]:
-    """Make an experiment on a data set; others are its further attributes."""
+    """Make an experiment on a data set; others are its further attributes.
+
+    All of the paper's data and all of its contenders decide its statements.
+    """
     paper = presets["paper"]
-
-    def decides(results: Results[Config]) -> bool:
-        """Return whether these are all of the paper's data and all of its contenders."""
-        return results.run.data.is_whole and {*paper.contenders} <= {*results.config.contenders}
-
+    theirs = {*paper.contenders}
     return Experiment(
         presets=presets,
         load=load_observations,
@@ -378,7 +328,7 @@ def experiment(presets: Mapping[str, Config], **others: Any) -> Experiment[Confi
         value=Measure(value="excess", label="excess over the exact loss (%)", log=True),
         decided_on=paper,
         free=("components", "repeats", "seed", "contenders"),
-        decides=decides,
+        decides=lambda r: r.run.data.is_whole and theirs <= {*r.config.contenders},
         counts_cells=True,
         **others,
     )

@@ -1,4 +1,4 @@
-"""The harness of every experiment; its module ``experiment`` says how to write one."""
+"""The harness of every experiment; its class ``Experiment`` says how to write one."""
 
 from rlreps.experiments.harness.claims import (
     HALVED,
@@ -7,6 +7,7 @@ from rlreps.experiments.harness.claims import (
     Found,
     differences,
     falling,
+    flat,
     follows,
     halved,
 )
@@ -43,7 +44,6 @@ from rlreps.experiments.harness.tables import (
     Tabulated,
     Wide,
 )
-from rlreps.runs.contrasts import VERDICTS
 
 __all__ = [
     "DETECTABLE",
@@ -51,7 +51,6 @@ __all__ = [
     "NOT_RUN",
     "STEP",
     "SUBSPACE_DISTANCE",
-    "VERDICTS",
     "Axis",
     "Claim",
     "Components",
@@ -76,6 +75,7 @@ __all__ = [
     "design_of",
     "differences",
     "falling",
+    "flat",
     "follows",
     "halved",
     "image_components",

@@ -68,6 +68,27 @@ Claims = Iterable[Claim] | Callable[[Results[Any]], Iterable[Claim]]
 """Claims, or a function that makes them from the results, for example one per maze."""
 
 
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """List the leaves of JSON values by their dotted paths.
+
+    Lists are leaves unless they hold mappings, whose paths have their index.
+    """
+    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        return {path: value}
+    parts = (flat(each, f"{path}.{name}" if path else f"{name}") for name, each in value.items())
+    return {inner: leaf for part in parts for inner, leaf in part.items()}
+
+
+def scalars(value: Any) -> set[Any]:
+    """Return every text, number and truth value in JSON values."""
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return {each for part in inner for each in scalars(part)}
+    return {value}
+
+
 def differences(
     config: Any, paper: Any, free: Collection[str] = ()
 ) -> dict[str, tuple[object, object]]:
@@ -80,9 +101,15 @@ def differences(
 
     Returns:
         Field, dotted → its value in the paper's configuration and in this one; None if it has no
-        such field. For parts with different names, only the names.
+        such field.
     """
-    return _differences(as_json(paper), as_json(config), "", free)
+    theirs, ours = flat(as_json(paper)), flat(as_json(config))
+    return {
+        path: (theirs.get(path), ours.get(path))
+        for path in {**theirs, **ours}
+        if theirs.get(path) != ours.get(path)
+        and not any(f"{path}.".startswith(f"{each}.") for each in free)
+    }
 
 
 def follows(config: Any, paper: Any, free: Collection[str] = ()) -> bool:
@@ -92,35 +119,6 @@ def follows(config: Any, paper: Any, free: Collection[str] = ()) -> bool:
     paper is silent.
     """
     return not differences(config, paper, free)
-
-
-def _differences(
-    theirs: Any, ours: Any, path: str, free: Collection[str]
-) -> dict[str, tuple[object, object]]:
-    """Compare JSON values leaf by leaf; lists are leaves unless they hold mappings."""
-    if path in free or theirs == ours:
-        return {}
-    theirs, ours = _by_index(theirs), _by_index(ours)
-    if not (isinstance(theirs, dict) and isinstance(ours, dict)):
-        return {path: (_name_of(theirs), _name_of(ours))}
-    if theirs.get("name") != ours.get("name"):
-        return {path: (_name_of(theirs), _name_of(ours))}
-    found: dict[str, tuple[object, object]] = {}
-    for key in dict.fromkeys([*theirs, *ours]):
-        inner = f"{path}.{key}".lstrip(".")
-        found |= _differences(theirs.get(key), ours.get(key), inner, free)
-    return found
-
-
-def _by_index(value: Any) -> Any:
-    """Return a list that holds mappings, or an empty one, as index → element."""
-    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
-        return {str(index): each for index, each in enumerate(value)}
-    return value
-
-
-def _name_of(value: Any) -> Any:
-    return value.get("name", value) if isinstance(value, dict) else value
 
 
 HALVED = "judged: the mean distance ends below half of what it was at the start"

@@ -1,33 +1,7 @@
 """An experiment as data, and the harness that runs it: folder, resumption, report, summary.
 
-How to write an experiment. One file holds its science and ends with one ``Experiment``:
-
-1. A frozen configuration dataclass and ``PRESETS`` (smoke, laptop, paper). Its fields decide the
-   result, so they are the identity of the run's folder. Nothing checks presets: they are code.
-2. ``cells(run)`` names the parts to be measured: a mapping from a name (also a file's name) to
-   whatever ``measure`` needs; ``crossed`` makes one of every combination of values. Training that
-   one program can do together is one cell.
-3. ``measure(run, name, cell)`` measures one cell and returns JSON values. The harness keeps them in
-   ``parts/<name>.json``: a resumed run measures only what is missing. A cell that trains does so in
-   ``run.training_folder(name, ...)``, from whose checkpoints it resumes; it shares
-   ``run.devices`` and ``run.progress``. With ``keeps_parts=False`` a measurement may be any object
-   (arrays, pictures) and is made again on resumption, for cells whose cost is their training.
-   Other such measurements, such as trials that choose a setting, go through ``run.measured``.
-4. ``frame(run, cell, found)`` puts a measurement into long form: a row for each method, d, seed and
-   step, from which figures, tables, files and claims are made. Without it a measurement has
-   ``values`` and ``axes``, as in ``Frame.grid``, to which the cell's own values are added.
-5. ``sections`` of the report by their titles: paragraphs, figures (``Curve``, or ``Drawn`` by a
-   function) and tables (``Summary``, ``Wide``, or ``Tabulated`` from a function's rows). Texts may
-   name fields of the configuration, such as "{config.steps:,}".
-6. ``claims``: each is a comparison of samples, ``r.end(method=A) < r.end(method=B)``, of runs
-   that are paired by their seeds. A statement that no preset can decide is not a claim: put it in
-   a table or a text. Only a paper's protocol, ``decided_on``, decides a paper's statements,
-   whatever the ``free`` fields are. If the ``paper`` preset differs from the paper's protocol,
-   ``deviations`` says how and why; a test compares the two field by field.
-7. Optional: ``load(path)`` reads a data set (its ``fingerprint()`` joins the run's identity);
-   ``check(config, data)`` refuses invalid runs before the folder is made, and returns
-   ``run.data``; ``prepare(run)`` makes the parts that all cells share (``run.shared``).
-8. Enter the module in ``rlreps.experiments.EXPERIMENTS``: the command line knows it from there.
+One file holds the science of an experiment and ends with one ``Experiment``, which
+``rlreps.experiments.EXPERIMENTS`` names. docs/CONTRIBUTING.md has a complete one.
 """
 
 import contextlib
@@ -43,7 +17,7 @@ import jax
 
 from rlreps.config import as_json
 from rlreps.errors import printable, require
-from rlreps.experiments.harness.claims import Claims, Found, differences, follows
+from rlreps.experiments.harness.claims import Claims, Found, differences, follows, scalars
 from rlreps.experiments.harness.figures import Shown
 from rlreps.experiments.harness.frame import Frame
 from rlreps.experiments.harness.results import Measure, Results, Text, text_of
@@ -52,7 +26,7 @@ from rlreps.report import page
 from rlreps.report.table import Table
 from rlreps.runs.contrasts import VERDICTS
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.runs.progress import progress_bar
+from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_in_workers
 from rlreps.successor.store import find_store
 from rlreps.training.devices import devices_for_small_runs
@@ -155,7 +129,8 @@ class Run(Generic[Config]):
 
         def in_worker(name: str) -> Any:
             devices = devices_for_small_runs() if shares else None
-            return one(dataclasses.replace(bare, devices=devices), name)
+            with hidden():
+                return one(dataclasses.replace(bare, devices=devices), name)
 
         def in_turn() -> Generator[tuple[str, Any]]:
             for name in cells:
@@ -196,7 +171,7 @@ class Run(Generic[Config]):
         steps: int,
         evaluations: int,
         *,
-        every: int = 1,
+        every: int = 5,
         title: str | None = None,
         members: int | None = None,
         **described: Any,
@@ -226,30 +201,40 @@ class Run(Generic[Config]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment(Generic[Config]):
-    """An experiment as data; the module's docstring says how to write one.
+    """An experiment as data.
 
     Attributes:
         name: The kind of run, as the command line spells it.
-        title: Title of the report, or a function of the configuration.
+        title: Title of the report.
         paper: Its source, such as a paper's section, shown below the title.
-        cells: Run → name → what ``measure`` needs.
-        measure: (run, name, cell) → measurement.
+        presets: Name → configuration, a frozen dataclass: smoke, laptop, paper. Its fields decide
+            the result and identify the run's folder. Nothing checks presets: they are code.
+        cells: Run → name (also a file's) → what ``measure`` needs. Training that one program can do
+            together is one cell.
+        measure: (run, name, cell) → measurement, kept as JSON in ``parts``: a resumed run measures
+            only what is missing. A cell that trains does so in ``run.training_folder(name, ...)``.
+        value: Default measure of figures, tables and samples.
+        frame: (run, cell, measurement) → measurements in long form: a row for each method, d, seed
+            and step. By default ``values`` along ``axes``, as in ``Frame.grid``, with the cell.
         unit: Column of the frame by which samples are paired.
         fewest: Least number of units for a verdict.
         abstract: First text of the report; by default, how many claims hold.
-        sections: Title → content of a section of the report; the claims head the first section.
-        frame: (run, cell, measurement) → measurements in long form.
-        claims: The statements and how they are judged.
+        sections: Title → content of a section of the report: paragraphs, figures (``Curve``,
+            ``Components``, ``Drawn``) and tables (``Summary``, ``Wide``, ``Tabulated``). Texts may
+            name fields of the configuration. The claims head the first section.
+        claims: The statements and how they are judged, ``r.end(method=A) < r.end(method=B)``.
         summary: Results → JSON values of ``summary.json``, beside ``claims``, ``report`` and the
             rows of tables that have names.
-        decided_on: The configuration that decides claims; by default every configuration does.
+        decided_on: The configuration that decides claims, of a paper its protocol; by default every
+            configuration does.
         free: Fields in which a configuration may differ from it, dotted as in ``config.json``.
         decides: Whether results can decide claims for reasons outside the configuration, such as
             their data set.
         load: Path given as ``--data`` (or None) → data set with a ``fingerprint()``.
         check: (configuration, data set) → ``Run.data``; raises if they cannot be run.
         prepare: Run → ``Run.shared``.
-        keeps_parts: Whether measurements are JSON values, kept in ``parts``.
+        keeps_parts: Whether to keep measurements. Otherwise they may be any objects, and are made
+            again on resumption, for cells whose cost is their training.
         counts_cells: Whether to show a progress bar of cells, if they show none themselves.
         stated: Heading of the column of statements.
         deviations: Field of the ``paper`` preset, dotted as in ``config.json``, or another part of
@@ -257,7 +242,7 @@ class Experiment(Generic[Config]):
     """
 
     name: str
-    title: str | Callable[[Config], str]
+    title: str
     paper: str
     presets: Mapping[str, Config]
     cells: Callable[[Run[Config]], Mapping[str, Any]]
@@ -341,14 +326,22 @@ class Experiment(Generic[Config]):
             )
             return self._report(self.results(run, cells, found))
 
-        return complete_run(out, kind=self.name, config=described, compute=compute)
+        with hidden(not progress):
+            return complete_run(out, kind=self.name, config=described, compute=compute)
 
     def results(
         self, run: Run[Config], cells: Mapping[str, Any], found: Mapping[str, Any]
     ) -> Results[Config]:
         """Put the measurements of cells into long form."""
         frames = {name: self.frame(run, cell, found[name]) for name, cell in cells.items()}
-        return Results(run, found, frames, self.value, self.unit, self.fewest)
+        return self.results_of(run, found, frames)
+
+    def results_of(
+        self, run: Run[Config], found: Mapping[str, Any], frames: Mapping[str, Frame]
+    ) -> Results[Config]:
+        """Return results of measurements in long form."""
+        named = scalars([as_json(each) for each in self.presets.values()])
+        return Results(run, found, frames, self.value, self.unit, self.fewest, named)
 
     def judged(self, results: Results[Config]) -> list[Found]:
         """Judge the claims."""
@@ -364,14 +357,14 @@ class Experiment(Generic[Config]):
         claims = self.judged(results)
         path = page.write_report(
             run.folder.path / "report.html",
-            title=self.title if isinstance(self.title, str) else self.title(run.config),
+            title=self.title,
             summary=f"{self.paper}\n\n{text_of(self.abstract, results) or counted(claims)}",
             sections=[
                 dataclasses.replace(first, tables=[*self._tables(run, claims), *first.tables]),
                 *others,
             ],
             config=run.folder.config,
-            git_revision=run.folder.provenance.get("git_revision"),
+            provenance=run.folder.provenance,
             explorable=find_store(run.folder.path / STORE) is not None,
         )
         return {

@@ -54,7 +54,6 @@ class Curve:
         keys: Further columns that distinguish rows of the file.
         beside: Further columns of the file, as for ``summarised``.
         rows: Results → rows of its file, instead of all these.
-        unit: Column over which lines are averaged; the experiment's unit by default.
         middle: Whether lines are interquartile means.
         note: Description of the lines; by default it states the number of units.
         axes: Further arguments of ``plot_panels``, or a function that makes them.
@@ -75,7 +74,6 @@ class Curve:
     keys: Sequence[str] = ()
     beside: Sequence[str] = ()
     rows: Callable[[Results[Any]], Rows] | None = None
-    unit: str | None = None
     middle: bool = False
     note: Text | None = None
     axes: Mapping[str, Any] | Callable[[Results[Any]], Mapping[str, Any]] = dataclasses.field(
@@ -84,7 +82,7 @@ class Curve:
 
     def show(self, results: Results[Any]) -> list[Shown]:
         """Write the rows and the picture; write nothing if there is nothing to draw."""
-        measure, unit = self.y or results.measure, self.unit or results.unit
+        measure, unit = self.y or results.measure, results.unit
         frame = chosen(self.of, results, at_end=self.at_end)
         if not len(frame):
             return []
@@ -100,8 +98,9 @@ class Curve:
             for label, part in frame.labelled(self.panel).items()
         ]
         kind = "interquartile " if self.middle else ""
-        said = f"{kind}{_note(frame, measure, unit)}"
-        note = text_of(self.note, results) if self.note is not None else said
+        said = f"{kind}{over_runs(len(frame.groups(unit)), unit)}"
+        default = f"{said}; {measure.note}" if measure.note else said
+        note = text_of(self.note, results) if self.note is not None else default
         figure = plot_panels(
             panels,
             x_label=self.x.label,
@@ -118,7 +117,7 @@ class Curve:
     def _filed(self, results: Results[Any], frame: Frame) -> Rows:
         measure = self.y or results.measure
         filed = frame if self.file is None else chosen(self.file, results, at_end=self.at_end)
-        unit = self.unit or results.unit
+        unit = results.unit
         named = [*fields_of(self.panel), *fields_of(self.line), *self.each, *self.keys]
         keys = [
             name for name in dict.fromkeys(named) if name != self.x.column and name in filed.columns
@@ -273,12 +272,6 @@ def image_components(
 def save(results: Results[Any], name: str, caption: str, figure: Figure) -> Shown:
     """Write ``figures/<name>.png``; return its path and its caption."""
     return save_figure(figure, results.run.folder.figures / f"{name}.png"), caption
-
-
-def _note(frame: Frame, measure: Measure, unit: str) -> str:
-    """Describe the lines: "mean over 5 seeds, 95 % interval"."""
-    count = len(frame.groups(unit))
-    return "; ".join(filter(None, [over_runs(count, unit), measure.note]))
 
 
 def _floor(frame: Frame, x: str, measure: Measure) -> tuple[list[Any], list[Any]] | None:

@@ -2,17 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from rlreps.experiments.harness.frame import Rows, summarised
 from rlreps.experiments.harness.results import Chosen, Measure, Results, Text, chosen, text_of
-from rlreps.report.table import Table
-from rlreps.runs.contrasts import said
-from rlreps.runs.intervals import Interval
-
-Columns: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], object]]
-"""Title → column of the rows, which a row may lack, or a function of a row."""
-
+from rlreps.report.table import Table, format_number
 
 DETECTABLE = (
     "Detectable: the smallest difference that such a test would find with 80 % power at level 0.05 "
@@ -27,43 +21,22 @@ TITLES: Mapping[str, str] = {
 """Column of result files → its title, if it differs from the name."""
 
 
-def columns_of(rows: Rows, chosen: Sequence[str] = ()) -> Columns:
-    """Title all or chosen columns of rows by their names; values include their intervals."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
-
-    def with_ends(name: str) -> Callable[[Mapping[str, Any]], object]:
-        def cell(row: Mapping[str, Any]) -> object:
-            value, low, high = (row.get(f"{name}{end}") for end in ("", "_low", "_high"))
-            known = all(isinstance(each, float) for each in (value, low, high))
-            return said(Interval(value, low, high)) if known else value
-
-        return cell
-
-    return {
-        TITLES.get(name, name.replace("_", " ")): with_ends(name)
-        if f"{name}_low" in names
-        else name
-        for name in chosen or names
-        if name not in ends
-    }
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tabulated:
-    """A table of rows that a function makes.
+    """A table of rows that a function makes; estimates stand with their intervals.
 
     Attributes:
         caption: What the table shows.
         rows: Results → rows.
-        columns: Columns in the report, or names of some for ``columns_of``; by default all.
+        columns: Columns in the report; by default all, where ``<name>_low`` and ``<name>_high`` are
+            part of ``<name>``.
         name: Name of its files and of its rows in the summary. Without one, there is no file.
         shown: Whether the report shows it.
     """
 
     caption: Text = ""
     rows: Callable[[Results[Any]], Rows]
-    columns: Columns | Sequence[str] = ()
+    columns: Sequence[str] = ()
     name: str | None = None
     shown: bool = True
 
@@ -73,15 +46,22 @@ class Tabulated:
         if self.name is not None:
             results.write(self.name, rows)
             results.tables.append(self.name)
-        if not self.shown:
+        every = dict.fromkeys(name for row in rows for name in row)
+        ends = {f"{name}_{end}" for name in every for end in ("low", "high")}
+        names = self.columns or [name for name in every if name not in ends]
+        if not (names and self.shown):
             return []
-        given = self.columns
-        columns = given if isinstance(given, Mapping) else columns_of(rows, given)
-        cells = [
-            [row.get(each) if isinstance(each, str) else each(row) for each in columns.values()]
-            for row in rows
-        ]
-        return [Table([*columns], cells, text_of(self.caption, results))] if columns else []
+        titles = [TITLES.get(name, name.replace("_", " ")) for name in names]
+        cells = [[_with_interval(row, name) for name in names] for row in rows]
+        return [Table(titles, cells, text_of(self.caption, results))]
+
+
+def _with_interval(row: Mapping[str, Any], name: str) -> object:
+    value, *ends = (row.get(f"{name}{end}") for end in ("", "_low", "_high"))
+    if any(end is None or end != end for end in ends):
+        return value
+    low, high = map(format_number, ends)
+    return f"{format_number(value)} [{low}, {high}]"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +83,7 @@ class Summary:
     keys: Sequence[str]
     of: Chosen = dataclasses.field(default_factory=dict)
     measure: Measure | None = None
-    columns: Columns | Sequence[str] = ()
+    columns: Sequence[str] = ()
     beside: Sequence[str] = ()
     unit: str | None = None
     name: str | None = None

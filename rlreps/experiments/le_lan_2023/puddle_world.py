@@ -28,18 +28,18 @@ from rlreps.experiments.harness import (
     D,
     Experiment,
     Frame,
+    NotRunError,
     Results,
     Run,
     Summary,
-    follows,
+    in_path,
     varied,
 )
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.successor.measure import MonteCarlo
-from rlreps.successor.stored_subspace import CENTRING
 from rlreps.training import Optimizer
-from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
+from rlreps.workflows.ground_truths import own_ground_truth
 from rlreps.workflows.train import TrainingConfig, train_masked
 
 _METHODS: tuple[Objective, ...] = (
@@ -59,7 +59,6 @@ class Config:
         columns: Tasks an update with which every explicit objective is trained as well, beside
             ``training.tasks``: fewer updates pass before a column's weights move again (Sec. 5.3).
         headline_dimension: The d of the pictures of components.
-        members: Most runs of one method in one program; beyond, it takes several programs.
     """
 
     successor: MonteCarlo = dataclasses.field(default=MonteCarlo(centring="rows"))
@@ -68,7 +67,6 @@ class Config:
     columns: tuple[int, ...] = ()
     dimensions: tuple[int, ...]
     headline_dimension: int = 10
-    members: int = 64
 
     @property
     def methods(self) -> dict[str, TrainingConfig]:
@@ -83,9 +81,16 @@ class Config:
                 found[label] = dataclasses.replace(training, tasks=count)
         return found
 
-    def label_of(self, name: str) -> str | None:
-        """Return the label of the first method of an objective, if there is one."""
-        return next((each.label for each in self.objectives if each.name == name), None)
+    def label_of(self, name: str) -> str:
+        """Return the label of the first method of an objective.
+
+        Raises:
+            NotRunError: If there is none.
+        """
+        for each in self.objectives:
+            if each.name == name:
+                return each.label
+        raise NotRunError(name)
 
 
 PAPER = Config(
@@ -133,7 +138,7 @@ PRESETS: dict[str, Config] = {
 }
 
 _FREE = (
-    *("dimensions", "headline_dimension", "members", "columns"),
+    *("dimensions", "headline_dimension", "columns"),
     *("training.seed", "training.evaluate_every", "training.checkpoint_every"),
 )
 """Fields that change no run, or on which the paper is silent."""
@@ -164,68 +169,40 @@ class Member(NamedTuple):
     seed: int
 
 
-class Cell(NamedTuple):
-    """Runs of one method that one program makes."""
-
-    label: str
-    members: tuple[Member, ...]
-
-
-def prepare(run: Run[Config]) -> OwnGroundTruth:
-    """Generate the ground truth in the run's folder."""
-    config = run.config
-    return own_ground_truth(
-        config.successor, run.folder, max(config.dimensions), progress=run.progress
-    )
-
-
-def cells(run: Run[Config]) -> dict[str, Cell]:
-    """Split every method's runs into programs of at most the configured number of members."""
-    config, seeds = run.config, run.config.training.seeds
-    members = tuple(Member(d, seed) for d in config.dimensions for seed in seeds)
-    found: dict[str, Cell] = {}
-    for label, training in config.methods.items():
-        name = str(training.objective.name)
-        for start in range(0, len(members), config.members):
-            number = sum(other.startswith(f"{name}-") for other in found)
-            found[f"{name}-{number}"] = Cell(label, members[start : start + config.members])
-    return found
-
-
-def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
-    """Train a cell's members together.
+def measure(run: Run[Config], name: str, label: str) -> dict[str, Any]:
+    """Train all runs of a method together.
 
     Returns:
-        ``history`` of the training, ``features`` [n, headline d] if the member that is drawn is
-        among these, and ``seconds`` spent in updates.
+        ``history`` of the training, and ``features`` [n, headline d] of the first seed.
     """
     config, ground = run.config, run.shared
+    members = members_of(config)
     result, features_of = train_masked(
-        config.methods[cell.label],
+        config.methods[label],
         ground.path,
         ground.truth,
-        cell.members,
-        folder=run.training_folder(
-            name, method=cell.label, members=[each._asdict() for each in cell.members]
-        ),
+        members,
+        folder=run.training_folder(name, method=label),
         devices=run.devices,
-        description=f"{name}, {len(cell.members)} runs",
-        progress=run.progress,
+        description=f"{label}, {len(members)} runs",
     )
-    drawn = Member(config.headline_dimension, config.training.seed)
-    return {
-        "history": result.history,
-        "features": features_of(cell.members.index(drawn)) if drawn in cell.members else None,
-        "seconds": result.seconds,
-    }
+    drawn = members.index(Member(config.headline_dimension, config.training.seed))
+    features = features_of(drawn)
+    return {"history": result.history, "features": features}
 
 
-def frame(run: Run[Config], cell: Cell, found: Mapping[str, Any]) -> Frame:
+def members_of(config: Config) -> list[Member]:
+    """List the runs of a method: every d with every seed."""
+    return [Member(d, seed) for d in config.dimensions for seed in config.training.seeds]
+
+
+def frame(run: Run[Config], label: str, found: Mapping[str, Any]) -> Frame:
     """List subspace distances: a row each run and step."""
     members = [
-        {**member._asdict(), "noise_floor": run.shared.floor(member.d)} for member in cell.members
+        {**member._asdict(), "noise_floor": run.shared.floor(member.d)}
+        for member in members_of(run.config)
     ]
-    return Frame.of_history(found["history"], members, method=cell.label)
+    return Frame.of_history(found["history"], members, method=label)
 
 
 def end(results: Results[Config], name: str, d: int) -> Sample:
@@ -267,49 +244,27 @@ CLAIMS = [
 ]
 
 
-def seconds(results: Results[Config]) -> dict[str, float]:
-    """Add up the time that each method's updates took."""
-    found: dict[str, float] = {}
-    for name, part in results.found.items():
-        label = str(results.cells[name]["method"][0])
-        found[label] = found.get(label, 0.0) + part["seconds"]
-    return found
-
-
-def abstract(results: Results[Config]) -> str:
-    """Say what was trained."""
-    config, training = results.config, results.config.training
-    states = {"centres": "cells' centres", "uniform": "anywhere in the square"}[training.states]
-    return (
-        f"A ReLU network on raw coordinates, {training.rows} states ({states}) and one task an "
-        f"update, {training.steps:,} updates. Components of the matrix less "
-        f"{CENTRING[config.successor.centring].removesuffix(' removed')}. "
-        f"{len(config.dimensions) * training.num_seeds} runs of each method trained together, "
-        f"{sum(seconds(results).values()):,.0f} s in all. A run on a smaller grid has another "
-        "matrix; it and a run of fewer updates decide none of the paper's statements."
-    )
-
-
 EXPERIMENT = Experiment(
     name="puddle-world",
-    title=lambda config: (
-        "PuddleWorld under the paper's protocol"
-        if follows(config, PAPER, _FREE)
-        else "PuddleWorld by the paper's methods, with less than its protocol"
-    ),
+    title="PuddleWorld by the paper's methods",
     paper="Le Lan et al. 2023, Section 5.3, Figure 4 and Appendix C.3",
     presets=PRESETS,
-    prepare=prepare,
-    cells=cells,
+    prepare=lambda run: own_ground_truth(
+        run.config.successor, run.folder, max(run.config.dimensions)
+    ),
+    cells=lambda run: {in_path(label): label for label in run.config.methods},
     measure=measure,
     frame=frame,
     value=SUBSPACE_DISTANCE,
-    abstract=abstract,
     claims=CLAIMS,
     decided_on=PAPER,
     free=_FREE,
     sections={
-        "Against the paper": [],
+        "Against the paper": [
+            "A ReLU network on raw coordinates, {config.training.rows} states and one task an "
+            "update. All runs of a method are trained together. A run on a smaller grid has "
+            "another matrix; it and a run of fewer updates decide none of the paper's statements."
+        ],
         "Distances": [
             Summary(
                 caption="Subspace distance after {config.training.steps:,} updates: means over "
@@ -325,7 +280,6 @@ EXPERIMENT = Experiment(
                 at_end=True,
                 keys=("step",),
                 beside=("diverged", "noise_floor"),
-                title="after {config.training.steps:,} updates",
             ),
             Curve(
                 name="curves",
@@ -340,20 +294,11 @@ EXPERIMENT = Experiment(
                 "and those learned by the first seed of each method, rotated within their "
                 "span onto the true ones. |cos| is the cosine with the true component.",
                 features=lambda r: {
-                    str(r.cells[name]["method"][0]): part["features"]
-                    for name, part in r.found.items()
-                    if part["features"] is not None
+                    label: part["features"]
+                    for label, part in zip(r.config.methods, r.found.values(), strict=True)
                 },
             ),
         ],
-    },
-    summary=lambda r: {
-        "ground_truth": {
-            **generation_figures(r.run.folder, r.config.successor),
-            "standard_error": r.run.shared.standard_error,
-        },
-        "distances": r.rows["distance_by_dimension"],
-        "seconds": {label: round(each, 3) for label, each in seconds(r).items()},
     },
     # Each program resumes from its checkpoints, and a figure needs features at all states.
     keeps_parts=False,

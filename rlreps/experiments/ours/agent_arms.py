@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.agents import AgentConfig, AuxiliaryConfig
+from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.keys import agent_keys
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
@@ -31,6 +31,8 @@ SCRATCH, WIDER, EMBEDDING = "from scratch", "wider network", "trainable embeddin
 EXPLICIT, LARGE_BATCH, CONTROL = "explicit per action", "large batch", "data-free control"
 RANDOM, POSITION, COSINES = "random features", "true (x, y)", "fixed cosines of (x, y)"
 LEARNED, EXACT = "learned components", "exact components"
+FITTED, FITTED_ONCE = "fitted to replay", "fitted once to replay"
+BESIDE = "random features beside the code"
 
 Input: TypeAlias = Literal["observation", "embedding", "random", "cosines", "learned", "exact"]
 """What the network sees: observations; or a trainable table of cells; or fixed features, which are
@@ -59,6 +61,7 @@ class Way(NamedTuple):
         wide: Whether the network is wider.
         position: Whether agents see their position.
         in_sutton: Whether ``sutton`` has the arm.
+        features: Features that the agent fits to its replay, beside the observation.
     """
 
     input: Input = "observation"
@@ -66,6 +69,7 @@ class Way(NamedTuple):
     wide: bool = False
     position: bool = False
     in_sutton: bool = True
+    features: Literal["none", "fitted", "fitted_once", "random"] = "none"
 
     @property
     def is_spared(self) -> bool:
@@ -92,6 +96,9 @@ WAYS: Mapping[str, Way] = {
     COSINES: Way("cosines", position=True),
     LEARNED: Way("learned"),
     EXACT: Way("exact"),
+    FITTED: Way(features="fitted"),
+    FITTED_ONCE: Way(features="fitted_once"),
+    BESIDE: Way(features="random", in_sutton=False),
 }
 """Label → arm."""
 
@@ -109,6 +116,8 @@ class Config:
         discount: γ of the successor measure.
         threshold: What to reach, in optimal returns.
         weight: Weight of joint losses, relative to the norm of the values' gradient.
+        aside: A maze in which nothing was developed.
+        aside_seed: Seed of the first agent there, apart from those in other arenas.
     """
 
     base: AgentConfig
@@ -120,6 +129,8 @@ class Config:
     discount: float = 0.95
     threshold: float = 3.0
     weight: float = 0.1
+    aside: str = "spiral"
+    aside_seed: int = 10_000
 
     def agents(self, arena: str, label: str) -> AgentConfig:
         """Return the agents of an arm."""
@@ -131,6 +142,13 @@ class Config:
             goal=GOALS[0],
             encoder=varied(base.encoder, hidden=self.wide) if way.wide else base.encoder,
             max_episode_steps=CAP,
+            features=FeatureConfig(
+                kind=way.features,
+                basis="fourier" if arena == NULL else "counted",
+                num_components=self.num_features,
+                feature_discount=self.discount,
+            ),
+            seed=self.aside_seed if arena == self.aside else base.seed,
             steps=base.steps + (0 if way.is_spared else self.free_steps),
         )
         if way.task is None:
@@ -198,7 +216,7 @@ def train_arm(
         start = StartingTorsos({**fresh, "table": table}, name)
     home = run.folder.path / "runs" / name
     own = OwnParts() if torso is None else OwnParts(torso=torso, name=name)
-    run_agents(config, home, start=start, own=own, devices=run.devices, progress=run.progress)
+    run_agents(config, home, start=start, own=own, devices=run.devices)
     return ArmRuns(config, *history(RunFolder(home), "returns"))
 
 

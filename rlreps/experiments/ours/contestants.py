@@ -1,55 +1,34 @@
-"""The lines of the benchmark as data: objectives, what each sees and leads to, and its worlds."""
+"""The rows of the benchmark as data: objectives, what each sees, and the truth that it leads to."""
 
 import dataclasses
 import importlib
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
-
-import gymnasium
-import jax
-import jax.numpy as jnp
-import numpy as np
-import numpy.typing as npt
-from jax import Array
 
 from rlreps import losses
 from rlreps.config import options
-from rlreps.cumulants import RandomFourier
-from rlreps.encoders import cosine_products, lowest_frequencies
-from rlreps.envs import load_arena
 from rlreps.errors import InputError, require, require_choice
-from rlreps.experiments.ours.mazes import CellModel
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
-from rlreps.sources import Source, chain_source, matrix_source
-from rlreps.successor.grids import BoxGrid, Grid
-from rlreps.successor.kernels.actions import cell_moves
 from rlreps.successor.truths import ChainTruths, Truth
-from rlreps.training import Learner
 
-FloatArray = npt.NDArray[np.float64]
+BEHIND = "walk behind the constant"
+"""Truth of objectives that are to find no constant."""
 
 TRUTHS: Mapping[str, Callable[[ChainTruths], Truth]] = {
     "Ψ": lambda chain: chain.successor_measure(centred=True),
     "M̃": ChainTruths.density_ratio,
     "log M̃": ChainTruths.log_density_ratio,
     "walk": ChainTruths.walk,
-    "walk behind the constant": lambda chain: chain.walk().behind_constant(),
+    BEHIND: lambda chain: chain.walk().behind_constant(),
     "walk, largest |λ|": ChainTruths.largest_of_walk,
     "steps, largest |λ|": lambda chain: dataclasses.replace(chain, discount=0.0).largest_of_walk(),
 }
-"""Name → truth of a chain; that of temporal differences depends on d and on cumulants."""
+"""Name → truth of a chain."""
 
 FIXED_POINT = "fixed point of TD"
-
-PENDULUM = "Pendulum-v1"
-"""World of cells of the angle and the velocity of Gymnasium's pendulum."""
-
-_TORQUES = (-2.0, 0.0, 2.0)
-
-_SAMPLES = 64
-"""The pendulum's steps from each cell with each torque."""
+"""Truth of temporal differences, which depends on d and on cumulants."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +41,7 @@ class Row:
         option: Its option that is tuned beside the learning rate, if any.
         values: Values of ``option`` to try.
         sees: What a row of its batches is.
-        truth: Its own: of ``TRUTHS``, or ``FIXED_POINT``.
+        truth: Name of what it leads to: one of ``TRUTHS``, or ``FIXED_POINT``.
         ordered: Whether its k-th feature is to be the k-th function.
         towers: Whether two encoders are trained, f and g.
     """
@@ -90,7 +69,6 @@ CONTROLS = (COSINES, RANDOM, COUNTED)
 
 _ENTRIES: Any = {"sees": "entries", "truth": "Ψ"}
 _IN_ORDER: Any = {"truth": "walk", "ordered": True}
-_BEHIND: Any = {"truth": "walk behind the constant"}
 _NESTED: Any = {"towers": True, "ordered": True}
 _STEPS: Any = {"sees": "transitions"}
 _RATES = (0.03, 0.1, 0.3)
@@ -128,8 +106,8 @@ OBJECTIVES = (
         *("random cumulants by TD", losses.CumulantDifferences(), "averaging_rate", _RATES),
         **{**_STEPS, "truth": FIXED_POINT},
     ),
-    Row("Barlow Twins", losses.BarlowTwins(), "redundancy", (5e-3, 5e-2, 5e-1), **_BEHIND),
-    Row("VICReg", losses.VICReg(), "covariance", (1.0, 10.0, 100.0), **_BEHIND),
+    Row("Barlow Twins", losses.BarlowTwins(), "redundancy", (5e-3, 5e-2, 5e-1), truth=BEHIND),
+    Row("VICReg", losses.VICReg(), "covariance", (1.0, 10.0, 100.0), truth=BEHIND),
     Row(
         *("self-prediction", _SELF, "averaging_rate", (0.03, 0.3, 1.0)),
         **{**_STEPS, "truth": "steps, largest |λ|"},
@@ -175,111 +153,3 @@ def row_of(place: str) -> Row:
         require_choice("option", found.option, [each.name for each in options(found.objective)])
         require(len(found.values) >= 1, f"values of {found.option} to try", found.values)
     return found
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class World:
-    """An exact chain and what is needed of it.
-
-    Attributes:
-        model: The cells as a decision process.
-        chain: Under the random policy.
-        truths: Those that depend on the chain alone.
-    """
-
-    model: CellModel
-    chain: ChainTruths
-    truths: Mapping[str, Truth]
-
-    @classmethod
-    def of(cls, arena: str, bins: int, discount: float, rows: Collection[Row]) -> "World":
-        """Count the moves between the cells of an arena, or of ``PENDULUM``; take rows' truths."""
-        if arena == PENDULUM:
-            box = BoxGrid((-np.pi, -8.0), (np.pi, 8.0), (bins, bins))
-            cells, to, centres = np.arange(box.num_cells), _pendulum(box), box.unit_centres()
-        else:
-            moves = cell_moves(load_arena(arena), Grid(bins), jax.random.key(0))
-            cells, to, centres = moves.cells, moves.to, Grid(bins).centres()[moves.cells]
-        chain = ChainTruths(to.mean(axis=0), discount)
-        needed = {row.truth for row in rows} & {*TRUTHS} | {"M̃"}
-        truths = {name: TRUTHS[name](chain) for name in sorted(needed)}
-        return cls(CellModel(to, arena, cells, centres, centres), chain, truths)
-
-    def source(self, row: Row) -> Source:
-        """Return where an objective's batches come from."""
-        successor, chain = self.chain.successor, self.chain.transition
-        if row.objective is not None and row.sees == "entries":
-            matrix = successor / (1.0 - self.chain.discount)
-            centred = (matrix - matrix.mean(axis=0)).astype(np.float32)
-            population = row.objective.needs_population
-            return matrix_source(centred, self.model.centres, with_population=population)
-        # A single step by M is a future: the pairs are those of a walk of random length.
-        return chain_source(chain if row.sees == "transitions" else successor, self.model.centres)
-
-    @property
-    def inputs(self) -> Array:
-        """(x, y) of the states, [n, 2]."""
-        return jnp.asarray(self.model.centres)
-
-    def own_truth(self, row: Row, learner: Learner, seed: int) -> Truth | None:
-        """Return the first d functions that an objective leads to, or None where there are none."""
-        d, cumulants = learner.objective.num_features, None
-        if row.truth != FIXED_POINT:
-            return self.truths[row.truth].first(d)
-        if isinstance(learner.objective, losses.CumulantDifferences):
-            drawn = learner.init(jnp.uint32(seed)).objective.cumulants
-            cumulants = np.asarray(learner.objective.cumulants.apply(drawn, self.inputs))
-        try:
-            return self.chain.temporal_differences(d, cumulants)
-        except InputError:
-            return None
-
-    def density(self, row: Row, d: int) -> Truth:
-        """Return M̃'s first d functions, behind the constant for rows that are to find none."""
-        density, own = self.truths["M̃"], self.truths.get(row.truth)
-        behind = row.sees == "entries" or (own is not None and own.constants_free)
-        return (density.behind_constant() if behind else density).first(d)
-
-    def control(self, row: Row, d: int, seed: int, seen: Sequence[int]) -> list[Array]:
-        """Return features without training, [n, d] for each number of transitions seen."""
-        if row == COUNTED:
-            return self._counted(d, seed, seen)
-        # Beside the constant, which the truth holds too.
-        constant = jnp.ones((len(self.inputs), 1))
-        if row == COSINES:
-            highest, chosen = lowest_frequencies(d - 1)
-            others = cosine_products(self.inputs, highest)[:, chosen]
-        else:
-            waves = RandomFourier(length_scale=0.4)
-            others = waves.apply(waves.init(jax.random.key(seed), d - 1), self.inputs)
-        return [jnp.concatenate([constant, others], axis=1)] * len(seen)
-
-    def _counted(self, d: int, seed: int, seen: Sequence[int]) -> list[Array]:
-        """Decompose the density ratio of a counted chain; a state that was not seen stays.
-
-        So every other state does with a millionth of a count: nothing is divided by zero.
-        """
-        rng, chain = np.random.default_rng((seed, 2)), self.chain.transition
-        counts, tables = 1e-6 * np.eye(len(chain)), []
-        for more in np.diff(seen, prepend=0):
-            counts = counts + rng.multinomial(rng.multinomial(more, self.chain.start), chain)
-            model = ChainTruths(counts / counts.sum(axis=1, keepdims=True), self.chain.discount)
-            tables.append(jnp.asarray(model.density_ratio().first(d).functions, jnp.float32))
-        return tables
-
-
-def _pendulum(grid: BoxGrid) -> FloatArray:
-    """Count the steps of Gymnasium's pendulum between cells, [torques, n, n]."""
-    pendulum: Any = gymnasium.make(PENDULUM).unwrapped
-    pendulum.reset(seed=0)
-    generator = np.random.default_rng(0)
-    counts = np.zeros((len(_TORQUES), grid.num_cells, grid.num_cells))
-    for cell in np.repeat(np.arange(grid.num_cells), _SAMPLES):
-        start = grid.sample_with(generator, np.asarray(cell))
-        for torque, table in zip(_TORQUES, counts, strict=True):
-            pendulum.state = start
-            pendulum.step(np.asarray([torque]))
-            angle, velocity = pendulum.state
-            around = (angle + np.pi) % (2.0 * np.pi) - np.pi
-            table[cell, grid.cell((around, velocity))] += 1.0
-    return counts / _SAMPLES

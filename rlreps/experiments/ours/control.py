@@ -54,6 +54,7 @@ from rlreps.plotting.lines import over_runs
 from rlreps.plotting.style import MUTED
 from rlreps.runs.contrasts import Verdict, said
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import hidden
 from rlreps.successor import Transitions, fit
 from rlreps.workflows.agents import load_agents, run_agents
 
@@ -183,7 +184,8 @@ def trained(config: Config, task: str, seed: int, home: Path) -> Made:
     """Train an agent in a folder, from its newest checkpoint if it was interrupted."""
     environment = TASKS[task].discrete or task
     agents = dataclasses.replace(config.agents, environment=environment, seed=seed, num_seeds=1)
-    summary = run_agents(agents, home, progress=False)
+    with hidden():
+        summary = run_agents(agents, home)
     trainer, state, _ = load_agents(RunFolder(home), agents)
     trainer.close()
     with contextlib.closing(gymnasium.make(environment)) as one:

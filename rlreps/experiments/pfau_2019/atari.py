@@ -22,7 +22,7 @@ A larger difference is no merit: the pixels' principal components are made for i
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -30,7 +30,6 @@ import numpy.typing as npt
 from jax import Array, lax
 from matplotlib.figure import Figure
 
-from rlreps.agents.atari import recorded_frames, require_game
 from rlreps.config import with_sizes
 from rlreps.encoders import Convolutional, Params, WithConstant
 from rlreps.experiments.harness import (
@@ -48,6 +47,7 @@ from rlreps.experiments.harness import (
     design_of,
     varied,
 )
+from rlreps.experiments.pfau_2019.recording import recorded_frames, require_game
 from rlreps.losses import Spin
 from rlreps.losses.base import Batch
 from rlreps.losses.successor_features import SuccessorDifferences, SuccessorNetwork
@@ -55,7 +55,7 @@ from rlreps.operators import Slowness, act
 from rlreps.plotting import plot_reconstructions, plot_signed_images
 from rlreps.runs.contrasts import Verdict
 from rlreps.sources.frames import FrameSplit
-from rlreps.subspace import centre_in_place, randomized_svd
+from rlreps.subspace import RandomizedSVD, centre_in_place
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import RMSProp, TrainingResult, train
 from rlreps.training.responses import apart, apart_by_chance, averages, collapsed, extremes
@@ -191,9 +191,6 @@ PRESETS = {
 }
 
 
-# --- What is measured -----------------------------------------------------------------------------
-
-
 def prepare(run: Run[Config]) -> FrameSplit:
     """Play or read both sets of frames, each by an agent of its own seed."""
     config = run.config
@@ -205,7 +202,6 @@ def prepare(run: Run[Config]) -> FrameSplit:
             config.size,
             count,
             2 * config.seed + index,
-            progress=run.progress,
         )
         for index, (name, count) in enumerate(counts.items())
     )
@@ -329,7 +325,7 @@ def principal_components(rows: FloatArray, count: int) -> FloatArray:
         InputError: If the rows span fewer dimensions.
     """
     centre_in_place(rows)
-    values: FloatArray = randomized_svd(rows, count).basis
+    values: FloatArray = RandomizedSVD(rank=count).decompose(rows).basis
     return values
 
 
@@ -347,9 +343,6 @@ def frame(run: Run[Config], method: str, found: Measured) -> Frame:
         if name.startswith(("eigenvalue", "next_frame", "temporal_difference"))
     ]
     return Frame.concat([*curves, found.features])
-
-
-# --- What is judged and shown ---------------------------------------------------------------------
 
 
 def tells_ends_apart(results: Results[Config]) -> Verdict:
@@ -390,17 +383,6 @@ def draw_differences(results: Results[Config]) -> tuple[None, Figure]:
     return None, plot_signed_images(differences, titles=titles)
 
 
-def summary(results: Results[Config]) -> dict[str, Any]:
-    """Keep numbers of episodes and the seconds of training."""
-    frames, found = results.run.shared, results.found.items()
-    sets = {"training": frames.training, "held_out": frames.held_out}
-    trained = {name: each.training for name, each in found if each.training is not None}
-    return {
-        "episodes": {name: int(each.episodes[-1]) + 1 for name, each in sets.items()},
-        "seconds": {name: round(each.seconds, 1) for name, each in trained.items()},
-    }
-
-
 def check(config: Config, data: None) -> None:
     """Refuse a game that is not there, and sizes that no predictor makes."""
     require_game(config.game)
@@ -409,7 +391,7 @@ def check(config: Config, data: None) -> None:
 
 EXPERIMENT = Experiment(
     name="atari",
-    title=lambda config: f"Atari: slow features and successor features of {config.game}",
+    title="Atari: slow features and successor features",
     paper="Pfau et al. 2019, Appendix C.3",
     presets=PRESETS,
     check=check,
@@ -474,7 +456,6 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    summary=summary,
     # Pictures are no JSON.
     keeps_parts=False,
     deviations={

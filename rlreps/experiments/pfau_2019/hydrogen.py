@@ -12,6 +12,7 @@ since its protocol is run with one seed.
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import jax.numpy as jnp
@@ -31,9 +32,9 @@ from rlreps.experiments.harness import (
     Frame,
     Measure,
     Results,
-    Rows,
     Run,
-    Tabulated,
+    Summary,
+    Wide,
     design_of,
     varied,
 )
@@ -42,7 +43,6 @@ from rlreps.numerics import jit
 from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, Operator
 from rlreps.operators.hydrogen import (
     ENERGIES,
-    LEVELS,
     NUM_STATES,
     aligned,
     box_quadrature,
@@ -53,7 +53,7 @@ from rlreps.operators.hydrogen import (
     wavefunctions,
 )
 from rlreps.plotting import plot_signed_images
-from rlreps.runs.contrasts import Verdict, unanimous
+from rlreps.runs.contrasts import Verdict, all_of, unanimous
 from rlreps.sources.box import BoxSource
 from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
@@ -64,9 +64,8 @@ Boundary: TypeAlias = Literal["quadratic", "root"]
 
 NOWHERE_NEAR = 0.5
 """Relative error of the worst energy from which on energies are nowhere near the true ones."""
-_EVALUATIONS_PER_CHECKPOINT = 5
-_SHOWN = 0.5
-"""Share of the box's width that the wavefunctions are shown in."""
+COLUMNS = ("contender", "seed", "eigenfunction", "energy", "closed_form", "relative_error")
+"""Columns of the file of energies."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,6 +161,18 @@ class Config:
 
 _OURS = Contender(name="ours")
 
+_CHOICES: dict[str, dict[str, Any]] = {
+    "β = 0.01": {"averaging_rate": 0.01},
+    "through the operator": {"through_operator": True},
+    "through the operator, β = 0.01": {"through_operator": True, "averaging_rate": 0.01},
+    "without the mask": {"masked": False},
+    "uniform sampling": {"sampling": "uniform"},
+    "scaled inputs": {"inputs": "scaled", "num_inputs": 2},
+    "RMSProp": {"optimizer": RMSProp(learning_rate=0.01, schedule="cosine", decay=0.999)},
+    "shared layers": {"encoder": MLP(NUM_STATES, num_inputs=4, hidden=(96, 96), activation="tanh")},
+}
+"""Choices that are returned to the paper's, or made otherwise, one at a time."""
+
 PAPER = Config(
     # The dearest last: averages take 45 backward passes an update.
     contenders=(varied(_OURS, steps=20_000), UNAVERAGED, PUBLISHED, HASTY),
@@ -183,27 +194,7 @@ PRESETS = {
     "laptop": Config(
         contenders=(
             _OURS,
-            varied(_OURS, name="ours, but β = 0.01", averaging_rate=0.01),
-            varied(_OURS, name="ours, but through the operator", through_operator=True),
-            varied(
-                _OURS,
-                name="ours, but through the operator, β = 0.01",
-                through_operator=True,
-                averaging_rate=0.01,
-            ),
-            varied(_OURS, name="ours, but without the mask", masked=False),
-            varied(_OURS, name="ours, but uniform sampling", sampling="uniform"),
-            varied(_OURS, name="ours, but scaled inputs", inputs="scaled", num_inputs=2),
-            varied(
-                _OURS,
-                name="ours, but RMSProp",
-                optimizer=RMSProp(learning_rate=0.01, schedule="cosine", decay=0.999),
-            ),
-            varied(
-                _OURS,
-                name="ours, but shared layers",
-                encoder=MLP(NUM_STATES, num_inputs=4, hidden=(96, 96), activation="tanh"),
-            ),
+            *(varied(_OURS, name=f"ours, but {what}", **each) for what, each in _CHOICES.items()),
         ),
         num_seeds=6,
     ),
@@ -290,7 +281,6 @@ def measure(run: Run[Config], name: str, contender: Contender) -> TrainingResult
             name,
             contender.steps,
             config.evaluations,
-            every=_EVALUATIONS_PER_CHECKPOINT,
             title=contender.name,
             members=config.num_seeds,
             contender=contender,
@@ -298,67 +288,42 @@ def measure(run: Run[Config], name: str, contender: Contender) -> TrainingResult
     )
 
 
-def eigenfunctions(
-    encoder: Encoder,
-    params: Params,
-    positions: DoubleArray,
-    quadrature: tuple[Array, Array],
-    *,
-    ordered: bool = True,
-) -> DoubleArray:
-    """Compute the eigenfunctions of ``box_spectrum``, orthonormal in the box, at [m, 2]: [m, 9]."""
-    spectrum = jit(
-        lambda params: box_spectrum(
-            lambda at: encoder.apply(params, at), *quadrature, ordered=ordered
-        )
-    )
-    features = jit(encoder.apply)(params, jnp.asarray(positions, jnp.result_type(float)))
-    transform = np.asarray(spectrum(params).transform, np.float64)
-    return np.asarray(features, np.float64) @ transform
-
-
 def frame(run: Run[Config], contender: Contender, trained: TrainingResult) -> Frame:
     """List energies and errors: a row each seed and step."""
-    return Frame.of_history(trained.history, trained.seeds, contender=contender.name)
+    found = Frame.of_history(trained.history, trained.seeds, contender=contender.name)
+    return found.adding(within_tolerance=found["worst_error"] <= run.config.tolerance)
 
 
 def by_eigenfunction(results: Results[Config], frame: Frame) -> Frame:
     """Give each energy a row of its own, with its binding energy −E and its relative error."""
-    named: dict[int, str] = {}
-    for level in LEVELS:
-        first, last = level.start + 1, level.stop
-        features = f"feature {first}" if first == last else f"features {first} to {last}"
-        named |= dict.fromkeys(range(first, last + 1), features)
     found = frame.long("energy", "eigenfunction")
     energy, numbers = found["energy"], found["eigenfunction"]
+    # The level n has 2n + 1 features, n² + 1 to (n + 1)².
+    level = np.sqrt(numbers - 1).astype(int)
+    names = [f"features {n**2 + 1} to {(n + 1) ** 2}" if n else "feature 1" for n in level]
     exact = ENERGIES[numbers - 1]
     return found.adding(
-        features=np.array([named[number] for number in numbers.tolist()]),
+        features=np.array(names),
         binding=-energy,
         closed_form=exact,
         relative_error=energy / exact - 1.0,
+        distance=np.abs(energy / exact - 1.0),
     )
 
 
-def final_energies(results: Results[Config]) -> Rows:
+def at_end(results: Results[Config], _: Frame) -> Frame:
     """List the energies at the end, and those of the grid solver."""
     energies = {f"energy_{k}": each for k, each in enumerate(results.run.shared.energies, start=1)}
     solved = Frame.of([{"contender": "grid solver", "seed": None, **energies}])
     final = by_eigenfunction(results, Frame.concat([results.ends, solved]))
-    columns = ("contender", "seed", "eigenfunction", "energy", "closed_form", "relative_error")
-    by_seed = Frame.concat(final.groups("contender", "seed").values())
-    return by_seed.rows(*columns)
+    return Frame.concat(final.groups("contender", "seed").values())
 
 
-# --- What is judged -------------------------------------------------------------------------------
-
-
-def of_seeds(results: Results[Config], contender: Contender) -> tuple[Any, str]:
+def of_seeds(results: Results[Config], contender: Contender) -> tuple[DoubleArray, str]:
     """Return the worst error of each seed, and the words for them."""
-    share, errors = results.config.tolerance, results.end(contender=contender.name).values
-    steps = results.ends.where(contender=contender.name)["step"][0]
-    within = f"{np.sum(errors <= share)} of {len(errors)} seeds within {share:.0%}"
-    return errors, f"{contender.name}: {within} after {steps:,} updates; worst {errors.max():.3g}"
+    errors = results.end(contender=contender.name).values
+    met = np.sum(errors <= results.config.tolerance)
+    return errors, f"{contender.name}: {met} of {len(errors)} seeds, worst {errors.max():.3g}"
 
 
 def learned(results: Results[Config], contender: Contender) -> Verdict:
@@ -369,10 +334,8 @@ def learned(results: Results[Config], contender: Contender) -> Verdict:
 
 def reaches_goal(results: Results[Config]) -> Verdict:
     """Judge our own way; a seed that does not reach the goal refutes it."""
-    errors, _ = of_seeds(results, results.config.contenders[0])
-    met = int(np.sum(errors <= results.config.tolerance))
-    words = f"{met} of {len(errors)} seeds; the worst energy is off by {errors.max():.2%}"
-    return Verdict(met == len(errors), words)
+    errors, words = of_seeds(results, results.config.contenders[0])
+    return Verdict(bool(errors.max() <= results.config.tolerance), words)
 
 
 def is_nowhere_near(results: Results[Config]) -> Verdict:
@@ -385,15 +348,7 @@ def is_nowhere_near(results: Results[Config]) -> Verdict:
 def needs_slow_decay(results: Results[Config]) -> Verdict:
     """Judge that all is learned with the slow decay, and nothing with the fast one."""
     slow, fast = learned(results, PUBLISHED), learned(results, HASTY)
-    found = {"decay 0.999": PUBLISHED, "decay 0.9": HASTY}
-    words = [
-        f"{decay}: {np.sum(errors <= results.config.tolerance)} of {len(errors)} seeds, "
-        f"worst {errors.max():.3g}"
-        for decay, each in found.items()
-        for errors in [results.end(contender=each.name).values]
-    ]
-    both = slow.holds and fast.holds is False
-    return Verdict(True if both else False if fast.holds else None, "; ".join(words))
+    return all_of([slow if slow.holds else slow.open(), ~fast])
 
 
 CLAIMS = [
@@ -423,111 +378,43 @@ CLAIMS = [
 ]
 
 
-# --- What is shown --------------------------------------------------------------------------------
+def eigenfunctions(
+    config: Config, contender: Contender, trained: TrainingResult, positions: DoubleArray
+) -> DoubleArray:
+    """Compute the learned eigenfunctions, orthonormal in the box, at positions [m, 2]: [m, 9]."""
+    encoder, params = make_encoder(contender, config.half_width), trained.params()
+    quadrature = box_quadrature(config.half_width)
 
+    def function(positions: Array) -> Array:
+        return encoder.apply(params, positions)
 
-def trainings(results: Results[Config]) -> list[tuple[Contender, TrainingResult]]:
-    """Pair each contender with its training."""
-    return list(zip(results.config.contenders, results.found.values(), strict=True))
-
-
-def error_rows(results: Results[Config]) -> Rows:
-    """Tabulate the largest relative error of the nine energies, over seeds."""
-    share, rows = results.config.tolerance, []
-    for contender, trained in trainings(results):
-        errors = results.end(contender=contender.name).values
-        rows.append(
-            {
-                "": contender.name,
-                f"seeds within {share:.0%}": f"{np.sum(errors <= share)} of {len(errors)}",
-                "best seed's worst error": float(errors.min()),
-                "median": float(np.median(errors)),
-                "worst": float(errors.max()),
-                "mean subspace distance": results.end(
-                    "subspace_distance", contender=contender.name
-                ).mean,
-                "diverged": sum(trained.history[-1]["diverged"]),
-                "updates": f"{contender.steps:,}",
-                "seconds, all seeds": round(trained.seconds, 1),
-            }
-        )
-    return rows
-
-
-def energies_of(results: Results[Config], contender: Contender) -> DoubleArray:
-    """Return the final energies [seeds, 9]."""
-    ends = results.ends.where(contender=contender.name).long("energy", "eigenfunction")
-    return ends.pivot("energy", "seed", "eigenfunction")[0]
-
-
-def energy_rows(results: Results[Config]) -> Rows:
-    """Tabulate the energies of our own way, in the order learned."""
-    final = energies_of(results, results.config.contenders[0])
-    named = {f"seed {seed}": row for seed, row in enumerate(final)}
-    named["mean"] = final.mean(axis=0)
-    named["standard deviation"] = final.std(axis=0, ddof=min(1, len(final) - 1))
-    named |= {"closed form": ENERGIES, "grid solver": results.run.shared.energies}
-    return [
-        {"": name, **{str(k): f"{each:.5f}" for k, each in enumerate(row, start=1)}}
-        for name, row in named.items()
-    ]
-
-
-def worst_rows(results: Results[Config]) -> Rows:
-    """Tabulate the largest relative error of each energy over seeds."""
-    errors = {
-        each.name: np.abs(energies_of(results, each) / ENERGIES - 1.0).max(axis=0)
-        for each in results.config.contenders
-    }
-    return [
-        {"": name, **{str(k): float(each) for k, each in enumerate(row, start=1)}}
-        for name, row in errors.items()
-    ]
+    spectrum = jit(partial(box_spectrum, function, ordered=contender.objective.masked))
+    values = jit(function)(jnp.asarray(positions, jnp.result_type(float)))
+    transform = np.asarray(spectrum(*quadrature).transform, np.float64)
+    return np.asarray(values, np.float64) @ transform
 
 
 def draw_wavefunctions(results: Results[Config]) -> tuple[None, Figure]:
     """Draw wavefunctions of ours, of the paper's ways at either β and of what has no mask."""
     config, grid = results.config, results.run.shared
     points, exact = config.grid_points, wavefunctions(grid.positions)
-    quadrature = box_quadrature(config.half_width)
-    sets = {}
-    for contender, trained in trainings(results):
-        drawn = {config.contenders[0].name, PUBLISHED.name, UNAVERAGED.name}
-        masked = contender.objective.masked
-        if contender.name in drawn or not masked:
-            encoder = make_encoder(contender, config.half_width)
-            functions = eigenfunctions(
-                encoder, trained.params(), grid.positions, quadrature, ordered=masked
-            )
-            sets[f"learned ({contender.name})"] = aligned(functions, exact)
+    drawn = {config.contenders[0].name, PUBLISHED.name, UNAVERAGED.name}
+    sets = {
+        f"learned ({each.name})": aligned(
+            eigenfunctions(config, each, trained, grid.positions), exact
+        )
+        for each, trained in zip(config.contenders, results.found.values(), strict=True)
+        if each.name in drawn or not each.objective.masked
+    }
     sets[f"grid solver, {points} x {points}"] = aligned(grid.functions, exact)
     sets["closed form"] = exact / np.linalg.norm(exact, axis=0)
-    margin = round(points * (1.0 - _SHOWN) / 2.0)
-    middle = slice(margin, points - margin)
+    middle = slice(points // 4, points - points // 4)
     images = {
         name: each.T.reshape(NUM_STATES, points, points)[:, ::-1][:, middle, middle]
         for name, each in sets.items()
     }
-    wholes = [round(-1.0 / energy) for energy in ENERGIES]
-    titles = ["−1" if whole == 1 else f"−1/{whole}" for whole in wholes]
+    titles = ["−1", *(f"−1/{round(-1.0 / energy)}" for energy in ENERGIES[1:])]
     return None, plot_signed_images(images, titles=titles)
-
-
-def summary(results: Results[Config]) -> dict[str, Any]:
-    """Keep the final figures of every contender."""
-    figures = ("worst_error", "subspace_distance", "diverged")
-    return {
-        "contenders": [
-            {
-                "name": contender.name,
-                "steps": contender.steps,
-                "seconds": round(trained.seconds, 3),
-                "energies": energies_of(results, contender).tolist(),
-                **{name: trained.history[-1][name] for name in figures},
-            }
-            for contender, trained in trainings(results)
-        ]
-    }
 
 
 EXPERIMENT = Experiment(
@@ -546,16 +433,17 @@ EXPERIMENT = Experiment(
     sections={
         "Goal, and what each choice is worth": [
             design_of(__doc__),
-            Tabulated(
-                rows=error_rows,
-                caption="Largest relative error of the nine energies, over seeds.",
+            Summary(
+                caption="Largest relative error of the nine energies over seeds, and the seeds "
+                "within {config.tolerance:.0%}.",
+                keys=("contender", "step"),
+                beside=("within_tolerance", "diverged"),
             ),
             Curve(
                 name="worst_error",
                 caption="Largest relative error of the nine energies during training.",
                 x=STEP,
                 line="contender",
-                title="nine energies",
                 of={"step": lambda step: step > 0},
                 file={},
                 keys=("seed",),
@@ -573,20 +461,14 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Energies": [
-            lambda r: (
-                f"The grid solver, {r.config.grid_points} x {r.config.grid_points} points, is a "
-                "baseline without a network. Its worst energy is off by "
-                f"{np.abs(r.run.shared.energies / ENERGIES - 1.0).max():.1%}: the lowest state is "
-                "narrower than its cells."
-            ),
-            Tabulated(
-                rows=energy_rows,
-                caption="Energies of {config.contenders[0].name}, in the order learned.",
-            ),
-            Tabulated(
-                rows=worst_rows,
-                caption="Largest relative error of each energy over seeds, in the order learned; "
-                "without the mask, in the order of the energies within the features' span.",
+            Wide(
+                caption="Relative error of each energy, mean over seeds, in the order learned or, "
+                "without the mask, that of the span. The grid's lowest state is narrower than its "
+                "cells.",
+                row="contender",
+                column="{eigenfunction}",
+                of=at_end,
+                measure=Measure(value="distance", label="relative error"),
             ),
             Curve(
                 name="energies",
@@ -597,7 +479,7 @@ EXPERIMENT = Experiment(
                 panel="contender",
                 each=("eigenfunction",),
                 of=lambda r, frame: by_eigenfunction(r, frame.where(step=lambda s: s > 0)),
-                rows=final_energies,
+                rows=lambda r: at_end(r, r.ends).rows(*COLUMNS),
                 axes={
                     "reference_y": ([1 / 25, 1 / 9, 1.0], "closed form"),
                     "y_limits": (0.01, 2.0),
@@ -605,13 +487,12 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    summary=summary,
     # A figure needs the networks.
     keeps_parts=False,
     stated="goal or what the paper states",
     deviations={
         "updates": "The paper does not tell how many; here 10⁶, as in the authors' public code.",
-        "initial biases": "Not told by the paper; here those of the authors' public code.",
+        "initial biases": "Not told by the paper; here as in that code.",
         "units": "Not told whether units count from 0 or 1 in the blocks; here from 1.",
         "potential": "Eq. 20 prints V(x) = +1/|x|, a slip of sign; here it is -1/|x|.",
     },

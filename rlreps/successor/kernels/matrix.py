@@ -66,8 +66,6 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
         points: Quadrature points in each cell, a power of two; each is moved by all four actions.
         seed: Seed of the shifts, in [0, 2³²).
     """
-    require(points >= 1 and points & (points - 1) == 0, "points to be a power of two", points)
-    require(0 <= seed < 2**32, "seed in [0, 2**32)", seed)
     grid = grid.within(environment)
     require(
         len(grid.divided) == 0,

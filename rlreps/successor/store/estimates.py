@@ -7,7 +7,6 @@ difference is written first, so that no matrix ever lacks its error.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,6 @@ zarr.json         size, and under attributes the settings that determine the mat
 c/                blocks of rows, raw float32 each with a checksum: a Zarr v3 array
 half_difference/  the same for the difference of two halves of the samples, if it was sampled
 subspace/         principal components and noise floor, once computed; they may be deleted
-error.png         the error by number of components, once drawn
 Read it: rlreps.successor.load(folder), rlreps.successor.open_store(folder) or zarr.open(folder).
 Use it: rlreps successor info FOLDER, rlreps svd FOLDER, rlreps train FOLDER --out RUN.
 """
@@ -66,8 +64,6 @@ class EstimateStore:
 
     def verify(self, row_sum: float | None) -> list[list[BlockProblem]]:
         """Check every block of ``stores()``: half differences sum to 0, rows to ``row_sum``."""
-        if not isinstance(row_sum, int | float | None) or not math.isfinite(row_sum or 0.0):
-            raise InputError(f"expected a number as row_sum in {self.matrix.path}, got {row_sum!r}")
         nothing = None if row_sum is None else 0.0
         sums = [nothing, row_sum] if self.half_difference else [row_sum]
         return [
@@ -78,7 +74,7 @@ class EstimateStore:
     def problems(self, faults: Sequence[Sequence[BlockProblem]]) -> list[str]:
         """One line for all damage that ``verify`` reported and everything that is missing."""
         found = [
-            f"{store.path}: {problem}"
+            f"{store.path}: {problem.text}"
             for store, of_store in zip(self.stores(), faults, strict=True)
             for problem in of_store
         ]

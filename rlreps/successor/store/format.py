@@ -30,7 +30,7 @@ import numpy.typing as npt
 import tensorstore as ts
 
 from rlreps.errors import InputError, in_gigabytes, require, require_memory
-from rlreps.files import refuse_backslashes, refuse_links_out
+from rlreps.files import refuse_links_out
 
 Rows = npt.NDArray[np.float32]
 
@@ -247,8 +247,6 @@ def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FORMAT = 3
-_READABLE = (1, 2, _FORMAT)
-"""Metadata of format 1 have no checksum; format 2 had an extra file beside each block."""
 _METADATA_FILE = "zarr.json"
 _LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # tensorstore's and the run's
 _ABSENT = object()
@@ -305,12 +303,8 @@ def create_or_resume(
 
 
 def require_place(path: str | Path) -> None:
-    """Raise InputError unless the path holds a store, is free or is an empty folder.
-
-    Also raise if a name on the path contains a backslash.
-    """
+    """Raise InputError unless the path holds a store, is free or is an empty folder."""
     folder = Path(os.path.realpath(path))
-    refuse_backslashes(folder)
     if not folder.exists() or (folder / _METADATA_FILE).exists():
         return
     if not folder.is_dir():
@@ -335,11 +329,10 @@ def open_store(path: str | Path) -> MatrixStore:
     """Open a store that exists, complete or not.
 
     Raises:
-        InputError: If there is no store at the path, its metadata are truncated, corrupt or not
-            those of a store, or a name on the path contains a backslash.
+        InputError: If there is no store at the path, or its metadata are truncated, corrupt or not
+            those of a store.
     """
     folder = Path(os.path.realpath(path))
-    refuse_backslashes(folder)
     if not (folder / _METADATA_FILE).is_file():
         if (folder / "config.json").is_file():
             inside = Path(path) / "successor"
@@ -357,10 +350,10 @@ def open_store(path: str | Path) -> MatrixStore:
         expected = _metadata(shape, block_rows, metadata["attributes"])
         if different := [name for name in expected if metadata.get(name) != expected[name]]:
             raise ValueError(f"another layout ({', '.join(different)})")
-        if entry["format"] not in _READABLE:
+        if entry["format"] != _FORMAT:
             raise ValueError(f"format {entry['format']} instead of {_FORMAT}")
         settings, provenance = dict(entry["settings"]), dict(entry["provenance"])
-        if entry["format"] > 1 and _checksum(shape, block_rows, settings) != entry["checksum"]:
+        if _checksum(shape, block_rows, settings) != entry["checksum"]:
             raise ValueError(f"{_METADATA_FILE} with a shape or settings changed since")
     except KeyError as error:
         raise InputError(

@@ -1,6 +1,6 @@
 """Verification of a store: check every block and report all damage."""
 
-from dataclasses import dataclass
+import dataclasses
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from rlreps.errors import InputError
 from rlreps.successor.store.format import MatrixStore, first_part, runs
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class BlockProblem:
     """A fault of one block.
 
@@ -23,9 +23,6 @@ class BlockProblem:
     index: int
     kind: str
     text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def verify(
@@ -49,44 +46,42 @@ def verify(
         The faults in the order of the blocks; damage to a block raises nothing.
 
     Raises:
-        InputError: If a block is a link that leads out of the store, or lies beyond the last.
+        InputError: If a block is a link that leads out of the store.
     """
     found: list[BlockProblem] = []
-    size = row_sum if scale is None else scale
-    tolerance = relative_tolerance * abs(size or 0.0)
+    tolerance = relative_tolerance * abs((row_sum if scale is None else scale) or 0.0)
 
-    def report(kind: str, finding: str) -> None:
+    def report(index: int, kind: str, finding: str) -> None:
         found.append(BlockProblem(index, kind, f"{store.describe_block(index)}: {finding}"))
 
-    gaps = {gap[0]: gap for gap in runs(store.missing_blocks())}
-    missing = {index for gap in gaps.values() for index in gap}
-    for index in range(store.num_blocks):
-        if index in missing:
-            if len(gap := gaps.get(index, [])) == 1:
-                report("missing", "missing")
-            elif gap:
-                first, last = store.block_range(index)[0], store.block_range(gap[-1])[1] - 1
-                text = f"blocks {index}-{gap[-1]} (rows {first}-{last}): missing"
-                found.append(BlockProblem(index, "missing", text))
-            continue
+    gaps = runs(store.missing_blocks())
+    missing = {index for gap in gaps for index in gap}
+    for first, *rest in gaps:
+        report(first, "missing", f"missing{f', like all up to block {rest[-1]}' if rest else ''}")
+    for index in sorted({*range(store.num_blocks)} - missing):
         try:
             rows = store.read_block(index)
         except InputError as error:
             reason = first_part(error.__cause__ or error)
-            report("corrupt", f"corrupt, to be computed again by generate --repair ({reason})")
+            report(
+                index, "corrupt", f"corrupt, to be computed again by generate --repair ({reason})"
+            )
             continue
         finite = np.isfinite(rows)
         if not finite.all():
-            report("not finite", f"{np.count_nonzero(~finite)} values are NaN or infinite")
+            bad = np.count_nonzero(~finite)
+            report(index, "not finite", f"{bad} values are NaN or infinite")
         whole = np.flatnonzero(finite.all(axis=1))
         if row_sum is None or whole.size == 0:
             continue
         sums = rows.sum(axis=1, dtype=np.float64, where=finite)[whole]
         worst = int(np.argmax(np.abs(sums - row_sum)))
         if abs(float(sums[worst]) - row_sum) > tolerance:
+            row = store.block_range(index)[0] + int(whole[worst])
             report(
+                index,
                 "deviating",
                 f"expected rows that sum to {row_sum:.9g} within {tolerance:.3g}, got "
-                f"{sums[worst]:.9g} in row {store.block_range(index)[0] + int(whole[worst])}",
+                f"{sums[worst]:.9g} in row {row}",
             )
-    return found
+    return sorted(found, key=lambda problem: problem.index)

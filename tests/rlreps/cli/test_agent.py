@@ -35,7 +35,7 @@ TRUTH = ("leading_distance", "subspace_distance")
 MAZE = "--env puddle-world:five_corridors --observation code --code-bins 10 --goal 0.1 0.5 0.08"
 SEEN = (
     "--env puddle-world:two_room --observation image --image-size 16 --encoder convolutional "
-    "--channels 4 4 --per-action --auxiliary-head 8 --no-relative-weight --normalise-features "
+    "--channels 4 4 --per-action --auxiliary-head 8 --no-relative-weight "
     "--horizon None --discount-low 0.5 --discount-high 0.7 --method danskin-empirical"
 )
 CASES = {
@@ -70,7 +70,7 @@ def test_agents_from_training_to_pictures(rlreps, case, tmp_path):
     task = config["auxiliary"]["objective"]["name"]
     assert said.startswith(f"{config['environment']}, auxiliary task {task}: 2 x 400 steps in ")
     rows = [line.split() for line in said.splitlines() if line.strip()[:2] in ("0 ", "1 ")]
-    assert [(row[0], len(row)) for row in rows] == [(n, 4 + len(measures)) for n in "01"]
+    assert [(row[0], len(row)) for row in rows] == [(n, 2 + len(measures)) for n in "01"]
     assert rlreps(*train) == said  # Finished: nothing is done again, and the table is the same.
     assert f"2 x {summary['steps']} steps" in (run / "report.html").read_text()
     # Names of modules to import are not taken from the folder.
@@ -87,20 +87,15 @@ def test_agents_from_training_to_pictures(rlreps, case, tmp_path):
         assert measure["values"] == pytest.approx(summary[name], rel=1e-3)
     # Of episodes that training never saw, and the same every time.
     assert json.loads(rlreps(*evaluate)) == found
-    assert json.loads(rlreps(*evaluate, "--best"))["step"] == summary["best_steps"]
     pictures = tmp_path / "pictures"
     said = rlreps("agent", "render", run, "--out", pictures, "--seed-index", "1", *named)
-    names = ["episode.gif", "learning-curves.png"]
+    names = ["learning-curves.png", "episode.gif"]
     if not on_host:
         names[1:1] = ["policy-and-value.png"] + ["components.png"] * (measures != ALWAYS)
-    lines = said.splitlines()
-    written = [line for line in lines if line.startswith("wrote")]
-    assert written == [f"wrote {pictures / name}" for name in names]
-    notes = [line for line in lines if line.startswith("note")]
-    assert len(notes) == (case in ("maze", "images"))  # No ground truth comes with these.
+    assert said.splitlines() == [f"wrote {pictures / name}" for name in names]
     with Image.open(pictures / "episode.gif") as image:
         assert (image.size, image.n_frames >= 1) == (size, True)
-    for name in names[1:]:
+    for name in names[:-1]:
         with Image.open(pictures / name) as image:
             assert min(image.size) > 300
 
@@ -128,19 +123,13 @@ def test_torsos_are_measured_against_a_store(rlreps, refused, toy_store, tmp_pat
 
 BAD_ARGUMENTS = {
     "--env rlreps/BouncingBalls-v0": "expected observations that are vectors, for the torso mlp;",
-    "--auxiliary-weight 0": "expected --auxiliary-weight > 0 with --horizon, ",
     "--method spin --per-action": "expected an objective with weights, a head for each action, fo",
-    "--auxiliary-rows warmup --capacity 300": "expected a replay capacity >= 400, all steps, to ",
-    "--method magic": "expected method to be one of danskin_chunked, danskin_empirical, ",
-    "--method danskin-lissa --feature-norm population": "expected an auxiliary objective that ",
     "--method spin --sequences 7": "expected rows >= 8, as many as features, for av",
-    "--env puddle-world:spiral --goal 0.2 0.5 0.1": "expected the goal's centre to be in the unit ",
     "--env CartPole-v1 --goal 0.2 0.5 0.1": "expected a goal for puddle-world alone, got 'CartPol",
     "--env CartPole-v1 --observation code": "expected a kind of observation for puddle-world alon",
     "--encoder convolutional": "expected observations that are images, for the torso convolutional",
     "--code-bins 3": "expected an option of rlreps agent train, got --code-bins; options of ",
     "--env dm_env:rlreps.envs:none": "expected a function none in rlreps.envs, got 'dm_env:rlrep",
-    "--auxiliary-tasks cells": "expected no num_tasks for cells, each of which is a task, got 8",
     "--auxiliary-tasks cells --length-scale 1": "expected an option of rlreps agent train, got --l",
     "--env CartPole-v1 --store nowhere": "expected no store for CartPole-v1, got nowhere",
     "--store nowhere": "expected a matrix store at ",
@@ -155,15 +144,9 @@ def test_agents_that_cannot_be_trained_are_one_line_and_no_folder(refused, tmp_p
     assert not run.exists()
 
 
-@pytest.mark.parametrize("arguments", ["--method large_batch", "--horizon=32"])
-def test_options_of_a_task_without_a_weight_are_refused_even_at_their_defaults(
-    refused, tmp_path, arguments
-):
-    run = tmp_path / "run"
-    flag = re.split("[ =]", arguments)[0]
-    for given, expected in (((), " with"), (("--auxiliary-weight=0",), " > 0 with")):
-        message = refused("agent", "train", "--out", run, *given, *arguments.split())
-        assert message.startswith(f"expected --auxiliary-weight{expected} {flag}, got ")
+def test_options_of_a_task_without_a_weight_are_refused_even_at_their_defaults(refused, tmp_path):
+    message = refused("agent", "train", "--out", tmp_path / "run", "--horizon=32")
+    assert message == "expected --auxiliary-weight with --horizon, got none"
 
 
 def test_stores_of_another_arena_or_centred_over_tasks_alone_are_refused(

@@ -78,9 +78,9 @@ def run(text):
     return parse(
         Train,
         text.split(),
-        prog="rlreps train",
-        choices={Any: Choice("method", registry(LargeToy, ExplicitToy))},
-        names={"Config.steps": "updates"},
+        "rlreps train",
+        {Any: Choice("method", registry(LargeToy, ExplicitToy))},
+        {"Config.steps": "updates"},
     )
 
 

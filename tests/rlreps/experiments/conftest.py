@@ -8,7 +8,7 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.harness import Frame, Results, Run, follows
+from rlreps.experiments.harness import Frame, Run, figures, flat, follows
 from rlreps.runs.contrasts import LONGEST
 from rlreps.training.population import Population
 
@@ -57,25 +57,13 @@ def smoke(tmp_path, monkeypatch):
         (out / "summary.json").unlink()
         with monkeypatch.context() as patch:
             patch.setattr(Population, "advance", None)  # Nothing is trained again.
+            patch.setattr(figures, "save_figure", lambda figure, path: path)  # Nor drawn.
             again = experiment.run(preset, out, **given)
         assert json.dumps(again, sort_keys=True) == json.dumps(summary, sort_keys=True)
         assert {path: path.read_bytes() for path in (out / "results").iterdir()} == results
         return summary, out
 
     return run
-
-
-def flat(value, prefix=""):
-    """Return dotted path → value for every leaf; lists are leaves unless they hold mappings."""
-    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
-        value = {str(index): each for index, each in enumerate(value)}
-    if not isinstance(value, dict):
-        return {prefix: value}
-    return {
-        path: leaf
-        for name, each in value.items()
-        for path, leaf in flat(each, f"{prefix}.{name}" if prefix else name).items()
-    }
 
 
 @pytest.fixture
@@ -104,8 +92,7 @@ def results_of():
 
     def made(experiment, config, rows):
         frame = rows if isinstance(rows, Frame) else Frame.of(rows)
-        how = experiment.value, experiment.unit, experiment.fewest
-        return Results(Run(config, None), {}, {"": frame}, *how)
+        return experiment.results_of(Run(config, None), {}, {"": frame})
 
     return made
 

@@ -11,16 +11,11 @@ import optax
 import pytest
 
 from rlreps.encoders import MLP, SeparateMLP, Tabular
+from rlreps.losses import NestedLora
 from rlreps.losses.base import Batch
 from rlreps.losses.spectral import CovarianceJacobian, Moments, Spin, operator_shift
 from rlreps.numerics import DecayedMean, num_rows
-from rlreps.operators import (
-    Clip,
-    Diagonal,
-    Kernel,
-    Laplacian,
-    MatrixOperator,
-)
+from rlreps.operators import Clip, Diagonal, Kernel, Laplacian, MatrixOperator
 from rlreps.subspace.ordered import ordered_spectrum
 
 NUM_STATES, NUM_FEATURES = 5, 3
@@ -323,21 +318,6 @@ def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(aver
     assert np.linalg.cond(features) < 100.0
 
 
-def test_a_state_is_diagnosed_by_the_feature_that_others_fix():
-    objective = spin(MatrixOperator(np.float32(SYMMETRIC)))
-    start = objective.init(jax.random.key(0))
-
-    def diagnosed(state):
-        return objective.diagnose(jax.tree.map(lambda leaf: leaf[None], state), 0)
-
-    assert diagnosed(start) is None
-    constant, repeated = TABLE * [1, 0, 1], TABLE[:, [0, 1, 0]] * [1, 1, -1]
-    for index, features in {None: TABLE, 1: constant, 2: repeated}.items():
-        _, _, state, _ = gradient_of(objective, np.float32(features), batch_of(ALL_STATES))
-        finding = diagnosed(state)
-        assert finding is None if index is None else f"got feature {index}, which" in finding
-
-
 @in_double_precision
 @pytest.mark.parametrize(
     ("encoder", "separate", "rows_at_once", "masked"),
@@ -388,3 +368,41 @@ def test_the_jacobian_holds_and_contracts_the_pairs(encoder, separate, rows_at_o
 def assert_trees_close(tree, other, rtol=1e-10, atol=1e-12):
     close = functools.partial(np.testing.assert_allclose, rtol=rtol, atol=atol)
     jax.tree.map(close, tree, other)
+
+
+# --- NestedLoRA of an operator --------------------------------------------------------------------
+
+
+@in_double_precision
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("nesting", ["joint", "sequential"])
+def test_nested_approximation_of_an_operator_follows_the_expected_gradient(nesting, weighted):
+    measure = MEASURE if weighted else np.full(NUM_STATES, 1 / NUM_STATES)
+    # Symmetric in the measure.
+    kernel = SYMMETRIC / np.sqrt(np.outer(measure, measure)) * measure
+    objective = NestedLora(
+        NUM_FEATURES,
+        operator=MatrixOperator(kernel, measure),
+        weights=(lambda states: NUM_STATES * jnp.asarray(measure)[states]) if weighted else None,
+        nesting=nesting,
+    )
+    pairs = jnp.stack(jnp.meshgrid(jnp.arange(NUM_STATES), jnp.arange(NUM_STATES)), -1)
+
+    def expected_over_pairs(table):
+        def value(pair):
+            return objective.loss(table, getitem, batch_of(pair), (), None)[0]
+
+        return jnp.mean(jax.vmap(value)(pairs.reshape(-1, 2)))
+
+    def problem(table, first):
+        u = table[:, :first]
+        covariance = u.T @ (measure[:, None] * u)
+        form = jnp.sum(measure[:, None] * u * (kernel @ u))
+        return jnp.sum(covariance**2) - 2.0 * form
+
+    problems = [jax.grad(problem)(TABLE, k) for k in range(1, NUM_FEATURES + 1)]
+    expected = np.mean(problems, axis=0)
+    if nesting == "sequential":
+        expected = np.stack([each[:, k] for k, each in enumerate(problems)], axis=1)
+    gradient = jax.jit(jax.grad(expected_over_pairs))(jnp.asarray(TABLE))
+    np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-12)

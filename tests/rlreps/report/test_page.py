@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import os
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -51,14 +50,6 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
-    preset: str
-    widths: tuple[int, ...]
-    folder: Path
-    rate: np.float32
-
-
 @pytest.fixture(scope="module")
 def figure():
     return plotting.plot_spectrum([2.0, 1.0], 6.0)
@@ -71,7 +62,9 @@ def png(figure, tmp_path_factory):
 
 def write(path, **parts):
     """Write a report; return the page as it is read back."""
-    return Page(write_report(path, **{"title": "t", "summary": "", "config": {}, **parts}))
+    return Page(
+        write_report(path, **{"title": "t", "summary": "", "config": {}, "provenance": {}, **parts})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +82,7 @@ def page(figure, png, tmp_path_factory):
         summary="What came out.",
         sections=[dataclasses.replace(parts[0], figures=drawn), *parts[1:]],
         config={"preset": "smoke", "seed": 3},
-        git_revision="0123abc",
+        provenance={"git_revision": "0123abc", "packages": {"numpy": "2"}, "store": "elsewhere"},
     )
 
 
@@ -111,8 +104,8 @@ def test_a_report_holds_its_text_figures_tables_configuration_and_revision(page)
     assert json.loads(page.texts["pre"][0]) == {"preset": "smoke", "seed": 3}
     cells = page.texts["td"]
     assert cells[cells.index("git revision") + 1] == "0123abc"
-    assert cells[cells.index("numpy") + 1] == np.__version__
-    assert {"python", "rlreps", "jax"} <= {cell.lower() for cell in cells}
+    assert cells[cells.index("numpy") + 1] == "2"
+    assert "elsewhere" not in cells
 
 
 def test_the_page_loads_nothing_from_outside_and_runs_its_one_script(page):
@@ -156,7 +149,7 @@ def test_hostile_text_comes_out_as_text_everywhere(png, tmp_path):
         summary=HOSTILE,
         sections=[Section(HOSTILE, HOSTILE, [(png, HOSTILE)], [table])] * 5,
         config={HOSTILE: HOSTILE},
-        git_revision=HOSTILE,
+        provenance={"git_revision": HOSTILE},
     )
     assert [tag for tag, _ in page.tags].count("script") == 1
     for tag in ("title", "h1", "h2", "p", "a", "th", "td"):
@@ -164,19 +157,6 @@ def test_hostile_text_comes_out_as_text_everywhere(png, tmp_path):
     assert page.texts["caption"][0] == f"Table 1. {HOSTILE}"
     assert page.attributes("img")[0]["alt"] == f"Figure 1. {HOSTILE}"
     assert json.loads(page.texts["pre"][0]) == {HOSTILE: HOSTILE}
-
-
-def test_configurations_of_dataclasses_paths_and_numpy_values_become_json(tmp_path):
-    config = {
-        "train": Config("smoke", (512, 512), Path("runs"), np.float32(0.5)),
-        "no text": os.fsdecode(b"runs/\xff"),
-    }
-    page = write(tmp_path / "r.html", sections=[], config=config)
-    found = json.loads(page.texts["pre"][0])
-    assert found.pop("no text").startswith("runs/")
-    assert found == {
-        "train": {"preset": "smoke", "widths": [512, 512], "folder": "runs", "rate": 0.5},
-    }
 
 
 def test_a_report_beside_a_store_links_the_page_to_explore_and_names_its_command(tmp_path):

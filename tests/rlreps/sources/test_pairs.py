@@ -140,12 +140,6 @@ def test_observations_become_what_encoders_take(states, expected):
 REFUSED = {
     "Transitions .*, got dict; Transitions.from_dictionary": lambda: pair_source({}),
     r"discount in \[0, 1\), got 1.0": lambda: pair_source(of_kind(np.arange(3)), discount=1 - 1e-9),
-    "ends of episodes": lambda: pair_source(
-        Transitions(
-            observation=[0, 1], action=[0, 0], next_observation=[1, 0], terminated=[False, False]
-        ),
-        discount=0.5,
-    ),
     r"a transition matrix \[n, n\], got \(2, 3\)": lambda: chain_source(np.ones((2, 3)) / 3),
     "probabilities >= 0, got '-0.5'": lambda: chain_source(np.array([[1.5, -0.5], [0, 1]])),
     "rows that sum to 1, got": lambda: chain_source(np.array([[0.5, 0.4], [0, 1]])),

@@ -14,7 +14,6 @@ from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import StoreReader, raise_read_failure, streamed_source
 from rlreps.subspace import ArrayBlocks, centre_in_place, centring_means, column_means
 from rlreps.successor.store import create_or_resume
-from rlreps.successor.store import reader as store_reader
 
 # The last block is shorter than the others, and no block is a multiple of the centring's 64 rows.
 NUM_STATES, NUM_TASKS, BLOCK_ROWS = 203, 900, 23
@@ -60,8 +59,7 @@ def make_store(path):
 
 @pytest.fixture
 def reader(store):
-    with StoreReader(store, means()) as reader:
-        yield reader
+    return StoreReader(store, means())
 
 
 def assert_identical(first, second):
@@ -92,38 +90,13 @@ def test_batches_are_those_of_the_matrix_in_memory_bit_for_bit_however_they_are_
 
 
 @pytest.mark.parametrize("centring", ["columns", "rows", "both"])
-@pytest.mark.parametrize("gap", [0, store_reader._MERGED_GAP])
 @pytest.mark.parametrize("num_columns", [5, 2 * NUM_TASKS])
-def test_entries_are_those_of_the_centred_matrix_however_many_reads_bring_them(
-    store, monkeypatch, gap, num_columns, centring
-):
-    monkeypatch.setattr(store_reader, "_MERGED_GAP", gap)
+def test_entries_are_those_of_the_centred_matrix(store, num_columns, centring):
     rng = np.random.default_rng(num_columns)
     rows, columns = rng.integers(0, NUM_STATES, 40), rng.integers(0, NUM_TASKS, num_columns)
     taken = centring_means(ArrayBlocks(raw_matrix(), BLOCK_ROWS), centring)
-    with StoreReader(store, *taken) as reader:
-        found = reader.entries(rows, columns)
+    found = StoreReader(store, *taken).entries(rows, columns)
     np.testing.assert_array_equal(found, centred_matrix(centring)[np.ix_(rows, columns)])
-
-
-@pytest.mark.integration
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
-def test_open_files_are_bounded_and_closed_in_the_end(store, monkeypatch):
-    def count():
-        return len(os.listdir("/proc/self/fd"))
-
-    monkeypatch.setattr(store_reader, "_OPEN_FILES", 2)
-    before = count()
-    with StoreReader(store, means()) as reader:
-        rows = np.arange(NUM_STATES)
-        for columns in (np.arange(5), np.arange(NUM_TASKS)):
-            np.testing.assert_array_equal(
-                reader.entries(rows, columns), centred_matrix()[np.ix_(rows, columns)]
-            )
-            assert count() == before + 2
-    assert count() == before
-    with pytest.raises(InputError, match="expected an open reader"):
-        reader.entries(rows, columns)
 
 
 def truncate(store):
@@ -146,15 +119,15 @@ def spoil(store):
 @pytest.mark.parametrize("damage", [truncate, remove, spoil])
 def test_a_damaged_block_is_named_and_its_targets_are_nan(tmp_path, damage):
     store = make_store(tmp_path / "store")
-    with StoreReader(store, means()) as reader:
-        words = damage(store)
-        source = streamed_source(reader, POSITIONS)
-        sample = jax.jit(lambda key: source.sample(key, NUM_STATES, 5).targets)
-        assert np.isnan(sample(jax.random.key(0))).all()
-        with pytest.raises(InputError) as error:
-            raise_read_failure(source)
-        for word in (str(store.path), "verify the store", *words):
-            assert word in str(error.value)
+    reader = StoreReader(store, means())
+    words = damage(store)
+    source = streamed_source(reader, POSITIONS)
+    sample = jax.jit(lambda key: source.sample(key, NUM_STATES, 5).targets)
+    assert np.isnan(sample(jax.random.key(0))).all()
+    with pytest.raises(InputError) as error:
+        raise_read_failure(source)
+    for word in (str(store.path), "verify the store", *words):
+        assert word in str(error.value)
 
 
 @pytest.mark.integration
@@ -176,11 +149,11 @@ def test_training_never_waits_for_itself(store, cores):
         inputs = np.random.default_rng(0).random((store.shape[0], 2), np.float32)
         for seeds in ((0,), (0, 1, 2)):
             for rows in (50, 40_000):
-                with StoreReader(store, np.zeros(store.shape[1])) as reader:
-                    train(FourierMLP(3, hidden=(16,)), LargeBatch(3),
-                          streamed_source(reader, inputs), optimizer=optax.adam(1e-3), steps=20,
-                          rows=rows, tasks=4, seeds=seeds, evaluate_every=10,
-                          checkpoint_every=10, progress=False)
+                reader = StoreReader(store, np.zeros(store.shape[1]))
+                train(FourierMLP(3, hidden=(16,)), LargeBatch(3),
+                      streamed_source(reader, inputs), optimizer=optax.adam(1e-3), steps=20,
+                      rows=rows, tasks=4, seeds=seeds, evaluate_every=10,
+                      checkpoint_every=10, progress=False)
         """
     )
     command = [sys.executable, "-c", program, str(store.path), str(cores)]

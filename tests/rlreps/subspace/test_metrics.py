@@ -14,13 +14,14 @@ from rlreps.subspace import (
     align,
     exact_svd,
     grassmann_distance,
+    leading_combinations,
     longest_eigenvector_streak,
     matched_cosines,
     numerical_rank,
     optimal_loss,
     principal_angles,
     project_rows,
-    relative_excess_loss,
+    relative_excess,
     representation_loss,
     row_blocks,
     subspace_distance,
@@ -220,10 +221,12 @@ def test_relative_excess_is_zero_at_the_optimum_and_in_closed_form_elsewhere():
     (single,) = _single(matrix)
     subspace = exact_svd(np.asarray(single), 4)
     best, second_missing = _single(_mixed(left[:, :2]), _mixed(left[:, [0, 2]]))
-    np.testing.assert_allclose(relative_excess_loss(best, single, subspace, 2), 0.0, atol=1e-5)
+    np.testing.assert_allclose(
+        relative_excess(representation_loss(best, single), subspace, 2), 0.0, atol=1e-5
+    )
     # Components 1 and 3 in place of 1 and 2 leave 9 instead of 4 among the rest.
     expected = (9.0 + 1.0 + 0.25) / (4.0 + 1.0 + 0.25) - 1.0
-    excess = relative_excess_loss(second_missing, single, subspace, 2)
+    excess = relative_excess(representation_loss(second_missing, single), subspace, 2)
     np.testing.assert_allclose(excess, expected, rtol=1e-5)
 
 
@@ -243,3 +246,17 @@ def test_streamed_projections_and_losses_are_those_of_least_squares(monkeypatch,
     found = representation_loss(jnp.asarray(features), source)
     assert found.dtype == jnp.float32
     assert float(found) == pytest.approx(np.sum(residual**2), rel=1e-6)
+
+
+def test_leading_combinations_span_the_leading_subspace_of_the_projected_matrix():
+    rng = np.random.default_rng(3)
+    features, matrix = rng.normal(size=(30, 8)) * np.logspace(0, 3, 8), rng.normal(size=(30, 50))
+    features = np.concatenate([features, features[:, :2] @ [[1.0], [2.0]]], axis=1)  # Dependent.
+    with jax.enable_x64(True):
+        combinations = leading_combinations(jnp.asarray(features), jnp.asarray(matrix), 3)
+    kept = features @ np.asarray(combinations)
+    span = scipy.linalg.orth(features)
+    left, _, _ = scipy.linalg.svd(span @ (span.T @ matrix), full_matrices=False)
+    np.testing.assert_allclose(np.abs(left[:, :3].T @ kept), np.eye(3), atol=1e-9)
+    with pytest.raises(InputError, match="d in 1 to 9 features, got 10"):
+        leading_combinations(jnp.asarray(features), matrix, 10)

@@ -27,7 +27,7 @@ import jax
 from rlreps.successor.measure import MonteCarlo
 from rlreps.workflows.generate import generate
 assert jax.device_count() == int(sys.argv[3]), jax.devices()
-generate(MonteCarlo(**json.loads(sys.argv[1])), Path(sys.argv[2]), progress=False)
+generate(MonteCarlo(**json.loads(sys.argv[1])), Path(sys.argv[2]))
 """
 
 

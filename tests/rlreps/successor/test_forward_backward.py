@@ -10,8 +10,6 @@ from rlreps.losses.low_rank import orthonormality_loss, td_loss
 from rlreps.successor.forward_backward import (
     STRENGTHS,
     Inputs,
-    StateActions,
-    Step,
     TransitionSource,
     discounted_sums,
     ridge_by_leave_one_out,
@@ -128,20 +126,16 @@ def test_the_strength_and_error_of_ridge_are_those_of_leaving_every_row_out():
 def test_batches_of_transitions_keep_the_types_and_shapes_of_their_parts():
     # Indices that single precision would round, and the weights of both ends.
     states = jnp.asarray([2**24 + 1, 2**24 + 3, 2**30 + 1])
-    weights = jnp.eye(3)
-    zero = jnp.zeros(())
-    source = TransitionSource(
-        Inputs(zero, zero, indices=True), states, jnp.zeros((3, 1)), weights, states[::-1], -weights
-    )
+    weights, zero = jnp.eye(3), jnp.zeros(())
+    indices = Inputs(zero, zero, indices=True)
+    source = TransitionSource(indices, states, weights, states[::-1], -weights)
     batch = source.sample(jax.random.key(0), 50, 1)
-    assert isinstance(batch.inputs, Step)
     row = np.argmax(batch.inputs.first.weights, axis=1)
     assert set(row.tolist()) == {0, 1, 2}
     np.testing.assert_array_equal(batch.inputs.first.state, states[row])
     np.testing.assert_array_equal(batch.inputs.following.state, states[::-1][row])
     np.testing.assert_array_equal(batch.inputs.following.weights, -weights[row])
     frames = jnp.arange(3 * 4, dtype=jnp.uint8).reshape(3, 2, 2, 1)
-    images = TransitionSource(Inputs(zero, zero + 1.0), frames, jnp.zeros((3, 1)), weights)
-    pixels = images.sample(jax.random.key(0), 50, 1).inputs
-    assert isinstance(pixels, StateActions)
+    images = TransitionSource(Inputs(zero, zero + 1.0), frames, weights, frames, weights)
+    pixels = images.sample(jax.random.key(0), 50, 1).inputs.first
     np.testing.assert_array_equal(pixels.state, frames[np.argmax(pixels.weights, axis=1)])

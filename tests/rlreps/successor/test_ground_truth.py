@@ -1,13 +1,11 @@
 """A stored matrix as a ground truth: centred, decomposed once, with its sampling error."""
 
-import contextlib
 import functools
 import shutil
 
 import numpy as np
 import pytest
 
-from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.subspace import (
     DECOMPOSITIONS,
@@ -168,12 +166,6 @@ def test_states_are_the_cells_outside_the_walls_that_a_store_records(tmp_path):
     grid, cells = state_cells(store)
     found = grid.unit_centres()[cells]
     np.testing.assert_array_equal(found, np.delete(Grid(BINS).centres(), inside, axis=0))
-    # A store of an arena with walls that is older than the record has all its cells as states.
-    older = make(tmp_path / "older", environment=arena_settings(load_arena("two_room")))
-    with pytest.warns(UserWarning, match=r"inside the walls of .*older count as states") as warned:
-        truth = load_ground_truth(older.matrix.path, EXACT)
-    assert len(warned) == 1
-    np.testing.assert_array_equal(truth.coordinates, Grid(BINS).centres())
 
 
 @pytest.fixture
@@ -233,22 +225,6 @@ def test_halves_are_centred_as_the_matrix_is(tmp_path, centring):
     for d in range(1, RANK + 1):
         captured = np.linalg.norm(one[:, :d].T @ other[:, :d]) ** 2
         assert error[d - 1] == pytest.approx((1 - captured / d) / 4, rel=1e-2)
-
-
-def test_the_bar_of_a_noise_floor_says_how_often_it_counts_how_many_rows(tmp_path):
-    told = []
-
-    @contextlib.contextmanager
-    def progress(description, *, total, unit):
-        told.append((description, total, unit))
-        yield lambda count: None
-
-    module.sampling_error(make(tmp_path / "psi"), RANDOMIZED, progress=progress)
-    reads = RANDOMIZED.num_reads
-    assert told == [
-        (f"subspace of the {half} half ({reads} x {N} rows)", N * reads, "rows")
-        for half in ("first", "second")
-    ]
 
 
 @pytest.mark.parametrize("centring", ["columns", "both"])

@@ -8,9 +8,8 @@ import pytest
 from rlreps.errors import FitWarning
 from rlreps.successor import least_squares
 from rlreps.successor.basis import ActionBasis, FourierBasis, UnitVectors
-from rlreps.successor.behaviour import estimated_behaviour
 from rlreps.successor.improvement import Improvement
-from rlreps.successor.least_squares import LeastSquares, Rows
+from rlreps.successor.least_squares import LeastSquares, Rows, estimated_behaviour
 
 BASES = ("unit vectors", "Fourier")
 
@@ -246,7 +245,7 @@ def test_fitted_q_iteration_warns_where_it_diverges(dense, model, monkeypatch):
         Improvement(diverging).fitted_q_iteration(ones)
 
 
-@pytest.mark.parametrize("constant", [-100.0, 0.0, 100.0])
+@pytest.mark.parametrize("constant", [-100.0, 100.0])
 def test_far_rewards_and_constants_added_to_all_decide_no_policy(constant):
     # A line of 50 steps to its end, half a step of noise, nothing terminates.
     rng = np.random.default_rng(0)

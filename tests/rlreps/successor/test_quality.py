@@ -2,19 +2,16 @@
 
 import dataclasses
 import re
-import warnings
 
 import gymnasium
 import numpy as np
 import pytest
 
-from rlreps.errors import FitWarning
 from rlreps.successor import fit, quality
 from rlreps.successor.basis import ActionBasis, DenseBasis, FourierBasis, UnitVectors
 from rlreps.successor.data import Transitions
 from rlreps.successor.least_squares import Factors, LeastSquares, Rows
 from rlreps.successor.quality import measure_quality, random_cumulants
-from rlreps.training import Optimizer
 
 GAMMA = 0.9
 
@@ -229,7 +226,6 @@ def steady(over=0.0, limit=None):
         (steady, {"ridge": 10.0}, "values are far off.* row sums are 100% from"),
         (lambda: steady(over=0.05), {"ridge": 10.0}, "values are far off(?!.* row sums)"),
         (lambda: steady(limit=10), {"ridge": 10.0}, "values are far off"),
-        (lambda: cart_pole(8_000, 0), {"gamma": 0.95, **USELESS}, "values are far off"),
         (lambda: cart_pole(8_000, 0), {"gamma": 0.99, **USELESS}, "values are far off"),
     ],
 )
@@ -245,27 +241,7 @@ def test_a_few_enormous_errors_are_warned_of():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("seed", range(3))
-def test_fits_of_bad_data_or_options_warn(seed):
-    options = {"discount": 0.95, "num_features": 16, "seed": seed}
-
-    def said(data, **more):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", FitWarning)
-            fit(data, **options, **more)
-        return " ".join(str(each.message) for each in caught if each.category is FitWarning)
-
-    assert "too few rows for the states" in said(random_mdp(600, seed))
-    data = cart_pole(4_000, seed)
-    assert "values are far off" in said(data, regularisation=100.0, width=1.0, max_features=100)
-    absurd = Optimizer(learning_rate=1.0)
-    assert "values are far off" in said(data, method="td", optimizer=absurd, steps=200, rows=128)
-
-
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.integration) for seed in range(1, 20))]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(6))
 def test_good_fits_are_not_warned_of(seed):
     # Warnings are errors.
     fit(random_mdp(40_000, seed), seed=seed)

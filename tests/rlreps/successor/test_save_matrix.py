@@ -65,8 +65,8 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(tmp_path):
     matrix, _ = planted(30)
     broken = np.where(np.arange(30)[:, None] == 7, np.nan, matrix)
     for arguments, options, message in (
-        ((broken, GRID), {}, r"finite entries, got NaN or infinity in row 7; .* by cells="),
-        ((np.where(broken > 0, 1e39, 0.0), GRID), {}, "in the range of float32, got 1e\\+39"),
+        ((broken, GRID), {}, r"finite entries .* in row 7; .* by cells="),
+        ((np.where(broken > 0, 1e39, 0.0), GRID), {}, "in the range of float32"),
         ((matrix[:9], GRID), {}, "30 rows, one for each of the states, .* got 9"),
         ((matrix[0], GRID), {}, r"a matrix \[states, tasks\], got 'shape \(20,\)'"),
         ((matrix.astype(str),), {}, "a matrix of real numbers"),

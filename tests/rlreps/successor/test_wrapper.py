@@ -1,18 +1,11 @@
-"""Features in place of observations: one environment against a vector, and what it costs."""
+"""Features in place of observations, and rewards shaped by potentials."""
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlreps.errors import InputError
-from rlreps.successor import (
-    PotentialShaping,
-    RepresentationObservation,
-    RepresentationVectorObservation,
-    fit,
-    wrapper,
-)
+from rlreps.successor import PotentialShaping, RepresentationObservation, fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
 
@@ -50,41 +43,6 @@ class Late(gymnasium.Env):
         return self.place, float(action), self.place == 7, False, {}
 
 
-def pole():
-    return gymnasium.make("CartPole-v1")
-
-
-@pytest.mark.parametrize(
-    ("make", "size", "most_cached"),
-    [(Late, 1, wrapper._MOST_CACHED), (Late, 1, 14), (pole, 4, wrapper._MOST_CACHED)],
-)
-def test_a_vector_shows_what_its_copies_would_show(make, size, most_cached, monkeypatch):
-    monkeypatch.setattr(wrapper, "_MOST_CACHED", most_cached)
-    rep = Waves(size)
-
-    def shown():
-        return RepresentationObservation(make(), rep, scaling="white")
-
-    copies = SyncVectorEnv([shown] * 3)
-    vector = RepresentationVectorObservation(SyncVectorEnv([make] * 3), rep, scaling="white")
-    assert vector.single_observation_space == copies.single_observation_space
-    assert vector.observation_space == copies.observation_space
-    np.testing.assert_array_equal(copies.reset(seed=1)[0], vector.reset(seed=1)[0])
-    rep.calls.clear()
-    ended = 0
-    for actions in np.random.default_rng(0).integers(2, size=(40, 3)):
-        rep.calls.clear()
-        found = vector.step(actions)
-        tabled = make is Late and most_cached > 14
-        assert rep.calls == ([] if tabled else [3]), "none from a table, one call otherwise"
-        expected = copies.step(actions)
-        for one, other in zip(found[:4], expected[:4], strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-6)
-        assert found[0].dtype == np.float32
-        ended += found[2].sum()
-    assert ended
-
-
 def test_features_of_numbered_states_are_computed_once_and_stay_as_they_are():
     rep = Waves()
     expected = rep.features(np.arange(3, 8))
@@ -97,50 +55,21 @@ def test_features_of_numbered_states_are_computed_once_and_stay_as_they_are():
         shown[:] = np.nan
         assert np.isfinite(environment.observation(state)).all(), "a caller's own array"
     assert rep.calls == [5]
-
-
-@pytest.mark.parametrize("most_cached", [wrapper._MOST_CACHED, 14])
-@pytest.mark.parametrize(
-    "show",
-    [
-        lambda rep: RepresentationObservation(Late(), rep),
-        lambda rep: RepresentationVectorObservation(SyncVectorEnv([Late]), rep),
-    ],
-)
-def test_a_space_with_states_that_have_no_features_is_refused_at_once(
-    show, most_cached, monkeypatch
-):
-    monkeypatch.setattr(wrapper, "_MOST_CACHED", most_cached)
-    show(Waves())
     with pytest.raises(InputError, match="states up to 6"):
-        show(Waves(most=6))
+        RepresentationObservation(Late(), Waves(most=6))
 
 
 REFUSED = [
-    (
-        lambda: RepresentationObservation(SyncVectorEnv([Late]), Waves()),
-        "RepresentationVectorObservation takes vectors",
-    ),
-    (lambda: shaped(lambda places: np.zeros((2, 1)), 0.9), r"potentials \[m\] of observations"),
-    (lambda: shaped(lambda places: np.full(1, np.nan), 0.9), "a finite potential, got nan"),
-    (lambda: shaped(lambda places: np.zeros(1), 1.5), r"discount in \[0, 1\], got 1.5"),
-    (
-        lambda: RepresentationVectorObservation(
-            SyncVectorEnv([Late], autoreset_mode=AutoresetMode.SAME_STEP), Waves()
-        ),
-        "NEXT_STEP or DISABLED",
-    ),
+    (lambda places: np.zeros((2, 1)), 0.9, r"potentials \[m\] of observations"),
+    (lambda places: np.full(1, np.nan), 0.9, "a finite potential, got nan"),
+    (lambda places: np.zeros(1), 1.5, r"discount in \[0, 1\], got 1.5"),
 ]
 
 
-def shaped(potential, discount):
-    return PotentialShaping(Walk(), potential, discount)
-
-
-@pytest.mark.parametrize(("make", "message"), REFUSED)
-def test_what_cannot_be_wrapped_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
+@pytest.mark.parametrize(("potential", "discount", "message"), REFUSED)
+def test_potentials_that_do_not_fit_are_refused(potential, discount, message):
+    with pytest.raises(InputError, match=message):
+        PotentialShaping(Walk(), potential, discount)
 
 
 class Walk(gymnasium.Env):

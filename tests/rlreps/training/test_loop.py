@@ -1,6 +1,8 @@
 """The host loop around a program of plain arithmetic: what is evaluated, kept and resumed."""
 
 import json
+import sys
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -147,7 +149,58 @@ def test_tensorboard_gets_the_same_figures_where_it_is_installed(tmp_path, run_f
     assert not (tmp_path / "without" / "tensorboard").exists()
 
 
-def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(run_folder, die_at, capsys):
+class Recorded:
+    """A logger that keeps what it is told."""
+
+    def __init__(self, **options):
+        self.options, self.logged, self.finished = options, [], False
+
+    def log(self, metrics, *, step):
+        self.logged.append((step, metrics))
+
+    def finish(self):
+        self.finished = True
+
+
+def test_loggers_get_finite_means_and_the_environment_names_those_of_a_folder(
+    tmp_path, run_folder, monkeypatch, die_at
+):
+    given, made = Recorded(), []
+    for name in ("wandb", "trackio"):
+
+        def init(**options):
+            made.append(Recorded(**options))
+            return made[-1]
+
+        # Stand-ins: both packages are large, and one of them needs an account.
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(init=init))
+    result = finish(loggers=[given])
+    expected = [
+        (record["step"], {"seconds", "sum"} | ({"last"} if record["step"] else set()))
+        for record in result.history
+    ]
+    assert [(step, {*metrics}) for step, metrics in given.logged] == expected
+    assert given.logged[-1][1]["sum"] == np.mean(result.history[-1]["sum"])
+    assert given.finished
+    monkeypatch.setenv(metrics_log.VARIABLE, "wandb, trackio")
+    die_at(12, finish)
+    finish(run_folder())
+    assert [[step for step, _ in each.logged] for each in made] == [[0, 4, 8]] * 2 + [
+        [12, 16, 20, 24]
+    ] * 2
+    for first, again in zip(made[:2], made[2:], strict=True):
+        assert first.options == again.options
+        assert first.options["resume"] == "allow"
+        assert first.options["config"] == run_folder().config
+        assert again.finished
+    monkeypatch.setenv(metrics_log.VARIABLE, "mlflow")
+    with pytest.raises(InputError, match="RLREPS_LOGGERS to be one of tensorboard, trackio, wan"):
+        finish(run_folder(tmp_path / "other"))
+
+
+def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(
+    run_folder, die_at, capsys, progress_bars
+):
     options = {"progress": True, "description": "adding", "unit": "sums"}
     die_at(4, finish)
     for step, said in (

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from PIL import Image
 
 from rlreps.agents import (
     AgentConfig,
@@ -22,36 +21,29 @@ from rlreps.agents import (
 )
 from rlreps.agents.config import make_torso, puddle_world_of
 from rlreps.agents.measures import make_measure, make_measurement
-from rlreps.config import as_json
 from rlreps.encoders import MLP
-from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import Grid
-from rlreps.successor.measure import MonteCarlo
-from rlreps.successor.stored_subspace import centring_of
 from rlreps.workflows import agent_pictures, agents
-from rlreps.workflows.agent_pictures import Pictures, TrainedAgent, map_of_values
+from rlreps.workflows.agent_pictures import TrainedAgent, map_of_values
 from rlreps.workflows.agent_report import history
 from rlreps.workflows.agents import (
     OwnParts,
     StartingTorsos,
-    evaluate_agents,
     load_agent_config,
     load_agents,
     mean_returns,
     run_agents,
 )
-from rlreps.workflows.generate import generate
-from rlreps.workflows.ground_truths import ground_truth_of_run
 
 CONFIG = AgentConfig(
     environment="CartPole-v1",
     encoder=MLP(hidden=(16,)),
     num_features=8,
     dqn=DQNConfig(batch_size=8, warmup=80, epsilon_steps=200, target_every=20),
-    replay=ReplayConfig(capacity=200, prioritised=True),
+    replay=ReplayConfig(capacity=200),
     auxiliary=AuxiliaryConfig(weight=0.1, num_tasks=4, horizon=5, sequences=16),
     num_envs=2,
     max_episode_steps=30,
@@ -118,7 +110,7 @@ def assert_left(folder, steps):
 def finished(tmp_path_factory):
     """A run in CartPole; tests change nothing in it."""
     out = tmp_path_factory.mktemp("agents") / "run"
-    run_agents(CONFIG, out, progress=False)
+    run_agents(CONFIG, out)
     return out
 
 
@@ -126,7 +118,7 @@ def finished(tmp_path_factory):
 def in_puddle_world(tmp_path_factory):
     """A run in PuddleWorld; tests change nothing in it."""
     out = tmp_path_factory.mktemp("agents") / "puddle_world"
-    run_agents(PUDDLE_WORLD, out, progress=False)
+    run_agents(PUDDLE_WORLD, out)
     return out
 
 
@@ -142,21 +134,8 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
     killed_when_logging(300, run_agents, config, folder)
     assert_left(RunFolder(folder), [0, 100, 200])
     assert RunFolder(folder).read_summary() is None
-    run_agents(config, folder, progress=False)
+    run_agents(config, folder)
     assert_same_run(whole, folder)
-
-
-def test_the_best_parameters_are_those_of_the_best_evaluation_of_each_agent(finished):
-    folder = RunFolder(finished)
-    config, summary = load_agent_config(folder), folder.read_summary()
-    steps, returns = history(folder, "returns")
-    assert summary["best_returns"] == returns.max(axis=1).tolist()
-    trainer, state, best = load_agents(folder, config, best=True)
-    assert best == summary["best_steps"] == steps[returns.argmax(axis=1)].tolist()
-    # The same episodes again: an evaluation's randomness is that of its step.
-    again = [np.mean(trainer.evaluate(state, step)[seed]) for seed, step in enumerate(best)]
-    np.testing.assert_allclose(again, summary["best_returns"], rtol=1e-6)
-    assert evaluate_agents(folder.path, episodes=2, best=True)["step"] == best
 
 
 def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
@@ -181,52 +160,11 @@ def test_a_finished_run_is_not_run_again_and_another_configuration_refused(
 ):
     before, dqn = files_below(finished), dataclasses.replace(CONFIG.dqn, n_step=5)
     monkeypatch.setattr(agents, "make_trainer", None)
-    assert run_agents(CONFIG, finished, progress=False) == RunFolder(finished).read_summary()
+    assert run_agents(CONFIG, finished) == RunFolder(finished).read_summary()
     for changes, difference in (({"seed": 5}, "seed=4, got 5"), ({"dqn": dqn}, "dqn.n_step=3")):
         with pytest.raises(InputError, match=f"holds another run: expected {difference}"):
-            run_agents(dataclasses.replace(CONFIG, **changes), finished, progress=False)
+            run_agents(dataclasses.replace(CONFIG, **changes), finished)
     assert files_below(finished) == before
-
-
-# What version 0.1 wrote of a store, and agents' runs of their ground truth.
-OLD_SETTINGS = {
-    "quantity": "successor measure",
-    "method": "monte_carlo",
-    "environment": arena_settings(load_arena("empty")),
-    "policy": "uniformly random",
-    "bins": 3,
-    "cell_index": "row * bins + column, row from y",
-    "start": "uniform inside the cell",
-    "rollouts": 2,
-    "rollouts_per_block": 250,
-    "halves": 2,
-    "random_numbers": "threefry2x32-13 by (seed, cell, block, rollout, step)",
-    "horizon": 4,
-    "discount": 0.5,
-    "count_start": True,
-    "formula": "sum_{t>=0} discount^t",
-    "row_sum": 1.875,
-    "centring": "none",
-    "seed": 0,
-}
-
-
-def test_a_run_of_an_earlier_version_finds_its_ground_truth_and_goes_on(tmp_path):
-    measure = MonteCarlo(arena="empty", bins=3, rollouts=2, horizon=4, discount=0.5)
-    store = tmp_path / "psi"
-    generate(measure, store, progress=False)
-    config = AgentConfig(environment="puddle-world:empty")
-    parts = {"arena": OLD_SETTINGS["environment"], "start": None, "own": None}
-    described = {**as_json(config), **parts, "ground_truth": OLD_SETTINGS}
-    provenance = {"store": str(store), "store_from_run": "../psi"}
-    options = {"kind": agents.KIND, "provenance": provenance}
-    old = RunFolder.create_or_resume(tmp_path / "run", config=described, **options)
-    truth = ground_truth_of_run(old, config)
-    assert dict(truth.settings) == OLD_SETTINGS
-    assert centring_of(truth.settings) == "columns"
-    # Resumption compares the whole configuration.
-    today = {**described, "ground_truth": dict(truth.settings)}
-    assert RunFolder.find(tmp_path / "run", kind=agents.KIND, config=today) is not None
 
 
 def test_parts_of_ones_own_must_have_a_name_and_a_weight(tmp_path):
@@ -238,7 +176,7 @@ def test_parts_of_ones_own_must_have_a_name_and_a_weight(tmp_path):
         auxiliary = dataclasses.replace(CONFIG.auxiliary, weight=weight)
         config = dataclasses.replace(CONFIG, auxiliary=auxiliary)
         with pytest.raises(InputError, match=f"expected {message}"):
-            run_agents(config, tmp_path / "run", own=own, progress=False)
+            run_agents(config, tmp_path / "run", own=own)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -266,13 +204,13 @@ def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_
     with pytest.raises(
         TrainingDivergedError, match=r"before step 300; .*the checkpoint of step 200 is untouched"
     ):
-        run_agents(config, tmp_path / "run", own=own, progress=False)
+        run_agents(config, tmp_path / "run", own=own)
     folder = RunFolder(tmp_path / "run")
     assert_left(folder, [0, 100, 200])
     with pytest.raises(InputError, match="agents that their configuration describes, got 'infin"):
         load_agent_config(folder)
     with pytest.raises(InputError, match="holds another run: expected own="):
-        run_agents(config, folder.path, progress=False)
+        run_agents(config, folder.path)
 
 
 @pytest.mark.integration
@@ -287,7 +225,7 @@ def test_agents_start_from_torsos_that_they_are_given(tmp_path):
     torso = make_torso(config, (4,))
     params = jax.vmap(torso.init)(jax.random.split(jax.random.key(99), 2))
     start = StartingTorsos(params, "key 99")
-    run_agents(config, tmp_path / "run", start=start, progress=False)
+    run_agents(config, tmp_path / "run", start=start)
     folder = RunFolder(tmp_path / "run")
     assert folder.config["start"] == "key 99"
     loop, state, _ = load_agents(folder, load_agent_config(folder))
@@ -297,25 +235,6 @@ def test_agents_start_from_torsos_that_they_are_given(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, learner.params["torso"], params)
     jax.tree.map(np.testing.assert_array_equal, learner.target_params["torso"], params)
     assert np.abs(np.asarray(learner.params["head"]["biases"])).min() > 0.0
-
-
-def test_a_checkpoint_that_cannot_be_read_leaves_no_environment_open(finished, monkeypatch):
-    made, closed = [], []
-
-    def make(*arguments, **options):
-        made.append(make_trainer(*arguments, **options))
-        monkeypatch.setattr(made[0], "close", lambda: closed.append(True))
-        return made[0]
-
-    def fail(*_):
-        raise InputError("expected an undamaged checkpoint")
-
-    monkeypatch.setattr("rlreps.workflows.agents.make_trainer", make)
-    monkeypatch.setattr(Checkpoints, "restore_latest", fail)
-    folder = RunFolder(finished)
-    with pytest.raises(InputError, match="undamaged"):
-        load_agents(folder, load_agent_config(folder))
-    assert (len(made), closed) == (1, [True])
 
 
 def test_the_mean_return_leaves_out_every_evaluation_before_the_first_update():
@@ -351,23 +270,6 @@ def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
     assert np.isfinite(map_of_values(agent, world, 6)).all()
 
 
-def pictures_of_an_episode(agent, folder):
-    """What becomes of a drawn episode on the host."""
-    pictures = Pictures([], [])
-    agent_pictures._draw_episode(agent, None, folder / "episode.gif", pictures)
-    return pictures
-
-
-@pytest.mark.integration
-def test_long_episodes_are_cut_with_a_note(tmp_path, monkeypatch):
-    monkeypatch.setattr(agent_pictures, "_MOST_FRAMES", 3)
-    pictures = pictures_of_an_episode(agent_in("CartPole-v1", (4,), 2), tmp_path)
-    assert pictures.written == [tmp_path / "episode.gif"]
-    assert pictures.notes == ["episode.gif shows the first 3 frames"]
-    with Image.open(tmp_path / "episode.gif") as image:
-        assert image.size == (320, 213)  # of 600 x 400
-
-
 class Undrawable(gymnasium.Env):
     """An environment that draws itself with a package that is not there."""
 
@@ -386,15 +288,12 @@ class Undrawable(gymnasium.Env):
         raise gymnasium.error.DependencyNotInstalled("pygame is not installed, run `pip install`")
 
 
-def test_an_environment_that_cannot_be_drawn_is_a_note(tmp_path):
+def test_an_environment_that_cannot_be_drawn_is_refused():
     gymnasium.register(id="Dark-v0", entry_point=Undrawable)
     try:
         config = dataclasses.replace(SMALL, environment="Dark-v0")
-        pictures = pictures_of_an_episode(TrainedAgent(None, config, 0, {}), tmp_path)
+        frames = agent_pictures._host_frames(TrainedAgent(None, config, 0, {}))
+        with pytest.raises(InputError, match="a package to draw with, got: pygame is not inst"):
+            next(frames)
     finally:
         del gymnasium.registry["Dark-v0"]
-    (note,) = pictures.notes
-    assert note.startswith(
-        "no episode.gif: expected a package to draw with, got: pygame is not inst"
-    )
-    assert pictures.written == list(tmp_path.iterdir()) == []

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,6 +64,28 @@ def read(path):
 
 def ends(row, name):
     return [row[f"{name}_low"], row[f"{name}_high"]]
+
+
+def test_the_recipe_of_the_handbook_loads_figures_into_pandas_as_numbers(trained, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    (first, one), (second, _) = trained("first", range(3, 5)), trained("second", range(3, 5))
+    compare_runs([first, second], tmp_path / "compared", progress=False)
+    page = (Path(__file__).parents[3] / "docs/command-line.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"```py\n(import json, pathlib, pandas.*?)```", page, re.DOTALL)
+    names = {"DIR": tmp_path / "compared", "RUN": first}
+    for name, path in names.items():
+        recipe = recipe.replace(f'"{name}/', f'"{path}/')
+    found = {}
+    exec(recipe, found)
+    final, curves = found["final"], found["curves"]
+    assert {*map(str, final[["seed", "subspace_distance"]].dtypes)} <= {"int64", "float64"}
+    kept = final[final.run == "first"].set_index("seed").subspace_distance
+    assert kept.to_dict() == dict(zip((3, 4), one, strict=True))
+    assert [*map(str, curves.dtypes)] == ["int64", "float64", "int64"]
+    expected = pandas.DataFrame(
+        {"step": [0, 0, 60, 60], "subspace_distance": [*one, *one], "seed": [3, 4, 3, 4]}
+    )
+    pandas.testing.assert_frame_equal(curves.reset_index(drop=True), expected)
 
 
 def test_runs_that_share_seeds_are_compared_in_pairs(trained, rlreps, tmp_path):

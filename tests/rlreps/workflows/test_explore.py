@@ -20,7 +20,6 @@ from rlreps import subspace
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.report.explore import Arrays, Cells, Learned, exploration_page
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
@@ -52,7 +51,7 @@ TRAINING = TrainingConfig(
 @pytest.fixture(scope="module")
 def trained(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("trained") / "run"
-    run_training(TRAINING, toy_store, out, progress=False)
+    run_training(TRAINING, toy_store, out)
     return out
 
 
@@ -60,7 +59,7 @@ def trained(toy_store, tmp_path_factory):
 def page(toy_store, trained, tmp_path_factory):
     """8 x 8 cells with all rows, and a run."""
     out = tmp_path_factory.mktemp("pages") / "rows.html"
-    return explore([toy_store, trained], out, components=12, progress=False)
+    return explore([toy_store, trained], out, components=12)
 
 
 def stored(path):
@@ -140,14 +139,14 @@ def test_a_run_records_features_within_its_bounds_and_again_after_a_kill(
     assert sorted(files) == [0, 10, 20, 30, 40]
     out = tmp_path / "killed"
     killed_when_logging(30, run_training, TRAINING, toy_store, out)
-    run_training(TRAINING, toy_store, out, progress=False)
+    run_training(TRAINING, toy_store, out)
     again = recorded_features(RunFolder(out))
     assert {step: file.read_bytes() for step, file in again.items()} == {
         step: file.read_bytes() for step, file in files.items()
     }
     monkeypatch.setattr("rlreps.workflows.features._RECORDED_BYTES", 3 * 64 * 3 * 4)
     config = dataclasses.replace(TRAINING, seed=7)
-    run_training(config, toy_store, tmp_path / "few", progress=False)
+    run_training(config, toy_store, tmp_path / "few")
     assert sorted(recorded_features(RunFolder(tmp_path / "few"))) == [0, 10, 40]
 
 
@@ -155,7 +154,7 @@ def test_a_run_without_recorded_features_shows_its_checkpoints(toy_store, traine
     older = shutil.copytree(trained, tmp_path / "older")
     shutil.rmtree(older / "features")
     # Its store is found without being named.
-    text = explore([older], tmp_path / "page.html", components=5, progress=False).read_text()
+    text = explore([older], tmp_path / "page.html", components=5).read_text()
     assert Contents(text).described["runs"][0]["steps"] == [20, 40]
 
 
@@ -165,7 +164,7 @@ def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says
     path, out = tmp_path / "wide", tmp_path / "page.html"
     matrix = np.random.default_rng(0).uniform(size=(64, 64))
     save_matrix(path, matrix, BoxGrid((0, 0), (1, 1), (16, 4)))
-    contents = Contents(explore([path, trained], out, components=5, progress=False).read_text())
+    contents = Contents(explore([path, trained], out, components=5).read_text())
     (run,) = contents.described["runs"]
     assert run["label"] == "run (trained on another matrix)"
     # What it recorded, and its curve, are of 8 x 8 cells.
@@ -177,18 +176,18 @@ def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says
     tabular = dataclasses.replace(TRAINING, encoder=Tabular())
     monkeypatch.setattr(workflow, "load_config", lambda folder: tabular)
     with pytest.raises(InputError, match=r"run \(tabular\) was trained on, got 'another'"):
-        explore([path, trained], out, progress=False)
+        explore([path, trained], out)
 
 
 def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
     out = tmp_path / "page.html"
     with pytest.raises(InputError, match=r"config\.json"):
-        explore([tmp_path], out, progress=False)
+        explore([tmp_path], out)
     other = shutil.copytree(toy_store, tmp_path / "other")
     with pytest.raises(InputError, match="one store"):
-        explore([toy_store, other], out, progress=False)
+        explore([toy_store, other], out)
     with pytest.raises(InputError, match="components >= 1"):
-        explore([toy_store], out, components=0, progress=False)
+        explore([toy_store], out, components=0)
     store = open_store(toy_store)
     plain = dataclasses.replace(store, settings={"centring": "none"})
     with pytest.raises(InputError, match="of a box as save_matrix"):
@@ -212,7 +211,7 @@ def box_page(tmp_path_factory):
         store.write_block(block, matrix[8 * block : 8 * block + 8])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
-        return explore([path], path / "page.html", components=7, progress=False)
+        return explore([path], path / "page.html", components=7)
 
 
 def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
@@ -222,51 +221,13 @@ def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
     assert (described["exact"]["kind"], described["moves"]) == ("rank", None)
 
 
-@pytest.mark.integration
-def test_steps_are_left_out_of_a_page_that_would_be_too_large():
-    whole = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3)
-    # Names like those of the template's places stay names.
-    assert "<title>@@blocks@@ of @@described@@</title>" in whole
-    most = len(whole.encode()) - 2000
-    fewer = drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3, most_bytes=most)
-    assert [len(run["steps"]) for run in Contents(whole).described["runs"]] == [9, 9]
-    kept = [run["steps"] for run in Contents(fewer).described["runs"]]
-    assert kept in ([[0, 2, 4, 6, 8], [*range(9)]], [[0, 2, 4, 6, 8]] * 2)
-    with pytest.raises(InputError, match="fewer components"):
-        drawn_at_random(bins=8, components=4, runs=2, steps=9, d=3, most_bytes=1000)
-
-
-def drawn_at_random(*, bins, components, runs, steps, d, **options):
-    """A page of made-up numbers with moves."""
-    generator = np.random.default_rng(0)
-    n = bins**2
-    left = np.linalg.qr(generator.normal(size=(n, components)))[0]
-    cells = Cells(columns=bins, rows=bins, states=np.arange(n))
-    arrays = Arrays(cells)
-    arrays.maps("left", left)
-    arrays.maps("right", left * (80.0 / np.arange(1, components + 1)))
-    arrays.moves(action_steps(load_arena("sutton"), Grid(bins), points=16, seed=0))
-    learned = [
-        Learned(
-            label=f"run {number}",
-            num_features=d,
-            components=dict.fromkeys(range(steps), left[:, :d]),
-            cosines={step: np.ones(d) for step in range(steps)},
-            curve=(range(steps), np.geomspace(1.0, 0.01, steps)),
-        )
-        for number in range(runs)
-    ]
-    title = "@@blocks@@ of @@described@@"
-    return exploration_page(title, {"components": components}, cells, arrays, learned, **options)
-
-
 @pytest.fixture(scope="module")
 def walled_store(tmp_path_factory):
     path = tmp_path_factory.mktemp("stores") / "walled"
     config = Transition(
         arena="two_room", bins=10, horizon=90, discount=0.95, count_start=False, block_rows=32
     )
-    generate(config, path, progress=False)
+    generate(config, path)
     return path
 
 
@@ -276,16 +237,16 @@ def solving_page(walled_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("pages") / "chain.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
-        return explore([walled_store], out, components=20, progress=False)
+        return explore([walled_store], out, components=20)
 
 
 @pytest.mark.integration
 def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_path, monkeypatch):
     path, components = tmp_path / "store", 12
     config = Transition(bins=10, horizon=90, discount=0.95, points=256, block_rows=32)
-    generate(config, path, progress=False)
+    generate(config, path)
     monkeypatch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
-    stored_page = explore([path], tmp_path / "stored.html", components=components, progress=False)
+    stored_page = explore([path], tmp_path / "stored.html", components=components)
     # Released truths have no matrix.
     truth = dataclasses.replace(load_ground_truth(path), matrix=None, error=np.full(50, 1e-3))
     values = 1.03 * truth.principal.singular_values  # as of another refinement
@@ -294,7 +255,7 @@ def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_pa
     monkeypatch.setattr(workflow, "released_names", lambda: ["small"])
     monkeypatch.setattr(workflow, "load", {"small": truth}.__getitem__)
     out = tmp_path / "released.html"
-    page = explore([Path("small")], out, components=components, progress=False)
+    page = explore([Path("small")], out, components=components)
     found, expected = (Contents(each.read_text("utf-8")) for each in (page, stored_page))
     for name in ("left", "right", "task_means", "windows2", "counts3"):
         largest = np.abs(expected[name]).max()
@@ -517,6 +478,7 @@ def test_a_heading_of_a_report_sorts_the_rows_of_its_table(browser, tmp_path):
         summary="",
         sections=[Section("s", tables=[table])],
         config={},
+        provenance={},
     )
     browser.get(path.as_uri())
 

@@ -32,7 +32,7 @@ def runs(toy_store, tmp_path_factory):
     """A run and its copy in a folder of the same name."""
     folder = tmp_path_factory.mktemp("figures")
     first, second = folder / "first" / "run", folder / "second" / "run"
-    run_training(CONFIG, toy_store, first, progress=False)
+    run_training(CONFIG, toy_store, first)
     shutil.copytree(first, second)
     return [first, second]
 
@@ -51,18 +51,10 @@ def asked(monkeypatch):
     return calls
 
 
-def test_runs_are_labelled_by_name_or_by_path_where_names_are_the_same(
-    toy_store, runs, tmp_path, asked
-):
-    other, out = shutil.copytree(runs[0], tmp_path / "other"), tmp_path / "figure.png"
-    for chosen in ([runs[0], other], runs):
-        figures.draw_curves(chosen, out)
-    figures.draw_components(toy_store, runs, out, d=4)
-    one, two, (components, options) = asked
-    assert [curve.label for curve in one[0]] == ["run (2 seeds)", "other (2 seeds)"]
-    assert [curve.label for curve in two[0]] == [f"{run} (2 seeds)" for run in runs]
-    names = [str(run) for run in runs]
-    assert (list(components), list(options["cosines"])) == (["ground truth", *names], names)
+def test_runs_are_labelled_by_name_or_by_path_where_names_are_the_same(runs, tmp_path):
+    labels = [label for label, _ in figures.labelled([runs[0], tmp_path / "other"])]
+    assert labels == ["run", "other"]
+    assert figures.labelled(runs) == [(str(run), run) for run in runs]
 
 
 def test_curves_stand_above_the_noise_floor_of_the_matrix_that_they_share_and_is_at_hand(

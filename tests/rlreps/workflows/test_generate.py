@@ -26,7 +26,7 @@ SMALL = MonteCarlo(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, b
 
 
 def run(config, path):
-    return generate(config, path, progress=False)
+    return generate(config, path)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_repair_computes_only_damaged_blocks_again_and_to_the_same_bytes(
     with pytest.raises(InputError, match=r"expected sound blocks to resume from, got block 2 \("):
         run(SMALL, store.matrix.path)
     assert state() == ruined
-    assert generate(SMALL, store.matrix.path, repair=True, progress=False)["computed_rows"] == 3
+    assert generate(SMALL, store.matrix.path, repair=True)["computed_rows"] == 3
     after = state()
     assert after.keys() == before.keys()
     for (name, index), (content, written) in after.items():

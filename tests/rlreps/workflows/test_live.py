@@ -40,7 +40,7 @@ def configured(**changes):
 @pytest.fixture(scope="module")
 def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "live"
-    return out, run_live_training(CONFIG, out, store_path=toy_store, progress=False)
+    return out, run_live_training(CONFIG, out, store_path=toy_store)
 
 
 @pytest.mark.integration
@@ -107,7 +107,5 @@ def test_a_store_that_says_nothing_of_the_run_leaves_no_run_behind(
     toy_store, tmp_path, changes, message
 ):
     with pytest.raises(InputError, match=message):
-        run_live_training(
-            configured(**changes), tmp_path / "run", store_path=toy_store, progress=False
-        )
+        run_live_training(configured(**changes), tmp_path / "run", store_path=toy_store)
     assert list(tmp_path.iterdir()) == []

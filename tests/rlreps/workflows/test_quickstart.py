@@ -13,12 +13,12 @@ from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure import MonteCarlo
 from rlreps.workflows import quickstart
-from rlreps.workflows.quickstart import run_quickstart
-from rlreps.workflows.quickstart_config import PRESETS, QuickstartConfig
+from rlreps.workflows.quickstart import PRESETS, QuickstartConfig, run_quickstart
 from rlreps.workflows.train import TrainingConfig
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(32,), frequencies=4),
+    num_features=3,
     steps=100,
     rows=40,
     tasks=64,
@@ -31,11 +31,9 @@ CONFIG = QuickstartConfig(
     objectives=(LargeBatch(), Explicit(weight_learning_rate=0.1)),
     paper=dataclasses.replace(TRAINING, encoder=MLP(hidden=(32,)), tasks=1),
     recommended=TRAINING,
-    dimensions=(2, 3),
-    headline_dimension=3,
     estimated_seconds=10,
 )
-FIGURES = {"components", "environment", "noise_floor", "spectrum", "distance_by_dimension"}
+FIGURES = {"components", "environment", "noise_floor", "spectrum"}
 FIGURES |= {
     f"{name}_{recipe}" for name in ("components", "curves") for recipe in ("paper", "recommended")
 }
@@ -44,7 +42,7 @@ FIGURES |= {
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("quickstart") / "run"
-    return out, run_quickstart(CONFIG, out, progress=False)
+    return out, run_quickstart(CONFIG, out)
 
 
 @pytest.mark.integration
@@ -59,18 +57,16 @@ def test_the_summary_holds_the_ground_truth_and_every_run_once(finished):
     seen = []
     for method, figures in summary["methods"].items():
         for run in figures["runs"]:
-            name = f"{run['recipe']}-{method}-d{run['d']}"
+            name = f"{run['recipe']}-{method}"
             stored = json.loads((out / "runs" / name / "summary.json").read_text())
             assert run == {"recipe": run["recipe"], **stored}
             seen.append(name)
-            if (run["recipe"], run["d"]) == ("recommended", 3):
+            if run["recipe"] == "recommended":
                 assert figures["subspace_distance"] == run["subspace_distance"]
-    # The paper's recipe at the headline's dimension alone, the recommended one at both.
-    names = {f"paper-{method}-d3" for method in summary["methods"]}
-    names |= {f"recommended-{method}-d{d}" for method in summary["methods"] for d in (2, 3)}
+    names = {f"{recipe}-{m}" for recipe in ("paper", "recommended") for m in summary["methods"]}
     assert sorted(seen) == sorted(names)
     assert {entry.name for entry in (out / "runs").iterdir()} == names
-    records = RunFolder(out / "runs" / "recommended-large_batch-d3").read_metrics()
+    records = RunFolder(out / "runs" / "recommended-large_batch").read_metrics()
     first, last = (np.mean(records[index]["subspace_distance"]) for index in (0, -1))
     assert last < 0.8 * first
 
@@ -93,10 +89,10 @@ def test_figures_and_report_are_there(finished):
 def test_a_finished_run_does_nothing_and_another_is_refused(finished, monkeypatch):
     out, summary = finished
     monkeypatch.setattr(quickstart, "run_training", None)
-    assert run_quickstart(CONFIG, out, progress=False) == summary
-    changed = dataclasses.replace(CONFIG, headline_dimension=2)
-    with pytest.raises(InputError, match="headline_dimension=3"):
-        run_quickstart(changed, out, progress=False)
+    assert run_quickstart(CONFIG, out) == summary
+    changed = dataclasses.replace(CONFIG, estimated_seconds=2)
+    with pytest.raises(InputError, match="estimated_seconds=10"):
+        run_quickstart(changed, out)
 
 
 @pytest.mark.integration
@@ -104,9 +100,8 @@ def test_a_run_that_lost_a_training_repeats_it_and_ends_the_same(finished, tmp_p
     whole, summary = finished
     out, trained = shutil.copytree(whole, tmp_path / "run"), []
     (out / "summary.json").unlink()
-    lost = {f"recommended-explicit-d{d}" for d in (2, 3)}
-    for name in lost:
-        shutil.rmtree(out / "runs" / name)
+    lost = "recommended-explicit"
+    shutil.rmtree(out / "runs" / lost)
     real = quickstart.run_training
 
     def counted(config, store, folder, **options):
@@ -114,8 +109,8 @@ def test_a_run_that_lost_a_training_repeats_it_and_ends_the_same(finished, tmp_p
         return real(config, store, folder, **options)
 
     monkeypatch.setattr(quickstart, "run_training", counted)
-    again = run_quickstart(CONFIG, out, progress=False)
-    assert lost <= {*trained}
+    again = run_quickstart(CONFIG, out)
+    assert lost in trained
     for method, figures in summary["methods"].items():
         for name in ("subspace_distance", "relative_excess_loss"):
             assert again["methods"][method][name] == figures[name]
@@ -126,7 +121,6 @@ def test_the_laptop_preset_compares_all_methods_under_both_recipes_at_ten_featur
     assert config.successor == MonteCarlo(bins=100, rollouts=config.successor.rollouts)
     assert len(config.runs()) == 6
     assert {run.num_features for _, run in config.runs().values()} == {10}
-    assert set(PRESETS) == {"smoke", "laptop", "full"}
     paper = [run for recipe, run in config.runs().values() if recipe == "paper"]
     assert {run.states for run in paper} == {"uniform"}
     assert {run.objective.label for run in paper} == {

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from rlreps.cli import main
+from rlreps.config import as_json
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Explicit, Naive
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.runs.intervals import aggregate
+from rlreps.runs.intervals import mean_interval
 from rlreps.training import Optimizer
 from rlreps.workflows import sweep as module
 from rlreps.workflows.compare import compare_runs
 from rlreps.workflows.grid import (
-    GridAxis,
     SweepConfig,
     as_text,
     flag_of,
@@ -65,9 +65,8 @@ def test_every_field_has_a_flag_of_train_and_the_points_are_their_product(capsys
         assert field in sweepable_fields()
         assert f"--{flag_of(field)}" in words
         for name in (field, field.replace("_", "-"), flag_of(field)):
-            (axis,) = parse_grid([f"{name}={sample}"])
-            assert axis == GridAxis(field, axis.values)
-            assert as_text(axis.values[0]) == sample
+            ((swept, (value,)),) = parse_grid([f"{name}={sample}"]).items()
+            assert (swept, as_text(value)) == (field, sample)
     assert parse_grid(["method=danskin-lissa"]) == parse_grid(["method=danskin_lissa"])
     config = sweep("num-features=5,10", "learning_rate=1e-3, 3e-4", steps=7)
     found = [
@@ -88,10 +87,10 @@ def test_methods_and_their_options_are_swept_together():
     assert objectives == [cls(whitening=w) for cls in (DanskinLissa, Naive) for w in (True, False)]
     assert all(point.config.encoder == MLP(hidden=(3,)) for point in config.points)
     # Fields of one name are of several types in several classes.
-    (axis,) = parse_grid(["weight-rows=all,gradient,50,none"])
-    assert axis.values == ("all", "gradient", 50, None)
-    with pytest.raises(InputError, match=r"an integer or one of .*, got 'every' for objective"):
-        parse_grid(["weight-rows=every"])
+    (values,) = parse_grid(["weight-rows=all,gradient,50,none"]).values()
+    assert values == ("all", "gradient", 50, None)
+    with pytest.raises(InputError, match=r"expected weight_rows of LargeBatch .* got 'every'"):
+        sweep("weight-rows=every")
     # A method's own options stay where it is the base's.
     base = Naive(gradient_rows=1, weight_rows=1, covariance_rows=1)
     config = sweep("method=naive", "objective.gradient-rows=20", "rows=22", objective=base, rows=3)
@@ -101,21 +100,20 @@ def test_methods_and_their_options_are_swept_together():
 def test_what_the_base_says_of_swept_fields_does_not_matter():
     first, second = (sweep("seed=3,4", seed=seed) for seed in (0, 9))
     assert first == second
-    assert first.as_json() == second.as_json() != sweep("seed=3,4", steps=9).as_json()
-    assert first.as_json()["grid"] == {"seed": [3, 4]}
-    json.dumps(first.as_json())
+    assert as_json(first) == as_json(second) != as_json(sweep("seed=3,4", steps=9))
+    assert as_json(first)["grid"] == {"seed": [3, 4]}
+    json.dumps(as_json(first))
 
 
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ([], "at least one field to sweep, got none"),
+        ([], "at least one field to sweep, got 'none'"),
         (["num-featurs=3"], "got 'num-featurs'; did you mean num-features[?]$"),
-        (["learning-rate=fast"], "a number, got 'fast' for optimizer.learning-rate"),
+        (["learning-rate=fast"], "learning_rate of Optimizer as .*float.*, got 'fast'"),
         (
             ["method=explicit,naive", "kappa0=1.5"],
-            r"an option of explicit \(weight_learning_rate, weight_start, dense_optimizer\), got "
-            r"'kappa0' \(at the point method=",
+            r"the fields of Explicit, got .*'kappa0' \(at the point method=",
         ),
     ],
 )
@@ -174,20 +172,19 @@ def test_rows_come_in_the_order_of_the_grid_whichever_program_trained_them():
     assert [row["num_features"] for row in rows] == [5, 10, 5, 10]
     assert [row["group"] for row in rows] == [1, 2, 1, 2]
     for index, row in enumerate(rows):
-        own = aggregate(0.01 * np.arange(1 + 3 * index, 4 + 3 * index))
+        own = mean_interval(0.01 * np.arange(1 + 3 * index, 4 + 3 * index))
         # Student's interval of three runs near 0 reaches below any distance.
-        assert (own["mean_low"] < 0.0) is (index == 0)
-        own["mean_low"] = max(own["mean_low"], 0.0)
-        for name in ("mean", "mean_low", "interquartile_mean", "interquartile_mean_high"):
-            assert row[f"subspace_distance_{name}"] == pytest.approx(own[name])
-        assert (row["runs"], row["runs_together"]) == (3, 6)
+        assert (own.low < 0.0) is (index == 0)
+        found = [row[f"subspace_distance{end}"] for end in ("", "_low", "_high")]
+        assert found == pytest.approx([own.value, max(own.low, 0.0), own.high])
+        assert row["runs"] == 3
     _, rows = measured("hidden=8 8,16", "leave-one-out=true", excess=None)
     assert [row["encoder.hidden"] for row in rows] == ["8 8", "16"]
     for row in rows:
         assert row["objective.leave_one_out"] is True
-        assert row["subspace_distance_mean"] is not None
-        assert row["subspace_distance_interquartile_mean_high"] is None
-        assert row["excess_loss_mean"] is None
+        assert row["subspace_distance"] is not None
+        assert row["subspace_distance_high"] is None
+        assert row["relative_excess_loss"] is None
 
 
 @pytest.mark.parametrize(
@@ -207,7 +204,7 @@ def test_the_figure_runs_along_the_first_field_of_several_numbers(texts, x_label
     assert axes.get_xlabel() == x_label
     assert [line.get_label() for line in axes.lines] == lines
     drawn = np.concatenate([line.get_ydata() for line in axes.lines])
-    assert sorted(drawn) == [row["subspace_distance_mean"] for row in rows]
+    assert sorted(drawn) == [row["subspace_distance"] for row in rows]
     for line in axes.lines:
         assert np.all(np.diff(line.get_xdata()) > 0)
 
@@ -249,7 +246,7 @@ def members(out, group=1):
 @pytest.fixture(scope="module")
 def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("sweeps") / "sweep"
-    return out, run_sweep(configured(*GRID), toy_store, out, progress=False)
+    return out, run_sweep(configured(*GRID), toy_store, out)
 
 
 @pytest.mark.integration
@@ -257,7 +254,7 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
     finished, toy_store, tmp_path
 ):
     out, summary = finished
-    alone = run_training(configured(*GRID).points[0].config, toy_store, tmp_path, progress=False)
+    alone = run_training(configured(*GRID).points[0].config, toy_store, tmp_path)
     for ours, theirs in zip(members(out), alone["per_seed"], strict=False):
         for name in ("subspace_distance", "representation_loss", "principal_angles"):
             np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-3, err_msg=name)
@@ -267,7 +264,7 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
     assert max(learned) < 0.9
     compared = [row for row in compare_runs([out]).rows if row["measure"] == "subspace_distance"]
     assert [row.get("pairs") for row in compared] == [None, 2, 2, 2]
-    means = [point["subspace_distance_mean"] for point in summary["points"]]
+    means = [point["subspace_distance"] for point in summary["points"]]
     assert [row["mean"] for row in compared] == pytest.approx(means)
     principal = ground_truth_for(toy_store, 3).principal
     captured = float(np.sum(principal.singular_values[:3] ** 2))
@@ -276,8 +273,8 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
         diverges = point["optimizer.learning_rate"] > 1
         assert (point["runs"], point["diverged"]) == (2, 2 if diverges else 0)
         if diverges:
-            assert point["excess_loss_mean"] == pytest.approx(excess, rel=1e-3)
-            assert point["subspace_distance_mean"] == pytest.approx(1.0, abs=1e-6)
+            assert point["relative_excess_loss"] == pytest.approx(excess, rel=1e-3)
+            assert point["subspace_distance"] == pytest.approx(1.0, abs=1e-6)
     assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
     assert json.loads((out / "results" / "sweep.json").read_text()) == summary["points"]
     with (out / "results" / "sweep.csv").open(encoding="utf-8", newline="") as file:
@@ -296,9 +293,9 @@ def test_a_finished_sweep_computes_nothing_and_another_is_refused(
         (GRID, {"steps": 60}, "expected base.steps=100, got 60"),
     ):
         with pytest.raises(InputError, match=message):
-            run_sweep(configured(*texts, **changes), toy_store, out, progress=False)
+            run_sweep(configured(*texts, **changes), toy_store, out)
     monkeypatch.setattr(module, "ground_truth_for", None)
-    assert run_sweep(configured(*GRID), toy_store, out, progress=False) == summary
+    assert run_sweep(configured(*GRID), toy_store, out) == summary
     assert files_below(out) == before
 
 
@@ -307,7 +304,7 @@ def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
     toy_store, tmp_path, monkeypatch
 ):
     config = configured("tasks=8,16", "learning-rate=1e-2,1e-3")
-    whole = run_sweep(config, toy_store, tmp_path / "whole", progress=False)
+    whole = run_sweep(config, toy_store, tmp_path / "whole")
     save, saved = Checkpoints.save, []
 
     def save_three(checkpoints, step, state, **options):
@@ -319,9 +316,9 @@ def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
     monkeypatch.setattr(Checkpoints, "save", save_three)
     out = tmp_path / "sweep"
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(config, toy_store, out, progress=False)
+        run_sweep(config, toy_store, out)
     assert not (out / "summary.json").exists()
-    resumed = run_sweep(config, toy_store, out, progress=False)
+    resumed = run_sweep(config, toy_store, out)
     assert saved == [50, 100, 50, 100]
     for mine, other in zip(resumed["points"], whole["points"], strict=True):
         assert {**mine, "seconds": 0} == {**other, "seconds": 0}

@@ -46,7 +46,7 @@ def configured(**changes):
 @pytest.fixture(scope="module")
 def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
-    return out, run_training(CONFIG, toy_store, out, progress=False)
+    return out, run_training(CONFIG, toy_store, out)
 
 
 def test_a_run_learns_and_its_files_say_what_it_is_and_did(finished, toy_store):
@@ -90,7 +90,7 @@ def test_a_finished_run_returns_its_summary_without_computing_anything(
     before = files_below(out)
     monkeypatch.setattr(store_training, "train_population", None)
     monkeypatch.setattr(store_training, "ground_truth_for", None)
-    assert run_training(CONFIG, toy_store, out, progress=False) == summary
+    assert run_training(CONFIG, toy_store, out) == summary
     assert files_below(out) == before
 
 
@@ -103,7 +103,7 @@ def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
     before, after = tmp_path / "before", tmp_path / "after"
     shutil.copytree(toy_store, before / "store")
     monkeypatch.chdir(before)
-    run_training(SHORT, Path("store"), Path("runs/one"), progress=False)
+    run_training(SHORT, Path("store"), Path("runs/one"))
     monkeypatch.chdir(tmp_path)
     assert evaluate_run(before / "runs" / "one")["step"] == 2
     before.rename(after)
@@ -114,13 +114,49 @@ def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
     matrix.write_block(0, np.ascontiguousarray(matrix.read_block(0)[::-1]))
     files = files_below(run)
     with pytest.raises(InputError, match=r"holds another run: expected matrix.checksum='"):
-        run_training(SHORT, store, run, progress=False)
+        run_training(SHORT, store, run)
     with pytest.raises(
         InputError, match=r"expected the matrix that .* was trained on, got another"
     ):
         evaluate_run(run)
     assert files_below(run) == files
     assert evaluate_run(run, store)["store"] == str(store)
+
+
+def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
+    toy_store, tmp_path, assert_same_metrics, killed_when_logging, files_below, capsys
+):
+    constant = Optimizer(learning_rate=1e-3, schedule="constant")
+    short = configured(steps=4, evaluate_every=2, checkpoint_every=2, optimizer=constant)
+    long = dataclasses.replace(short, steps=8)
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    expected = run_training(long, toy_store, whole, progress=False)
+    run_training(short, toy_store, out, progress=False)
+    killed_when_logging(6, run_training, long, toy_store, out)
+    assert RunFolder(out).read_summary() is None
+    found = run_training(long, toy_store, out)
+    assert "continues at step 4 of 8" in capsys.readouterr().err
+    assert {**found, "seconds": 0, "compile_seconds": 0} == {
+        **expected,
+        "seconds": 0,
+        "compile_seconds": 0,
+    }
+    assert_same_metrics(out, whole)
+    assert evaluate_run(out)["step"] == 8
+    assert run_training(long, toy_store, out, progress=False) == found
+    before = files_below(out)
+    for other, message in (
+        (short, "expected steps=8, got 4"),
+        (dataclasses.replace(long, steps=9, rows=long.rows + 1), "holds another run: expected"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run_training(other, toy_store, out, progress=False)
+    assert files_below(out) == before
+    linear = dataclasses.replace(short, optimizer=Optimizer(learning_rate=1e-3))
+    run_training(linear, toy_store, tmp_path / "linear", progress=False)
+    more = dataclasses.replace(linear, steps=8)
+    with pytest.raises(InputError, match=r"constant of a run .*, got linear .* 4 steps; choose a"):
+        run_training(more, toy_store, tmp_path / "linear", progress=False)
 
 
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(
@@ -130,7 +166,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(
     out = tmp_path / "run"
     killed_when_logging(300, run_training, CONFIG, toy_store, out)
     assert evaluate_run(out)["step"] == 200
-    resumed = run_training(CONFIG, toy_store, out, progress=False)
+    resumed = run_training(CONFIG, toy_store, out)
     for name in summary.keys() - {"seconds", "compile_seconds"}:
         assert resumed[name] == summary[name], name
     assert_same_metrics(whole, out)
@@ -153,7 +189,7 @@ def test_input_that_cannot_be_used_leaves_no_run_behind(
         ({}, "expected another batch"),
     ):
         with pytest.raises(InputError, match=message):
-            run_training(configured(**changes), toy_store, tmp_path / "run", progress=False)
+            run_training(configured(**changes), toy_store, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
     assert files_below(toy_store) == before
 
@@ -164,7 +200,7 @@ def test_states_anywhere_in_the_square_are_drawn_and_measured_at_the_centres(
 ):
     _, at_centres = finished
     config = configured(states="uniform")
-    summary = run_training(config, toy_store, tmp_path / "run", progress=False)
+    summary = run_training(config, toy_store, tmp_path / "run")
     assert summary["subspace_distance"] < 0.45
     assert summary["subspace_distance"] != at_centres["subspace_distance"]
     assert evaluate_run(tmp_path / "run")["subspace_distance"] == pytest.approx(
@@ -198,10 +234,10 @@ def test_states_that_are_nowhere_and_cells_of_a_table_are_refused(toy_store):
 @pytest.mark.integration
 def test_a_run_can_be_measured_on_another_grid_unless_its_features_are_a_table(toy_store, tmp_path):
     coarse = MonteCarlo(bins=6, rollouts=20, horizon=40, block_rows=36)
-    generate(coarse, tmp_path / "store", progress=False)
+    generate(coarse, tmp_path / "store")
     for encoder in (FourierMLP(hidden=(16,)), Tabular()):
         config = dataclasses.replace(SHORT, encoder=encoder, objective=Explicit())
-        run_training(config, toy_store, tmp_path / encoder.name, progress=False)
+        run_training(config, toy_store, tmp_path / encoder.name)
     figures = evaluate_run(tmp_path / "fourier_mlp", tmp_path / "store")
     assert 0.0 < figures["subspace_distance"] < 1.0
     with pytest.raises(InputError, match="over the 64 states of the tabular encoder, got 36"):

@@ -40,7 +40,7 @@ def stores(tmp_path_factory):
     def made(method):
         path = folder / method
         if not path.exists():
-            figures = generate(MEASURES[method], path, progress=False)
+            figures = generate(MEASURES[method], path)
             assert figures["computed_rows"] == STATES
         return path
 
@@ -76,9 +76,9 @@ def test_cells_in_walls_hold_nothing_and_the_first_component_tells_the_rooms_apa
 
 @pytest.mark.integration
 def test_the_two_methods_agree(stores):
-    distances = compare_stores(stores("transition"), stores("monte_carlo"), progress=False)
+    distances = compare_stores(stores("transition"), stores("monte_carlo"))
     assert next(iter(distances.values()))[0] < 0.02
-    described = describe_store(stores("transition"), progress=False)
+    described = describe_store(stores("transition"))
     assert described["shape"] == [STATES, STATES]
     assert len(described["error"]["subspace_distance"]) > 10
     json.dumps(described, allow_nan=False)
@@ -110,7 +110,7 @@ def test_training_evaluation_and_figures_know_the_states_alone(stores, tmp_path)
         checkpoint_every=2,
     )
     path = stores("transition")
-    summary = run_training(config, path, tmp_path / "run", progress=False)
+    summary = run_training(config, path, tmp_path / "run")
     assert 0.0 < summary["subspace_distance"] <= 1.0
     trained = load_encoder(RunFolder(tmp_path / "run"), load_ground_truth(path))
     assert trained.features().shape == (1, STATES, 3)

@@ -10,10 +10,11 @@ from sklearn.decomposition import PCA
 
 from rlreps.errors import InputError
 from rlreps.experiments.harness import Frame, Results, Run
-from rlreps.experiments.le_lan_2023 import mnist
-from rlreps.experiments.le_lan_2023.mnist import EXPERIMENT, PRESETS, Config, DanskinConfig
+from rlreps.experiments.le_lan_2023 import mnist, pixels
+from rlreps.experiments.le_lan_2023.mnist import EXPERIMENT
+from rlreps.experiments.le_lan_2023.pixels import PRESETS, Config, DanskinConfig
 from rlreps.runs.folder import RunFolder
-from rlreps.sources.datasets import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, Images
+from rlreps.sources.datasets import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, Images, load_images
 from rlreps.subspace.reconstruction import reconstruction_errors
 from rlreps.training import Optimizer
 
@@ -27,7 +28,7 @@ SMOKE = PRESETS["smoke"]
 
 @pytest.fixture(scope="module")
 def problem():
-    return mnist.make_problem(SMOKE, IMAGES)
+    return pixels.make_problem(SMOKE, IMAGES)
 
 
 def test_exact_components_and_errors_are_those_of_scikit_learn(problem):
@@ -48,7 +49,7 @@ def test_exact_components_and_errors_are_those_of_scikit_learn(problem):
 
 
 def test_what_is_measured_during_a_run_is_the_error_of_the_images_themselves(problem):
-    evaluate = jax.jit(mnist.evaluation(problem))
+    evaluate = jax.jit(pixels.evaluation(problem))
     features = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
     found = evaluate(features)
     q, _ = np.linalg.qr(np.asarray(features, np.float64))
@@ -89,7 +90,7 @@ def test_claims_are_decided_by_intervals_under_the_papers_settings(
     config, ratios, exact, ends, expected
 ):
     """Three runs of each N, whose distances fall from 0.9 to ``ends``."""
-    task = mnist.Problem(
+    task = pixels.Problem(
         *[None] * 5, test_error=21.06, subsets=np.zeros((5, 1000), np.int64), is_mnist=True
     )
     rows = [
@@ -152,7 +153,7 @@ SILENT = {
 
 def test_the_paper_preset_is_the_published_protocol(check_protocol):
     check_protocol("mnist", PROTOCOL, SILENT)
-    learner = mnist.danskin_learner(PRESETS["paper"], 784, 32, 0.01)
+    learner = pixels.danskin_learner(PRESETS["paper"], 784, 32, 0.01)
     assert learner.optimizer == Optimizer(
         name="adam", learning_rate=0.01, schedule="constant", steps=2_500_000
     )
@@ -168,7 +169,7 @@ def test_the_paper_preset_is_the_published_protocol(check_protocol):
 )
 def test_more_components_than_images_have_are_refused(d, message):
     with pytest.raises(InputError, match=message):
-        mnist.make_problem(Config(num_components=d), IMAGES)
+        pixels.make_problem(Config(num_components=d), IMAGES)
 
 
 @pytest.mark.experiments
@@ -191,13 +192,10 @@ def test_the_smoke_preset_learns_and_says_so(tmp_path, smoke):
         ratio = np.mean(records[-1]["test_error_ratio"])
         assert found["test_error_ratio"] == pytest.approx(ratio, rel=1e-4)
         assert (found["runs"], found["diverged"]) == (2, 0)
-        assert len(summary["subsets"][name]["subset_error_ratio"]) == 2
     assert learned["eigengame"]["subspace_distance"] < 0.01
     assert learned["danskin-lissa-8"]["entries_read"] == 4000 * 40 * 32
-    own = summary["per_seed"]["danskin-lissa-8"]
-    assert learned["danskin-lissa-8"]["test_error"] == pytest.approx(np.mean(own))
     shown = json.loads((out / "results" / "reconstructions.json").read_text())
     exact = [row["squared_error"] for row in shown if row["components"] == "exact PCA"]
-    whole = mnist.make_problem(SMOKE, mnist.load_images(data))
+    whole = pixels.make_problem(SMOKE, load_images(data))
     errors = reconstruction_errors(whole.test[:6], whole.basis)
     np.testing.assert_allclose(exact, errors, rtol=1e-6)

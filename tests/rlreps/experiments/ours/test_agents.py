@@ -13,10 +13,12 @@ from rlreps.experiments.ours.agent_arms import (
     COSINES,
     EXACT,
     EXPLICIT,
+    FITTED,
     LARGE_BATCH,
     LEARNED,
     SCRATCH,
     WAYS,
+    WIDER,
     ArmRuns,
     exact_table,
     learned_table,
@@ -140,6 +142,29 @@ def test_one_joint_loss_has_to_gain_a_share_of_the_gap_over_both_others(verdicts
     assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains, seeds=19))[2] is None
 
 
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        (({FITTED: 10.0},) * 3, [True, True]),
+        (({FITTED: 10.0}, {}, {FITTED: 10.0}), [True, False]),
+        # A wider network does as well.
+        (({FITTED: 10.0, WIDER: 9.0},) * 3, [False, False]),
+        (({FITTED: SHARE * 28.0},) * 3, [None, None]),
+    ],
+)
+def test_features_fitted_to_replay_have_to_beat_both_networks_in_mazes_and_aside(
+    verdicts, gains, expected
+):
+    assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains))[4:] == expected
+
+
+def test_agents_in_the_maze_kept_aside_have_seeds_of_their_own():
+    inside, outside = (set(LAPTOP.agents(maze, FITTED).seeds) for maze in ("spiral", "four_rooms"))
+    assert not inside & outside
+    assert LAPTOP.agents("spiral", FITTED).features.kind == "fitted"
+    assert LAPTOP.agents("spiral", SCRATCH).features.kind == "none"
+
+
 def test_differences_are_paired_and_adjusted_within_the_arena(results_of):
     results = results_of(EXPERIMENT, LAPTOP, rows((20, 5, 0), (0, 0, 0)))
     found = {
@@ -183,7 +208,7 @@ def test_the_smoke_preset_measures_every_arm(smoke):
     summary, out = smoke("agents")
     config = PRESETS["smoke"]
     assert [row["arm"] for row in summary["arms"]] == list(config.labels)
-    assert [row["free_steps"] for row in summary["arms"]] == [0, 0, config.free_steps]
+    assert [row["free_steps"] for row in summary["arms"]] == [0, 0, config.free_steps, 0]
     curves = json.loads((out / "results" / "returns.json").read_text())
     steps = {
         arm: [row["step"] for row in curves if row["arm"] == arm] for arm in (SCRATCH, LEARNED)

@@ -1,6 +1,7 @@
 """The benchmark: rows that fit their worlds, controls, distances and times by hand; its smoke."""
 
 import dataclasses
+import importlib.resources
 import json
 import math
 import re
@@ -13,21 +14,26 @@ import numpy as np
 import pytest
 
 from rlreps.cli import main
+from rlreps.config import configurable
 from rlreps.encoders import Cosine
 from rlreps.errors import InputError
 from rlreps.experiments.harness import Run
-from rlreps.experiments.ours import benchmark
-from rlreps.experiments.ours.benchmark import EXPERIMENT, Config
+from rlreps.experiments.ours import benchmark_report, benchmark_runs, few_labels
+from rlreps.experiments.ours.benchmark import EXPERIMENT
+from rlreps.experiments.ours.benchmark_runs import Config
 from rlreps.experiments.ours.contestants import (
-    CONTROLS,
     COSINES,
     COUNTED,
     FIXED_POINT,
     OBJECTIVES,
     RANDOM,
-    World,
+    Row,
     row_of,
 )
+from rlreps.experiments.ours.worlds import PENDULUM, World
+from rlreps.losses import GraphDrawing
+from rlreps.losses.pairs import PairObjective
+from rlreps.successor.forward_backward import STRENGTHS
 
 SMALL = Config(worlds=("sutton",), bins=5, encoder=Cosine(frequencies=4), batch=32, trials=12)
 BY_METHOD = {row.method: row for row in OBJECTIVES}
@@ -35,17 +41,17 @@ BY_METHOD = {row.method: row for row in OBJECTIVES}
 
 @pytest.fixture(scope="module")
 def world():
-    return World.of("sutton", SMALL.bins, SMALL.discount, SMALL.rows)
+    return World.of("sutton", SMALL.bins, SMALL.discount)
 
 
 def learner_of(row):
-    return benchmark.learner_of(SMALL, row, 3, *benchmark.trials(SMALL, row)[0])
+    return benchmark_runs.learner_of(SMALL, row, 3, *benchmark_runs.trials(SMALL, row)[0])
 
 
 def test_every_objective_has_the_same_budget_and_fits_what_it_sees(world):
     assert len(BY_METHOD) == len(OBJECTIVES)
     for row in OBJECTIVES:
-        tried = benchmark.trials(SMALL, row)
+        tried = benchmark_runs.trials(SMALL, row)
         assert len({*map(str, tried)}) == SMALL.trials
         assert (row.option == "") == (row.values == ())
         for _, value in tried:
@@ -79,7 +85,7 @@ def test_cumulants_have_truths_of_their_own_and_complex_pairs_none(world):
     cycle = dataclasses.replace(world.chain, transition=np.roll(np.eye(25), 1, axis=1))
     turning = dataclasses.replace(world, chain=cycle)
     assert BY_METHOD["TD low rank"].truth == FIXED_POINT
-    two = benchmark.learner_of(SMALL, BY_METHOD["TD low rank"], 2, 0.01, 0.1)
+    two = benchmark_runs.learner_of(SMALL, BY_METHOD["TD low rank"], 2, 0.01, 0.1)
     assert turning.own_truth(BY_METHOD["TD low rank"], two, 0) is None
 
 
@@ -94,13 +100,26 @@ def test_a_counted_model_comes_to_the_truth_and_other_controls_stay(world):
         assert np.linalg.matrix_rank(np.asarray(first)) == 3
 
 
-def test_values_are_explained_by_features_that_hold_them(world):
+def test_values_are_explained_as_by_scikit_learn_and_by_features_that_hold_them(world):
+    linear_model, metrics = map(pytest.importorskip, ("sklearn.linear_model", "sklearn.metrics"))
+    config, seed = dataclasses.replace(SMALL, labels=18, draws=3), 1
+    exact = jnp.asarray(world.truth("M̃").functions[:, :5], jnp.float32)
+    values = few_labels.value_functions(world.model, few_labels.Config(discount=0.95), seed)
+    white = np.linalg.qr(np.asarray(exact, np.float64))[0] * 25**0.5
+    rng, expected = np.random.default_rng((seed, 1)), []
+    for _ in range(config.draws):
+        labelled = rng.permutation(25)[:18]
+        rest = np.setdiff1d(np.arange(25), labelled)
+        largest = np.linalg.norm(white[labelled] - white[labelled].mean(axis=0), 2) ** 2
+        ridge = linear_model.RidgeCV(alphas=STRENGTHS * largest, alpha_per_target=True)
+        found = ridge.fit(white[labelled], values[labelled]).predict(white[rest])
+        expected.append(metrics.r2_score(values[rest], found))
+    found = benchmark_runs.explained(config, world, exact, seed)
+    np.testing.assert_allclose(found, np.mean(expected), rtol=1e-5)
     # With as many features as states and two states in three labelled ridge does better than none.
-    config = dataclasses.replace(SMALL, labels=18, draws=2)
-    exact = jnp.asarray(world.truths["M̃"].functions[:, :8], jnp.float32)
-    constant = jnp.ones((25, 1), jnp.float32)
-    assert benchmark.explained(config, world, exact, 0) > 0.3
-    assert benchmark.explained(config, world, constant, 0) < 0.05
+    more = jnp.asarray(world.truth("M̃").functions[:, :8], jnp.float32)
+    assert benchmark_runs.explained(config, world, more, 0) > 0.3
+    assert benchmark_runs.explained(config, world, jnp.ones((25, 1)), 0) < 0.05
 
 
 def test_times_are_medians_in_which_never_is_infinite(results_of):
@@ -117,15 +136,13 @@ def test_times_are_medians_in_which_never_is_infinite(results_of):
         for step, value in zip(steps, curve, strict=True)
     ]
     config = dataclasses.replace(SMALL, thresholds=(0.1, 0.01))
-    close, closer = benchmark.times(results_of(EXPERIMENT, config, rows))
+    close, closer = benchmark_report.times(results_of(EXPERIMENT, config, rows))
     assert (close["never"], close["step"], close["seconds"]) == (1, 30.0, 0.3)
     assert close["environment_steps"] is None
     assert (closer["never"], closer["step"]) == (3, "never")
-    assert benchmark.spelled("step")(closer) == "never"
-    assert benchmark.spelled("step")(close) == 30.0
-    ends = {"step": 30.0, "step_low": 20.0, "step_high": "never"}
-    assert benchmark.spelled("step")(ends) == "30.0 [20.0, never]"
-    assert benchmark.spelled("environment_steps")(close) is None
+    # Without a truth of its own a row reaches nothing, and misses nothing.
+    unknown = [{**row, "subspace_distance": math.nan} for row in rows]
+    assert benchmark_report.times(results_of(EXPERIMENT, config, unknown)) == []
 
 
 @pytest.fixture
@@ -163,32 +180,156 @@ def test_an_objective_of_one_s_own_is_a_row_and_what_is_none_is_refused(own_modu
 
 
 def test_released_rows_stand_beside_those_of_a_run_of_the_same_settings(own_module, results_of):
-    whole, row = benchmark.PRESETS["laptop"], row_of("my_module:BatchMoments")
+    whole, row = Config(), row_of("my_module:BatchMoments")
     alone = dataclasses.replace(whole, rows=(row,))
-    found = benchmark.released(results_of(EXPERIMENT, alone, []), "benchmark")
+    found = benchmark_report.released(results_of(EXPERIMENT, alone, []), "benchmark")
     assert {each["method"] for each in found} == {each.method for each in whole.rows}
     assert len(found) == len(whole.rows) * len(whole.worlds) * len(whole.dimensions)
-    assert benchmark.released(results_of(EXPERIMENT, whole, []), "benchmark") == []
+    assert benchmark_report.released(results_of(EXPERIMENT, whole, []), "benchmark") == []
     other = dataclasses.replace(alone, steps=100)
-    assert benchmark.released(results_of(EXPERIMENT, other, []), "benchmark") == []
+    assert benchmark_report.released(results_of(EXPERIMENT, other, []), "benchmark") == []
 
 
-def test_an_objective_that_cannot_be_trained_is_left_out_with_a_line(own_module):
+def test_a_benchmark_of_nothing_that_can_be_trained_is_refused_without_a_folder(
+    own_module, tmp_path
+):
     # On pairs, of a source of entries: nothing that it could learn from.
     wrong = dataclasses.replace(row_of("my_module:BatchMoments"), sees="entries", truth="Ψ")
-    config = dataclasses.replace(SMALL, rows=(wrong, *CONTROLS), dimensions=(3,), tuned_at=3)
-    run = Run(config, folder=None, progress=False)
-    run.shared = benchmark.prepare(run)
-    assert "pairs" in run.shared.left_out["batch moments"]
-    alone = Run(dataclasses.replace(config, rows=(wrong,)), folder=None, progress=False)
-    with pytest.raises(InputError, match="pairs"):
-        benchmark.prepare(alone)
+    with pytest.raises(InputError, match=r"batch moments: .*pairs"):
+        EXPERIMENT.run(dataclasses.replace(SMALL, rows=(wrong,)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
     tried = dataclasses.replace(BY_METHOD["ALLO"], values=tuple(range(1, 8)))
     with pytest.raises(InputError, match="at most 6 values of dual_rate, got 7"):
-        benchmark.trials(config, tried)
-    assert {each["method"] for each in benchmark.cells(run).values()} == {
-        row.method for row in CONTROLS
+        benchmark_runs.trials(SMALL, tried)
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class Broken(PairObjective):
+    """An objective with a fault of its own."""
+
+    def loss(self, params, encode, batch, state, key):
+        raise KeyError("weights")
+
+
+TINY = dataclasses.replace(
+    SMALL,
+    **{"worlds": ("sutton", "empty"), "dimensions": (2,), "tuned_at": 2, "steps": 4},
+    **{"evaluations": 2, "trials": 2, "num_seeds": 3, "labels": 10, "draws": 1},
+)
+
+
+def test_an_objective_that_fails_is_a_line_and_the_others_go_on(tmp_path, monkeypatch):
+    source = World.source
+
+    def only_in_sutton(world, row):
+        if row.method == "choosy" and world.model.arena != "sutton":
+            raise InputError("expected entries, got none\nsecond line")
+        return source(world, row)
+
+    monkeypatch.setattr(World, "source", only_in_sutton)
+    whole, choosy = (Row(each, GraphDrawing(), truth="walk") for each in ("whole", "choosy"))
+    rows = (Row("broken", Broken(), truth="walk"), whole, choosy)
+    summary = EXPERIMENT.run(dataclasses.replace(TINY, rows=rows), tmp_path / "run", progress=False)
+    lines = {(row["method"], row["world"]): row for row in summary["benchmark"]}
+    assert {place: row["note"] for place, row in lines.items()} == {
+        ("broken", "sutton"): "tuning: KeyError: 'weights'",
+        ("broken", "empty"): "tuning: KeyError: 'weights'",
+        ("whole", "sutton"): "",
+        ("whole", "empty"): "",
+        ("choosy", "sutton"): "",
+        ("choosy", "empty"): "tuning: expected entries, got none",
     }
+    for row in lines.values():
+        known = row["note"] == ""
+        assert all((row[name] is not None) == known for name in ("subspace_distance", "diverged"))
+    # One name apart, the same objective with the same seeds.
+    assert lines["choosy", "sutton"]["r2"] == lines["whole", "sutton"]["r2"]
+    [claim] = summary["claims"]
+    assert claim["holds"] is False
+    assert claim["found"].startswith("broken: sutton: tuning: KeyError")
+    assert [row["method"] for row in summary["own_distances"]] == ["whole", "choosy"]
+
+
+def test_errors_of_the_machine_end_the_run():
+    for error in (OSError, MemoryError, jax.errors.JaxRuntimeError):
+
+        @benchmark_runs.attempted
+        def fail(kind):
+            raise kind("no space left")
+
+        with pytest.raises(error):
+            fail(error)
+
+
+def test_a_seed_without_a_fixed_point_leaves_the_others_their_distances(monkeypatch, results_of):
+    row = BY_METHOD["random cumulants by TD"]
+    config = dataclasses.replace(TINY, worlds=("sutton",), rows=(row,), dimensions=(2,))
+    run = Run(config, folder=None, progress=False)
+    world = World.of("sutton", config.bins, config.discount)
+    learners = [benchmark_runs.learner_of(config, row, 2, 0.01, 0.1)] * 3
+    _, whole = benchmark_runs.trained(run, world, row, learners, range(3), 2)
+    exact = World.own_truth
+    monkeypatch.setattr(
+        World, "own_truth", lambda *given: None if given[-1] == 1 else exact(*given)
+    )
+    _, found = benchmark_runs.trained(run, world, row, learners, range(3), 2)
+    assert np.isnan(found["subspace_distance"][1]).all()
+    kept = [0, 2]
+    np.testing.assert_array_equal(
+        found["subspace_distance"][kept], whole["subspace_distance"][kept]
+    )
+    np.testing.assert_array_equal(found["density_distance"], whole["density_distance"])
+    assert not found["diverged"].any()
+    assert np.isnan(found["cosine"]).all()
+    cell = {"row": row, "world": "sutton", "d": 2}
+    values = {name: each.tolist() for name, each in found.items()}
+    frame = benchmark_runs.frame(run, cell, {"values": values, "steps": [0, 2, 4]})
+    [line] = benchmark_report.lines(results_of(EXPERIMENT, config, frame))
+    assert line["subspace_distance"] == pytest.approx(found["subspace_distance"][kept, -1].mean())
+    assert line["note"] == "no truth of its own for 1 of 3 seeds"
+
+
+RELEASED = json.loads(
+    (importlib.resources.files("rlreps.data") / "benchmark.json").read_text("utf-8")
+)
+
+
+def rows_of_means(changed):
+    """Two runs of every released row, both at its means but for ``changed``."""
+    values = ("subspace_distance", "density_distance", "least_cosine", "r2")
+    return [
+        {
+            **{name: row[name] for name in benchmark_runs.KEYS},
+            **{name: math.nan if row[name] is None else row[name] for name in values},
+            **changed.get((row["method"], row["world"]), {}),
+            **{"seed": seed, "step": 0, "failed": ""},
+        }
+        for row in RELEASED
+        for seed in range(2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "methods", "worlds", "value"),
+    [
+        (None, [], [], {}),
+        (1, ["counted model"], ["four_rooms"], {"density_distance": 0.5}),
+        (2, ["explicit"], ["sutton"], {"subspace_distance": 0.5}),
+        (3, ["SpIN"], Config().worlds, {"subspace_distance": 0.001}),
+        (4, ["NestedLoRA"], [PENDULUM], {"density_distance": 0.7}),
+        (5, ["OMM"], Config().worlds, {"least_cosine": 0.95}),
+        (6, ["large batch"], [PENDULUM], {"r2": 0.96}),
+    ],
+)
+def test_the_advice_agrees_with_the_released_means_and_each_sentence_can_be_false(
+    number, methods, worlds, value, judge
+):
+    changed = {(method, world): value for method in methods for world in worlds}
+    found = judge(EXPERIMENT, Config(), rows_of_means(changed))
+    assert [each.holds for each in found] == [index != number for index in range(7)]
+    alone = dataclasses.replace(Config(), rows=Config().rows[:3])
+    assert len(judge(EXPERIMENT, alone, rows_of_means(changed))) == 1
 
 
 @pytest.mark.experiments

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from rlreps.agents import atari as recording
 from rlreps.errors import InputError
 from rlreps.experiments.harness import Run
-from rlreps.experiments.pfau_2019 import atari
+from rlreps.experiments.pfau_2019 import atari, recording
 from rlreps.experiments.pfau_2019.atari import PRESETS
 
 SMOKE = PRESETS["smoke"]
@@ -151,8 +150,7 @@ def test_a_game_that_cannot_be_played_is_refused_before_anything_is_made(tmp_pat
 
 @pytest.mark.experiments
 def test_the_smoke_preset_learns(smoke):
-    summary, out = smoke("atari")
-    assert set(summary["episodes"].values()) == {1}
+    _, out = smoke("atari")
     rows = json.loads((out / "results" / "extremes.json").read_text())
     assert [(row["method"], row["feature"]) for row in rows] == [
         (method, k) for method in (atari.SPIN, atari.SUCCESSOR, atari.PIXELS) for k in (1, 2)

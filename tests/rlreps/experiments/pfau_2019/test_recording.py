@@ -4,9 +4,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlreps.agents import atari
-from rlreps.agents.atari import random_agent, recorded_frames, require_game, shrunk
 from rlreps.errors import InputError
+from rlreps.experiments.pfau_2019 import recording
+from rlreps.experiments.pfau_2019.recording import (
+    random_agent,
+    recorded_frames,
+    require_game,
+    shrunk,
+)
 
 
 class Killed(BaseException):
@@ -62,12 +67,12 @@ def test_frames_are_kept_whole_or_played_again_and_damage_is_named(tmp_path, mon
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(atari, "random_agent", dying)
+        patch.setattr(recording, "random_agent", dying)
         with pytest.raises(Killed):
             record(tmp_path)
     assert not (tmp_path / "images.npy").exists()
     np.testing.assert_array_equal(record(tmp_path).images, whole.images)
-    monkeypatch.setattr(atari, "random_agent", None)
+    monkeypatch.setattr(recording, "random_agent", None)
     np.testing.assert_array_equal(record(tmp_path).actions, whole.actions)
     for damaged in ((tmp_path / "images.npy").read_bytes()[:100], None):
         if damaged is None:

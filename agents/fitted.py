@@ -1,0 +1,296 @@
+"""Features fitted to an agent's own replay, in front of its network.
+
+A fit takes all transitions in replay. It solves for the successor measure of the uniformly random
+policy by least squares (``rlreps.successor.least_squares``), which needs no data of this policy:
+refits during learning estimate the same function from more data. Features are its leading singular
+functions, averaged over actions and multiplied by their singular values.
+
+**Alignment.** Singular functions of two fits differ in signs, and in rotations where singular
+values are close. New features are therefore turned by the orthogonal map that brings them nearest
+to the old ones over the replay's states (Schönemann 1966), so that the network's first layer keeps
+its meaning.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array, lax
+
+from rlreps.agents.replay import Rows
+from rlreps.config import checked, configurable, interval, leaf, positive
+from rlreps.encoders import Encoder
+from rlreps.errors import InputError, require
+from rlreps.losses.base import Params
+from rlreps.successor.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
+from rlreps.successor.least_squares import LeastSquares
+from rlreps.successor.least_squares import Rows as Steps
+
+_UNUSED = 2.0**25
+"""Number of an unused row of the table; hashes are below 2^24. Finite, as all parameters are."""
+
+_COMPARED_STATES = 2_000
+"""Largest number of states at which Fourier features are aligned."""
+
+_WIDTH, _RIDGE = 0.5, 1e-5
+"""Kernel's width and ridge of Fourier features."""
+
+
+@checked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureConfig:
+    """Features in front of an agent's network, fitted to its replay.
+
+    Attributes:
+        kind: ``fitted`` after the warm-up and again during learning, ``fitted_once`` after the
+            warm-up alone, ``random`` features at the same states, or ``none``.
+        basis: ``counted`` for observations that repeat exactly, such as codes and unit vectors;
+            ``fourier`` for vectors of numbers, whose fit takes random Fourier features.
+        basis_size: Largest number of distinct observations; or of random Fourier features.
+        num_components: d, number of fitted features.
+        feature_discount: γ of the successor measure.
+        refit_at: Environment steps at which ``fitted`` features are fitted again, rounded down to
+            an update. Steps before the end of the warm-up are ignored.
+    """
+
+    kind: Literal["none", "fitted", "fitted_once", "random"] = "none"
+    basis: Literal["counted", "fourier"] = "counted"
+    basis_size: int = positive(512)
+    num_components: int = positive(16)
+    feature_discount: float = interval("(0, 1)", 0.95)
+    refit_at: tuple[int, ...] = (5_000, 10_000, 20_000, 40_000)
+
+    def __post_init__(self) -> None:
+        few = self.basis == "counted" or self.num_components < self.basis_size
+        require(few, f"fewer components than basis_size ({self.basis_size})", self.num_components)
+
+    def fit_times(self, warmup: int, period: int) -> tuple[int, ...]:
+        """Return the environment steps of all fits, from the first.
+
+        Args:
+            warmup: Environment steps before learning.
+            period: Environment steps from one update to the next.
+        """
+        if self.kind == "none":
+            return ()
+        again = () if self.kind == "fitted_once" else self.refit_at
+        rounded = {step - step % period for step in again}
+        return (warmup, *sorted(step for step in rounded if step > warmup))
+
+
+@configurable
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithFitted(Encoder):
+    """A network on an observation and its fitted features, [b, c] → [b, features].
+
+    Parameters are ``network``, those of the network on [b, c + d], and ``fitted``, which no
+    gradient changes. Before the first fit, and at observations that no fit has counted, fitted
+    features are 0.
+
+    Attributes:
+        network: The network.
+        config: The options of the fits.
+        num_inputs: c.
+    """
+
+    network: Encoder = leaf()
+    config: FeatureConfig
+    num_inputs: int
+
+    def init(self, key: Array) -> Params:
+        size, width = self.config.basis_size, self.config.num_components
+        table = {"weights": jnp.zeros((size, width), jnp.float32)}
+        if self.config.basis == "counted":
+            fitted = {**table, "states": jnp.full((size,), _UNUSED, jnp.float32)}
+        else:
+            fitted = {
+                **table,
+                "mean": jnp.zeros((self.num_inputs,), jnp.float32),
+                "scale": jnp.ones((self.num_inputs,), jnp.float32),
+                "frequencies": jnp.zeros((self.num_inputs, size - 1), jnp.float32),
+                "phases": jnp.zeros((size - 1,), jnp.float32),
+            }
+        return {"network": self.network.init(key), "fitted": fitted}
+
+    def apply(self, params: Params, inputs: Array) -> Array:
+        return self.network.apply(params["network"], self._seen(params["fitted"], inputs))
+
+    def hidden_activations(self, params: Params, inputs: Array) -> list[Array] | None:
+        seen = self._seen(params["fitted"], inputs)
+        return self.network.hidden_activations(params["network"], seen)
+
+    def _seen(self, fitted: Params, inputs: Array) -> Array:
+        # Fits set the features, and gradients do not.
+        return jnp.concatenate([inputs, lax.stop_gradient(fitted_features(fitted, inputs))], axis=1)
+
+
+def fitted_features(fitted: Params, observations: Array) -> Array:
+    """Compute fitted features [b, d] of observations [b, c]."""
+    weights = fitted["weights"]
+    if "states" in fitted:
+        states, wanted = fitted["states"], state_numbers(observations)
+        place = jnp.sum(states[None, :] < wanted[:, None], axis=1, dtype=jnp.int32)
+        place = jnp.minimum(place, len(states) - 1)
+        return jnp.where((states[place] == wanted)[:, None], weights[place], 0.0)
+    scaled = (observations - fitted["mean"][None]) / fitted["scale"][None]
+    waves = jnp.cos(scaled @ fitted["frequencies"] + fitted["phases"][None])
+    waves = waves * np.float32(np.sqrt(2.0 / fitted["phases"].size))
+    features: Array = waves @ weights[:-1] + weights[-1:]
+    return features
+
+
+def state_numbers(observations: Any) -> Any:
+    """Number observations [b, c] by a hash of all their bits: [b], whole numbers below 2^24.
+
+    Arrays of NumPy and of JAX have the same numbers. Two of n observations share a number, and then
+    their features, with a probability of about n² / 2^25: 0.5 % for 400.
+    """
+    bits = observations.astype(np.float32).view(np.uint32)
+    salt = np.random.default_rng(0).integers(2**32, size=bits.shape[1], dtype=np.uint32)
+    mixed = _mixed(_mixed(bits ^ salt[None]).sum(axis=1, dtype=np.uint32))
+    return (mixed >> np.uint32(8)).astype(np.float32)
+
+
+def _mixed(bits: Any) -> Any:
+    """Mix the bits of numbers (uint32) so that each depends on all (MurmurHash3's last step)."""
+    bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    bits = (bits ^ (bits >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return bits ^ (bits >> np.uint32(16))
+
+
+def replayed(rows: Rows, count: int) -> Steps:
+    """List the transitions of one agent's memory, [N, ...].
+
+    Args:
+        rows: The memory, [slots, environments, ...].
+        count: Rows that each environment has added.
+    """
+    slots = len(rows.action)
+    filled = min(count, slots)
+    order = (count - filled + np.arange(filled)) % slots
+    held = Rows(*(np.asarray(part)[order] for part in rows))
+    taken = ~np.asarray(held.last)[:-1]
+    before, action, terminated, after = (
+        np.asarray(part)[taken]
+        for part in (
+            held.observation[:-1],
+            held.action[:-1],
+            held.terminated[:-1],
+            held.observation[1:],
+        )
+    )
+    return Steps(before, action, after, terminated)
+
+
+def fit_features(
+    config: FeatureConfig, data: Steps, num_actions: int, previous: Params, seed: int
+) -> Params:
+    """Fit features to the transitions of one agent.
+
+    Features have mean square 1 over the distinct states of the data.
+
+    Args:
+        config: The options.
+        data: The transitions.
+        num_actions: Number of actions.
+        previous: ``fitted`` of ``WithFitted`` so far, to which the features are aligned.
+        seed: Decides random features.
+
+    Raises:
+        InputError: For more distinct observations than a table has rows.
+    """
+    size, states = config.basis_size, np.concatenate([data.observation, data.next_observation])
+    fitted: dict[str, Any]
+    if config.basis == "counted":
+        numbers, first, index = np.unique(
+            state_numbers(states), return_index=True, return_inverse=True
+        )
+        if len(numbers) > size:
+            raise InputError(
+                f"expected at most {size} distinct observations to count (feature_basis_size), got "
+                f"{len(numbers)}; take basis fourier if they hardly repeat"
+            )
+        basis: Basis = UnitVectors(len(numbers))
+        (before, after), states = index.reshape(2, -1), states[first]
+        ridge = 1e-6 / len(before)  # Far below the weight of one transition.
+        fitted = {"states": np.pad(numbers, (0, size - len(numbers)), constant_values=_UNUSED)}
+    else:
+        before, after, ridge = data.observation, data.next_observation, _RIDGE
+        basis = fourier = FourierBasis.of(before, size, _WIDTH, seed=0)
+        states = states[np.random.default_rng(0).permutation(len(states))[:_COMPARED_STATES]]
+        names = ("mean", "scale", "frequencies", "phases")
+        fitted = {name: getattr(fourier, name) for name in names}
+    if config.kind == "random":
+        known = numbers if config.basis == "counted" else np.arange(size)
+        # A state keeps its features when more states are counted.
+        draws = [np.random.default_rng([seed, int(n)]) for n in known]
+        weights = np.stack([draw.normal(size=config.num_components) for draw in draws])
+    else:
+        uniform = np.float32(1.0 / num_actions)
+        solution = LeastSquares(
+            basis,
+            ActionBasis(num_actions),
+            Steps(before, data.action, after, data.terminated),
+            config.feature_discount,
+            ridge,
+            lambda s: np.full((len(s), num_actions), uniform),
+        )
+        factors = solution.factors(config.num_components)
+        weights = factors.forward.mean(axis=1) * np.sqrt(factors.singular_values)
+    weights = np.pad(weights, [(0, size - len(weights)), (0, 0)]).astype(np.float32)
+    fitted["weights"] = weights
+    now, then = (in_blocks(partial(_features, each), states) for each in (fitted, previous))
+    weights = weights / max(np.sqrt(np.mean(np.square(now))), np.float32(1e-12))
+    if config.kind != "random":
+        weights = weights @ alignment(now, then).astype(np.float32)
+    return {**fitted, "weights": weights}
+
+
+def refit(
+    config: FeatureConfig,
+    params: Params,
+    replay: Rows,
+    count: int,
+    num_actions: int,
+    seeds: Sequence[int],
+) -> Params:
+    """Fit the features of several agents, each to its own memory.
+
+    Args:
+        config: The options.
+        params: Parameters of their networks; every leaf has a leading seed axis.
+        replay: Their memories, [seeds, slots, environments, ...].
+        count: Rows that each environment has added.
+        num_actions: Number of actions.
+        seeds: Their seeds.
+
+    Returns:
+        ``fitted`` of their torsos, [seeds, ...].
+    """
+    held, previous = jax.device_get((replay, params["torso"]["fitted"]))
+    fits = []
+    for index, seed in enumerate(seeds):
+        rows, old = jax.tree.map(lambda leaf, index=index: leaf[index], (held, previous))
+        fits.append(fit_features(config, replayed(rows, count), num_actions, old, seed))
+    return jax.tree.map(lambda *leaves: jnp.stack([*map(jnp.asarray, leaves)]), *fits)
+
+
+def alignment(features: npt.ArrayLike, targets: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the orthogonal R [d, d] that minimises ‖ΦR − Ψ‖ (Schönemann 1966).
+
+    Args:
+        features: Φ, [n, d].
+        targets: Ψ, [n, d].
+    """
+    crossed = np.asarray(features, np.float64).T @ np.asarray(targets, np.float64)
+    left, _, right = np.linalg.svd(crossed)
+    turn: npt.NDArray[np.float64] = left @ right
+    return turn
+
+
+_features = jax.jit(fitted_features)

@@ -1,0 +1,304 @@
+"""Features fitted to replay: against a counted model by hand, and inside agents."""
+
+import dataclasses
+from contextlib import closing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.agents import AgentConfig, DQNConfig, FeatureConfig, ReplayConfig, Rows, make_trainer
+from rlreps.agents.config import make_torso
+from rlreps.agents.fitted import fit_features, fitted_features, replayed, state_numbers
+from rlreps.encoders import MLP, Convolutional
+from rlreps.envs import Code
+from rlreps.errors import InputError
+from rlreps.successor import fit
+from rlreps.successor.data import Transitions
+
+SIDE, ACTIONS, DISCOUNT = 5, 4, 0.9
+STATES = SIDE**2
+MOVES = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
+CODES = Code(size=6, bins=SIDE, seed=3).table()
+GOAL = STATES - 1
+FREE = [s for s in range(STATES) if s % SIDE != 2 or s >= 4 * SIDE]
+features_at, numbers_at = jax.jit(fitted_features), jax.jit(state_numbers)
+
+
+def following(state, action):
+    """The next cell: moves stop at the sides and at a wall of the cells (2, 0) to (2, 3)."""
+    place = np.array([state % SIDE, state // SIDE])
+    after = np.clip(place + MOVES[action], 0, SIDE - 1)
+    blocked = after[0] == 2 and after[1] < 4
+    return state if blocked else after[1] * SIDE + after[0]
+
+
+def played(steps, num_envs=2, seed=0):
+    """Rows [steps, environments] of random actions, from random cells to the goal."""
+    generator, columns = np.random.default_rng(seed), []
+    for _ in range(num_envs):
+        state, ended, rows = 0, False, []
+        for _ in range(steps):
+            action = int(generator.integers(ACTIONS))
+            after = generator.choice(FREE[:-1]) if ended else following(state, action)
+            arrived = not ended and after == GOAL
+            rows.append((CODES[state], action, -1.0, arrived, ended))
+            state, ended = after, arrived
+        columns.append(rows)
+    parts = zip(*(zip(*rows, strict=True) for rows in columns), strict=True)
+    kinds = (np.float32, np.int32, np.float32, bool, bool)
+    return Rows(
+        *(np.stack(part, axis=1).astype(kind) for part, kind in zip(parts, kinds, strict=True))
+    )
+
+
+def config_of(**options):
+    given = {"basis_size": 40, "num_components": 5, "feature_discount": DISCOUNT}
+    return FeatureConfig(kind="fitted", **{**given, **options})
+
+
+def nothing(config, inputs=6):
+    torso = make_torso(
+        AgentConfig(features=config, encoder=MLP(hidden=(4,)), num_features=2), (inputs,)
+    )
+    return torso.init(jax.random.key(0))["fitted"]
+
+
+def fitted(rows, count, previous=None, config=None, seed=0):
+    config = config_of() if config is None else config
+    previous = nothing(config, rows.observation.shape[-1]) if previous is None else previous
+    return fit_features(config, replayed(rows, count), ACTIONS, previous, seed)
+
+
+def by_hand(rows):
+    """Left singular functions of the counted measure times singular values, [states, 5]."""
+    places = np.argmin(np.linalg.norm(rows.observation[:, :, None] - CODES, axis=-1), axis=-1)
+    taken = ~rows.last[:-1]
+    before, action, after = places[:-1][taken], rows.action[:-1][taken], places[1:][taken]
+    tried, reached = np.zeros((STATES, ACTIONS)), np.zeros(STATES)
+    np.add.at(tried, (before, action), 1.0 / len(before))
+    np.add.at(reached, after, 1.0 / len(before))
+    step = np.zeros((STATES, ACTIONS, STATES))
+    for state in range(STATES):
+        for move in range(ACTIONS):
+            if tried[state, move] > 0.0:
+                step[state, move, following(state, move)] = 1.0
+    # Nothing follows the goal, where no action was taken.
+    walk = step.mean(axis=1)
+    measure = step + DISCOUNT * step @ np.linalg.solve(np.eye(STATES) - DISCOUNT * walk, walk)
+    tall, arrived = np.sqrt(tried.reshape(-1)), np.sqrt(reached)
+    over = np.where(arrived > 0.0, 1.0 / np.where(arrived > 0.0, arrived, 1.0), 0.0)
+    u, values, _ = np.linalg.svd(tall[:, None] * measure.reshape(-1, STATES) * over[None])
+    scale = np.where(tall > 0.0, 1.0 / np.where(tall > 0.0, tall, 1.0), 0.0)
+    functions = (scale[:, None] * u[:, :5] * values[:5]).reshape(STATES, ACTIONS, 5)
+    return functions.mean(axis=1)
+
+
+def gram(features):
+    product = features @ features.T
+    return product / np.trace(product)
+
+
+def test_counted_features_are_singular_functions_of_the_counted_measure():
+    rows = played(800)
+    found = np.asarray(features_at(fitted(rows, 800), CODES))
+    # Up to a common factor and an orthogonal map.
+    np.testing.assert_allclose(gram(found), gram(by_hand(rows)), atol=1e-5)
+    seen = np.flatnonzero(np.abs(found).sum(axis=1))
+    np.testing.assert_array_equal(seen, FREE[:-1])  # Nothing follows the goal.
+    assert np.mean(np.square(found[FREE])) == pytest.approx(1.0, rel=1e-4)
+    np.testing.assert_array_equal(features_at(fitted(rows, 800), CODES + 1e-3), 0.0)
+
+
+def test_a_read_out_keeps_its_values_when_features_are_fitted_to_more_data():
+    rows, generator = played(8_000), np.random.default_rng(1)
+    first = fitted(rows, 2_000)
+    turn = np.linalg.qr(generator.normal(size=(5, 5)))[0].astype(np.float32)
+    turned = {**first, "weights": first["weights"] @ turn}
+    again, unaligned = (fitted(rows, 8_000, previous=each) for each in (turned, None))
+    old, new, other = (np.asarray(features_at(each, CODES)) for each in (turned, again, unaligned))
+    read_out = generator.normal(size=(5, 8))
+
+    def changed(features):
+        return np.linalg.norm((features - old) @ read_out) / np.linalg.norm(old @ read_out)
+
+    assert changed(new) < 0.15
+    assert changed(other) > 0.8
+    np.testing.assert_allclose(gram(new), gram(other), atol=1e-5)
+
+
+def test_vectors_have_the_features_of_the_least_squares_fit():
+    generator = np.random.default_rng(0)
+    places = np.zeros((601, 1, 2), np.float32)
+    actions = generator.integers(ACTIONS, size=(601, 1))
+    for t in range(600):
+        moved = places[t] + 0.1 * MOVES[actions[t]] + generator.normal(0.0, 0.02, (1, 2))
+        places[t + 1] = np.clip(moved, 0.0, 1.0)
+    never = np.zeros((601, 1), bool)
+    rows = Rows(places, actions, np.zeros((601, 1), np.float32), never, never)
+    config = config_of(basis="fourier")
+    found = np.asarray(features_at(fitted(rows, 601, config=config), places[:, 0]))
+    data = Transitions(
+        observation=places[:-1, 0],
+        action=actions[:-1, 0],
+        next_observation=places[1:, 0],
+        terminated=never[:-1, 0],
+        num_actions=ACTIONS,
+    )
+    expected = fit(
+        data,
+        num_features=5,
+        discount=DISCOUNT,
+        method="least_squares",
+        max_features=40,
+        width=0.5,
+        regularisation=1e-5,
+        behaviour="uniform",
+    ).features(places[:, 0])
+    np.testing.assert_allclose(gram(found), gram(expected), atol=2e-4)
+
+
+def test_transitions_of_a_full_memory_are_those_between_the_rows_it_still_holds():
+    steps, slots = 37, 10
+    rows = played(steps)
+    held = jax.tree.map(
+        lambda part: np.stack(
+            [part[max(t for t in range(steps) if t % slots == s)] for s in range(slots)]
+        ),
+        rows,
+    )
+    data = replayed(held, steps)
+    expected = [
+        (
+            *rows.observation[t, e],
+            rows.action[t, e],
+            *rows.observation[t + 1, e],
+            rows.terminated[t, e],
+        )
+        for t in range(steps - slots, steps - 1)
+        for e in range(2)
+        if not rows.last[t, e]
+    ]
+    found = np.column_stack(
+        [
+            data.observation,
+            data.action,
+            data.next_observation,
+            data.terminated,
+        ]
+    )
+    np.testing.assert_array_equal(found, np.asarray(expected, np.float64))
+
+
+def test_random_features_belong_to_a_state_and_an_agent_and_outlast_other_states():
+    config = dataclasses.replace(config_of(), kind="random")
+    rows = played(800)
+    few, all_of_them, other = (
+        np.asarray(features_at(fitted(rows, count, config=config, seed=seed), CODES))
+        for count, seed in ((12, 0), (800, 0), (800, 1))
+    )
+    known = np.flatnonzero(few.any(axis=1))
+    assert 0 < len(known) < len(FREE)
+    ratio = few[known] / all_of_them[known]
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-4)
+    np.testing.assert_array_equal(np.flatnonzero(all_of_them.any(axis=1)), FREE)
+    assert not np.allclose(other, all_of_them, atol=0.1)
+
+
+def test_numbers_tell_codes_and_unit_vectors_apart():
+    for table in (Code().table(), np.eye(400, dtype=np.float32)):
+        numbers = np.asarray(numbers_at(table))
+        assert len(np.unique(numbers)) == 400
+        assert ((numbers >= 0) & (numbers < 2**24)).all()
+        np.testing.assert_array_equal(state_numbers(table), numbers)
+
+
+def test_fits_follow_the_warm_up_and_are_rounded_to_updates():
+    config = FeatureConfig(kind="fitted", refit_at=(1_000, 5_004, 3_000))
+    assert config.fit_times(1_000, 8) == (1_000, 3_000, 5_000)
+    assert dataclasses.replace(config, kind="fitted_once").fit_times(1_000, 8) == (1_000,)
+    assert FeatureConfig().fit_times(1_000, 8) == ()
+
+
+CONFIG = AgentConfig(
+    environment="puddle-world:five_corridors",
+    observation=Code(),
+    goal=(0.1, 0.5, 0.08),
+    encoder=MLP(hidden=(8,)),
+    num_features=4,
+    features=FeatureConfig(kind="fitted", num_components=4, refit_at=(96, 200)),
+    dqn=DQNConfig(batch_size=8, warmup=48, target_every=1, target_rate=0.3),
+    replay=ReplayConfig(capacity=400),
+    num_envs=2,
+    max_episode_steps=30,
+    steps=240,
+    evaluate_every=40,
+    evaluation_episodes=2,
+    num_seeds=2,
+)
+
+
+def run(trainer, chunks, start=0, state=None):
+    state, metrics = trainer.init() if state is None else state, []
+    for chunk in chunks:
+        state, found = trainer.advance(state, start, chunk)
+        metrics.append(found)
+        start += chunk
+    return jax.device_get(state), metrics
+
+
+def test_agents_fit_on_schedule_whatever_the_chunks_and_both_networks_share_the_features():
+    with closing(make_trainer(CONFIG)) as trainer:
+        whole, (metrics,) = run(trainer, [240])
+        # A chunk that ends at a fit leaves it to the next one, as a checkpoint there does.
+        kept, of_chunks = run(trainer, [40, 56])
+        assert kept.learner.params["torso"]["fitted"]["weights"].std() > 0.0
+        again, _ = run(trainer, [44, 100], start=96, state=trainer.put(kept))
+        network = trainer.agent.network
+    jax.tree.map(np.testing.assert_array_equal, again, whole)
+    assert "value_loss" not in of_chunks[0]
+    assert of_chunks[0]["fit_seconds"].tolist() == [0.0, 0.0]
+    assert (metrics["fit_seconds"] > 0.0).all()
+    assert np.isfinite(metrics["value_loss"]).all()
+    online, target = (
+        jax.device_get(of["torso"]) for of in (whole.learner.params, whole.learner.target_params)
+    )
+    jax.tree.map(np.testing.assert_array_equal, online["fitted"], target["fitted"])
+    assert not np.array_equal(online["network"][0]["kernel"], target["network"][0]["kernel"])
+    for seed in range(2):
+        rows, own = jax.tree.map(lambda leaf, seed=seed: leaf[seed], (whole.replay, online))
+        # The last fit was that of step 200: it knows the states that 100 rows held.
+        before = rows.observation[:100].reshape(-1, 16)
+        found = features_at(own["fitted"], before)
+        states = np.unique(np.asarray(numbers_at(before)))
+        kept = own["fitted"]["states"]
+        np.testing.assert_array_equal(kept[kept < 2**24], states)
+        assert np.asarray(found).any(axis=1).mean() > 0.9
+        inputs = np.concatenate([before, found], axis=1)
+        expected = network.torso.network.apply(own["network"], jnp.asarray(inputs))
+        np.testing.assert_allclose(network.features(own, before), expected, atol=1e-5)
+
+
+@pytest.mark.integration
+def test_agents_on_the_host_fit_too():
+    features = dataclasses.replace(CONFIG.features, basis="fourier", basis_size=24)
+    config = dataclasses.replace(
+        CONFIG, environment="CartPole-v1", goal=None, features=features, checkpoint_every=120
+    )
+    config = dataclasses.replace(config, observation=AgentConfig().observation)
+    with closing(make_trainer(config)) as trainer:
+        state, metrics = run(trainer, [40, 80])
+    weights = state.learner.params["torso"]["fitted"]["weights"]
+    assert (np.abs(weights).max(axis=(1, 2)) > 0.0).all()
+    assert np.isfinite(metrics[1]["value_loss"]).all()
+
+
+def test_features_that_cannot_be_fitted_are_refused():
+    with pytest.raises(InputError, match=r"fewer components than basis_size \(8\), got 8"):
+        FeatureConfig(kind="fitted", basis="fourier", basis_size=8, num_components=8)
+    with pytest.raises(InputError, match="observations that are vectors, for fitted features"):
+        make_torso(dataclasses.replace(CONFIG, encoder=Convolutional()), (8, 8, 3))
+    rows = played(800)
+    with pytest.raises(InputError, match=r"at most 20 distinct observations to count .* got 21"):
+        fitted(rows, 800, config=config_of(basis_size=20))

@@ -1,0 +1,90 @@
+"""The river transformer: its rule in NumPy, a pipeline, and rows with other features."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.streaming import RULES, RiverPCA
+
+linear_model = pytest.importorskip("river.linear_model")
+
+ROWS = np.random.default_rng(0).normal(size=(60, 4)) * [3.0, 2.0, 1.0, 0.5] + [5.0, 0.0, -2.0, 1.0]
+NAMES = ["b", "a", "d", "c"]
+
+
+def as_row(row):
+    return dict(zip(NAMES, row.tolist(), strict=True))
+
+
+def learned(model, rows=ROWS):
+    for row in rows:
+        model.learn_one(as_row(row))
+    return model
+
+
+def test_ojas_rule_is_that_of_numpy():
+    model = RiverPCA(2, "oja", learning_rate=0.05, power=0.5)
+    mean = np.zeros(4)
+    for step, row in enumerate(ROWS, start=1):
+        model.learn_one(as_row(row))
+        mean += (row - mean) / step
+        if step == 1:  # The first row is its own mean, and leaves the random start.
+            expected = model.components_.T.astype(float)
+            np.testing.assert_allclose(expected.T @ expected, np.eye(2), atol=1e-6)
+        centred = row - mean
+        moved = expected + 0.05 / step**0.5 * np.outer(centred, centred @ expected)
+        basis, upper = np.linalg.qr(moved)
+        expected = basis * np.sign(np.diag(upper))
+    np.testing.assert_allclose(model.components_, expected.T, atol=1e-4)
+    np.testing.assert_allclose(model.mean_, ROWS.mean(axis=0), atol=1e-5)
+    found = model.transform_one(as_row(ROWS[0]))
+    assert [*found] == [0, 1]
+    np.testing.assert_allclose([*found.values()], (ROWS[0] - mean) @ expected, atol=1e-3)
+
+
+def test_all_components_of_incremental_pca_are_exact_and_keep_their_signs():
+    model, before = RiverPCA(4), None
+    for row in ROWS:
+        model.learn_one(as_row(row))
+        if before is not None:
+            assert np.all(np.sum(before * model.components_, axis=1) >= 0.0)
+        before = model.components_
+    exact = np.linalg.svd(ROWS - ROWS.mean(axis=0))[2]
+    np.testing.assert_allclose(np.abs(np.sum(model.components_ * exact, axis=1)), 1.0, atol=1e-3)
+
+
+def test_features_are_those_of_the_first_row():
+    model = RiverPCA(2)
+    assert model.transform_one(as_row(ROWS[0])) == {0: 0.0, 1: 0.0}
+    learned(model)
+    row = as_row(ROWS[0])
+    shuffled = {name: row[name] for name in sorted(row)} | {"new": 7.0}
+    assert model.transform_one(shuffled) == model.transform_one(row)
+    del shuffled["a"]
+    assert model.transform_one(shuffled) == model.transform_one({**row, "a": 0.0})
+
+
+@pytest.mark.parametrize("rule", [*RULES])
+def test_river_copies_clones_and_chains_every_rule_of_single_rows(rule):
+    if RULES[rule].least_rows_per_update(2) > 1:
+        with pytest.raises(InputError, match="rule that learns from single rows"):
+            RiverPCA(2, rule)
+        return
+    model = RiverPCA(2, rule, learning_rate=0.01)
+    chained = learned(model, ROWS[:2]) | linear_model.LinearRegression()
+    chained.learn_one(as_row(ROWS[0]), 1.0)
+    assert np.isfinite(chained.predict_one(as_row(ROWS[1])))
+    again, new = copy.deepcopy(model), model.clone()
+    learned(again, ROWS[2:4])
+    learned(model, ROWS[2:4])
+    assert again.transform_one(as_row(ROWS[0])) == model.transform_one(as_row(ROWS[0]))
+    assert new.transform_one(as_row(ROWS[0])) == {0: 0.0, 1: 0.0}
+
+
+def test_an_unknown_rule_and_too_many_components_are_refused():
+    with pytest.raises(InputError, match="rule to be one of"):
+        RiverPCA(2, "svd")
+    with pytest.raises(InputError, match="num_components <= 4"):
+        learned(RiverPCA(5))
