@@ -94,7 +94,7 @@ def test_a_program_gives_the_bits_of_the_run_and_weights_give_its_features(
 ):
     numpy = pytest.importorskip("safetensors.numpy")
     run, out = tmp_path / "run", tmp_path / "encoder"
-    run_training(TRAINING, toy_store, run, progress=False)
+    run_training(TRAINING, toy_store, run)
     trained = load_encoder(RunFolder(run), load_ground_truth(toy_store))
     about = json.loads(rlreps("export", run, "--out", out, "--seed", 1))
     assert about["files"] == [str(out / f"encoder.{end}") for end in ("jax", "json", "safetensors")]
@@ -121,7 +121,7 @@ def live(tmp_path_factory):
     """The encoder of a live run, exported, and what was said of it."""
     folder = tmp_path_factory.mktemp("live")
     config = LiveConfig(training=TRAINING, horizon=10, discount=0.9)
-    run_live_training(config, folder / "run", progress=False)
+    run_live_training(config, folder / "run")
     return folder, export_run(folder / "run", folder / "encoder")
 
 
