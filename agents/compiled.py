@@ -61,17 +61,19 @@ class Trainer(abc.ABC):
         parts, seconds, end = list[tuple[Metrics, int]](), 0.0, step + steps
         for until in (*(fit for fit in self._fits if step < fit < end), end):
             if step in self._fits:
+                jax.block_until_ready(state)
                 start = time.perf_counter()
                 state = self._refitted(state, step)
                 seconds += time.perf_counter() - start
             state, metrics, updates = self._advance(state, step, until - step)
             parts.append((metrics, updates))
             step = until
-        episodes, total = (sum(metrics[name] for metrics, _ in parts) for name in SUMS)
+        sums: list[Any] = [sum(metrics[name] for metrics, _ in parts) for name in SUMS]
+        episodes, total = sums
         updates = sum(count for _, count in parts)
         # A chunk without an update has no mean over updates.
         learned = [(metrics, count / updates) for metrics, count in parts if count]
-        means = {
+        means: dict[str, Any] = {
             name: sum(share * metrics[name] for metrics, share in learned)
             for name in (learned[0][0] if learned else ())
             if name not in SUMS

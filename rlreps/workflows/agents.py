@@ -265,6 +265,7 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
     records = folder.read_metrics()
     last = records[-1]
     seconds = last["seconds"]
+    fits = [np.mean(record["fit_seconds"]) for record in records if "fit_seconds" in record]
     own_task = own.name if own.auxiliary is not None else None
     steps, returns = history(folder, "returns")
     # In single precision, in which they were compared.
@@ -281,6 +282,7 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
         "best_returns": returns.max(axis=1).tolist(),
         "best_steps": steps[at_best].astype(int).tolist(),
         "mean_return": aggregate(mean_returns(config, steps, returns)),
+        **({"fit_seconds": float(np.sum(fits))} if fits else {}),
         **{name: last[name] for name in OF_TORSOS if name in last},
     }
 
