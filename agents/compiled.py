@@ -37,8 +37,8 @@ class Trainer(abc.ABC):
     def __init__(self, config: AgentConfig, agent: DQN, seeds: Sequence[int] | None = None) -> None:
         self.agent = agent
         self._config = config
-        self._seeds = config.seeds if seeds is None else seeds
-        self._keys = agent_keys(self._seeds)
+        self._agent_seeds = config.seeds if seeds is None else seeds
+        self._keys = agent_keys(self._agent_seeds)
         self._fits = config.features.fit_times(config.dqn.warmup, config.dqn.steps_per_update)
 
     @abc.abstractmethod
@@ -79,7 +79,9 @@ class Trainer(abc.ABC):
             if name not in SUMS
         }
         if self._fits:
-            means["fit_seconds"] = jnp.full(len(self._seeds), seconds / len(self._seeds))
+            means["fit_seconds"] = jnp.full(
+                len(self._agent_seeds), seconds / len(self._agent_seeds)
+            )
         return state, {**means, "episodes": episodes, "training_return": total / episodes}
 
     def _refitted(self, state: AgentState, step: int) -> AgentState:
@@ -91,7 +93,7 @@ class Trainer(abc.ABC):
             state.replay,
             step // agent.num_envs,
             agent.network.num_actions,
-            self._seeds,
+            self._agent_seeds,
         )
         params, target_params = (
             agent.network.joined(each, jax.tree.map(jnp.copy, fitted))
