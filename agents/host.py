@@ -84,7 +84,7 @@ class HostTrainer(Trainer):
             return agent.act(params, seen, jnp.zeros(()), key)
 
         self._begin = jit_briefly(jax.vmap(begin))
-        self._advance = {
+        self._programs = {
             learns: jit_briefly(
                 jax.vmap(partial(advance, learns), in_axes=(0, 0, None, 0)), donate_argnums=0
             )
@@ -103,7 +103,7 @@ class HostTrainer(Trainer):
             begun = (count + 1 - period) * num_envs
             learns = (count + 1) % period == 0 and begun >= self._config.dqn.warmup
             acting, taken = self._step(state.acting, count * num_envs)
-            state, metrics = self._advance[learns](
+            state, metrics = self._programs[learns](
                 state._replace(acting=acting), taken, np.int32(count), self._keys
             )
             updates.append(metrics)

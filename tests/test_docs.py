@@ -79,7 +79,8 @@ def commands(text: str) -> list[tuple[str, bool]]:
 
 def complaint(line: str) -> str:
     try:
-        parse_command(shlex.split(line)[1:])
+        # Every command takes --quiet.
+        parse_command([word for word in shlex.split(line)[1:] if word != "--quiet"])
     except InputError as error:
         return str(error)
     return ""

@@ -190,7 +190,7 @@ def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
         explore([toy_store], out, components=0)
     store = open_store(toy_store)
     plain = dataclasses.replace(store, settings={"centring": "none"})
-    with pytest.raises(InputError, match="of a box as save_matrix"):
+    with pytest.raises(InputError, match="states, or of a box, got"):
         workflow.store_cells(plain)
     deep = {**store.settings, "box": {"low": [0] * 3, "high": [1] * 3, "bins": [4] * 3}}
     with pytest.raises(InputError, match="grid in the plane, got '3 coordinates'"):

@@ -124,7 +124,7 @@ def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
 
 
 def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
-    toy_store, tmp_path, assert_same_metrics, killed_when_logging, files_below, capsys
+    toy_store, tmp_path, assert_same_metrics, killed_when_logging, files_below, capsys, monkeypatch
 ):
     constant = Optimizer(learning_rate=1e-3, schedule="constant")
     short = configured(steps=4, evaluate_every=2, checkpoint_every=2, optimizer=constant)
@@ -134,6 +134,7 @@ def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
     run_training(short, toy_store, out)
     killed_when_logging(6, run_training, long, toy_store, out)
     assert RunFolder(out).read_summary() is None
+    monkeypatch.setattr("rlreps.training.loop.shown", lambda: True)
     found = run_training(long, toy_store, out)
     assert "continues at step 4 of 8" in capsys.readouterr().err
     assert {**found, "seconds": 0, "compile_seconds": 0} == {
