@@ -1,7 +1,6 @@
 """Pictures of one agent of a run: an episode, its policy and values, its components."""
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -111,7 +110,7 @@ def render_agents(
                 figure = _components(agent, world, truth)
                 written.append(save_figure(figure, target / "components.png"))
         play = _host_frames(agent) if world is None else _puddle_world_frames(agent, world)
-        frames = [*itertools.islice(play, _MOST_FRAMES)]
+        frames = [*play]
         frames += [frames[-1]] * _HELD
         written.append(
             write_gif(target / "episode.gif", frames, frames_per_second=_FRAMES_PER_SECOND)
@@ -160,7 +159,7 @@ def _puddle_world_frames(agent: TrainedAgent, world: PuddleWorld) -> Iterator[Pi
     reset_key, times_key = jax.random.split(key_for(own, Use.EVALUATE, agent.config.steps + 1))
     state = world.reset(reset_key)
     yield render_frame(world, np.asarray(state.position))
-    for moment in itertools.count(1):
+    for moment in range(1, _MOST_FRAMES):
         taken = step(jax.random.fold_in(times_key, moment), state)
         state = taken.state
         yield render_frame(world, np.asarray(state.position))
@@ -183,7 +182,7 @@ def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
     ) as environments:
         seen = environments.reset([seed])
         yield _picture(environments.render)
-        while True:
+        for _ in range(1, _MOST_FRAMES):
             taken = environments.step(np.asarray(act(jnp.asarray(seen[0])))[None])
             seen = taken.observations
             yield _picture(environments.render)
