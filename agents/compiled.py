@@ -37,8 +37,8 @@ class Trainer(abc.ABC):
     def __init__(self, config: AgentConfig, agent: DQN, seeds: Sequence[int] | None = None) -> None:
         self.agent = agent
         self._config = config
-        self._seeds = config.seeds if seeds is None else seeds
-        self._keys = agent_keys(self._seeds)
+        self._agent_seeds = config.seeds if seeds is None else seeds
+        self._keys = agent_keys(self._agent_seeds)
         self._fits = config.features.fit_times(config.dqn.warmup, config.dqn.steps_per_update)
 
     @abc.abstractmethod
@@ -61,23 +61,27 @@ class Trainer(abc.ABC):
         parts, seconds, end = list[tuple[Metrics, int]](), 0.0, step + steps
         for until in (*(fit for fit in self._fits if step < fit < end), end):
             if step in self._fits:
+                jax.block_until_ready(state)
                 start = time.perf_counter()
                 state = self._refitted(state, step)
                 seconds += time.perf_counter() - start
             state, metrics, updates = self._advance(state, step, until - step)
             parts.append((metrics, updates))
             step = until
-        episodes, total = (sum(metrics[name] for metrics, _ in parts) for name in SUMS)
+        sums: list[Any] = [sum(metrics[name] for metrics, _ in parts) for name in SUMS]
+        episodes, total = sums
         updates = sum(count for _, count in parts)
         # A chunk without an update has no mean over updates.
         learned = [(metrics, count / updates) for metrics, count in parts if count]
-        means = {
+        means: dict[str, Any] = {
             name: sum(share * metrics[name] for metrics, share in learned)
             for name in (learned[0][0] if learned else ())
             if name not in SUMS
         }
         if self._fits:
-            means["fit_seconds"] = jnp.full(len(self._seeds), seconds / len(self._seeds))
+            means["fit_seconds"] = jnp.full(
+                len(self._agent_seeds), seconds / len(self._agent_seeds)
+            )
         return state, {**means, "episodes": episodes, "training_return": total / episodes}
 
     def _refitted(self, state: AgentState, step: int) -> AgentState:
@@ -89,7 +93,7 @@ class Trainer(abc.ABC):
             state.replay,
             step // agent.num_envs,
             agent.network.num_actions,
-            self._seeds,
+            self._agent_seeds,
         )
         params, target_params = (
             agent.network.joined(each, jax.tree.map(jnp.copy, fitted))

@@ -10,6 +10,7 @@ A run continues in its folder if it is started again. The last line is JSON.
 """
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 
@@ -33,6 +34,8 @@ HALF_WIDTH = 150.0
 """Half a side of the box in which energies are integrated."""
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class GaussianPoints:
     """Points in the plane, from a Gaussian around the nucleus; a ``Source`` without targets."""
 

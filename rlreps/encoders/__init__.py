@@ -7,7 +7,7 @@ through ``from_nnx`` and ``from_linen``, any other functions through ``FunctionE
 from rlreps.config import registry
 from rlreps.encoders.base import Encoder, FunctionEncoder, Params, from_linen, from_nnx
 from rlreps.encoders.cosines import Cosine, CosineFeatures, cosine_products, lowest_frequencies
-from rlreps.encoders.lookup import AtStates, Places, TableFeatures, Tabular, TwoTowers, WithConstant
+from rlreps.encoders.lookup import AtStates, TableFeatures, Tabular, TwoTowers, WithConstant
 from rlreps.encoders.networks import (
     MLP,
     BlockSparse,
@@ -32,7 +32,6 @@ __all__ = [
     "FourierMLP",
     "FunctionEncoder",
     "Params",
-    "Places",
     "SeparateMLP",
     "TableFeatures",
     "Tabular",

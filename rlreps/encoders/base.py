@@ -103,7 +103,7 @@ def from_nnx(build: "Callable[[nnx.Rngs], nnx.Module]") -> Encoder:
         _, state = nnx.split(build(nnx.Rngs(key)))
         return nnx.to_pure_dict(state)
 
-    return FunctionEncoder(init, lambda params, inputs: nnx.merge(graph, params)(inputs))
+    return FunctionEncoder(init, lambda params, inputs: cast(Any, nnx.merge(graph, params))(inputs))
 
 
 def from_linen(module: "linen.Module", example_inputs: Array) -> Encoder:

@@ -11,11 +11,7 @@ from rlreps.losses.cumulant_differences import CumulantDifferences
 from rlreps.losses.danskin import DanskinEmpirical, DanskinLissa, Naive
 from rlreps.losses.danskin_chunked import DanskinChunked
 from rlreps.losses.explicit import Explicit
-from rlreps.losses.graph_drawing import (
-    AugmentedLagrangian,
-    GeneralizedGraphDrawing,
-    GraphDrawing,
-)
+from rlreps.losses.graph_drawing import AugmentedLagrangian, GeneralizedGraphDrawing, GraphDrawing
 from rlreps.losses.joint_embedding import BarlowTwins, BYOLGamma, SelfPrediction, VICReg
 from rlreps.losses.least_squares import LargeBatch, Oracle
 from rlreps.losses.low_rank import NestedLora, SpectralContrastive, TDLowRank
@@ -79,11 +75,5 @@ __all__ = [
     "TDInfoNCE",
     "TDLowRank",
     "VICReg",
-    "title_of",
     "two_weight_loss",
 ]
-
-
-def title_of(method: str) -> str:
-    """Return a method's name as the papers write it, such as ``Danskin-LISSA``."""
-    return OBJECTIVES[method].title

@@ -146,13 +146,6 @@ class Objective(abc.ABC):
         """Raise an ``InputError`` unless the objective can use a batch of this many rows."""
         del rows  # Any number is allowed, unless a subclass asks for more.
 
-    def diagnose(self, states: Any, run: int) -> str | None:
-        """Describe what is wrong with one run's state, given the states of all runs; None if valid.
-
-        The host calls this after every chunk. The same answer twice in a row stops the training.
-        """
-        return None
-
     def features(self, params: Params, encode: Encode, inputs: Any) -> Array:
         """Encode inputs [b, ...]; raise an ``InputError`` unless features are [b, num_features]."""
         features, expected = encode(params, inputs), (num_rows(inputs), self.num_features)

@@ -13,13 +13,7 @@ from jax import Array, lax
 
 from rlreps.config import configurable
 from rlreps.losses.base import Batch, Encode, Metrics, Params
-from rlreps.losses.pairs import (
-    PairObjective,
-    eigenvalues,
-    independent_products,
-    nesting,
-    scales,
-)
+from rlreps.losses.pairs import PairObjective, eigenvalues, independent_products, nesting, scales
 from rlreps.numerics import matmul
 
 

@@ -23,7 +23,6 @@ from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, with_g
 from rlreps.numerics import DecayedMean, matmul
 from rlreps.operators import Operator, TargetKernel, Weights, act, points_of
 from rlreps.subspace.ordered import (
-    first_dependent_feature,
     full_gradient,
     masked_gradient,
     ordered_spectrum,
@@ -114,13 +113,6 @@ class Spin(Objective):
         require(
             isinstance(self.operator, Operator), "an Operator (rlreps.operators)", self.operator
         )
-        for name in ("shifted", "starts_at_identity", "jacobian_rows_at_once"):
-            given, default = getattr(self, name), getattr(type(self), name)
-            require(
-                self.averaging_rate < 1.0 or given == default,
-                f"{name}={default} with averaging_rate = 1, which averages nothing",
-                given,
-            )
 
     @property
     def jacobian(self) -> "CovarianceJacobian":
@@ -177,7 +169,6 @@ class Spin(Objective):
         action = lax.stop_gradient(live)
         part: Jacobian = ()
         if averages:
-            self.jacobian.check_average(state.total.jacobian, params)
             part = self.jacobian.of_batch(
                 lambda p: encode(p, points), held, action.values, action.shares
             )
@@ -213,19 +204,6 @@ class Spin(Objective):
         surrogate = jnp.sum(lax.stop_gradient(2.0 * action.shares * slope) * features) + pull
         value = with_gradient_of(surrogate, masked.eigenvalues.sum())
         return value, (state, {"eigenvalues": masked.eigenvalues})
-
-    def diagnose(self, states: DecayedMean, run: int) -> str | None:
-        """Name the first feature that is a combination of others, if there is one."""
-        covariance = np.asarray(states.total.covariance[run])
-        if not np.all(np.isfinite(covariance)) or float(states.weight[run]) == 0.0:
-            return None
-        index = first_dependent_feature(covariance)
-        if index is None:
-            return None
-        return (
-            f"expected linearly independent features, got feature {index}, which is constant zero "
-            "or a combination of the features before it, to rounding"
-        )
 
 
 def operator_shift(before: DecayedMean, *, common: bool) -> Array:
@@ -292,14 +270,6 @@ class CovarianceJacobian:
         return jax.tree.map(
             lambda leaf: jnp.zeros((self.num_passes, *leaf.shape), leaf.dtype), parameters
         )
-
-    def check_average(self, average: Jacobian, parameters: Params) -> None:
-        """Raise an ``InputError`` unless an average has the shapes of the encoder's parameters."""
-        shapes, expected = (
-            jax.tree.map(lambda leaf: leaf.shape, tree)
-            for tree in (average, jax.eval_shape(self.zeros, parameters))
-        )
-        require(shapes == expected, f"an encoder with averages of shapes {expected}", shapes)
 
     def of_batch(
         self, encode: Callable[[Params], Array], params: Params, values: Array, shares: Array

@@ -246,21 +246,9 @@ class RunFolder:
             # A checkpoint made after this must not outlive it in a power failure.
             os.fsync(file.fileno())
 
-    def read_file(self, name: str) -> bytes:
-        """Read a file of the run, such as ``metrics.jsonl`` or one of ``features``.
-
-        Raises:
-            InputError: If it cannot be read.
-        """
-        try:
-            return (self.path / name).read_bytes()
-        except OSError as error:
-            raise InputError(
-                f"expected a run's {name}, got {error.strerror}: {self.path / name}"
-            ) from error
-
     def _metrics_content(self) -> bytes:
-        return self.read_file(_METRICS) if (self.path / _METRICS).exists() else b""
+        path = self.path / _METRICS
+        return path.read_bytes() if path.exists() else b""
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Read all metrics, oldest first, null as NaN, without a last line that a kill cut short.

@@ -50,11 +50,6 @@ class MatrixSource:
     cell_widths: Array | None = None
 
     @property
-    def num_states(self) -> int:
-        """Number of states, n."""
-        return self.matrix.shape[0]
-
-    @property
     def num_tasks(self) -> int:
         return self.matrix.shape[1]
 

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from rlreps.config import configurable
-from rlreps.errors import require
 from rlreps.streaming.rules.base import WrappedRule, require_batch
 from rlreps.streaming.rules.combining import shares
 
@@ -21,7 +20,7 @@ class RunningMean(NamedTuple):
     removed (Knuth's exact sum of two numbers).
 
     Attributes:
-        rows_seen: Rows in the mean, [] or, if entries may be missing, [features] (int32).
+        rows_seen: Rows in the mean, [] (int32).
         value: The mean, [features].
         remainder: Correction to be added to it, below its rounding, [features].
     """
@@ -67,39 +66,27 @@ class Centred(WrappedRule):
     sqrt(n_m w_m) (mean of worker m − mean of all), Σ_m w_m = 1, in one further update, so that its
     sums of squares are about the common mean too.
 
-    States are ``CentredState``. A batch without NaN must be finite: an infinite entry spoils the
-    mean for good.
+    States are ``CentredState``. Batches must be finite: NaN or infinity spoils the mean for good.
 
     Attributes:
         rule: The rule for centred observations.
-        missing: NaN marks missing entries. They do not move the mean of their feature, and the rule
-            receives them as NaN.
         exact_scatter: Give the rule the batch less its own mean, with one row more,
             sqrt(n b / (n + b)) (mean of the batch − mean before), so that sums of squares are those
             about the final mean (the mean correction of Ross, Lim, Lin & Yang 2008). For rules that
             sum squares and whose ``combine`` averages the sums, such as ``IncrementalPCA``.
-
-    Raises:
-        InputError: If ``missing`` and ``exact_scatter`` are both set.
     """
 
     _: dataclasses.KW_ONLY
-    missing: bool = False
     exact_scatter: bool = False
-
-    def __post_init__(self) -> None:
-        both = self.missing and self.exact_scatter
-        require(not both, "missing or exact_scatter, not both", "both")
 
     def init(self, key: Array) -> CentredState:
         inner = self.rule.init(key)
         zeros = jnp.zeros(self.num_inputs)
-        count = jnp.zeros((self.num_inputs,) if self.missing else (), jnp.int32)
-        return CentredState(RunningMean(count, zeros, zeros), inner)
+        return CentredState(RunningMean(jnp.zeros((), jnp.int32), zeros, zeros), inner)
 
     def update(self, state: CentredState, batch: Array) -> CentredState:
         require_batch(batch, self.num_inputs)
-        moved = _moved(state.running, batch, self.missing)
+        moved = _moved(state.running, batch)
         given = self._given(state.running, moved, batch)
         return CentredState(moved, self.rule.update(state.inner, given))
 
@@ -107,7 +94,7 @@ class Centred(WrappedRule):
         require_batch(rows, self.num_inputs)
 
         def body(mean: RunningMean, row: Array) -> tuple[RunningMean, Array]:
-            moved = _moved(mean, row[None, :], self.missing)
+            moved = _moved(mean, row[None, :])
             return moved, self._given(mean, moved, row[None, :])[0]
 
         # The mean does not depend on the rule: all rows are centred first, at a fraction of the
@@ -153,16 +140,10 @@ def _centred(mean: RunningMean, batch: Array) -> Array:
     return (batch - mean.value[None, :]) - mean.remainder[None, :]
 
 
-def _moved(mean: RunningMean, batch: Array, missing: bool) -> RunningMean:
+def _moved(mean: RunningMean, batch: Array) -> RunningMean:
     """Move the mean by a batch, [b, features]."""
-    shifts = _centred(mean, batch)
-    if missing:
-        observed = ~jnp.isnan(batch)
-        count = mean.rows_seen + jnp.sum(observed, axis=0, dtype=jnp.int32)
-        shifts = jnp.where(observed, shifts, jnp.zeros_like(shifts))
-    else:
-        count = mean.rows_seen + len(batch)
-    total = jnp.sum(shifts, axis=0)
+    count = mean.rows_seen + len(batch)
+    total = jnp.sum(_centred(mean, batch), axis=0)
     return _added(mean._replace(rows_seen=count), total / jnp.maximum(count, 1).astype(total.dtype))
 
 
@@ -178,13 +159,12 @@ def _added(mean: RunningMean, change: Array) -> RunningMean:
 
 def _combined(means: RunningMean, weights: Array) -> RunningMean:
     """Combine means with a leading worker axis into one."""
-    parts = shares(weights)[:, None]
-    rows = parts * means.rows_seen.reshape(len(weights), -1).astype(weights.dtype)
-    total = jnp.sum(rows, axis=0, keepdims=True)
-    seen = total > 0.0
-    by_rows = jnp.where(seen, rows, parts) / jnp.where(seen, total, jnp.ones_like(total))
+    parts = shares(weights)
+    rows = parts * means.rows_seen.astype(weights.dtype)
+    total = jnp.sum(rows)
+    # Before any row, all means are zero, and their weights are as good as any.
+    by_rows = jnp.where(total > 0.0, rows / jnp.where(total > 0.0, total, 1.0), parts)
     first = jax.tree.map(lambda leaf: leaf[0], means)
     shifts = (means.value - first.value[None, :]) + means.remainder
-    change = jnp.sum(by_rows * shifts, axis=0) - first.remainder
-    counted = jnp.round(total).astype(jnp.int32).reshape(first.rows_seen.shape)
-    return _added(first._replace(rows_seen=counted), change)
+    change = jnp.sum(by_rows[:, None] * shifts, axis=0) - first.remainder
+    return _added(first._replace(rows_seen=jnp.round(total).astype(jnp.int32)), change)

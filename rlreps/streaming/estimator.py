@@ -1,20 +1,14 @@
 """Streaming principal component analysis as a scikit-learn estimator."""
 
-import contextlib
 import functools
-import math
-import numbers
-from collections.abc import Iterator
-from typing import Any, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from rlreps.errors import require, require_choice
-from rlreps.streaming.missing import require_imputing
+from rlreps.errors import require
 from rlreps.streaming.model import (
     ROWS_AT_ONCE,
-    TINY,
-    FloatArray,
     Floats,
     Model,
     Rate,
@@ -22,7 +16,6 @@ from rlreps.streaming.model import (
     Setup,
     advance,
     blocks,
-    completed,
     dense,
     start,
     take_in,
@@ -33,8 +26,9 @@ from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
 try:
     from scipy import sparse
     from sklearn.decomposition._base import _BasePCA
-    from sklearn.utils import check_array, check_random_state
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils import check_random_state
+    from sklearn.utils._param_validation import Interval, StrOptions
+    from sklearn.utils.validation import validate_data
     from threadpoolctl import ThreadpoolController
 except ImportError as error:
     raise ImportError(
@@ -52,6 +46,9 @@ INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
 
 RELATIVE_TO_OTHERS = 8.0
 """Default η0 of implicit Krasulina in these units, relative to other rules."""
+
+TINY = float(np.finfo(np.float32).tiny)
+"""Smaller variances count as zero."""
 
 LARGEST_RATES = {"eigengame": 2.0}
 """Rule → bound on the default rate times the total variance."""
@@ -81,7 +78,6 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             on it, multiplies it by its first vectors' squared length. Incremental PCA has no
             learning rate.
         power: Exponent of the learning rate's decay; 0 keeps the rate, for drifting components.
-        whiten: Divide coordinates by their standard deviations.
         batch_size: Rows that one update averages over. The last update of an array or batch may be
             smaller. EigenGame needs at least as many rows as components, learns well from several
             times as many, and adds a smaller rest to the update before. None is 2 k for EigenGame,
@@ -90,7 +86,6 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             thousand rows or fewer, one pass leaves most rules some per cent short of the best k
             components; with very many rows it is enough. Rules without a learning rate (incremental
             PCA) sum over rows, and go over them once.
-        missing: True if NaN marks missing entries; not every rule allows it.
         random_state: Seed or generator of the random start and of the order of rows in ``fit``.
 
     Attributes:
@@ -107,21 +102,31 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             of ``explained_variance_`` times the number of rows less one, [n_components].
         noise_variance_: Mean variance along the directions beyond the components, as in
             scikit-learn's ``PCA``; zero if there are none.
-        mean_: Mean of all rows (with ``missing``, of the entries that are present), [n_features].
+        mean_: Mean of all rows, [n_features].
         n_components_: k.
         n_samples_seen_: Number of rows that the model has seen, each counted once.
         n_features_in_: Number of features of a row.
         feature_names_in_: Names of the features, if the rows came with names.
 
-        A constant stream leaves the components at their start: orthonormal, of zero variance. With
-        ``missing``, variances are those of reconstructed rows. Reconstructed entries have no
-        residual, so the ratios are too high, and so are the variances of rows with few entries.
-        Units do not matter: rows are scaled by the spread of the first.
+        A constant stream leaves the components at their start: orthonormal, of zero variance.
 
-        A batch that cannot be used (another number of features, infinity, NaN without ``missing``)
-        raises a ValueError and changes nothing. A step whose outcome is not finite raises
-        ``rlreps.errors.TrainingDivergedError`` and changes nothing either.
+        A batch that cannot be used (another number of features, NaN or infinity) raises a
+        ValueError and leaves the model as it was. So does a step whose outcome is not finite, by
+        ``rlreps.errors.TrainingDivergedError``.
     """
+
+    whiten: ClassVar[bool] = False
+    """What scikit-learn's base class asks for: coordinates keep their variances."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "rule": [StrOptions(set(RULES))],
+        "learning_rate": [Interval(Real, 0, None, closed="neither"), None],
+        "power": [Interval(Real, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "passes": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -130,20 +135,16 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         rule: str = "implicit_krasulina",
         learning_rate: float | None = None,
         power: float = 0.8,
-        whiten: bool = False,
         batch_size: int | None = None,
         passes: int = 5,
-        missing: bool = False,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.rule = rule
         self.learning_rate = learning_rate
         self.power = power
-        self.whiten = whiten
         self.batch_size = batch_size
         self.passes = passes
-        self.missing = missing
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -153,18 +154,15 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             ValueError: For parameters or an array that cannot be used; the model stays as it was.
             TrainingDivergedError: If a step's outcome is not finite; the model stays as it was.
         """
-        with _unchanged_on_error(self), _threads().limit(limits=1, user_api="blas"):
+        with _threads().limit(limits=1, user_api="blas"):
             X = self._validated(X, reset=True)
             random = check_random_state(self.random_state)
             setup = self._setup(X, min(X.shape))
             in_turn = np.arange(X.shape[0])
-            first = dense(X, in_turn[:ROWS_AT_ONCE])
-            model = start(setup, random.randint(np.iinfo(np.int32).max), first)
+            model = start(setup, random.randint(np.iinfo(np.int32).max), dense(X, in_turn[:1])[0])
             order = random.permutation(len(in_turn))
             some = dense(X, order[:ROWS_AT_ONCE]) - model.origin
-            total_variance, least = _variances(some, setup.num_components)
-            model = model.measured_in_its_spread(total_variance)
-            rate = self._rate(setup, total_variance, least)
+            rate = self._rate(setup, *_variances(some, setup.num_components))
             basis = model.components
             # A rule without a learning rate would count every row again in a second pass.
             passes = int(self.passes) if RULES[self.rule].needs_learning_rate else 1
@@ -178,8 +176,8 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             # The exact variances of all rows within the span.
             moments, components = model.moments, basis
             for chosen in blocks(in_turn, 1):
-                complete = completed(dense(X, chosen) - model.origin, model.shifted_mean, basis)
-                moments, components = take_in(moments, components, basis, complete, fading=0.0)
+                rows = dense(X, chosen) - model.origin
+                moments, components = take_in(moments, components, basis, rows, fading=0.0)
             self._accept(model._replace(moments=moments, components=components))
         return self
 
@@ -196,104 +194,37 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
                 f"{name}.partial_fit does not support sparse input. Either convert data to dense "
                 f"or use {name}.fit to do so in batches."
             )
-        with _unchanged_on_error(self), _threads().limit(limits=1, user_api="blas"):
+        with _threads().limit(limits=1, user_api="blas"):
             model: Model | None = getattr(self, "_model", None)
             X = self._validated(X, reset=model is None)
             if model is None:
                 setup = self._setup(X, min(X.shape))
                 random = check_random_state(self.random_state)
-                model = start(setup, random.randint(np.iinfo(np.int32).max), X)
+                model = start(setup, random.randint(np.iinfo(np.int32).max), X[0])
             else:
                 setup = self._setup(X, model.setup.num_components)
                 started, now = (
-                    {"rule": one.rule, "n_components": one.num_components, "missing": one.missing}
+                    {"rule": one.rule, "n_components": one.num_components}
                     for one in (model.setup, setup)
                 )
                 expected = f"what the stream began with, {started} (fit starts anew)"
                 require(started == now, expected, now)
                 model = model._replace(setup=setup)
             rows: Floats = X - model.origin
-            about_mean = np.where(np.isnan(rows), model.shifted_mean, rows)
             old, fading = model.components, setup.fading
-            grown, _ = take_in(model.moments, old, old, about_mean, fading)
-            total_variance, least = grown.total_variance, float(grown.variances[-1])
+            grown, _ = take_in(model.moments, old, old, rows, fading)
+            least = float(grown.variances[-1])
             if model.moments.rows_seen == 0:
                 least = _variances(rows[:ROWS_AT_ONCE], setup.num_components)[1]
-            model = model.measured_in_its_spread(total_variance)
-            rate = self._rate(setup, total_variance, least)
+            rate = self._rate(setup, grown.total_variance, least)
             state, basis = advance(model, X, np.arange(len(X)), rate)
-            model = model._replace(state=state)
-            complete = completed(rows, model.shifted_mean, basis)
-            moments, components = take_in(model.moments, old, basis, complete, fading)
-            self._accept(model._replace(moments=moments, components=components))
+            moments, components = take_in(model.moments, old, basis, rows, fading)
+            self._accept(model._replace(state=state, moments=moments, components=components))
         return self
-
-    def transform(self, X: Any) -> FloatArray:
-        """Compute coordinates along the components, [n_samples, n_components].
-
-        With ``missing``, return those of the reconstructed rows.
-        """
-        check_is_fitted(self)
-        X = self._validated(X, reset=False)
-        parts = []
-        for chosen in blocks(np.arange(X.shape[0]), 1):
-            rows: FloatArray = dense(X, chosen)
-            if self.missing:
-                rows = completed(rows, self.mean_, self.components_).astype(X.dtype)
-            # Centre first: if the mean is large, a difference of projections would be rounding.
-            centred = rows - self.mean_.astype(X.dtype)
-            part = self._transform(centred, xp=np, x_is_centered=True)
-            parts.append(part.astype(X.dtype, copy=False))
-        return np.concatenate(parts)
-
-    def inverse_transform(self, X: Any) -> FloatArray:
-        """Return the rows in the components' span with given coordinates, [samples, features]."""
-        check_is_fitted(self)
-        X = check_array(X, dtype=[np.float64, np.float32])
-        expected = f"{self.n_components_} coordinates a row"
-        require(X.shape[1] == self.n_components_, expected, X.shape[1])
-        rows: FloatArray = super().inverse_transform(X).astype(X.dtype, copy=False)
-        return rows
-
-    # With whiten=True, scikit-learn's versions of these two methods scale components by their
-    # deviations, although the components have unit length. They divide by zero if a variance
-    # along a component is no larger than the noise's.
-
-    def get_covariance(self) -> Floats:
-        """Compute the covariance of probabilistic PCA, [features, features].
-
-        It has the explained variances along the components and the noise variance along all other
-        directions, which is also the least along any component.
-        """
-        check_is_fitted(self)
-        excess = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
-        return self._isotropic(self.noise_variance_, excess)
-
-    def get_precision(self) -> Floats:
-        """Compute the inverse of ``get_covariance``, [features, features].
-
-        Raises:
-            numpy.linalg.LinAlgError: If the covariance is singular.
-        """
-        check_is_fitted(self)
-        noise = self.noise_variance_
-        if noise == 0.0:
-            inverse: Floats = np.linalg.inv(self.get_covariance()).astype(np.float64)
-            return inverse
-        along = np.maximum(self.explained_variance_, noise)
-        return self._isotropic(1.0 / noise, 1.0 / along - 1.0 / noise)
-
-    def _isotropic(self, everywhere: float, along: Floats) -> Floats:
-        """Return s I + Cᵀ diag(a) C."""
-        C = self.components_
-        matrix: Floats = everywhere * np.eye(C.shape[1]) + (C.T * along) @ C
-        return matrix
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = bool(self.missing)
         tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     def _validated(self, X: Any, *, reset: bool) -> Rows:
@@ -303,38 +234,21 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             reset=reset,
-            ensure_all_finite="allow-nan" if self.missing else True,
         )
         return array
 
     def _setup(self, X: Rows, most: int) -> Setup:
         """Check all parameters for an array or batch; None is ``most`` components."""
-        require_choice("rule", self.rule, tuple(RULES))
-        for name in ("missing", "whiten"):
-            flag = getattr(self, name)
-            require(isinstance(flag, bool | np.bool_), f"{name} to be True or False", flag)
-        if self.missing:
-            require_imputing(self.rule)
-        each, passes = self.batch_size, self.passes
-        whole = each is None or (_is_whole(each) and each >= 1)
-        require(whole, "a whole batch_size >= 1 or None", each)
-        require(_is_whole(passes) and passes >= 1, "a whole passes >= 1", passes)
-        require(_is_finite(self.power) and self.power >= 0.0, "a finite power >= 0", self.power)
-        rate = self.learning_rate
-        sensible = rate is None or (_is_finite(rate) and rate > 0.0)
-        require(sensible, "a finite learning_rate > 0 or None", rate)
-        features = X.shape[1]
-        k = most if self.n_components is None else self.n_components
-        fits = _is_whole(k) and 1 <= k <= features
-        require(fits, f"a whole n_components from 1 to {features}", k)
+        self._validate_params()
+        k = most if self.n_components is None else int(self.n_components)
         cls = RULES[self.rule]
-        each = cls.usual_rows_per_update(int(k)) if each is None else int(each)
-        least = cls.least_rows_per_update(int(k))
-        learned = f"for {int(k)} components by {self.rule}"
+        each = int(self.batch_size or cls.usual_rows_per_update(k))
+        least = cls.least_rows_per_update(k)
+        learned = f"for {k} components by {self.rule}"
         enough = f"batch_size >= {least} {learned}, or a rule that learns from single rows"
         require(each >= least, enough, each)
         require(X.shape[0] >= least, f"at least {least} rows at once {learned}", X.shape[0])
-        return Setup(self.rule, features, int(k), float(self.power), each, bool(self.missing))
+        return Setup(self.rule, X.shape[1], k, float(self.power), each)
 
     def _rate(self, setup: Setup, total_variance: float, least: float) -> Rate:
         """Return the learning rate, given the total variance and that along the k-th component."""
@@ -365,26 +279,6 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         self.noise_variance_ = beyond / directions if directions > 0 else 0.0
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-@contextlib.contextmanager
-def _unchanged_on_error(estimator: StreamingPCA) -> Iterator[None]:
-    """Restore an estimator's attributes if an error is raised, since validation sets some."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        estimator.__dict__.clear()
-        estimator.__dict__.update(before)
-        raise
-
-
 @functools.cache
 def _threads() -> Any:
     """Return what keeps OpenBLAS out of XLA's way; finding it is slower than an update."""
@@ -392,17 +286,10 @@ def _threads() -> Any:
 
 
 def _variances(rows: Floats, k: int) -> tuple[float, float]:
-    """Return the total variance of rows [n, features] and the k-th largest along a direction.
-
-    Missing entries are left out of the total, and count as the mean in the k-th largest.
-    """
-    there = ~np.isnan(rows)
-    counts = np.maximum(there.sum(axis=0), 1)
-    means = np.where(there, rows, 0.0).sum(axis=0) / counts
-    centred = np.where(there, rows - means, 0.0)
-    total = float((centred**2 / counts).sum())
-    if k > min(rows.shape) or not TINY < total < np.inf:
+    """Return the total variance of rows [n, features] and the k-th largest along a direction."""
+    centred = rows - rows.mean(axis=0)
+    total = float(np.square(centred).sum()) / len(rows)
+    if k > min(rows.shape):
         return total, 0.0
-    scaled = centred / math.sqrt(total)
-    gram = scaled @ scaled.T if len(rows) < rows.shape[1] else scaled.T @ scaled
-    return total, total * float(np.linalg.eigvalsh(gram)[-k]) / len(rows)
+    gram = centred @ centred.T if len(rows) < rows.shape[1] else centred.T @ centred
+    return total, float(np.linalg.eigvalsh(gram)[-k]) / len(rows)

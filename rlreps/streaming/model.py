@@ -18,7 +18,6 @@ from rlreps.errors import TrainingDivergedError
 from rlreps.numerics import jit
 from rlreps.streaming.centring import Centred, RunningMean
 from rlreps.streaming.learning_rates import PowerDecay
-from rlreps.streaming.missing import WithMissingEntries, impute
 from rlreps.streaming.passes import scan_updates
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import StreamingRule
@@ -30,12 +29,6 @@ Rows = Any
 
 ROWS_AT_ONCE = 1024
 """About this many rows are sent to the device at once."""
-
-LEAST_SPREAD = 1e-8
-"""Smallest unit, relative to the origin's length."""
-
-TINY = float(np.finfo(np.float64).tiny)
-"""Smaller variances count as zero."""
 
 FADING = 2.0
 """Exponent with which variances of a stream forget: the t-th of n rows has weight (t/n)²."""
@@ -133,7 +126,7 @@ def take_in(
 
 
 class Rate(NamedTuple):
-    """The learning rate min(η0 / t^power, largest), in units of one over a variance of the rows.
+    """The learning rate min(η0 / t^power, largest).
 
     Attributes:
         initial: η0, [].
@@ -143,23 +136,15 @@ class Rate(NamedTuple):
     initial: float | Array
     largest: float | Array = float("inf")
 
-    def in_unit(self, unit: float, dtype: np.dtype[Any]) -> "Rate":
-        """Return the rate for rows divided by a unit, within the range of a type."""
-        limits = np.finfo(dtype)
-        scaled = np.asarray(self, np.float64) * unit**2
-        initial, largest = np.clip(scaled, limits.tiny, limits.max).astype(dtype)
-        return Rate(initial, largest)
-
 
 class Setup(NamedTuple):
-    """Arguments that compiled functions depend on; ``missing``: NaN marks missing entries."""
+    """Arguments that compiled functions depend on."""
 
     rule: str
     num_inputs: int
     num_components: int
     power: float
     rows_per_update: int
-    missing: bool
 
     @property
     def least_rows_per_update(self) -> int:
@@ -180,13 +165,10 @@ class Setup(NamedTuple):
             eta = decay(step)
             return jnp.minimum(eta, jnp.asarray(rate.largest, eta.dtype))
 
-        rule: StreamingRule = cls.at_rate(self.num_inputs, self.num_components, schedule)
-        if self.missing:
-            rule = WithMissingEntries(rule)
+        rule = cls.at_rate(self.num_inputs, self.num_components, schedule)
         # A rule without a learning rate forgets nothing: its sums of squares must be about the
         # mean.
-        exact = not (self.missing or cls.needs_learning_rate)
-        return Centred(rule, missing=self.missing, exact_scatter=exact)
+        return Centred(rule, exact_scatter=not cls.needs_learning_rate)
 
 
 class Model(NamedTuple):
@@ -194,18 +176,14 @@ class Model(NamedTuple):
 
     Attributes:
         setup: Arguments of the rule.
-        origin: First value of each feature, subtracted before rounding to the device's precision,
-            [features].
-        unit: Divisor of the rows less the origin, so that the rule sees numbers of a magnitude
-            near one, whatever the units of the features.
-        state: State of the rule with its running mean, in this unit, NumPy arrays.
+        origin: The first row, subtracted before rounding to the device's precision, [features].
+        state: State of the rule with its running mean, NumPy arrays.
         moments: Moments of the rows less the origin, along ``components``.
         components: Orthonormal rows, [k, features]; zeros before the first row.
     """
 
     setup: Setup
     origin: Floats
-    unit: float
     state: Any
     moments: Moments
     components: Floats
@@ -214,29 +192,14 @@ class Model(NamedTuple):
     def shifted_mean(self) -> Floats:
         """Mean of all rows less the origin, [features]."""
         mean: RunningMean = self.state.running
-        sums = np.asarray(mean.value, np.float64) + np.asarray(mean.remainder, np.float64)
-        return self.unit * sums
-
-    def measured_in_its_spread(self, total_variance: float) -> "Model":
-        """Return the model with the unit that a total variance gives, if no row varied before.
-
-        Until then its rows are zero in any unit. A spread of the size of rounding does not count as
-        a spread of the features.
-        """
-        if self.moments.total > 0.0 or not TINY < total_variance < np.inf:
-            return self
-        least = LEAST_SPREAD * float(np.linalg.norm(self.origin))
-        return self._replace(unit=max(float(np.sqrt(total_variance)), least))
+        return np.asarray(mean.value, np.float64) + np.asarray(mean.remainder, np.float64)
 
 
-def start(setup: Setup, seed: int, rows: FloatArray) -> Model:
-    """Return the model before its first row, with its origin from rows [b, features]."""
+def start(setup: Setup, seed: int, first: FloatArray) -> Model:
+    """Return the model before its first row, which is given, [features]."""
     state = jax.device_get(_start(setup, jnp.uint32(seed)))
-    first = np.argmax(~np.isnan(rows), axis=0)
-    origin = np.nan_to_num(rows[first, np.arange(setup.num_inputs)].astype(np.float64))
-    k = setup.num_components
-    moments = no_moments(setup.num_inputs, k)
-    return Model(setup, origin, 1.0, state, moments, np.zeros((k, setup.num_inputs)))
+    sizes = (setup.num_components, setup.num_inputs)
+    return Model(setup, first.astype(np.float64), state, no_moments(*sizes[::-1]), np.zeros(sizes))
 
 
 def advance(
@@ -258,11 +221,10 @@ def advance(
     """
     state, components = model.state, model.components.T
     dtype = state.running.value.dtype
-    own_rate = rate.in_unit(model.unit, dtype)
     setup = model.setup
     for chosen in blocks(order, setup.rows_per_update, setup.least_rows_per_update):
-        shifted: Any = ((dense(rows, chosen) - model.origin) / model.unit).astype(dtype)
-        state, found, finite = _advance(setup, state, shifted, own_rate)
+        shifted: Any = (dense(rows, chosen) - model.origin).astype(dtype)
+        state, found, finite = _advance(setup, state, shifted, rate)
         components = np.asarray(found, np.float64)
         if not finite:
             raise TrainingDivergedError(
@@ -295,20 +257,6 @@ def blocks(
         end = len(order) if len(order) - end < least else end
         yield order[begin:end]
         begin = end
-
-
-def completed(rows: FloatArray, mean: Floats, components: Floats) -> Floats:
-    """Reconstruct the missing entries of rows [n, features] about a mean [features]."""
-    missing = np.isnan(rows)
-    if not missing.any():
-        return rows.astype(np.float64, copy=False)
-    centred = (rows - mean).astype(jnp.result_type(float))
-    imputed = np.asarray(_impute(components.T.astype(centred.dtype), centred))
-    filled: Floats = np.where(missing, imputed + mean, rows).astype(np.float64, copy=False)
-    return filled
-
-
-_impute = jax.jit(impute)
 
 
 @functools.partial(jit, static_argnums=0)

@@ -1,4 +1,4 @@
-"""Passes over stored rows: many runs of one rule at once, each with its own order of the rows.
+"""A pass over stored rows: many runs of one rule at once, each with its own order of the rows.
 
 Every row is seen in turn instead of being drawn, and runs may also differ in their learning rates.
 """
@@ -6,17 +6,16 @@ Every row is seen in turn instead of being drawn, and runs may also differ in th
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import Array
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rlreps.errors import require, require_positive
-from rlreps.numerics import PRNG, largest_even_share, require_seeds
+from rlreps.errors import require
+from rlreps.numerics import PRNG
 from rlreps.streaming.rules.base import StreamingRule
 
 MakeRule = Callable[[Array], StreamingRule]
@@ -24,8 +23,6 @@ MakeRule = Callable[[Array], StreamingRule]
 
 Evaluate = Callable[[npt.NDArray[np.float32]], float]
 """Components [features, k] → figure."""
-
-_RUNS = "runs"
 
 
 class Runs(NamedTuple):
@@ -39,21 +36,9 @@ class Runs(NamedTuple):
     seeds: Sequence[int]
     learning_rates: Sequence[float]
 
-    def check(self) -> None:
-        """Raise an ``InputError`` unless there are runs, each with a seed in range and a rate."""
-        require_positive("runs", len(self.seeds))
-        require_seeds(self.seeds)
-        require(
-            len(self.seeds) == len(self.learning_rates),
-            f"a learning rate for each of the {len(self.seeds)} seeds",
-            self.learning_rates,
-        )
-
-    def orders(self, index: int, count: int) -> npt.NDArray[np.int32]:
-        """Draw each run's order of ``count`` rows in pass ``index``, [runs, count]."""
-        orders = {
-            seed: np.random.default_rng((seed, index)).permutation(count) for seed in self.seeds
-        }
+    def orders(self, count: int) -> npt.NDArray[np.int32]:
+        """Draw each run's order of ``count`` rows, [runs, count], by its seed alone."""
+        orders = {seed: np.random.default_rng((seed, 0)).permutation(count) for seed in self.seeds}
         return np.stack([orders[seed] for seed in self.seeds]).astype(np.int32)
 
 
@@ -81,13 +66,8 @@ def run_passes(
     evaluate: Evaluate,
     evaluate_every: int,
     rows_per_update: int = 1,
-    passes: int = 1,
-    devices: Sequence[jax.Device] | None = None,
 ) -> PassResult:
-    """Run a rule over permuted rows, once or several times.
-
-    Each pass has its own order, keyed by (seed, pass). Rows that do not fill the last interval
-    between evaluations are left out of a pass.
+    """Run a rule over permuted rows; rows that do not fill the last interval are left out.
 
     Args:
         make_rule: Learning rate, which may be traced → rule.
@@ -96,17 +76,10 @@ def run_passes(
         evaluate: Measures one run's components, on the host.
         evaluate_every: Rows between evaluations, at most n; rounded down to whole updates.
         rows_per_update: Rows of each update; single rows go through ``update_each``.
-        passes: Number of passes.
-        devices: Devices of this process, over which the runs are distributed evenly; None is
-            JAX's default device.
 
     Raises:
-        InputError: If counts are below 1, an interval has more rows than there are, or seeds and
-            learning rates differ in number.
+        InputError: If an interval has less rows than an update or more than there are.
     """
-    runs.check()
-    require_positive("rows_per_update", rows_per_update)
-    require_positive("passes", passes)
     interval = evaluate_every - evaluate_every % rows_per_update
     require(
         1 <= interval <= len(rows),
@@ -116,16 +89,14 @@ def run_passes(
     seen, seconds, figures, components = follow_orders(
         runs,
         rows,
-        lambda index: runs.orders(index, len(rows)),
+        runs.orders(len(rows)),
         interval=interval,
-        passes=passes,
         start=lambda key, rate: make_rule(rate).init(key),
         advance=lambda state, rows, order, rate: scan_updates(
             make_rule(rate), state, rows[order], rows_per_update
         ),
         observe=lambda state, rate: make_rule(rate).components(state),
         measure=lambda components: [evaluate(one) for one in components],
-        devices=devices,
     )
     return PassResult(seen, seconds, np.asarray(figures), components)
 
@@ -141,82 +112,61 @@ def scan_updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: 
 def follow_orders(
     runs: Runs,
     rows: npt.NDArray[np.float32],
-    orders: Callable[[int], npt.NDArray[np.int32]],
+    orders: npt.NDArray[np.int32],
     *,
     interval: int,
-    passes: int,
     start: Callable[[Array, Array], Any],
     advance: Callable[[Any, Array, Array, Array], Any],
     observe: Callable[[Any, Array], Any],
     measure: Callable[[Any], Any],
-    devices: Sequence[jax.Device] | None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], list[Any], Any]:
     """Advance all runs along their orders of the rows, and measure them at regular intervals.
 
     Args:
         runs: Seeds and learning rates.
         rows: [n, features].
-        orders: Number of a pass → indices of rows, [runs, ..., length]. Rows that do not fill the
-            last interval are left out.
+        orders: Indices of rows, [runs, ..., length]. Rows that do not fill the last interval are
+            left out.
         interval: Rows between measurements, along the last axis of the orders.
-        passes: Number of passes; they count from 0.
         start: (key, learning rate) → one run's state.
         advance: (state, rows, order [..., interval], learning rate) → state.
         observe: (state, learning rate) → what ``measure`` needs of one run.
         measure: Observations of all runs, with a leading run axis, on the host → figures.
-        devices: Devices of this process, over which the runs are distributed evenly; None is
-            JAX's default device.
 
     Returns:
         Rows seen, seconds in the updates without compilation, and figures, each at every point, the
         start included; and the observations at the last point.
     """
-    mesh = None if devices is None else _even_mesh(devices, len(runs.seeds))
-    own, same = PartitionSpec(_RUNS), PartitionSpec()
 
-    def put(array: npt.NDArray[Any], spec: PartitionSpec) -> Array:
-        if mesh is None:
-            return jnp.asarray(array)
-        return cast(Array, jax.device_put(array, NamedSharding(mesh, spec)))
+    @jax.jit
+    def begin(seeds: Array, rates: Array) -> Any:
+        return map_runs(
+            lambda seed, rate: start(jax.random.key(seed, impl=PRNG), rate), seeds, rates
+        )
 
-    def spread(function: Callable[..., Any], *specs: PartitionSpec) -> Callable[..., Any]:
-        if mesh is None:
-            return function
-        # Devices exchange nothing, so there is no replication to check.
-        return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=own, check_vma=False)
-
-    def begin(seed: Array, rate: Array) -> Any:
-        return start(jax.random.key(seed, impl=PRNG), rate)
-
-    def all_runs(states: Any, rows: Array, orders: Array, rates: Array) -> Any:
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(states: Any, rows: Array, orders: Array, rates: Array) -> Any:
         return map_runs(
             lambda state, order, rate: advance(state, rows, order, rate), states, orders, rates
         )
 
-    rates = put(np.asarray(runs.learning_rates, np.float32), own)
-    stored = put(rows, same)
-    states = jax.jit(spread(functools.partial(map_runs, begin), own, own))(
-        put(np.asarray(runs.seeds, np.uint32), own), rates
-    )
-    step = jax.jit(spread(all_runs, own, same, own, own), donate_argnums=0)
-    everywhere = None if mesh is None else NamedSharding(mesh, same)
-    see = jax.jit(spread(functools.partial(map_runs, observe), own, own), out_shardings=everywhere)
+    see = jax.jit(functools.partial(map_runs, observe))
+    rates, stored = jnp.asarray(runs.learning_rates, jnp.float32), jnp.asarray(rows)
+    states = begin(jnp.asarray(np.asarray(runs.seeds, np.uint32)), rates)
     compiled: Any = None
     observed = jax.tree.map(np.asarray, see(states, rates))
     seen, seconds, figures = [0], [0.0], [measure(observed)]
-    for index in range(passes):
-        order = orders(index)
-        for first in range(0, order.shape[-1] - interval + 1, interval):
-            chosen = put(order[..., first : first + interval], own)
-            if compiled is None:
-                compiled = step.lower(states, stored, chosen, rates).compile()
-            jax.block_until_ready((states, stored, chosen, rates))
-            began = time.perf_counter()
-            states = jax.block_until_ready(compiled(states, stored, chosen, rates))
-            seconds.append(seconds[-1] + time.perf_counter() - began)
-            observed = jax.tree.map(np.asarray, see(states, rates))
-            seen.append(seen[-1] + interval)
-            figures.append(measure(observed))
+    for first in range(0, orders.shape[-1] - interval + 1, interval):
+        chosen = jnp.asarray(orders[..., first : first + interval])
+        if compiled is None:
+            compiled = step.lower(states, stored, chosen, rates).compile()
+        jax.block_until_ready((states, stored, chosen, rates))
+        began = time.perf_counter()
+        states = jax.block_until_ready(compiled(states, stored, chosen, rates))
+        seconds.append(seconds[-1] + time.perf_counter() - began)
+        observed = jax.tree.map(np.asarray, see(states, rates))
+        seen.append(seen[-1] + interval)
+        figures.append(measure(observed))
     return np.asarray(seen, np.int64), np.asarray(seconds), figures, observed
 
 
@@ -230,9 +180,3 @@ def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:
         return jax.lax.map(lambda one: function(*one), arguments)
 
     return jax.lax.platform_dependent(*arguments, cpu=in_turn, default=jax.vmap(function))
-
-
-def _even_mesh(devices: Sequence[jax.Device], runs: int) -> Mesh:
-    """Return a mesh of devices that divides the runs evenly."""
-    require(len(set(devices)) == len(devices) >= 1, "at least one device, each once", devices)
-    return Mesh(np.asarray(largest_even_share(devices, runs)), (_RUNS,))

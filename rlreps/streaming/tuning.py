@@ -82,7 +82,6 @@ class TunedRule:
         *,
         fraction: float,
         seed: int,
-        devices: Sequence[jax.Device] | None = None,
     ) -> dict[str, Any]:
         """Try γ and η0 on a random part of the rows, one pass over it for each pair.
 
@@ -94,7 +93,6 @@ class TunedRule:
             k: Number of components.
             fraction: Share of the rows in the part.
             seed: Seed of the part and of every run.
-            devices: As for ``run_passes``.
 
         Returns:
             ``power`` and ``learning_rate``, the first pair with the least loss, ``tuning_losses``
@@ -108,7 +106,7 @@ class TunedRule:
         count = int(len(rows) * fraction)
         part = rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:count])]
         loss = partial(loss_from_moments, second_moments(part))
-        options = {"evaluate": loss, "evaluate_every": count, "devices": devices}
+        options = {"evaluate": loss, "evaluate_every": count}
         losses = np.stack(
             [
                 self.stream(

@@ -8,7 +8,6 @@ from rlreps.subspace.inverse_covariance import (
 )
 from rlreps.subspace.inverse_covariance import lissa as lissa
 from rlreps.subspace.inverse_covariance import lissa_kappa as lissa_kappa
-from rlreps.subspace.inverse_covariance import neumann_series as neumann_series
 from rlreps.subspace.linalg import largest_eigenvalue_bound as largest_eigenvalue_bound
 from rlreps.subspace.linalg import newton_schulz_step as newton_schulz_step
 from rlreps.subspace.metrics import align as align
@@ -21,7 +20,6 @@ from rlreps.subspace.metrics import optimal_loss as optimal_loss
 from rlreps.subspace.metrics import orthonormal_basis as orthonormal_basis
 from rlreps.subspace.metrics import principal_angles as principal_angles
 from rlreps.subspace.metrics import relative_excess as relative_excess
-from rlreps.subspace.metrics import relative_excess_loss as relative_excess_loss
 from rlreps.subspace.metrics import representation_loss as representation_loss
 from rlreps.subspace.metrics import subspace_distance as subspace_distance
 from rlreps.subspace.noise_floor import nested_distances as nested_distances
@@ -34,12 +32,9 @@ from rlreps.subspace.row_blocks import centring_means as centring_means
 from rlreps.subspace.row_blocks import column_means as column_means
 from rlreps.subspace.row_blocks import project_rows as project_rows
 from rlreps.subspace.svd import DECOMPOSITIONS as DECOMPOSITIONS
-from rlreps.subspace.svd import DEFAULT_RANK as DEFAULT_RANK
-from rlreps.subspace.svd import Decomposition as Decomposition
 from rlreps.subspace.svd import ExactSVD as ExactSVD
 from rlreps.subspace.svd import PrincipalSubspace as PrincipalSubspace
 from rlreps.subspace.svd import RandomizedSVD as RandomizedSVD
 from rlreps.subspace.svd import exact_svd as exact_svd
 from rlreps.subspace.svd import fix_signs as fix_signs
-from rlreps.subspace.svd import randomized_svd as randomized_svd
 from rlreps.subspace.svd import relative_tolerance as relative_tolerance

@@ -1,7 +1,5 @@
 """Estimates of the *inverse* covariance of features, (E[phi phi^T])^{-1}, from sampled rows."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,8 +44,12 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
 
     Delta_0 = kappa I and Delta_j = kappa I + (I - kappa phi_j phi_j^T) Delta_{j-1}; Le Lan et al.
     (2023), after Agarwal, Bullins & Hazan (2017). If rows are independent and kappa does not depend
-    on them, the expectation is the truncated Neumann series of `neumann_series`. It is not if kappa
-    comes from the same rows. In vector form, a term costs O(d t).
+    on them, the expectation is the truncated Neumann series kappa sum_{i<=J} (I - kappa C)^i, which
+    tends to the inverse of C = E phi phi^T as J grows if kappa lies in (0, 2 / lambda_max) and C is
+    invertible. For a singular C it grows without bound, and does not tend to the pseudo-inverse, as
+    Eq. 13 of Le Lan et al. (2023) says. Weights are unaffected, since E phi psi vanishes where C
+    does. If kappa comes from the same rows, the expectation is not the series. In vector form, a
+    term costs O(d t).
 
     Args:
       features: [j, d] rows phi_1, ..., phi_J, the first row entering first.
@@ -82,10 +84,10 @@ def chunked_lissa(
 
     w_0 = 0 and w_j = w_{j-1} + kappa (b_j - C_j w_{j-1}), an extension of rlreps. For independent
     chunks with mean covariance C and mean right-hand side b, the expectation is that of LISSA: the
-    truncated Neumann series kappa sum_{i<J} (I - kappa C)^i b, `neumann_series` with J - 1 terms
-    beyond the first. If b_j and C_j come from the same rows, the noise is that of the residual
-    phi^T w - psi, not of psi: far smaller near the solution. With one row per chunk and the same
-    b_j throughout it is `lissa` without the first row.
+    truncated Neumann series kappa sum_{i<J} (I - kappa C)^i b. If b_j and C_j come from the same
+    rows, the noise is that of the residual phi^T w - psi, not of psi: far smaller near the
+    solution. With one row per chunk and the same b_j throughout it is `lissa` without the first
+    row.
 
     Args:
       covariances: C_j, [J, d, d] mean phi phi^T of each chunk.
@@ -129,26 +131,3 @@ def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
     kept = ~(eigenvalues <= cutoff)
     reciprocals = jnp.where(kept, 1.0 / jnp.where(kept, eigenvalues, 1.0), 0.0)
     return matmul(vectors * reciprocals[None, :], vectors.T)
-
-
-@functools.partial(jit, static_argnames="num_terms")
-def neumann_series(covariance: jax.Array, kappa: jax.Array | float, num_terms: int) -> jax.Array:
-    """Compute the truncated Neumann series kappa sum_{i=0}^{J} (I - kappa C)^i in closed form.
-
-    Each eigenvalue lambda of C contributes (1 - (1 - kappa lambda)^{J+1}) / lambda, or its limit
-    kappa (J + 1) at zero. The series tends to the inverse of C as J grows if kappa lies in (0, 2 /
-    lambda_max) and C is invertible. For a singular C it grows without bound, and does not tend to
-    the pseudo-inverse, as Eq. 13 of Le Lan et al. (2023) says. Weights are unaffected, since E phi
-    psi vanishes where C does. C and the series are [d, d], symmetric; J is `num_terms`.
-    """
-    step = jnp.asarray(kappa, covariance.dtype)
-    eigenvalues, vectors = jnp.linalg.eigh(covariance)
-    scaled = step * eigenvalues
-    # For x below one, logarithms keep the digits of 1 - (1 - x)^m that the subtraction would lose.
-    through_logarithm = -jnp.expm1((num_terms + 1.0) * jnp.log1p(-jnp.minimum(scaled, 0.5)))
-    direct = 1.0 - (1.0 - scaled) ** (num_terms + 1)
-    gap = jnp.where(scaled < 0.5, through_logarithm, direct)
-    at_zero = step * (num_terms + 1.0)
-    nonzero = eigenvalues != 0.0
-    values = jnp.where(nonzero, gap / jnp.where(nonzero, eigenvalues, 1.0), at_zero)
-    return matmul(vectors * values[None, :], vectors.T)

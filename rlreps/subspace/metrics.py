@@ -257,30 +257,20 @@ def optimal_loss(subspace: PrincipalSubspace, d: int) -> float:
     return loss if loss > rounding else 0.0
 
 
-def relative_excess_loss(
-    features: jax.Array, matrix: jax.Array | RowBlocks, subspace: PrincipalSubspace, d: int
-) -> jax.Array:
-    """Compute the excess of the representation loss over the optimum, L(Phi) / L(F_d) - 1.
+def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax.Array:
+    """Compute the excess of representation losses over the optimum of d features, L / L(F_d) - 1.
 
-    It stays meaningful if sigma_d and sigma_{d+1} are close, so that F_d is ill determined. It can
-    be jitted with the subspace and d closed over.
+    It stays meaningful if sigma_d and sigma_{d+1} are close, so that F_d is ill determined.
 
     Args:
-      features: Phi.
-      matrix: Psi, [n, t] the centred matrix that the subspace was computed from, in memory or as
-        row blocks.
-      subspace: its principal subspace with at least d components.
+      loss: L(Phi), of any shape.
+      subspace: principal subspace of the same matrix with at least d components.
       d: number of features that the optimum may use.
 
     Returns:
-      Scalar of the features' dtype, at least zero up to rounding; NaN where L(F_d) is zero to
-      rounding, as the ratio has no meaning there.
+      At least zero up to rounding; NaN where L(F_d) is zero to rounding, as the ratio has no
+      meaning there.
     """
-    return relative_excess(representation_loss(features, matrix), subspace, d)
-
-
-def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax.Array:
-    """Compute `relative_excess_loss` from given losses L(Phi), of any shape."""
     optimum = optimal_loss(subspace, d)
     return (loss - optimum) / (optimum if optimum > 0.0 else float("nan"))
 

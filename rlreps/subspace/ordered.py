@@ -123,27 +123,3 @@ def full_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
     inner = _congruent(factor, operator_matrix)
     features = matmul(matmul(factor.T, inner), factor)
     return TraceGradient(matmul(factor.T, factor), features, jnp.diagonal(inner))
-
-
-def first_dependent_feature(covariance: np.ndarray) -> int | None:
-    """Find the first feature that is a combination of the features before it, up to rounding.
-
-    Args:
-        covariance: Σ, [d, d], floating, in the precision of its computation.
-
-    Returns:
-        Its index, or None if Σ has full rank. A feature without variance counts as dependent.
-    """
-    precision = 4.0 * float(np.finfo(covariance.dtype).eps)
-    covariance = covariance.astype(np.float64)
-    for index, variance in enumerate(np.diagonal(covariance)):
-        if not variance > 0.0:
-            return index
-        scale = np.sqrt(np.diagonal(covariance)[: index + 1])
-        leading = covariance[: index + 1, : index + 1] / (scale[:, None] * scale[None, :])
-        before, along = leading[:index, :index], leading[:index, index]
-        weights = np.linalg.solve(before, along) if index else np.zeros(0)
-        # Rounding of the correlations moves the unexplained part by at most (1 + Σ|w|)² as much.
-        if 1.0 - along @ weights < precision * (1.0 + np.abs(weights).sum()) ** 2:
-            return index
-    return None

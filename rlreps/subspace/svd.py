@@ -1,7 +1,6 @@
 """Principal subspaces of centred matrices, and two methods to compute them.
 
-``ExactSVD`` and ``RandomizedSVD`` are the methods with their options; ``exact_svd`` and
-``randomized_svd`` are shorthands.
+``ExactSVD`` and ``RandomizedSVD`` are the methods with their options; ``exact_svd`` is a shorthand.
 """
 
 import dataclasses
@@ -139,7 +138,7 @@ def exact_svd(matrix: Matrix, rank: int, *, at_most: bool = False) -> PrincipalS
     """Compute top left singular vectors by LAPACK's dense decomposition.
 
     Time O(n t min(n, t)) and memory for several matrices: use it up to a few thousand on the
-    shorter side, and `randomized_svd` beyond.
+    shorter side, and `RandomizedSVD` beyond.
 
     Args:
       matrix: [n, t] float32 or float64 matrix, already centred, in memory.
@@ -188,21 +187,6 @@ def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> 
     residuals = np.zeros(len(values))
     all_sines = bounds_at_cut(following[:-1], residuals, 2.0 * rounding, rounding, count)
     return np.asarray(np.minimum(np.square(sines), all_sines))
-
-
-def randomized_svd(matrix: Matrix, rank: int, **options: int) -> PrincipalSubspace:
-    """Compute top left singular vectors by randomised subspace iteration; see `RandomizedSVD`.
-
-    Args:
-      matrix: [n, t] float32 or float64 matrix, already centred.
-      rank: number of components kept.
-      **options: those of `RandomizedSVD`.
-
-    Raises:
-      InputError: as `exact_svd`, if an option is negative, or row blocks do not make up a matrix.
-    """
-    _require_matrix_and_rank(matrix, rank)
-    return RandomizedSVD(rank=rank, **options).decompose(matrix)
 
 
 def _ritz_triplets(products: Products, panel: np.ndarray, power_iterations: int) -> RitzTriplets:

@@ -37,9 +37,6 @@ Terminals = Literal["terminated", "ends"]
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
 
-MOST_STATES = 2**31
-"""Largest number of indices of states."""
-
 _FEWEST_EPISODES = 10
 """With at least this many episodes, a split takes whole episodes; else it cuts them into blocks."""
 
@@ -58,8 +55,8 @@ class Transitions:
             counts as cut. None marks a row as cut if the next row does not start in its s'.
         num_actions: Number of actions, at most ``MOST_ACTIONS``; None takes the largest integer
             action plus one, and stays None for actions of a box.
-        num_states: Number of state indices, at most ``MOST_STATES``; None takes the largest index
-            plus one, and stays None for other observations.
+        num_states: Number of state indices; None takes the largest index plus one, and stays None
+            for other observations.
         action_low: Lower bounds of the box of actions, [k] (float32). None and infinite entries
             take the range of the data. Stays None for integer actions.
         action_high: Upper bounds, likewise.
@@ -133,7 +130,6 @@ class Transitions:
         most = max(int(array.max()) for array in states)
         require(least >= 0, "indices of states >= 0", least)
         count = most + 1 if given is None else int(given)
-        require(count <= MOST_STATES, f"at most {MOST_STATES:,} indices of states", count)
         require(most < count, f"indices of states in [0, {count})", most)
         return count
 

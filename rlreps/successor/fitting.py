@@ -41,9 +41,6 @@ from rlreps.training.optimizers import Optimizer
 MOST_ROWS = 100_000
 """Largest number of rows with dense features in a solution; more rows are subsampled."""
 
-MOST_NUMBERS = 10**9
-"""Largest size of a table of features: states times actions times components."""
-
 _MOST_UNKNOWNS = 2_400
 """Largest number of unknowns of a solution for continuous actions."""
 
@@ -184,13 +181,6 @@ class Fit:
                 config.behaviour == "estimated",
                 "discrete actions for behaviour='uniform'; leave it out for a box",
                 "a box",
-            )
-        if observed.num_states is not None:
-            numbers = observed.num_states * observed.actions.size * config.num_features
-            require(
-                numbers <= MOST_NUMBERS,
-                f"at most {MOST_NUMBERS:,} features of all states and actions",
-                f"{observed.num_states:,} x {observed.actions.size} x {config.num_features}",
             )
         if isinstance(config.method, LeastSquaresFit):
             if len(observed.shape) > 1:

@@ -69,14 +69,10 @@ class ActionHeads(Encoder):
     def init(self, key: Array) -> Params:
         return self.encoder.init(key)
 
-    def heads(self, params: Params, observations: Array) -> Array:
-        """Compute the features of every action, [b, A, d]."""
-        features = self.encoder.apply(params, observations)
-        return features.reshape(len(features), self.num_actions, -1)
-
     def apply(self, params: Params, inputs: StateActions) -> Array:
         """Compute features weighted over actions, [b, d]."""
-        heads = self.heads(params, inputs.state)
+        heads = self.encoder.apply(params, inputs.state)
+        heads = heads.reshape(len(heads), self.num_actions, -1)
         # A sum of few numbers, most of them zero, instead of a product that an accelerator rounds.
         features: Array = jnp.sum(heads * inputs.weights[:, :, None], axis=1)
         return features

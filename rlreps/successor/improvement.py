@@ -170,15 +170,12 @@ class Improvement:
     def root(self, ridge: float) -> Array:
         """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N; only the root's rounding errors enter."""
         if self._last is None or self._last[0] != ridge:
-            self._last = ridge, self._factored(ridge)
+            solution = self.solution
+            gram = solution.gram + (ridge - solution.regularisation) * np.eye(len(solution.gram))
+            lower = scipy.linalg.cholesky(gram, lower=True)
+            root = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
+            self._last = ridge, jnp.asarray(root / math.sqrt(len(solution.taken)), jnp.float32)
         return self._last[1]
-
-    def _factored(self, ridge: float) -> Array:
-        solution = self.solution
-        gram = solution.gram + (ridge - solution.regularisation) * np.eye(len(solution.gram))
-        lower = scipy.linalg.cholesky(gram, lower=True)
-        root = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
-        return jnp.asarray(root / math.sqrt(len(solution.taken)), jnp.float32)
 
 
 @jit

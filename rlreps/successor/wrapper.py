@@ -67,8 +67,7 @@ class RepresentationObservation(
         """Return the features [d] of an observation."""
         if self._table is not None:
             return np.array(self._table[int(observation) - self._start])
-        row: np.ndarray = self._features(np.asarray(observation)[None])[0]
-        return row
+        return np.asarray(self._features(np.asarray(observation)[None])[0])
 
     def _features(self, observations: np.ndarray) -> np.ndarray:
         found = self._representation.features(observations, scaling=self._scaling)

@@ -1,8 +1,8 @@
-"""Measures of an encoder: against a ground truth, and of its features under an operator."""
+"""Measures of an encoder against a ground truth."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +11,7 @@ from jax import Array, lax
 
 from rlreps import subspace
 from rlreps.encoders import Encoder, Params
-from rlreps.errors import require, require_positive
-from rlreps.operators import Operator, Weights, act
-from rlreps.sources.matrix import Source
+from rlreps.errors import require
 from rlreps.subspace import RowBlocks
 from rlreps.successor.ground_truth import GroundTruth
 
@@ -106,65 +104,3 @@ def summarise(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     summary["d"] = int(evaluations[0]["d"])
     summary["per_seed"] = [dict(evaluation) for evaluation in evaluations]
     return summary
-
-
-class Moments(NamedTuple):
-    """The two matrices of features under an operator; ``subspace.ordered`` computes their spectra.
-
-    Attributes:
-        covariance: Σ = E[u uᵀ], [d, d].
-        operator_matrix: Π = E[u (Ku)ᵀ], [d, d].
-    """
-
-    covariance: Array
-    operator_matrix: Array
-
-
-def sampled_moments(
-    encoder: Encoder,
-    params: Params,
-    operator: Operator,
-    source: Source,
-    key: Array,
-    *,
-    rows: int,
-    batches: int,
-    weights: Weights | None = None,
-) -> Moments:
-    """Average the two matrices over fresh batches, one batch in memory at a time.
-
-    Args:
-        encoder: The encoder.
-        params: Its parameters.
-        operator: K.
-        source: Draws the points.
-        key: Random key.
-        rows: b, rows of a batch: points, or pairs or clips of points.
-        batches: Number of batches.
-        weights: Importance weights of inputs, as in training.
-
-    Raises:
-        InputError: For counts below 1, or as the operator or the source.
-    """
-    require_positive("rows", rows)
-    require_positive("batches", batches)
-
-    def one(batch_key: Array) -> Moments:
-        batch = source.sample(batch_key, rows, 1)
-        action = act(
-            operator,
-            lambda inputs: encoder.apply(params, inputs),
-            batch.inputs,
-            targets=batch.targets,
-            weights=weights,
-        )
-        return Moments(action.covariance, action.operator_matrix)
-
-    def add(total: Moments, batch_key: Array) -> tuple[Moments, None]:
-        return jax.tree.map(jnp.add, total, one(batch_key)), None
-
-    shapes = jax.eval_shape(one, key)
-    start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    total, _ = lax.scan(add, start, jax.random.split(key, batches))
-    moments: Moments = jax.tree.map(lambda leaf: leaf / batches, total)
-    return moments

@@ -101,8 +101,7 @@ class Population(Program[TrainState]):
         self._evaluate = None if evaluate is None else _over_members(evaluate)
         self._figures_of: Callable[[Params, Any], Mapping[str, Array]] | None = None
         self._measured, self._observe = measured, observe
-        self._resets, self._objective = learner.resets_diverged, learner.objective
-        self._findings: list[str | None] = [None] * len(seeds)
+        self._resets = learner.resets_diverged
         self.compiled: dict[int, CompiledOnce[tuple[TrainState, ChunkReport]]] = {}
 
     def init(self) -> TrainState:
@@ -169,8 +168,6 @@ class Population(Program[TrainState]):
                     f"{int(bad_steps[index])} of seed {int(self._all_seeds[index])}; try a smaller "
                     "learning rate or kappa0"
                 )
-        if not self._resets:
-            self._require_health(state)
         return state, {"loss": report.loss, **report.metrics}
 
     def evaluate(self, state: TrainState, step: int) -> tuple[TrainState, Figures]:
@@ -223,24 +220,6 @@ class Population(Program[TrainState]):
             type(figures).__name__,
         )
         return {name: np.asarray(value) for name, value in figures.items()}
-
-    def _require_health(self, state: TrainState) -> None:
-        """Raise if the objective finds fault with a member's state after two chunks in a row.
-
-        A fault after one batch may pass: a young network's features are often nearly dependent.
-        """
-        # Collect states only for objectives that diagnose them.
-        if type(self._objective).diagnose is Objective.diagnose:
-            return
-        states, steps = self._placement.collect((state.objective, state.step))
-        for index, seed in enumerate(self._all_seeds):
-            finding, before = self._objective.diagnose(states, index), self._findings[index]
-            self._findings[index] = finding
-            if finding is not None and finding == before:
-                raise TrainingDivergedError(
-                    f"{finding}, at step {int(steps[index]) - 1} of seed {int(seed)}; try a "
-                    "smaller learning rate, fewer features or a larger encoder"
-                )
 
 
 def train(

@@ -4,19 +4,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
-from jax import Array
+from jax import Array, lax
 
 from rlreps.encoders import Encoder, FunctionEncoder, Params, WithConstant
 from rlreps.errors import require
 from rlreps.numerics import jit, matmul
-from rlreps.operators import Slowness
+from rlreps.operators import Slowness, act
 from rlreps.sources.matrix import Source
 from rlreps.subspace.ordered import Spectrum, ordered_spectrum, ritz_spectrum
-from rlreps.training.evaluation import Moments, sampled_moments
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -53,17 +53,21 @@ class Draw(NamedTuple):
     rows: int
     batches: int
 
-    def moments(self, encoder: Encoder, params: Params) -> Moments:
-        """Average Σ and Π of features."""
-        return sampled_moments(
-            encoder,
-            params,
-            Slowness(),
-            self.source,
-            self.key,
-            rows=self.rows,
-            batches=self.batches,
-        )
+    def moments(self, encoder: Encoder, params: Params) -> tuple[Array, Array]:
+        """Average Σ = E[u uᵀ] and Π = E[u (Ku)ᵀ] of features, [d, d] each."""
+
+        def one(key: Array) -> tuple[Array, Array]:
+            clips = self.source.sample(key, self.rows, 1).inputs
+            found = act(Slowness(), lambda inputs: encoder.apply(params, inputs), clips)
+            return found.covariance, found.operator_matrix
+
+        def add(total: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], None]:
+            return jax.tree.map(jnp.add, total, one(key)), None
+
+        shapes = jax.eval_shape(one, self.key)
+        start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        total, _ = lax.scan(add, start, jax.random.split(self.key, self.batches))
+        return total[0] / self.batches, total[1] / self.batches
 
 
 def slow_spectra(encoder: Encoder, params: Params, draw: Draw) -> Spectra:

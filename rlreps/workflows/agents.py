@@ -216,6 +216,7 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
     records = folder.read_metrics()
     last = records[-1]
     seconds = last["seconds"]
+    fits = [np.mean(record["fit_seconds"]) for record in records if "fit_seconds" in record]
     own_task = own.name if own.auxiliary is not None else None
     steps, returns = history(folder, "returns")
     return {
@@ -228,6 +229,7 @@ def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str,
         "final_returns": last["returns"],
         "final_return": aggregate(last["returns"]),
         "mean_return": aggregate(mean_returns(config, steps, returns)),
+        **({"fit_seconds": float(np.sum(fits))} if fits else {}),
         **{name: last[name] for name in OF_TORSOS if name in last},
     }
 

@@ -112,7 +112,7 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     tuned = pca.choose_rates(run, cell)
     interval, rates = config.interval(len(problem.rows)), [tuned["learning_rate"]] * config.repeats
     runs = (problem.rows, list(config.seeds), rates, tuned["power"], k)
-    options = {"evaluate": problem.exact.loss, "devices": run.devices}
+    options = {"evaluate": problem.exact.loss}
     spread = contender.stream(
         run_workers, *runs, workers=config.workers, combine_every=interval, **options
     )

@@ -106,7 +106,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
         k,
         evaluate=problem.exact.loss,
         evaluate_every=len(problem.rows) // config.evaluations,
-        devices=run.devices,
     )
     return {
         **tuned,

@@ -73,7 +73,6 @@ _OTHERS = (
     ),
     pca.Contender(rule="implicit_krasulina", rows_per_update=100),
     pca.Contender(rule="incremental_pca", rows_per_update=100, powers=(), learning_rates=()),
-    pca.Contender(rule="capped_msg", rows_per_update=100, powers=_POWERS),
     pca.Contender(rule="eigengame", rows_per_update=256, powers=_POWERS),
     pca.Contender(rule="mu_eigengame", rows_per_update=256, powers=_POWERS),
 )
@@ -116,7 +115,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
             k,
             evaluate=problem.exact.loss,
             evaluate_every=config.interval(contender, len(problem.rows)),
-            devices=run.devices and run.devices[:1],
         )
         for seed in config.seeds
     ]

@@ -220,9 +220,7 @@ def choose_rates(run: Run[Config], cell: tuple[Contender, int]) -> dict[str, Any
     """Choose γ and η0 of a cell; see ``TunedRule.choose_rates``."""
     config, (contender, k) = run.config, cell
     fraction, seed = config.tuning_fraction, config.seed
-    return contender.choose_rates(
-        run.data.rows, k, fraction=fraction, seed=seed, devices=run.devices
-    )
+    return contender.choose_rates(run.data.rows, k, fraction=fraction, seed=seed)
 
 
 def measured(

@@ -21,10 +21,10 @@ from rlreps.experiments.harness.experiment import (
     varied,
 )
 from rlreps.experiments.harness.figures import (
-    Components,
     Curve,
     DoubleArray,
     Drawn,
+    aligned,
     image_components,
 )
 from rlreps.experiments.harness.frame import Frame, NotRunError, Rows, summarised
@@ -53,7 +53,6 @@ __all__ = [
     "SUBSPACE_DISTANCE",
     "Axis",
     "Claim",
-    "Components",
     "Curve",
     "D",
     "DoubleArray",
@@ -71,6 +70,7 @@ __all__ = [
     "Tabulated",
     "Text",
     "Wide",
+    "aligned",
     "crossed",
     "design_of",
     "differences",

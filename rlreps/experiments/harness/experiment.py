@@ -20,7 +20,7 @@ from rlreps.errors import printable, require
 from rlreps.experiments.harness.claims import Claims, Found, differences, follows, scalars
 from rlreps.experiments.harness.figures import Shown
 from rlreps.experiments.harness.frame import Frame
-from rlreps.experiments.harness.results import Measure, Results, Text, text_of
+from rlreps.experiments.harness.results import Measure, Results, text_of
 from rlreps.numerics import largest_even_share, usable_cores
 from rlreps.report import page
 from rlreps.report.table import Table
@@ -218,13 +218,10 @@ class Experiment(Generic[Config]):
             and step. By default ``values`` along ``axes``, as in ``Frame.grid``, with the cell.
         unit: Column of the frame by which samples are paired.
         fewest: Least number of units for a verdict.
-        abstract: First text of the report; by default, how many claims hold.
         sections: Title → content of a section of the report: paragraphs, figures (``Curve``,
-            ``Components``, ``Drawn``) and tables (``Summary``, ``Wide``, ``Tabulated``). Texts may
+            ``Drawn``) and tables (``Summary``, ``Wide``, ``Tabulated``). Texts may
             name fields of the configuration. The claims head the first section.
         claims: The statements and how they are judged, ``r.end(method=A) < r.end(method=B)``.
-        summary: Results → JSON values of ``summary.json``, beside ``claims``, ``report`` and the
-            rows of tables that have names.
         decided_on: The configuration that decides claims, of a paper its protocol; by default every
             configuration does.
         free: Fields in which a configuration may differ from it, dotted as in ``config.json``.
@@ -252,9 +249,7 @@ class Experiment(Generic[Config]):
     frame: Callable[[Run[Config], Any, Any], Frame] = as_measured
     unit: str = "seed"
     fewest: int = 2
-    abstract: Text = ""
     claims: Claims = ()
-    summary: Callable[[Results[Config]], Mapping[str, Any]] | None = None
     decided_on: Config | None = None
     free: Collection[str] = ()
     decides: Callable[[Results[Config]], bool] | None = None
@@ -291,8 +286,7 @@ class Experiment(Generic[Config]):
                 devices for it, and measured times are those beside other jobs.
 
         Returns:
-            The summary: rows of named tables, the values of ``Experiment.summary``, ``claims`` and
-            the ``report``'s path.
+            The summary: rows of named tables, ``claims`` and the ``report``'s path.
 
         Raises:
             InputError: If the data cannot be used, the folder holds another run, or there are more
@@ -358,7 +352,7 @@ class Experiment(Generic[Config]):
         path = page.write_report(
             run.folder.path / "report.html",
             title=self.title,
-            summary=f"{self.paper}\n\n{text_of(self.abstract, results) or counted(claims)}",
+            summary=f"{self.paper}\n\n{counted(claims)}",
             sections=[
                 dataclasses.replace(first, tables=[*self._tables(run, claims), *first.tables]),
                 *others,
@@ -369,7 +363,6 @@ class Experiment(Generic[Config]):
         )
         return {
             **{name: results.rows[name] for name in results.tables},
-            **(self.summary(results) if self.summary is not None else {}),
             "claims": [dataclasses.asdict(claim) for claim in claims],
             "report": str(path),
         }

@@ -11,19 +11,16 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps import subspace
-from rlreps.envs import load_arena
 from rlreps.experiments.harness.frame import Frame, Rows, fields_of, summarised
 from rlreps.experiments.harness.results import Axis, Chosen, Measure, Results, Text, chosen, text_of
 from rlreps.plotting import (
     Line,
     Panel,
-    plot_components,
     plot_panels,
     plot_signed_images,
     save_figure,
 )
 from rlreps.plotting.lines import over_runs
-from rlreps.training import evaluation
 
 Shown = tuple[Path, str]
 """Path of a figure and its caption."""
@@ -45,7 +42,6 @@ class Curve:
         y: Measure of the vertical axis; the experiment's by default.
         line: Label of lines, such as "d = {d}"; without braces, the column that holds it.
         panel: Title of panels, likewise; without one, there is one panel.
-        title: Title of the only panel.
         of: The measurements to draw.
         at_end: Whether to take only the last step.
         each: Columns that split a line into several with one label.
@@ -65,7 +61,6 @@ class Curve:
     y: Measure | None = None
     line: str = "method"
     panel: str = ""
-    title: Text = ""
     of: Chosen = dataclasses.field(default_factory=dict)
     at_end: bool = False
     each: Sequence[str] = ()
@@ -91,7 +86,7 @@ class Curve:
             axes.setdefault("x_ticks", sorted({*frame[self.x.column].tolist()}))
         panels = [
             Panel(
-                title=label or text_of(self.title, results),
+                title=label,
                 lines=self._lines(part, measure, unit),
                 noise_floor=_floor(part, self.x.column, measure),
             )
@@ -152,53 +147,6 @@ class Curve:
                     )
                 )
         return lines
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Components:
-    """The leading components over a grid above learned ones, rotated within their span onto them.
-
-    The experiment's ``prepare`` returned an ``OwnGroundTruth``, and its configuration has the
-    ``successor`` measure. Rows of the file have matched |cosines| and principal angles.
-
-    Attributes:
-        name: Name of its files.
-        caption: Caption in the report.
-        features: Results → learned features [n, d] by label, one d for all.
-    """
-
-    name: str
-    caption: Text
-    features: Callable[[Results[Any]], Mapping[str, npt.ArrayLike]]
-
-    def show(self, results: Results[Any]) -> list[Shown]:
-        """Write the rows and the picture."""
-        truth, successor = results.run.shared.truth, results.config.successor
-        features = {label: jnp.asarray(each) for label, each in self.features(results).items()}
-        d = next(iter(features.values())).shape[1]
-        basis = truth.principal.truncated(d).basis
-        maps, cosines = aligned(basis, features)
-        rows = []
-        for label, each in features.items():
-            found = evaluation.evaluate_features(each, truth)
-            pairs = zip(found["matched_cosines"], found["principal_angles"], strict=False)
-            rows += [
-                {
-                    "method": label,
-                    "component": number,
-                    "matched_cosine": cosine,
-                    "principal_angle": angle,
-                }
-                for number, (cosine, angle) in enumerate(pairs, start=1)
-            ]
-        results.write(self.name, rows)
-        figure = plot_components(
-            {"ground truth": basis, **maps},
-            bins=successor.bins,
-            environment=load_arena(successor.arena),
-            cosines=cosines,
-        )
-        return [save(results, self.name, text_of(self.caption, results), figure)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

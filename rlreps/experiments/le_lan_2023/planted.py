@@ -18,7 +18,7 @@ from jax import Array
 
 from rlreps.encoders import Tabular
 from rlreps.experiments.harness import varied
-from rlreps.losses import OBJECTIVES, DanskinLissa, Oracle, title_of
+from rlreps.losses import OBJECTIVES, DanskinLissa, Oracle
 from rlreps.losses.base import Objective
 from rlreps.sources.matrix import MatrixSource
 from rlreps.training.optimizers import GivenOptimizer
@@ -68,7 +68,7 @@ class Setting(NamedTuple):
     @property
     def label(self) -> str:
         """Line of Fig. 2: the method, and the inverse that it takes."""
-        title = title_of(self.method)
+        title = OBJECTIVES[self.method].title
         return f"{title}, {INVERSES[self.option]}" if self.option in INVERSES else title
 
     @property

@@ -18,27 +18,35 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+from matplotlib.figure import Figure
+
 from rlreps.encoders import MLP
+from rlreps.envs import load_arena
 from rlreps.experiments.harness import (
     STEP,
     SUBSPACE_DISTANCE,
     Claim,
-    Components,
     Curve,
     D,
+    Drawn,
     Experiment,
     Frame,
     NotRunError,
     Results,
+    Rows,
     Run,
     Summary,
+    aligned,
     in_path,
     varied,
 )
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
+from rlreps.plotting import plot_components
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.successor.measure import MonteCarlo
 from rlreps.training import Optimizer
+from rlreps.training.evaluation import evaluate_features
 from rlreps.workflows.ground_truths import own_ground_truth
 from rlreps.workflows.train import TrainingConfig, train_masked
 
@@ -161,6 +169,9 @@ DEVIATIONS = {
 LISSA, LARGE, EXPLICIT = "danskin_lissa", "large_batch", "explicit"
 """Objectives that the paper compares."""
 
+COMPONENT = ("method", "component", "matched_cosine", "principal_angle")
+"""Columns of the file of components."""
+
 
 class Member(NamedTuple):
     """One run of a method."""
@@ -244,6 +255,31 @@ CLAIMS = [
 ]
 
 
+def draw_components(results: Results[Config]) -> tuple[Rows, Figure]:
+    """Draw leading components above those of the first seeds; list cosines and angles."""
+    truth, successor = results.run.shared.truth, results.config.successor
+    parts = zip(results.config.methods, results.found.values(), strict=True)
+    features = {label: jnp.asarray(part["features"]) for label, part in parts}
+    basis = truth.principal.truncated(results.config.headline_dimension).basis
+    maps, cosines = aligned(basis, features)
+    rows = []
+    for label, each in features.items():
+        found = evaluate_features(each, truth)
+        columns = {
+            "matched_cosine": found["matched_cosines"],
+            "principal_angle": found["principal_angles"],
+        }
+        numbers = range(1, 1 + each.shape[1])
+        rows += Frame.grid(columns, component=numbers, method=label).rows(*COMPONENT)
+    figure = plot_components(
+        {"ground truth": basis, **maps},
+        bins=successor.bins,
+        environment=load_arena(successor.arena),
+        cosines=cosines,
+    )
+    return rows, figure
+
+
 EXPERIMENT = Experiment(
     name="puddle-world",
     title="PuddleWorld by the paper's methods",
@@ -288,15 +324,12 @@ EXPERIMENT = Experiment(
                 line="d = {d}",
                 panel="method",
             ),
-            Components(
+            Drawn(
                 name="components",
                 caption="The {config.headline_dimension} leading principal components (top row) "
                 "and those learned by the first seed of each method, rotated within their "
                 "span onto the true ones. |cos| is the cosine with the true component.",
-                features=lambda r: {
-                    label: part["features"]
-                    for label, part in zip(r.config.methods, r.found.values(), strict=True)
-                },
+                draw=draw_components,
             ),
         ],
     },

@@ -43,7 +43,7 @@ from rlreps.experiments.le_lan_2023.planted import (
     Setting,
     make_members,
 )
-from rlreps.losses import title_of
+from rlreps.losses import OBJECTIVES, DanskinLissa
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.subspace import subspace_distance
 from rlreps.training import train_population
@@ -51,9 +51,9 @@ from rlreps.training import train_population
 NORMALISERS = {"batch": "κ over the sampled rows", "population": "κ over all states"}
 """``feature_norm`` of LISSA → what reports call it."""
 
-LISSA = title_of("danskin_lissa")
+LISSA = DanskinLissa.title
 EMPIRICAL, NAIVE = (
-    tuple(f"{title_of(method)}, {inverse}" for inverse in INVERSES.values())
+    tuple(f"{OBJECTIVES[method].title}, {inverse}" for inverse in INVERSES.values())
     for method in ("danskin_empirical", "naive")
 )
 """Lines of Fig. 2 that the paper compares: of the last two, one with either inverse."""

@@ -199,10 +199,10 @@ EXPERIMENT = Experiment(
     frame=frame,
     value=SUBSPACE_DISTANCE,
     claims=claims,
-    abstract="{config.num_seeds} seeds, {config.steps:,} updates, {config.trials} trials of each "
-    "objective in each world.",
     sections={
         "Table": [
+            "{config.num_seeds} seeds, {config.steps:,} updates, {config.trials} trials of each "
+            "objective in each world.",
             design_of(__doc__),
             of_means("own_distances", "subspace_distance", "Distance to the own truth"),
             of_means("density_distances", "density_distance", "Distance to M̃'s functions"),

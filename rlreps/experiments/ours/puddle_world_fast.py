@@ -46,7 +46,7 @@ from rlreps.successor.measure import SuccessorMeasure, Transition
 from rlreps.successor.released import load
 from rlreps.successor.store import open_store
 from rlreps.training import Optimizer, train_population
-from rlreps.workflows.ground_truths import OwnGroundTruth, generation_figures, own_ground_truth
+from rlreps.workflows.ground_truths import OwnGroundTruth, own_ground_truth
 from rlreps.workflows.train import TrainingConfig, batches_of, learner_for
 
 RELEASED = "sutton-100"
@@ -389,10 +389,6 @@ EXPERIMENT = Experiment(
                 rows=lambda r: r.rows["distance_by_dimension"],
             ),
         ],
-    },
-    summary=lambda r: {
-        "ground_truth": generation_figures(r.run.folder, r.config.successor),
-        "runs": r.rows["distance_by_dimension"],
     },
     stated="goal",
 )

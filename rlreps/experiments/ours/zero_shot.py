@@ -7,36 +7,30 @@ agent need that learns each reward by itself?
 **Arms**, all for the same rewards:
 
 - learned: ``rlreps.successor.fit`` with its defaults and the known policy, from some free steps;
-  one step of improvement on the random policy, and five (improvements vary at the main number of
-  steps, the steps at the main number of improvements). In mazes the distinct codes are counted and
-  improvements are policy iteration; in ``sutton`` random Fourier features see (x, y), and five
+  one step of improvement on the random policy, and five. In mazes the distinct codes are counted
+  and improvements are policy iteration; in ``sutton`` random Fourier features see (x, y), and five
   improvements are fitted Q iteration;
 - tabular: the cells' model counted from the same transitions, with value iteration to the optimum
   (an action that was not tried is assumed to stay). In ``sutton`` it is given the grid;
 - reference: greedy on the random policy's exact values, that is one improvement. It is no bound:
   greedy on approximate values may do better by chance, and five improvements do better;
-- DQN: this toolkit's agent with a known reward, in snapshots of one run (constant learning rate);
-  for ten rewards, five of each kind. Only their cap ends its episodes. In mazes it sees codes
-  through a network, while the fit counts the distinct codes. It was not tuned.
+- DQN: this toolkit's agent with a known reward, not tuned, in snapshots of one run; for ten
+  rewards, five of each kind. Only their cap ends its episodes. In mazes it sees codes through a
+  network, while the fit counts the distinct codes.
 
 **Metric.** Gain (V - V of random) / (V of optimal - V of random), means over all cells as starts,
 solved for in the cells' model; 1 is optimal, 0 random. All rewards count on arrival.
 
 **Design.** 50 smooth rewards (random networks of (x, y) that vary over half the square's side) and
 50 discs (reward 1 in each) an arena. Intervals and tests are over rewards: statements are about
-new rewards, given the data and the fit of this run; with several replicates of data and fit, gains
-are their means.
+new rewards, given the data and the fit of this run. With several replicates, gains are their means.
 
 **Goals**: with five improvements and 30,000 steps, gain of smooth rewards at least 0.95 and of
 discs at least 0.9, each in all three mazes (the lower end of the 95 % interval). **Refuted** if an
 upper end lies below. In ``sutton``, whose agents see (x, y), we expect DQN to need no more steps
 than the free ones: met if the interval of learned minus DQN ends at or below 0, refuted if it
-begins above.
-
-DQN is judged at its last snapshot within the free steps. There is none at 30,000 steps, so this is
-20,000: fewer than the free steps, which favours the fit. Claims also state what its last snapshot
-shows. For five rewards, differences have intervals but no tests: sign flips of five pairs have no
-p-value below 1/16.
+begins above. DQN is judged at its last snapshot within the free steps, at 20,000: fewer than the
+free steps, which favours the fit. For five rewards, differences have intervals but no tests.
 
 **Chosen beforehand on seed 1000**: that smooth rewards vary over 0.5 of the side, after 12 rewards
 each of 0.2, 0.4 and 0.6, for which the reference gained 0.89, 0.93 and 0.96 in ``five_corridors``
@@ -45,9 +39,9 @@ and 0.86, 0.90 and 0.90 in ``four_rooms``.
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -98,19 +92,20 @@ FEWEST = 20
 FEWEST_DQN = 5
 """The same of rewards that agents learn, and of agents for each."""
 
+_LENGTH_SCALE = 0.5
+"""Over which smooth rewards vary, in sides of the square."""
+_RADIUS = 0.08
+"""Radius of discs."""
 
-def _agents(arena: str) -> AgentConfig:
-    """Return agents that see codes, or positions in ``sutton``."""
-    positions = arena == NULL
-    return AgentConfig(
-        encoder=FourierMLP(hidden=(64, 64), frequencies=4) if positions else MLP(hidden=(64, 64)),
-        num_features=32,
-        # Rewards vary by about 1, and values by ten times as much.
-        dqn=DQNConfig(discount=0.95, schedule="constant", reward_scale=0.1, batch_size=32),
-        max_episode_steps=CAP,
-        steps=60_000,
-        num_seeds=5,
-    )
+_AGENTS = AgentConfig(
+    encoder=MLP(hidden=(64, 64)),
+    num_features=32,
+    # Rewards vary by about 1, and values by ten times as much.
+    dqn=DQNConfig(discount=0.95, schedule="constant", reward_scale=0.1, batch_size=32),
+    max_episode_steps=CAP,
+    steps=60_000,
+    num_seeds=5,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,12 +119,9 @@ class Config:
             steps at these improvements.
         replicates: Sets of transitions and fits.
         num_rewards: Number of rewards of each kind.
-        length_scale: Over which smooth rewards vary, in sides of the square.
         dqn_rewards: Number of rewards of each kind that agents learn.
         dqn_steps: Environment steps of agents at their snapshots, increasing.
-        codes: Agents that see codes; their discount is everyone's γ.
-        positions: Agents that see positions.
-        seed: Seed of the first replicate and of the rewards.
+        agents: DQN; its discount is everyone's γ.
     """
 
     arenas: tuple[str, ...] = (*MAZES, NULL)
@@ -138,30 +130,25 @@ class Config:
     main: tuple[int, int] = (5, 30_000)
     replicates: int = 1
     num_rewards: int = 50
-    length_scale: float = 0.5
-    radius: float = 0.08
     dqn_rewards: int = 5
     dqn_steps: tuple[int, ...] = (0, 5_000, 20_000, 60_000)
-    codes: AgentConfig = dataclasses.field(default=_agents(MAZES[0]))
-    positions: AgentConfig = dataclasses.field(default=_agents(NULL))
-    seed: int = 0
+    agents: AgentConfig = _AGENTS
 
     @property
     def discount(self) -> float:
         """γ."""
-        return self.codes.dqn.discount
+        return self.agents.dqn.discount
 
     @property
-    def fits(self) -> list[tuple[int, int]]:
+    def fits(self) -> list[dict[str, int]]:
         """Improvements and steps of the learned policies."""
         improvements, steps = self.main
-        return [(each, steps) for each in self.improvements] + [
-            (improvements, each) for each in self.steps if each != steps
-        ]
+        pairs = [(each, steps) for each in self.improvements]
+        pairs += [(improvements, each) for each in self.steps if each != steps]
+        return [{"improvements": count, "steps": each} for count, each in pairs]
 
 
 LAPTOP = Config()
-_BRIEF: dict[str, Any] = {"steps": 1_200, "evaluate_every": 600, "num_seeds": 2}
 
 PRESETS = {
     "smoke": varied(
@@ -173,8 +160,7 @@ PRESETS = {
         num_rewards=3,
         dqn_rewards=1,
         dqn_steps=(0, 1_200),
-        codes=varied(LAPTOP.codes, **_BRIEF),
-        positions=varied(LAPTOP.positions, **_BRIEF),
+        agents=varied(_AGENTS, steps=1_200, evaluate_every=600, num_seeds=2),
     ),
     "laptop": LAPTOP,
     "paper": varied(LAPTOP, replicates=5, dqn_rewards=25),
@@ -187,13 +173,13 @@ PRESETS = {
 def problem_of(config: Config, arena: str) -> TabularProblem:
     """Draw an arena's rewards, smooth ones first."""
     model, count = mazes.cell_model(arena), config.num_rewards
-    family = RandomNetwork(input_scale=1.0 / config.length_scale)
-    params = family.init(seed_key(config.seed, 10), count)
+    family = RandomNetwork(input_scale=1.0 / _LENGTH_SCALE)
+    params = family.init(seed_key(0, 10), count)
     smooth = np.asarray(family.apply(params, jnp.asarray(model.centres)), np.float64)
     smooth = (smooth - smooth.mean(axis=0)) / smooth.std(axis=0)
-    rng = np.random.default_rng((config.seed, 11))
+    rng = np.random.default_rng((0, 11))
     places = model.centres[rng.choice(model.num_states, count, replace=count > model.num_states)]
-    discs = model.discs(np.column_stack([places, np.full(count, config.radius)]))
+    discs = model.discs(np.column_stack([places, np.full(count, _RADIUS)]))
     return TabularProblem(model, np.concatenate([smooth, discs], axis=1), config.discount)
 
 
@@ -259,9 +245,11 @@ class Rewarded:
 
 
 def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
-    """Train agents for the first rewards of each kind; return gains [snapshots, rewards, seeds]."""
+    """Train agents for the first rewards of each kind; return gains [rewards, snapshots, seeds]."""
     config, problem, model = run.config, run.shared[arena], mazes.cell_model(arena)
-    agents = config.positions if arena == NULL else config.codes
+    agents = config.agents
+    if arena == NULL:
+        agents = varied(agents, encoder=FourierMLP(hidden=(64, 64), frequencies=4))
     world = mazes.world_of(arena)
     seen = observation_struct(world)
     agent = make_agent(agents, seen.shape, world.num_actions, observation_dtype=seen.dtype)
@@ -291,90 +279,57 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
     # Best actions [snapshots, seeds, rewards, n] of values [rewards, snapshots, seeds, n, A].
     best = np.moveaxis(np.stack([np.asarray(each) for each in started]).argmax(axis=-1), 0, 2)
     gains = [[problem.gains(list(of_seed)) for of_seed in snapshot] for snapshot in best]
-    return np.swapaxes(np.asarray(gains), 1, 2)
+    return np.moveaxis(np.asarray(gains), 2, 0)
 
 
-class Cell(NamedTuple):
-    """One measurement."""
-
-    arm: str
-    arena: str
-    improvements: int | None = None
-    steps: int | None = None
-    seed: int | None = None
-
-
-def cells(run: Run[Config]) -> dict[str, Cell]:
-    """List the cells to measure."""
-    config = run.config
-    listed = []
+def cells(run: Run[Config]) -> dict[str, dict[str, Any]]:
+    """List the cells to measure: arms with what they depend on. Exact values take no steps."""
+    config, listed = run.config, list[dict[str, Any]]()
     for arena in config.arenas:
-        listed.append(Cell(REFERENCE, arena))
-        for seed in range(config.seed, config.seed + config.replicates):
-            listed += [Cell(LEARNED, arena, *fit, seed) for fit in config.fits]
-            listed += [Cell(TABULAR, arena, None, steps, seed) for steps in config.steps]
-    listed += [Cell(DQN, arena) for arena in config.arenas]
-    return {
-        in_path("-".join(str(part) for part in cell if part is not None)): cell for cell in listed
-    }
+        listed.append({"arm": REFERENCE, "arena": arena, "steps": 0})
+        for seed in range(config.replicates):
+            known = {"arena": arena, "seed": seed}
+            listed += [{"arm": LEARNED, **fit, **known} for fit in config.fits]
+            listed += [{"arm": TABULAR, "steps": each, **known} for each in config.steps]
+    listed += [{"arm": DQN, "arena": arena} for arena in config.arenas]
+    return {in_path("-".join(map(str, cell.values()))): cell for cell in listed}
 
 
-def measure(run: Run[Config], name: str, cell: Cell) -> dict[str, Any]:
-    """Measure gains: [rewards], or of DQN [snapshots][rewards][seeds]."""
-    config, problem = run.config, run.shared[cell.arena]
-    if cell.arm == DQN:
-        return {"gains": dqn_gains(run, cell.arena).tolist()}
-    model, policies = problem.model, list[npt.NDArray[Any]]()
-    if cell.arm == REFERENCE:
-        policies = greedy(model.backed_up(problem.rewards + problem.discount * problem.random))
+def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure the gains of an arm for every reward, of DQN at each snapshot with each seed."""
+    config, arm, arena = run.config, cell["arm"], cell["arena"]
+    problem, axes = run.shared[arena], dict[str, Any](line=arm)
+    model: CellModel = problem.model
+    if arm == DQN:
+        gains = dqn_gains(run, arena)
+        axes |= {"steps": config.dqn_steps, "seed": [*range(gains.shape[2])]}
+    elif arm == REFERENCE:
+        values = model.backed_up(problem.rewards + problem.discount * problem.random)
+        gains = problem.gains(greedy(values))
     else:
-        assert cell.steps is not None
-        assert cell.seed is not None
-        data = mazes.free_transitions(cell.arena, cell.steps, cell.seed)
-        if cell.arm == TABULAR:
-            policies = tabular_policies(model, data, problem)
+        data = mazes.free_transitions(arena, cell["steps"], cell["seed"])
+        if arm == TABULAR:
+            gains = problem.gains(tabular_policies(model, data, problem))
         else:
-            how = dataclasses.replace(FIT, discount=config.discount, seed=cell.seed)
-            reached = model.cells_of(data.next_observation)
-            fitted = mazes.fitted(cell.arena, data, how)
-            policies = learned_policies(fitted, reached, problem, cell.improvements)
-    return {"gains": problem.gains(policies).tolist()}
+            count = cell["improvements"]
+            axes["line"] = f"{arm}, {count} improvement{'s' if count > 1 else ''}"
+            how = dataclasses.replace(FIT, discount=config.discount, seed=cell["seed"])
+            fitted, reached = mazes.fitted(arena, data, how), model.cells_of(data.next_observation)
+            gains = problem.gains(learned_policies(fitted, reached, problem, count))
+    each = len(gains) // len(KINDS)
+    table = gains.reshape(len(KINDS), each, *gains.shape[1:]).tolist()
+    axes = {"rewards": KINDS, "reward": [*range(each)], **axes}
+    return {"values": {"gain": table}, "axes": axes}
 
 
 # --- What is reported -----------------------------------------------------------------------------
 
 
-def frame(run: Run[Config], cell: Cell, found: dict[str, Any]) -> Frame:
-    """List gains: a row each reward, and each replicate, or snapshot and seed of agents.
-
-    Exact values take no steps.
-    """
-    config, (arm, arena, improvements, steps, seed) = run.config, cell
-    gains = np.asarray(found["gains"])
-    line, axes = arm, dict[str, Any](steps=steps or 0, seed=seed)
-    if improvements is not None:
-        line = f"{arm}, {improvements} improvement{'s' if improvements > 1 else ''}"
-    if arm == DQN:
-        gains = gains.swapaxes(0, 1)
-        axes = {"steps": config.dqn_steps, "seed": range(gains.shape[-1])}
-    each = len(gains) // len(KINDS)
-    return Frame.grid(
-        {"gain": gains.reshape(len(KINDS), each, *gains.shape[1:])},
-        arena=arena,
-        arm=arm,
-        line=line,
-        improvements=improvements,
-        rewards=KINDS,
-        reward=range(each),
-        **axes,
-    )
-
-
 def ours(results: Results[Config], arena: str, kind: str) -> Sample:
     """Return the gains of learned policies that the goals are judged by."""
     improvements, steps = results.config.main
-    which: dict[str, Any] = {"arm": LEARNED, "improvements": improvements, "steps": steps}
-    return results.sample(arena=arena, rewards=kind, **which)
+    at: dict[str, Any] = {"improvements": improvements, "steps": steps}
+    return results.sample(arena=arena, rewards=kind, arm=LEARNED, **at)
 
 
 def lead(results: Results[Config], arena: str, steps: int, kind: str = SMOOTH) -> Sample:
@@ -383,8 +338,7 @@ def lead(results: Results[Config], arena: str, steps: int, kind: str = SMOOTH) -
     Fewer than five rewards that agents learn, or agents for each, decide nothing.
     """
     theirs = results.sample(arena=arena, rewards=kind, arm=DQN, steps=steps)
-    agents = min(results.config.codes.num_seeds, results.config.positions.num_seeds)
-    fewest = FEWEST_DQN if agents >= FEWEST_DQN else FEWEST
+    fewest = FEWEST_DQN if results.config.agents.num_seeds >= FEWEST_DQN else FEWEST
     return ours(results, arena, kind).needing(fewest) - theirs.needing(fewest)
 
 
@@ -445,13 +399,13 @@ def contrasts(results: Results[Config]) -> Rows:
         **{f"{DQN}, {each:,} steps": {"arm": DQN, "steps": each} for each in config.dqn_steps},
     }
     pairs = []
-    for arena, kind, other in itertools.product(config.arenas, KINDS, others):
-        theirs = results.sample(arena=arena, rewards=kind, **others[other])
-        contrast = ours(results, arena, kind).against(theirs)
-        higher = int(np.sum(contrast.differences > 0.0))
-        pairs.append(
-            ({"arena": arena, "rewards": kind, "against": other, "higher": higher}, contrast)
+    for arena, kind, (name, other) in itertools.product(config.arenas, KINDS, others.items()):
+        contrast = ours(results, arena, kind).against(
+            results.sample(arena=arena, rewards=kind, **other)
         )
+        about = {"arena": arena, "rewards": kind, "against": name}
+        higher = int(np.sum(contrast.differences > 0.0))
+        pairs.append(({**about, "higher": higher}, contrast))
     return contrast_rows(pairs, tested=lambda about: not about["against"].startswith(DQN))
 
 
@@ -469,13 +423,8 @@ def break_even(results: Results[Config], arena: str, kind: str) -> int | None:
 def repaid(config: Config, even: int | None) -> str:
     """Say how many rewards it takes until DQN's steps together are as many as the free steps.
 
-    Args:
-        config: Gives the numbers of free steps and of the last snapshot.
-        even: DQN's steps to break even, as from ``break_even``.
-
-    Returns:
-        A number; "never" where DQN breaks even without a step; "at most" a number where it does
-        not within its steps, or 1 where these are as many as the free steps.
+    "never" where DQN breaks even (as from ``break_even``) without a step, "at most" a number where
+    it does not within its steps.
     """
     if even == 0:
         return "never"
@@ -519,7 +468,6 @@ EXPERIMENT = Experiment(
     prepare=lambda run: {arena: problem_of(run.config, arena) for arena in run.config.arenas},
     cells=cells,
     measure=measure,
-    frame=frame,
     value=Measure(value="gain", label="gain (0 random, 1 optimal)"),
     unit="reward",
     fewest=FEWEST,

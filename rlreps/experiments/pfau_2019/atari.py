@@ -55,7 +55,7 @@ from rlreps.operators import Slowness, act
 from rlreps.plotting import plot_reconstructions, plot_signed_images
 from rlreps.runs.contrasts import Verdict
 from rlreps.sources.frames import FrameSplit
-from rlreps.subspace import centre_in_place, randomized_svd
+from rlreps.subspace import RandomizedSVD, centre_in_place
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import RMSProp, TrainingResult, train
 from rlreps.training.responses import apart, apart_by_chance, averages, collapsed, extremes
@@ -325,7 +325,7 @@ def principal_components(rows: FloatArray, count: int) -> FloatArray:
         InputError: If the rows span fewer dimensions.
     """
     centre_in_place(rows)
-    values: FloatArray = randomized_svd(rows, count).basis
+    values: FloatArray = RandomizedSVD(rank=count).decompose(rows).basis
     return values
 
 

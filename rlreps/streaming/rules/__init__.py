@@ -7,16 +7,13 @@ from rlreps.streaming.rules.explicit_krasulina import ExplicitKrasulina
 from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
 from rlreps.streaming.rules.incremental_pca import IncrementalPCA
 from rlreps.streaming.rules.krasulina import Krasulina
-from rlreps.streaming.rules.msg import CappedMSG, IncrementalMSG
 from rlreps.streaming.rules.oja import Oja
 from rlreps.streaming.rules.sanger import Sanger
 
 RULES: dict[str, type[Rule]] = registry(
-    CappedMSG,
     Eigengame,
     ExplicitKrasulina,
     ImplicitKrasulina,
-    IncrementalMSG,
     IncrementalPCA,
     Krasulina,
     MuEigengame,

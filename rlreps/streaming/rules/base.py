@@ -101,8 +101,6 @@ class Rule(abc.ABC):
         num_inputs: Features of an observation.
         num_components: k.
         title: Name in figures.
-        imputes: True if missing entries can be replaced by their reconstruction: residuals alone
-            turn the rule's span, and a reconstructed entry has no residual.
         orders_components: True if components are single eigenvectors, leading first.
         needs_learning_rate: True if the rule has a learning rate.
 
@@ -112,7 +110,6 @@ class Rule(abc.ABC):
     """
 
     title: ClassVar[str]
-    imputes: ClassVar[bool] = True
     orders_components: ClassVar[bool] = False
     needs_learning_rate: ClassVar[bool] = False
 

@@ -21,7 +21,6 @@ from rlreps.streaming.rules.orthonormal import VectorRule, VectorState, sums_of_
 class PlayersRule(VectorRule):
     """A rule in which every player follows a gradient of its own along its unit sphere."""
 
-    imputes: ClassVar[bool] = False
     orders_components: ClassVar[bool] = True
 
     @abc.abstractmethod

@@ -24,7 +24,6 @@ class Sanger(VectorRule):
     """
 
     title: ClassVar[str] = "Sanger (GHA)"
-    imputes: ClassVar[bool] = False
     orders_components: ClassVar[bool] = True
 
     def step_batch(self, state: VectorState, batch: Array) -> VectorState:

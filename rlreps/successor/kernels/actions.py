@@ -43,15 +43,6 @@ class CellMoves(NamedTuple):
     on: FloatArray
     rewards: FloatArray
 
-    def optimal_values(self) -> FloatArray:
-        """Iterate V(s) = max_a r(s, a) + Σ P(s', goes on | s, a) V(s') to 1e-6, [n]."""
-        values: FloatArray = np.zeros(len(self.cells))
-        while True:
-            new: FloatArray = (self.rewards + np.einsum("ast,t->sa", self.on, values)).max(axis=1)
-            if float(np.abs(new - values).max()) < 1e-6:
-                return new
-            values = new
-
 
 def cell_moves(environment: PuddleWorld, grid: Grid, key: Array) -> CellMoves:
     """Count steps from places drawn in each cell; no move leaves a place inside a wall."""

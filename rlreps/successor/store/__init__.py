@@ -1,19 +1,19 @@
 """Stores of a successor measure: create, resume, open and check them.
 
-``format`` is the matrix on disk, ``estimates`` a sampled matrix with the difference of its halves,
-``verification`` the check, ``cache`` the results kept beside the matrix; ``blocks`` and ``reader``
-read a store as row blocks and by single entries.
+``format`` is the matrix on disk, ``estimates`` a sampled matrix with the difference of its halves
+and the check of both, ``cache`` the results kept beside the matrix; ``blocks`` and ``reader`` read
+a store as row blocks and by single entries.
 """
 
 from rlreps.successor.store.cache import load_subspace as load_subspace
 from rlreps.successor.store.cache import save_subspace as save_subspace
+from rlreps.successor.store.estimates import BlockProblem as BlockProblem
 from rlreps.successor.store.estimates import EstimateStore as EstimateStore
 from rlreps.successor.store.estimates import create_estimates as create_estimates
 from rlreps.successor.store.estimates import open_estimates as open_estimates
+from rlreps.successor.store.estimates import verify as verify
 from rlreps.successor.store.format import MatrixStore as MatrixStore
 from rlreps.successor.store.format import create_or_resume as create_or_resume
 from rlreps.successor.store.format import find_store as find_store
 from rlreps.successor.store.format import open_store as open_store
 from rlreps.successor.store.format import require_place as require_place
-from rlreps.successor.store.verification import BlockProblem as BlockProblem
-from rlreps.successor.store.verification import verify as verify

@@ -87,12 +87,9 @@ class Setup:
         )
         return value, gradient, state, metrics
 
-    def update(self, carry, key, length=0.003):
+    def update(self, carry, key, length):
         """Step by a length relative to the parameters', so that one rate serves all objectives."""
-        return self.moved(carry[0], self.gradient(*carry, key), length)
-
-    def moved(self, params, found, length=0.003):
-        value, gradient, state, _ = found
+        params, (value, gradient, state, _) = carry[0], self.gradient(*carry, key)
         length = length * jnp.linalg.norm(params)
         params = params - length * gradient / (jnp.linalg.norm(gradient) + 1e-12)
         return (params, state), jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
@@ -163,60 +160,6 @@ def test_an_objective_survives_json_and_tracing_and_keeps_shapes_and_types(objec
         assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
 
 
-@pytest.mark.integration
-@of_every()
-def test_eager_jitted_mapped_and_scanned_evaluations_agree(objective):
-    setup = Setup(objective, 3)
-    keys = jax.random.split(jax.random.key(7), 3)
-    eager, setup.gradient = setup.gradient, jax.jit(setup.gradient)
-
-    def step(carry, given):
-        anew, init, key = given
-        carry = jax.tree.map(lambda ours, given: jnp.where(anew, given, ours), carry, init)
-        found = setup.gradient(*carry, key)
-        return setup.moved(carry[0], found)[0], found
-
-    @jax.jit
-    def mapped_and_scanned(keys):
-        inits = jax.vmap(setup.init)(keys)
-        # In one loop, compiled once: from each start a step, then three steps from the first.
-        twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), (inits, keys))
-        first = jax.tree.map(lambda leaf: leaf[0], inits)
-        carry, scanned = jax.lax.scan(step, first, (jnp.arange(6) < 4, *twice))
-        return inits, jax.vmap(setup.gradient)(*inits, keys), scanned, carry
-
-    *stacked, expected = mapped_and_scanned(keys)
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
-    inits, mapped, scanned = (
-        [jax.tree.map(lambda leaf, index=index: leaf[index], tree) for index in range(3)]
-        for tree in stacked
-    )
-    alone = [setup.gradient(*init, key) for init, key in zip(inits, keys, strict=True)]
-    jax.tree.map(close, mapped, alone)
-    jax.tree.map(close, scanned, alone)
-    jax.tree.map(close, eager(*inits[0], keys[0]), alone[0])
-    carry = inits[0]
-    for key in keys:
-        carry, _ = setup.update(carry, key)
-    jax.tree.map(close, carry, expected)
-
-
-@pytest.mark.integration
-@of_every(with_options=())
-def test_double_precision_is_kept(objective):
-    with jax.enable_x64(True):
-        setup = Setup(objective, 3, np.float64)
-        carry, update = setup.init(jax.random.key(0)), jax.jit(setup.update)
-        found = jax.eval_shape(setup.gradient, *carry, jax.random.key(0))
-        for seed in range(2):
-            carry, finite = update(carry, jax.random.key(seed))
-            assert finite
-        assert {leaf.dtype for leaf in jax.tree.leaves((carry, found))} <= {
-            np.dtype(np.float64),
-            np.dtype(np.int32),
-        }
-
-
 @of_every()
 def test_inputs_of_several_parts_give_what_one_array_gives(objective):
     setup = Setup(objective)
@@ -243,13 +186,12 @@ def test_inputs_of_several_parts_give_what_one_array_gives(objective):
     jax.tree.map(np.testing.assert_array_equal, *jax.jit(both)(params))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @of_every()
-def test_features_of_half_precision_are_computed_with_in_float32(objective, dtype):
+def test_features_of_half_precision_are_computed_with_in_float32(objective):
     setup = Setup(objective)
     params, state = setup.init(jax.random.key(0))
     # Numbers that half precision holds: the same features in either.
-    params = params.astype(dtype).astype(jnp.float32)
+    params = params.astype(jnp.bfloat16).astype(jnp.float32)
     batch = setup.source.sample(jax.random.key(1), NUM_ROWS, NUM_TASKS)
 
     def found(encode, params):
@@ -258,7 +200,7 @@ def test_features_of_half_precision_are_computed_with_in_float32(objective, dtyp
         )
 
     single = jax.jit(lambda params: found(getitem, params))(params)
-    half = jax.jit(lambda params: found(lambda p, s: p.astype(dtype)[s], params))(params)
+    half = jax.jit(lambda params: found(lambda p, s: p.astype(jnp.bfloat16)[s], params))(params)
     (value, (_, metrics)), gradient = half
     assert {leaf.dtype for leaf in jax.tree.leaves(half)} <= {
         np.dtype(np.float32),
@@ -267,8 +209,7 @@ def test_features_of_half_precision_are_computed_with_in_float32(objective, dtyp
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
     jax.tree.map(close, (value, metrics), (single[0][0], single[0][1][1]))
     # The gradient comes back through the rounding to half precision, row by row.
-    allowed = 0.02 if dtype == "bfloat16" else 0.01
-    assert np.linalg.norm(gradient - single[1]) <= allowed * np.linalg.norm(single[1])
+    assert np.linalg.norm(gradient - single[1]) <= 0.02 * np.linalg.norm(single[1])
 
 
 def loss_of(objective, rows=30, features=NUM_FEATURES, **batch):
@@ -294,7 +235,6 @@ REFUSALS = [
         for cls in (DanskinLissa, DanskinEmpirical, Naive)
         for build, message in (
             (lambda cls: cls(gradient_rows=5), r"all given or all None, got \(5, None, None\)"),
-            (lambda cls: cls(**ROLES | {"weight_rows": 0}), "covariance_rows >= 1, got 0"),
             (lambda cls: loss_of(cls(NUM_FEATURES + 1)), r"features of shape \(30, 5\), got"),
             (lambda cls: loss_of(cls(**ROLES)), r"rows = \d+, the sum over .*, got 30"),
         )
@@ -311,42 +251,19 @@ REFUSALS = [
     (lambda: loss_of(Explicit(4, weight_learning_rate=0.1)), "task columns .* a live source"),
     (lambda: loss_of(Explicit(4, num_tasks=3)), "a weight_learning_rate or the encoder's"),
     (lambda: loss_of(Explicit(4, **SIZED), tasks=None), "that names its tasks, got tasks=None"),
-    *(
-        (lambda each=each: loss_of(each), "a batch with its population, got population=None")
-        for each in (
-            *(Oracle(4), LargeBatch(4, weight_rows="all")),
-            DanskinLissa(4, feature_norm="population"),
-        )
-    ),
+    (lambda: loss_of(Oracle(4)), "a batch with its population, got population=None"),
     (lambda: Spin(operator=None), r"an Operator \(rlreps.operators\), got None"),
-    *(
-        (lambda option=option: Spin(**option), "with averaging_rate = 1, which averages nothing")
-        for option in (
-            {"shifted": False},
-            {"starts_at_identity": True},
-            {"jacobian_rows_at_once": 2},
-        )
-    ),
     (lambda: loss_of(Spin(4, averaging_rate=0.5)), "an encoder for averaging_rate < 1, got None"),
     (
         lambda: loss_of(Spin(4, averaging_rate=0.5, separate=True, encoder=ENCODER)),
         r"parameters of 4 separate features, leaves \[d, ...\], got \[\(24, 4\)\]",
     ),
     *(
-        (lambda each=each, given=given: loss_of(each, **given), message)
-        for each in (LargeBatch(4), Spin(4))
+        (lambda given=given: loss_of(LargeBatch(4), **given), message)
         for given, message in (
-            (
-                {"targets": jnp.ones((7, 5))},
-                r"targets \[b, t\] for 30 rows of inputs, got \(7, 5\)",
-            ),
             ({"inputs": (jnp.zeros(30), jnp.zeros(29))}, r"same number of rows, got \[29, 30\]"),
             ({"targets": jnp.ones(30)}, r"targets \[b, t\] for 30 rows of inputs, got \(30,\)"),
             ({"tasks": jnp.zeros(3, jnp.int32)}, r"tasks \(2,\), one for each column, got \(3,\)"),
-            (
-                {"population": Population(jnp.arange(24), jnp.ones((23, 2)))},
-                r"a population's targets \(24, 2\), got \(23, 2\)",
-            ),
             (
                 {"population": Population(jnp.arange(24), jnp.ones((24, 3)))},
                 r"a population's targets \(24, 2\), got \(24, 3\)",

@@ -39,9 +39,6 @@ from rlreps.losses import (
     TDLowRank,
     VICReg,
 )
-from rlreps.sources import chain_source, matrix_source
-from rlreps.successor.truths import ChainTruths
-from rlreps.training import Optimizer, train
 
 IN_FULL = pytest.mark.integration
 in_double_precision = pytest.mark.usefixtures("double_precision")
@@ -301,36 +298,6 @@ def test_differences_of_indicators_end_at_their_subspace(irreversible):
     assert off > 0.1 if irreversible else off < 1e-8
 
 
-@in_double_precision
-@pytest.mark.parametrize(
-    ("objective", "truth", "towers"),
-    [
-        (SpectralContrastive(2), lambda one: one.density_ratio(), True),
-        (NestedLora(2), lambda one: one.density_ratio(), True),
-        (OrbitalMinimization(2), lambda one: one.walk(), False),
-        (TDLowRank(2, discount=0.7, averaging_rate=0.3), None, True),
-    ],
-    ids=["contrast", "nested", "orbital", "differences"],
-)
-def test_truths_of_a_chain_hold_where_its_states_are_not_stationary(objective, truth, towers):
-    # More weight on some states than the chain gives them.
-    counts = np.array([1, 3, 1, 2, 1, 4])[:, None] * REVERSIBLE + np.diag([0, 1, 0, 0, 0, 0])
-    features, *_ = descended(objective, counts, towers=towers)
-    visits = counts.sum(axis=1)
-    one = ChainTruths(counts / visits[:, None], 0.0, visits / visits.sum())
-    assert np.abs(one.reached - one.start).max() > 0.05
-    if truth is None:
-        one = dataclasses.replace(one, discount=0.7)
-        expected = one.temporal_differences(2)
-        # Far enough from the singular functions to be told from them.
-        assert float(expected.distance(one.density_ratio().first(2).functions)) > 1e-5
-    else:
-        expected = truth(one).first(2)
-    assert float(expected.distance(features)) < 1e-8
-    if objective.name in ("nested_lora", "orbital_minimization"):
-        np.testing.assert_allclose(expected.cosines(features), 1.0, atol=1e-3)
-
-
 # --- Contrast: the logarithm of the density ratio -------------------------------------------------
 
 
@@ -506,22 +473,6 @@ def test_degenerate_features_have_finite_gradients(objective):
         assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(found))
 
 
-@IN_FULL
-@of_every
-def test_eager_jitted_and_mapped_evaluations_agree(objective):
-    setup = Setup(objective)
-    keys = jax.random.split(jax.random.key(7), 2)
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
-    inits = jax.vmap(setup.init)(keys)
-    mapped = jax.jit(jax.vmap(setup.gradient))(*inits, keys)
-    for index, key in enumerate(keys):
-        init, row = (
-            jax.tree.map(lambda leaf, index=index: leaf[index], tree) for tree in (inits, mapped)
-        )
-        jax.tree.map(close, row, jax.jit(setup.gradient)(*init, key))
-        jax.tree.map(close, row, setup.gradient(*init, key))
-
-
 def loss_of(objective, rows=6, width=NUM_FEATURES, inputs=None):
     """Evaluate a loss by shapes alone."""
     states = jnp.zeros(rows, jnp.int32)
@@ -561,38 +512,3 @@ def test_what_has_averages_asks_for_the_encoder():
     ):
         TDLowRank().init(jax.random.key(0))
     assert BYOLGamma().label == "BYOL-γ"
-
-
-def test_entries_of_a_matrix_are_no_pairs():
-    source = matrix_source(np.eye(NUM_STATES, dtype=np.float32))
-    with pytest.raises(InputError, match=r"pairs of states .*, got 'single states'"):
-        train(
-            Tabular(2, num_states=NUM_STATES),
-            GraphDrawing(2),
-            source,
-            optimizer=optax.adam(1e-2),
-            steps=1,
-            rows=8,
-            progress=False,
-        )
-
-
-@IN_FULL
-def test_sampled_futures_of_a_chain_lead_to_the_singular_functions_of_its_successor_measure():
-    uniform = turned(path([3, 4, 2, 4, 3], [5, 1, 2, 2, 1, 5]), 4)
-    discount, encoder = 0.6, tabular(uniform, 2, towers=True)
-    _, (left, values, _), transition = density_of(uniform, discount)
-    assert values[1] > values[2] + 0.1
-    result = train(
-        encoder,
-        NestedLora(2),
-        chain_source(transition, discount=discount),
-        optimizer=Optimizer(learning_rate=1e-2, schedule="cosine"),
-        steps=2_000,
-        rows=1_000,
-        progress=False,
-    )
-    features = np.asarray(encoder.forward.apply(result.params()["forward"], jnp.arange(6)))
-    cosines = np.sum(features * left[:, :2], axis=0) / np.linalg.norm(features, axis=0)
-    assert np.abs(cosines / np.linalg.norm(left[:, :2], axis=0)).min() > 0.98
-    np.testing.assert_allclose(result.history[-1]["singular_values"][0], values[:2], atol=0.05)

@@ -15,13 +15,7 @@ from rlreps.losses import NestedLora
 from rlreps.losses.base import Batch
 from rlreps.losses.spectral import CovarianceJacobian, Moments, Spin, operator_shift
 from rlreps.numerics import DecayedMean, num_rows
-from rlreps.operators import (
-    Clip,
-    Diagonal,
-    Kernel,
-    Laplacian,
-    MatrixOperator,
-)
+from rlreps.operators import Clip, Diagonal, Kernel, Laplacian, MatrixOperator
 from rlreps.subspace.ordered import ordered_spectrum
 
 NUM_STATES, NUM_FEATURES = 5, 3
@@ -322,21 +316,6 @@ def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(aver
     vectors = ROTATION[:, :NUM_FEATURES]
     assert_eigenpairs(features, operator, LEVELS[:NUM_FEATURES] + 3.0, vectors, 1e-3)
     assert np.linalg.cond(features) < 100.0
-
-
-def test_a_state_is_diagnosed_by_the_feature_that_others_fix():
-    objective = spin(MatrixOperator(np.float32(SYMMETRIC)))
-    start = objective.init(jax.random.key(0))
-
-    def diagnosed(state):
-        return objective.diagnose(jax.tree.map(lambda leaf: leaf[None], state), 0)
-
-    assert diagnosed(start) is None
-    constant, repeated = TABLE * [1, 0, 1], TABLE[:, [0, 1, 0]] * [1, 1, -1]
-    for index, features in {None: TABLE, 1: constant, 2: repeated}.items():
-        _, _, state, _ = gradient_of(objective, np.float32(features), batch_of(ALL_STATES))
-        finding = diagnosed(state)
-        assert finding is None if index is None else f"got feature {index}, which" in finding
 
 
 @in_double_precision

@@ -1,6 +1,5 @@
 """The choice of a streaming rule's learning rate, and times of rows."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -73,25 +72,3 @@ def test_the_pair_of_least_loss_on_the_part_is_chosen(digits, monkeypatch):
     incremental = TunedRule(rule="incremental_pca", powers=(), learning_rates=())
     untuned = incremental.choose_rates(digits.rows, 3, **chosen_on)
     assert (untuned["learning_rate"], untuned["power"]) == (None, None)
-
-
-@pytest.mark.parametrize("double", [False, True])
-def test_a_tuned_rule_runs_its_rule_from_its_start_in_its_precision(digits, double):
-    options = {"initial_scale": 1e-3, "double": double, "powers": (0.5,), "learning_rates": (2.0,)}
-    contender = TunedRule(rule="explicit_krasulina", **options)
-    seen = []
-
-    def over(make, rows, runs, *, rows_per_update, marked):
-        rule = make(jnp.asarray(0.5))
-        state = rule.init(jax.random.key(0))
-        seen.append((rows.dtype, state.rows.dtype, runs, rows_per_update, marked))
-        assert float(jnp.std(state.rows)) == pytest.approx(1e-3, rel=0.1)
-        assert float(rule.rate(state, state.rows)) == 0.5
-        assert float(rule.rate(state._replace(step=jnp.int32(3)), state.rows)) == pytest.approx(
-            0.25
-        )
-
-    contender.stream(over, digits.rows, [1, 2], [2.0, None], 0.5, 3, marked=True)
-    dtype = np.float64 if double else np.float32
-    assert seen == [(dtype, dtype, ([1, 2], [2.0, 1.0]), 1, True)]
-    assert jnp.zeros(1).dtype == jnp.float32

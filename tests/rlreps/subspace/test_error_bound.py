@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 
+from rlreps.subspace import RandomizedSVD, exact_svd
 from rlreps.subspace import error_bound as module
-from rlreps.subspace import exact_svd, randomized_svd
 from rlreps.subspace.products import products_of
 
 _INDEX = np.arange(200.0)
+
+
+def randomized_svd(matrix, rank, **options):
+    return RandomizedSVD(rank=rank, **options).decompose(matrix)
 
 
 SPECTRA = {

@@ -12,7 +12,6 @@ from rlreps.subspace import (
     empirical_inverse_covariance,
     lissa,
     lissa_kappa,
-    neumann_series,
 )
 
 SUPPORT = np.array([[1.0, 0.2, -0.3], [-0.4, 0.9, 0.5], [0.3, -0.6, 0.8]])
@@ -68,21 +67,6 @@ def test_zero_features_give_finite_numbers_everywhere():
     assert float(lissa_kappa(features, 1.5, squared_norm=0.0)) == 1.5
     np.testing.assert_allclose(lissa(features, jnp.eye(features.shape[1]), 1.5), 9.0 * np.eye(3))
     np.testing.assert_array_equal(empirical_inverse_covariance(features), np.zeros((3, 3)))
-
-
-@pytest.mark.parametrize("num_terms", [0, 7])
-@pytest.mark.parametrize("kappa0", [0.01, 1.9])
-def test_the_closed_form_of_the_series_equals_its_sum(num_terms, kappa0):
-    # Eigenvalues from zero over nearly zero to one: both branches and the limit.
-    vectors = np.linalg.qr(np.random.default_rng(4).standard_normal((5, 5)))[0]
-    covariance = (vectors * np.array([0.0, 1e-6, 0.1, 0.5, 1.0])) @ vectors.T
-    expected = _summed_series(covariance, kappa0, num_terms)
-    series = neumann_series(jnp.asarray(covariance, jnp.float32), kappa0, num_terms)
-    np.testing.assert_allclose(series, expected, rtol=1e-5, atol=1e-5 * np.max(np.abs(expected)))
-    with jax.enable_x64(True):
-        series = neumann_series(jnp.asarray(covariance), kappa0, num_terms)
-        scale = np.max(np.abs(expected))
-        np.testing.assert_allclose(series, expected, rtol=1e-12, atol=1e-13 * scale)
 
 
 @pytest.mark.parametrize("num_rows", [3, 40])

@@ -21,7 +21,7 @@ from rlreps.subspace import (
     optimal_loss,
     principal_angles,
     project_rows,
-    relative_excess_loss,
+    relative_excess,
     representation_loss,
     row_blocks,
     subspace_distance,
@@ -221,10 +221,12 @@ def test_relative_excess_is_zero_at_the_optimum_and_in_closed_form_elsewhere():
     (single,) = _single(matrix)
     subspace = exact_svd(np.asarray(single), 4)
     best, second_missing = _single(_mixed(left[:, :2]), _mixed(left[:, [0, 2]]))
-    np.testing.assert_allclose(relative_excess_loss(best, single, subspace, 2), 0.0, atol=1e-5)
+    np.testing.assert_allclose(
+        relative_excess(representation_loss(best, single), subspace, 2), 0.0, atol=1e-5
+    )
     # Components 1 and 3 in place of 1 and 2 leave 9 instead of 4 among the rest.
     expected = (9.0 + 1.0 + 0.25) / (4.0 + 1.0 + 0.25) - 1.0
-    excess = relative_excess_loss(second_missing, single, subspace, 2)
+    excess = relative_excess(representation_loss(second_missing, single), subspace, 2)
     np.testing.assert_allclose(excess, expected, rtol=1e-5)
 
 

@@ -13,7 +13,7 @@ from dm_env import specs
 from rlreps.envs import PuddleWorld, PuddleWorldDmEnv
 from rlreps.errors import FitWarning, InputError
 from rlreps.files import read_arrays
-from rlreps.successor.data import MOST_ACTIONS, MOST_STATES, Transitions, as_transitions
+from rlreps.successor.data import MOST_ACTIONS, Transitions, as_transitions
 
 ROWS = 6
 STATES = np.arange(ROWS + 1, dtype=np.float32)[:, None]
@@ -80,7 +80,6 @@ REFUSED = {
         "action_high": 1.5,
     },
     "at most 4,096 actions, got 4097": {"num_actions": MOST_ACTIONS + 1},
-    "at most 2,147,483,648 indices of states": {**PLACES, "num_states": MOST_STATES + 1},
     "num_states for indices of states": {"num_states": 7},
     r"actions in \[0, 1\), got \(0, 1\)": {"num_actions": 1},
     r"actions in \[0, 1\), got \(-1, 0\)": {"action": np.array([0, -1, 0, 0, 0, 0])},

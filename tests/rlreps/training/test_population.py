@@ -10,25 +10,15 @@ import optax
 import pytest
 from jax import Array
 
-from rlreps.config import configurable, with_sizes
+from rlreps.config import configurable
 from rlreps.encoders import MLP, Tabular
 from rlreps.errors import InputError, TrainingDivergedError
-from rlreps.losses import (
-    OBJECTIVES,
-    DanskinLissa,
-    Explicit,
-    LargeBatch,
-    Objective,
-    Oracle,
-    Spin,
-)
+from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, Spin
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.sources.matrix import MatrixSource, matrix_source
 from rlreps.subspace import subspace_distance
 from rlreps.successor.ground_truth import distance_evaluation
 from rlreps.training import Learner, Optimizer, stack, train, train_population
-from rlreps.training.optimizers import GivenOptimizer
-from rlreps.training.population import Population
 
 NUM_STATES, NUM_TASKS, RANK = 60, 40, 3
 RNG = np.random.default_rng(0)
@@ -196,10 +186,9 @@ class Naming(Objective):
         return value, (state, {self.metric: value})
 
 
-@pytest.mark.parametrize("name", ["step", "seconds", "loss"])
-def test_a_metric_with_a_name_of_the_loops_own_is_refused(name):
-    with pytest.raises(InputError, match=rf"other names than .*'step'\], got \['{name}'\]"):
-        train(**problem(Naming(RANK, metric=name)))
+def test_a_metric_with_a_name_of_the_loops_own_is_refused():
+    with pytest.raises(InputError, match=r"other names than .*'step'\], got \['loss'\]"):
+        train(**problem(Naming(RANK, metric="loss")))
 
 
 def test_optimizers_that_take_further_arguments_get_the_loss():
@@ -211,33 +200,6 @@ def test_optimizers_that_take_further_arguments_get_the_loss():
     result = train(**arguments)
     total = 4.0 * np.sum([record["own"] for record in result.history[1:]], axis=0)
     np.testing.assert_allclose(result.state.optimizer[0], total, rtol=1e-5)
-
-
-@pytest.mark.integration
-def test_a_chunk_is_compiled_once_and_never_goes_back_to_the_host(monkeypatch):
-    calls, programs = [], []
-    prepare = Population.prepare
-
-    def counted(self, state, count):
-        prepare(self, state, count)
-        compiled = self.compiled[count]
-        programs.append(compiled.as_text())
-
-        def call(*arguments):
-            calls.append(count)
-            with jax.transfer_guard("disallow"):
-                return compiled(*arguments)
-
-        self.compiled[count] = call
-
-    monkeypatch.setattr(Population, "prepare", counted)
-    train(**problem(steps=22))
-    assert calls == [4, 4, 4, 4, 4, 2]
-    assert len(programs) == 2
-    for text in programs:
-        assert "while" in text
-        for word in ("callback", "infeed", "outfeed", "host_compute"):
-            assert word not in text.lower()
 
 
 def test_a_run_that_becomes_infinite_stops_with_step_seed_and_hint(tmp_path, run_folder):
@@ -269,25 +231,11 @@ def test_a_run_that_becomes_infinite_stops_with_step_seed_and_hint(tmp_path, run
     assert Checkpoints(tmp_path / "state" / "checkpoints").latest_step() is None
 
 
-@pytest.mark.parametrize(
-    ("objective", "most"),
-    [
-        (LargeBatch(num_features=RANK), 1e-2),
-        pytest.param(Oracle(num_features=RANK), 1e-2, marks=pytest.mark.integration),
-        pytest.param(
-            DanskinLissa(num_features=RANK, permutations=4, whitening=True),
-            0.45,
-            marks=pytest.mark.integration,
-        ),
-    ],
-    ids=lambda value: getattr(value, "name", None),
-)
-def test_training_finds_the_planted_subspace(objective, most):
+def test_training_finds_the_planted_subspace():
     encoder = Tabular(RANK, num_states=NUM_STATES)
     result = train(
         **problem(
-            objective,
-            source=matrix_source(planted_matrix(), with_population=objective.needs_population),
+            LargeBatch(RANK),
             optimizer=Optimizer(learning_rate=0.1, schedule="cosine"),
             rows=50,
             tasks=20,
@@ -299,7 +247,7 @@ def test_training_finds_the_planted_subspace(objective, most):
     )
     first, last = (np.asarray(record["subspace_distance"]) for record in result.history)
     assert np.all(first > 0.8)
-    assert np.all(last < most)
+    assert np.all(last < 1e-2)
 
 
 # Populations: each member differs from the first in one thing (the seed, κ0, the learning rate, the
@@ -454,37 +402,6 @@ def test_a_population_without_resets_stops_at_the_first_member_that_diverges(run
         train_population(learners, source, seeds=[5, 8], steps=12, folder=folder, progress=False)
     assert [record["step"] for record in folder.read_metrics()] == [0]
     assert "diverged" not in folder.read_metrics()[0]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "large_batch",
-        *(
-            pytest.param(name, marks=pytest.mark.integration)
-            for name in ("danskin_lissa", "danskin_empirical", "explicit")
-        ),
-    ],
-)
-def test_what_was_set_to_zero_stays_there_whatever_the_objective(name):
-    sizes = {"num_features": FEATURES, "num_tasks": TASKS, "encoder_learning_rate": 0.1}
-    one = Learner(
-        encoder=Tabular(FEATURES, num_states=STATES),
-        objective=with_sizes(OBJECTIVES[name](), **sizes),
-        optimizer=GivenOptimizer(optax.adam(0.1)),
-        rows=10,
-        tasks=2,
-        resets_diverged=True,
-    )
-    source = source_of(0)
-    state = one.init(jnp.uint32(0))
-    state = state._replace(params=state.params.at[0, 0].set(jnp.nan))
-    chunk = jax.jit(one.chunk, static_argnums=0)
-    for _ in range(3):
-        state, _ = chunk(1, state, source, jnp.uint32(0))
-        np.testing.assert_array_equal(state.params, 0.0)
-        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
-    assert int(state.step) == 3
 
 
 def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_parameters():

@@ -69,7 +69,7 @@ def ends(row, name):
 def test_the_recipe_of_the_handbook_loads_figures_into_pandas_as_numbers(trained, tmp_path):
     pandas = pytest.importorskip("pandas")
     (first, one), (second, _) = trained("first", range(3, 5)), trained("second", range(3, 5))
-    compare_runs([first, second], tmp_path / "compared", progress=False)
+    compare_runs([first, second], tmp_path / "compared")
     page = (Path(__file__).parents[3] / "docs/command-line.md").read_text(encoding="utf-8")
     (recipe,) = re.findall(r"```py\n(import json, pathlib, pandas.*?)```", page, re.DOTALL)
     names = {"DIR": tmp_path / "compared", "RUN": first}

@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -83,7 +85,7 @@ def in_numpy(layers, state, values):
 def in_torch(layers, state, values):
     torch = pytest.importorskip("torch")
     network = torch.nn.Sequential(*(getattr(torch.nn, name)(*sizes) for name, *sizes in layers))
-    network.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
+    network.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
     return network(torch.from_numpy(values)).detach().numpy()
 
 
@@ -92,7 +94,7 @@ def test_a_program_gives_the_bits_of_the_run_and_weights_give_its_features(
 ):
     numpy = pytest.importorskip("safetensors.numpy")
     run, out = tmp_path / "run", tmp_path / "encoder"
-    run_training(TRAINING, toy_store, run, progress=False)
+    run_training(TRAINING, toy_store, run)
     trained = load_encoder(RunFolder(run), load_ground_truth(toy_store))
     about = json.loads(rlreps("export", run, "--out", out, "--seed", 1))
     assert about["files"] == [str(out / f"encoder.{end}") for end in ("jax", "json", "safetensors")]
@@ -114,13 +116,35 @@ def test_a_program_gives_the_bits_of_the_run_and_weights_give_its_features(
     )
 
 
-def test_a_live_run_leaves_its_encoder_too(tmp_path):
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    """The encoder of a live run, exported, and what was said of it."""
+    folder = tmp_path_factory.mktemp("live")
     config = LiveConfig(training=TRAINING, horizon=10, discount=0.9)
-    run_live_training(config, tmp_path / "run", progress=False)
-    about = export_run(tmp_path / "run", tmp_path / "encoder")
-    program = jax.export.deserialize(bytearray((tmp_path / "encoder/encoder.jax").read_bytes()))
-    assert program.call(np.zeros((7, 2), np.float32)).shape == (7, 3)
+    run_live_training(config, folder / "run")
+    return folder, export_run(folder / "run", folder / "encoder")
+
+
+def lines_of_the_handbook(mark, folder):
+    page = (Path(__file__).parents[3] / "docs/how-to/export.md").read_text(encoding="utf-8")
+    (block,) = (text for text in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if mark in text)
+    names = {}
+    exec(block.replace("encoder/", f"{folder}/encoder/"), names)
+    return names["features"]
+
+
+def test_a_live_run_leaves_its_encoder_too(live):
+    folder, about = live
     assert about["inputs"] == {"shape": [2], "dtype": "float32"}
+    assert lines_of_the_handbook("deserialize", folder).shape == (1, 3)
+
+
+def test_the_lines_of_the_handbook_load_the_weights_into_pytorch(live):
+    pytest.importorskip("torch")
+    folder, _ = live
+    found = lines_of_the_handbook("import json, pathlib, torch", folder)
+    expected = lines_of_the_handbook("deserialize", folder)
+    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

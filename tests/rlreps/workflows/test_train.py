@@ -130,8 +130,8 @@ def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
     short = configured(steps=4, evaluate_every=2, checkpoint_every=2, optimizer=constant)
     long = dataclasses.replace(short, steps=8)
     whole, out = tmp_path / "whole", tmp_path / "out"
-    expected = run_training(long, toy_store, whole, progress=False)
-    run_training(short, toy_store, out, progress=False)
+    expected = run_training(long, toy_store, whole)
+    run_training(short, toy_store, out)
     killed_when_logging(6, run_training, long, toy_store, out)
     assert RunFolder(out).read_summary() is None
     found = run_training(long, toy_store, out)
@@ -143,20 +143,20 @@ def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
     }
     assert_same_metrics(out, whole)
     assert evaluate_run(out)["step"] == 8
-    assert run_training(long, toy_store, out, progress=False) == found
+    assert run_training(long, toy_store, out) == found
     before = files_below(out)
     for other, message in (
         (short, "expected steps=8, got 4"),
         (dataclasses.replace(long, steps=9, rows=long.rows + 1), "holds another run: expected"),
     ):
         with pytest.raises(InputError, match=message):
-            run_training(other, toy_store, out, progress=False)
+            run_training(other, toy_store, out)
     assert files_below(out) == before
     linear = dataclasses.replace(short, optimizer=Optimizer(learning_rate=1e-3))
-    run_training(linear, toy_store, tmp_path / "linear", progress=False)
+    run_training(linear, toy_store, tmp_path / "linear")
     more = dataclasses.replace(linear, steps=8)
     with pytest.raises(InputError, match=r"constant of a run .*, got linear .* 4 steps; choose a"):
-        run_training(more, toy_store, tmp_path / "linear", progress=False)
+        run_training(more, toy_store, tmp_path / "linear")
 
 
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(

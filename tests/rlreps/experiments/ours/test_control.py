@@ -115,13 +115,11 @@ def test_a_goal_is_judged_by_the_interval_over_at_least_five_seeds(judge, return
 @pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
 @pytest.mark.experiments
 def test_the_smoke_preset_is_judged_by_each_way(smoke):
-    summary, out = smoke("control")
-    returns = summary["returns"]["CartPole-v1"]
-    assert {*returns} == {FIT, DQN, RANDOM}
-    assert returns[FIT][0] > 2 * returns[RANDOM][0]
+    _, out = smoke("control")
     with (out / "results" / "returns.csv").open(newline="") as lines:
         rows = {row["way"]: row for row in csv.DictReader(lines)}
-    assert float(rows[FIT]["return"]) == returns[FIT][0]
+    assert {*rows} == {FIT, DQN, RANDOM}
+    assert float(rows[FIT]["return"]) > 2 * float(rows[RANDOM]["return"])
     assert float(rows[FIT]["fit_seconds"]) > 0.0
     assert float(rows[DQN]["train_seconds"]) > 0.0
     names = {f"CartPole-v1-{way}-700" for way in (FIT, DQN, RANDOM)}

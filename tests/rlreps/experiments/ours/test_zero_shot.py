@@ -134,7 +134,7 @@ def rows(arena, learned, *, kind=SMOOTH, agents=(0.0, 0.2, 0.5, 0.95), count=50,
     config, noise = Config(), spread * np.linspace(-1.0, 1.0, count)
     learning = np.broadcast_to(np.transpose(agents), (5, 4)).T + noise[:5] * (np.ndim(agents) == 1)
     arms = [
-        *((LEARNED, number, steps, learned + noise) for number, steps in config.fits),
+        *((LEARNED, *fit.values(), learned + noise) for fit in config.fits),
         *((TABULAR, None, steps, 0.99 + noise) for steps in config.steps),
         (REFERENCE, None, 0, 0.95 + noise),
         *((DQN, None, *each) for each in zip(config.dqn_steps, learning, strict=True)),
