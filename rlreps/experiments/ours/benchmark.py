@@ -12,22 +12,19 @@ function of the cells.
 
 **Rows.** An objective sees entries of the successor measure Ψ (columns centred), transitions
 (s, s'), or futures (s, s⁺), s⁺ from the normalised successor measure. A transition costs one
-environment step, a future 1/(1 - γ) of them on average; an entry of an exact matrix has no such
-cost. Each objective is measured against its own truth and against M̃: a large distance from M̃ of
-an objective that reaches its own truth does not mean that the optimiser failed. Where d separates a
-complex pair, temporal differences have no fixed point: means of distances to the own truth are over
-the other seeds, and stay empty without any. Self-prediction has no optimum: only some starts reach
-its truth here, the functions of largest |λ|.
+environment step, a future 1/(1 - γ) of them on average, an entry of an exact matrix none. Each
+objective is measured against its own truth and against M̃: a large distance from M̃ of an objective
+that reaches its own truth does not mean that the optimiser failed. Temporal differences have no
+fixed point where d separates a complex pair: means are over the seeds that have one.
+Self-prediction has no optimum: only some starts reach its truth, the functions of largest |λ|.
 
-**Tuning.** Every objective has the same number of trials in each world, on seeds that are not
-reported, with equal updates (not equal time): a grid of learning rates by an option of its own, or
-of as many more learning rates where it has none. The trial whose last distance to the own truth is
-least, or of an ordered objective whose mean |cosine| is largest, is taken: tuned with the truth at
-hand, all alike.
+**Tuning.** Every objective has the same number of trials in each world, with equal updates, on
+seeds that are not reported: learning rates by values of an option of its own, or more learning
+rates. The trial with the least last distance to the own truth is taken, of ordered objectives the
+trial with the largest mean |cosine|: tuned with the truth at hand, all alike.
 
-**Controls** need no training: the cosines of lowest frequency and untrained random features, both
-beside the constant, and the singular functions of a chain that is counted from as many transitions
-as others draw.
+**Controls** need no training: cosines of lowest frequency and random features, both beside the
+constant, and the singular functions of a chain counted from as many transitions as others draw.
 
 **Time** is that of updates alone, of all seeds in one program, divided by their number. R² is of
 values of random policies for random rewards at the states without a label, from a ridge regression

@@ -132,13 +132,7 @@ def figures(features: Array, truth: Truth, density: Truth) -> dict[str, Array]:
 
 
 def trained(
-    run: Run[Config],
-    world: World,
-    row: Row,
-    learners: Sequence[Learner],
-    seeds: Sequence[int],
-    evaluations: int,
-    **options: Any,
+    world: World, row: Row, learners: Sequence[Learner], seeds: Sequence[int], **options: Any
 ) -> tuple[TrainingResult, dict[str, npt.NDArray[np.float64]]]:
     """Train members of one program; return them, and their figures [members, evaluations].
 
@@ -151,21 +145,15 @@ def trained(
     result = train_population(
         stack(learners),
         world.source(row),
-        steps=run.config.steps,
         seeds=seeds,
         evaluate=lambda params, truth: figures(
             forward(encoder, params, world.inputs), truth, density
         ),
         measured=jax.tree.map(lambda *each: jnp.asarray(np.stack(each), jnp.float32), *measured),
-        evaluate_every=run.config.steps // evaluations,
         **options,
     )
     known = np.array([each is not None for each in own])
-    told: dict[str, Any] = {
-        "subspace_distance": known,
-        "density_distance": True,
-        "diverged": True,
-    }
+    told: dict[str, Any] = {"subspace_distance": known, "density_distance": True, "diverged": True}
     told |= dict.fromkeys(("cosine", "least_cosine"), known & row.ordered)
     return result, {
         name: np.where(kept, [record[name] for record in result.history], math.nan).T
@@ -217,7 +205,8 @@ def tune(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
         for each in tried
         for _ in range(config.tuning_seeds)
     ]
-    _, found = trained(run, world, row, learners, seeds, 1, description=name)
+    how: Any = {"steps": config.steps, "evaluate_every": config.steps, "description": name}
+    _, found = trained(world, row, learners, seeds, **how)
     own = 1.0 - found["cosine"] if row.ordered else found["subspace_distance"]
     chosen = own if np.isfinite(own).any() else found["density_distance"]
     scores = np.nanmean(np.reshape(chosen[:, -1], (len(tried), -1)), axis=1)
@@ -249,10 +238,9 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
             return {"failed": f"tuning: {tuned['failed']}"}
         rate, value, _ = tuned["trials"][0]
         learner = learner_of(config, row, d, rate, value)
-        folder = run.training_folder(name, row=row, d=d, rate=rate, value=value)
-        options = {"folder": folder, "description": name}
-        learners = [learner] * len(seeds)
-        result, found = trained(run, world, row, learners, seeds, config.evaluations, **options)
+        about = {"row": row, "d": d, "rate": rate, "value": value}
+        how = run.training(name, config.steps, config.evaluations, every=10, **about)
+        result, found = trained(world, row, [learner] * len(seeds), seeds, **how)
         values = {each: figure.tolist() for each, figure in found.items()}
         values["seconds"] = [[record["seconds"] / len(seeds) for record in result.history]]
         features = [forward(learner.encoder, result.params(seed), world.inputs) for seed in seeds]

@@ -268,12 +268,12 @@ def test_a_seed_without_a_fixed_point_leaves_the_others_their_distances(monkeypa
     run = Run(config, folder=None, progress=False)
     world = World.of("sutton", config.bins, config.discount)
     learners = [benchmark_runs.learner_of(config, row, 2, 0.01, 0.1)] * 3
-    _, whole = benchmark_runs.trained(run, world, row, learners, range(3), 2)
+    _, whole = benchmark_runs.trained(world, row, learners, range(3), steps=4, evaluate_every=2)
     exact = World.own_truth
     monkeypatch.setattr(
         World, "own_truth", lambda *given: None if given[-1] == 1 else exact(*given)
     )
-    _, found = benchmark_runs.trained(run, world, row, learners, range(3), 2)
+    _, found = benchmark_runs.trained(world, row, learners, range(3), steps=4, evaluate_every=2)
     assert np.isnan(found["subspace_distance"][1]).all()
     kept = [0, 2]
     np.testing.assert_array_equal(
