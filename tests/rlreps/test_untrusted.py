@@ -224,7 +224,6 @@ SIZES = [
     "train {store} --coordinator 127.0.0.1:99999 --num-processes 2 --process-id 0",
     "sweep {store} --grid steps=3000000000,4",
     "train-live --rollouts 1000000000000",
-    "agent train --batch-size 100000000 --hidden 100000",
     "agent train --env CartPole-v1 --batch-size 200000000000",
     "plot env --bins 1000000000",
 ]
