@@ -3,7 +3,6 @@
 from rlreps.plotting.charts import (
     plot_curves,
     plot_fit,
-    plot_improvements,
     plot_learning,
     plot_spectrum,
     plot_subspace_error,
@@ -23,7 +22,6 @@ __all__ = [
     "plot_curves",
     "plot_environment",
     "plot_fit",
-    "plot_improvements",
     "plot_learning",
     "plot_panels",
     "plot_policy_and_value",

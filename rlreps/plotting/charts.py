@@ -141,38 +141,6 @@ def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -
 
 
 @styled
-def plot_improvements(
-    estimates: Mapping[str, Sequence[float]], *, baseline: str = "no auxiliary task"
-) -> Figure:
-    """Draw probabilities of improvement with their intervals, a row a method, around 1/2.
-
-    Intervals on one side of the line are filled, those that cross it hollow.
-
-    Args:
-        estimates: (probability, low, high) by method, the first at the top; NaN ends for none.
-        baseline: The method with which the others are compared.
-    """
-    figure = Figure(figsize=(5.6, 1.2 + 0.34 * len(estimates)))
-    axes = figure.add_subplot()
-    axes.axvline(0.5, linestyle=":", **REFERENCE)
-    colour = OKABE_ITO[0]
-    for row, estimate in enumerate(estimates.values()):
-        value, low, high = estimate
-        face = colour if low > 0.5 or high < 0.5 else "white"
-        axes.plot([low, high], [row, row], color=colour, linewidth=2.4, solid_capstyle="butt")
-        axes.plot(value, row, "o", color=colour, mfc=face, markersize=6.5, markeredgewidth=1.5)
-    axes.set(
-        xlim=(-0.02, 1.02),
-        ylim=(len(estimates) - 0.4, -0.6),
-        xlabel=f"probability of improvement over {baseline}, 95 % bootstrap interval",
-    )
-    axes.set_yticks(range(len(estimates)), labels=list(estimates))
-    axes.tick_params(axis="y", length=0.0)
-    axes.grid(visible=True, axis="x")
-    return figure
-
-
-@styled
 def plot_fit(
     predicted: npt.ArrayLike,
     realised: npt.ArrayLike,

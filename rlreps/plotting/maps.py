@@ -359,16 +359,13 @@ def add_signed_bar(figure: Figure, label: str, *, aspect: float) -> None:
 
 
 @styled
-def plot_policy_and_value(
-    environment: PuddleWorld, values: npt.ArrayLike, *, value_label: str = "discounted return"
-) -> Figure:
+def plot_policy_and_value(environment: PuddleWorld, values: npt.ArrayLike) -> Figure:
     """Draw two maps over the square: the value max_a Q(s, a), and the greedy action with arrows.
 
     Args:
         environment: Draw the outlines of its puddles, and of its goal if it has one.
         values: Q at the cells' centres, [bins², 4]; entry row * bins + column is the cell's, where
             row counts upwards in y. Actions are up, right, down, left. A cell with a NaN is grey.
-        value_label: Label of the colour bar.
 
     Raises:
         InputError: For another shape.
@@ -387,7 +384,7 @@ def plot_policy_and_value(
     image = value_axes.imshow(best, extent=(0, 1, 0, 1), cmap=sequential)
     value_axes.set_title("value of the greedy action")
     value_axes.set_ylabel("y")
-    figure.colorbar(image, ax=value_axes, label=value_label, shrink=0.82)
+    figure.colorbar(image, ax=value_axes, label="discounted return", shrink=0.82)
     policy_axes.imshow(
         np.ma.masked_less(greedy, 0),
         extent=(0, 1, 0, 1),

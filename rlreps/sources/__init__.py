@@ -2,14 +2,7 @@
 
 from rlreps.sources.live import LiveSource, puddle_world_source
 from rlreps.sources.matrix import MatrixSource, Source, matrix_source
-from rlreps.sources.pairs import (
-    ChainSource,
-    PairSource,
-    StateSource,
-    chain_source,
-    pair_source,
-    state_source,
-)
+from rlreps.sources.pairs import ChainSource, PairSource, chain_source, pair_source
 from rlreps.sources.store import EntryReader, StoreReader, StreamedSource, streamed_source
 
 __all__ = [
@@ -19,13 +12,11 @@ __all__ = [
     "MatrixSource",
     "PairSource",
     "Source",
-    "StateSource",
     "StoreReader",
     "StreamedSource",
     "chain_source",
     "matrix_source",
     "pair_source",
     "puddle_world_source",
-    "state_source",
     "streamed_source",
 ]

@@ -2,7 +2,6 @@
 
 Both give rows whose inputs are a ``Clip`` of two states, ``state, later = batch.pair``, and no
 targets, for ``Spin`` with ``Slowness``, for ``PAIR_OBJECTIVES`` and for losses of your own.
-``StateSource`` gives single states, for operators that know the chain.
 """
 
 import dataclasses
@@ -183,29 +182,3 @@ def chain_source(
         jnp.asarray(cumulative.astype(jnp.result_type(float))),
         _checked_discount(discount),
     )
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class StateSource:
-    """State indices drawn from a measure.
-
-    Attributes:
-        cumulative: Measure of each state and those before it, [n].
-    """
-
-    cumulative: Array
-    num_tasks: ClassVar[None] = None
-
-    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
-        """Draw state indices [num_rows] (int32); targets are empty, [num_rows, 0]."""
-        del num_tasks
-        levels = jax.random.uniform(key, (num_rows,), self.cumulative.dtype)
-        states = jnp.searchsorted(self.cumulative, levels, side="right").astype(jnp.int32)
-        states = jnp.minimum(states, len(self.cumulative) - 1)
-        return Batch(states, jnp.zeros((num_rows, 0), self.cumulative.dtype))
-
-
-def state_source(measure: np.ndarray) -> StateSource:
-    """Return a source of the states of a measure [n] that sums to 1."""
-    return StateSource(jnp.asarray(np.cumsum(measure).astype(jnp.result_type(float))))

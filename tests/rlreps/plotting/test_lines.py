@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 
 from rlreps import plotting
@@ -211,27 +210,6 @@ class TestAgents:
         alone = plotting.plot_learning(self.STEPS, {"return": RUNS[:1, :12]})
         assert len(alone.axes[0].lines) == 1
         assert legend(alone) == ["one agent"]
-
-    def test_improvements_are_rows_around_one_half_filled_where_it_is_left_out(self):
-        estimates = {
-            "better": (0.8, 0.6, 0.9),
-            "unclear": (0.6, 0.4, 0.8),
-            "worse": (0.2, 0.1, 0.4),
-            "single": (0.7, NAN, NAN),
-        }
-        figure = plotting.plot_improvements(estimates, baseline="none")
-        axes = figure.axes[0]
-        assert [label.get_text() for label in axes.get_yticklabels()] == list(estimates)
-        assert axes.get_ylim()[0] > axes.get_ylim()[1]  # rows are counted downwards
-        half, *rest = axes.lines
-        assert list(half.get_xdata()) == [0.5, 0.5]
-        for row, estimate in enumerate(estimates.values()):
-            bar, point = rest[2 * row : 2 * row + 2]
-            np.testing.assert_array_equal(bar.get_xdata(), estimate[1:])
-            assert (list(point.get_xdata()), list(point.get_ydata())) == ([estimate[0]], [row])
-        white = [to_rgb(point.get_markerfacecolor()) == (1.0, 1.0, 1.0) for point in rest[1::2]]
-        assert white == [False, True, False, True]
-        assert "over none" in axes.get_xlabel()
 
 
 class TestSpectrum:

@@ -79,7 +79,6 @@ def test_names_with_dollars_are_drawn_as_they_are(suffix, name):
         plotting.plot_panels([plotting.Panel(title=name, lines=lines)], **labels),
         plotting.plot_components({name: np.ones((4, 1))}, bins=2, labels=[name]),
         plotting.plot_reconstructions({name: np.ones((1, 2, 2))}, notes={name: name}),
-        plotting.plot_improvements({name: (0.5, 0.4, 0.6)}, baseline=name),
     ]
     for figure in figures:
         drawn = plotting.figure_bytes(figure, image_format=suffix)

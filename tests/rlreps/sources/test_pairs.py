@@ -7,7 +7,7 @@ import scipy.linalg
 import scipy.sparse
 
 from rlreps.errors import InputError
-from rlreps.sources import chain_source, pair_source, state_source
+from rlreps.sources import chain_source, pair_source
 from rlreps.successor import Transitions
 
 SIZE = 5
@@ -153,11 +153,3 @@ def test_what_gives_no_pairs_is_refused(expected):
     with pytest.raises(InputError, match="expected " + expected) as refusal:
         REFUSED[expected]()
     assert "\n" not in str(refusal.value)
-
-
-def test_states_come_with_their_measure():
-    measure = np.array([0.05, 0.5, 0.15, 0.3])
-    sample = jax.jit(state_source(measure).sample, static_argnums=(1, 2))
-    drawn = np.asarray(sample(jax.random.key(0), 100_000, 1).inputs)
-    shares = np.bincount(drawn, minlength=4) / len(drawn)
-    assert np.all(np.abs(shares - measure) < 5.0 * np.sqrt(measure * (1 - measure) / len(drawn)))
