@@ -65,7 +65,7 @@ class Trainer(abc.ABC):
                 start = time.perf_counter()
                 state = self._refitted(state, step)
                 seconds += time.perf_counter() - start
-            state, metrics, updates = self._advance(state, step, until - step)
+            state, metrics, updates = self._between_fits(state, step, until - step)
             parts.append((metrics, updates))
             step = until
         sums: list[Any] = [sum(metrics[name] for metrics, _ in parts) for name in SUMS]
@@ -103,7 +103,9 @@ class Trainer(abc.ABC):
         return self.put(state._replace(learner=learner))
 
     @abc.abstractmethod
-    def _advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics, int]:
+    def _between_fits(
+        self, state: AgentState, step: int, steps: int
+    ) -> tuple[AgentState, Metrics, int]:
         """Act and learn without a fit; return also the ``SUMS``, means and number of updates."""
 
     @abc.abstractmethod
@@ -201,7 +203,9 @@ class CompiledTrainer(Trainer):
     def close(self) -> None:
         """Do nothing, since this trainer holds no resources."""
 
-    def _advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics, int]:
+    def _between_fits(
+        self, state: AgentState, step: int, steps: int
+    ) -> tuple[AgentState, Metrics, int]:
         dqn, num_envs = self._config.dqn, self._config.num_envs
         warm = min(max(dqn.warmup - step, 0), steps) // dqn.steps_per_update
         learning = steps // dqn.steps_per_update - warm

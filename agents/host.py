@@ -97,7 +97,9 @@ class HostTrainer(Trainer):
         self._stands_at = 0
         return state
 
-    def _advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics, int]:
+    def _between_fits(
+        self, state: AgentState, step: int, steps: int
+    ) -> tuple[AgentState, Metrics, int]:
         num_envs, period, updates = self._config.num_envs, self.agent.period, []
         for count in range(step // num_envs, (step + steps) // num_envs):
             begun = (count + 1 - period) * num_envs
