@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -20,7 +21,7 @@ except ImportError as error:
     ) from error
 
 
-class RiverPCA(Transformer):  # type: ignore[misc]
+class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
     """Principal component analysis of a river stream, by any rule of ``rlreps.streaming``.
 
     The first row that is learned fixes the names of the features. Later, a feature that is missing
@@ -67,7 +68,7 @@ class RiverPCA(Transformer):  # type: ignore[misc]
             self._names = names
             self.components_ = np.zeros((self.n_components, len(names)), np.float32)
         rule = self._centred(len(self._names))
-        self._state, mean, components = _learned(rule, self._state, self._row(x)[None])
+        self._state, mean, components = _learned(rule, self._state, jnp.asarray(self._row(x)[None]))
         found = np.asarray(components).T
         signs = np.where(np.sum(found * self.components_, axis=1) < 0.0, -1.0, 1.0)
         self.mean_, self.components_ = np.asarray(mean), found * signs[:, None].astype(found.dtype)
