@@ -21,7 +21,7 @@ except ImportError as error:
     ) from error
 
 
-class RiverPCA(Transformer):  # type: ignore[misc]
+class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
     """Principal component analysis of a river stream, by any rule of ``rlreps.streaming``.
 
     The first row that is learned fixes the names of the features. Later, a feature that is missing

@@ -175,7 +175,7 @@ class NetworkBasis(DenseBasis):
         return int(self.matrix.shape[1]) + 1
 
     @functools.cached_property
-    def program(self) -> Callable[[np.ndarray], Array]:
+    def program(self) -> Callable[[Any], Array]:
         """Observations [m, ...] → features [m, p] in one compiled call."""
 
         def features(
