@@ -4,7 +4,9 @@ Ryu et al. (2024) compare the two on H = −∇² − 1/r. Their protocol has Ga
 standard deviation of 16, 36 levels, the operator −100 H, batches of 128 and 500,000 updates. Our
 own are the inputs, smaller networks, an envelope exp(−r/22), exact derivatives and Adam.
 
-    python scripts/hydrogen_levels.py spin --steps 20000 --out runs/levels-spin
+    python scripts/hydrogen_levels.py spin --steps 200000 --out runs/levels-spin
+
+Other points, `--points radial`, are uniform in log(1 + r) and in the angle.
 
 A run continues in its folder if it is started again. The last line is JSON.
 """
@@ -13,6 +15,7 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +25,10 @@ from jax import Array
 from rlreps.encoders import FunctionEncoder, Params, SeparateMLP
 from rlreps.losses import NestedLora, Spin
 from rlreps.losses.base import Batch
+from rlreps.operators import Weights
 from rlreps.operators.hydrogen import box_quadrature, box_spectrum, hamiltonian, radius
 from rlreps.runs.folder import RunFolder
+from rlreps.sources.box import BoxSource
 from rlreps.training import Optimizer, train
 
 SHELLS = 6
@@ -68,6 +73,7 @@ def main() -> None:
     """Train one method and print the relative errors of its energies."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("method", choices=["spin", "joint", "sequential"])
+    parser.add_argument("--points", choices=["gaussian", "radial"], default="gaussian")
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--width", type=int, default=32)
@@ -76,11 +82,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     encoder, operator, d = make_encoder(options.width), hamiltonian(), len(ENERGIES)
+    source: Any = GaussianPoints()
+    weights_of: Weights = weigh
+    if options.points == "radial":
+        source = BoxSource(jnp.asarray(HALF_WIDTH), radial=True)
+        weights_of = source.weights()
     objective = (
-        Spin(d, operator=operator, weights=weigh, encoder=encoder, separate=True)
+        Spin(d, operator=operator, weights=weights_of, encoder=encoder, separate=True)
         if options.method == "spin"
         # The integral of a product, not its mean: a level's energy must not depend on the scale.
-        else NestedLora(d, operator=-100.0 * operator, weights=weigh, nesting=options.method)
+        else NestedLora(d, operator=-100.0 * operator, weights=weights_of, nesting=options.method)
     )
     positions, weights = box_quadrature(HALF_WIDTH)
 
@@ -98,7 +109,7 @@ def main() -> None:
     result = train(
         encoder,
         objective,
-        GaussianPoints(),
+        source,
         optimizer=Optimizer(learning_rate=options.learning_rate, schedule="cosine"),
         steps=options.steps,
         rows=options.rows,
