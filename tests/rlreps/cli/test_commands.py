@@ -187,7 +187,7 @@ def test_an_output_folder_with_something_else_in_it_is_refused(
     (tmp_path / "file").write_text("precious")
     shutil.copytree(trained, tmp_path / "run")
     for command, other_run in (
-        (["train", toy_store, *TRAIN, "--steps", "80"], "expected --schedule constant"),
+        (["train", toy_store, *TRAIN, "--steps", "40"], "expected steps=60, got 40"),
         (["quickstart", "--preset", "smoke"], "holds a training run, not a quickstart"),
         (["successor", "generate", *GENERATE], "other entries"),
     ):
