@@ -244,7 +244,7 @@ def test_evaluation_ends_at_the_goal_and_at_the_limit_and_counts_every_step_befo
 def times_compiled(trainer):
     """Programs of a trainer that act and learn."""
     host = isinstance(trainer, HostTrainer)
-    return (trainer._advance[True] if host else trainer._train)._cache_size()
+    return (trainer._programs[True] if host else trainer._train)._cache_size()
 
 
 @pytest.mark.integration
@@ -309,7 +309,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical(name):
 def test_neither_chunks_nor_evaluations_change_training_or_compile_anew():
     trainer = shared(config_for("CartPole-v1"))
     whole, _ = run(trainer, [200])
-    compiled_functions = [*trainer._advance.values(), trainer._greedy]
+    compiled_functions = [*trainer._programs.values(), trainer._greedy]
     state, returns = trainer.init(), []
     for step in range(0, 200, 40):
         state, _ = trainer.advance(state, step, 40)

@@ -19,7 +19,6 @@ TOY = words(
     "--epsilon-steps 300 --max-episode-steps 30 --num-envs 2 --auxiliary-weight 0.1 --horizon 8 "
     "--sequences 16 --num-tasks 8 --quiet"
 )
-DM_ENV = "dm_env:rlreps.envs:PuddleWorldDmEnv"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,6 @@ def puddle_world(tmp_path_factory):
 
 ALWAYS = ("effective_rank", "dormant_share", "probe_error")
 TRUTH = ("leading_distance", "subspace_distance")
-MAZE = "--env puddle-world:five_corridors --observation code --code-bins 10 --goal 0.1 0.5 0.08"
 SEEN = (
     "--env puddle-world:two_room --observation image --image-size 16 --encoder convolutional "
     "--channels 4 4 --per-action --auxiliary-head 8 --no-relative-weight "
@@ -41,19 +39,9 @@ SEEN = (
 CASES = {
     # Options, what the configuration then holds, measures, and the size of an episode's pictures.
     "puddles": ("", {"environment": "puddle-world", "goal": None}, (*TRUTH, *ALWAYS), (256, 256)),
-    "maze": (
-        MAZE,
-        {
-            "observation": {"name": "code", "size": 16, "bins": 10, "seed": 0},
-            "goal": [0.1, 0.5, 0.08],
-        },
-        ALWAYS,
-        (256, 256),
-    ),
     "images": (SEEN, {"observation": {"name": "image", "size": 16}}, ALWAYS, (256, 256)),
     # Of 600 x 400 and as it is.
     "gymnasium": ("--env CartPole-v1", {"environment": "CartPole-v1"}, ALWAYS, (320, 213)),
-    "dm_env": (f"--env {DM_ENV}", {"environment": DM_ENV}, ALWAYS, (256, 256)),
 }
 
 
@@ -61,7 +49,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_agents_from_training_to_pictures(rlreps, case, tmp_path):
     options, stored, measures, size = CASES[case]
-    run, on_host = tmp_path / "run", case in ("gymnasium", "dm_env")
+    run, on_host = tmp_path / "run", case == "gymnasium"
     train = ("agent", "train", "--out", run, *TOY, *options.split())
     said = rlreps(*train)
     folder = RunFolder(run)
