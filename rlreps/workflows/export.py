@@ -190,7 +190,7 @@ def _fitted(rep: SuccessorRepresentation) -> Exported:
 def _basis_features(basis: Any, observations: Array) -> Array:
     """Compute the dense features of observations, [b, p]; see ``DenseBasis.apply``."""
     if isinstance(basis, NetworkBasis):
-        rows: Array = basis.program(observations)  # type: ignore[arg-type]  # It traces.
+        rows: Array = basis.program(observations)
         return rows
     flat = observations.reshape(observations.shape[0], -1).astype(jnp.float32)
     scaled = (flat - basis.mean[None, :]) / basis.scale[None, :]
