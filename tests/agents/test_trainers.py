@@ -263,6 +263,7 @@ def test_explicit_weights_learn_on_the_side_without_a_second_compilation():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner))
 
 
+@pytest.mark.integration
 def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_does():
     config = config_for(LINE, checkpoint_every=400, **EVERYTHING)
     trainer = make_trainer(config)

@@ -219,7 +219,7 @@ def test_row_sums_are_exact_to_float32(monkeypatch):
     np.testing.assert_allclose(rows.sum(axis=1, dtype=np.float64), row_sum, rtol=3e-7)
 
 
-@pytest.mark.parametrize(("horizon", "discount"), [(20_000, 0.9999), (3, 1e-3)])
+@pytest.mark.parametrize(("horizon", "discount"), [(2_000, 0.999), (3, 1e-3)])
 def test_a_chain_without_chance_gives_its_geometric_series_to_six_digits(horizon, discount):
     chain = monte_carlo.MarkovChain(
         num_cells=2,

@@ -89,6 +89,7 @@ def in_torch(layers, state, values):
     return network(torch.from_numpy(values)).detach().numpy()
 
 
+@pytest.mark.integration
 def test_a_program_gives_the_bits_of_the_run_and_weights_give_its_features(
     rlreps, refused, toy_store, tmp_path, called
 ):

@@ -123,6 +123,7 @@ def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
     assert evaluate_run(run, store)["store"] == str(store)
 
 
+@pytest.mark.integration
 def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
     toy_store, tmp_path, assert_same_metrics, killed_when_logging, files_below, capsys, monkeypatch
 ):

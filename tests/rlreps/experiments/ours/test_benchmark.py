@@ -219,6 +219,7 @@ TINY = dataclasses.replace(
 )
 
 
+@pytest.mark.integration
 def test_an_objective_that_fails_is_a_line_and_the_others_go_on(tmp_path, monkeypatch):
     source = World.source
 
