@@ -1,4 +1,4 @@
-"""The distributions hold every folder of code, and their types serve a user's project."""
+"""The distributions hold every folder of code."""
 
 import importlib.metadata
 import re
@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-import venv
 import zipfile
 from pathlib import Path
 
@@ -14,17 +13,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-
-USE = """
-import rlreps
-from rlreps.losses import LargeBatch
-
-truth = rlreps.successor.load("sutton-100")
-reveal_type(truth)
-distance: float = truth.distance(truth.principal.basis)
-wrong: str = truth.distance(truth.principal.basis)  # line 8
-LargeBatch(ridge="none")  # line 9
-"""
 
 
 def test_every_package_is_built():
@@ -87,23 +75,3 @@ def test_both_distributions_hold_code_data_types_and_licence(distributions):
     with tarfile.open(source) as opened:
         packed = {name.partition("/")[2] for name in opened.getnames()}
     assert code | {"LICENSE", "README.md", "pyproject.toml", "data/sutton-100.npz"} <= packed
-
-
-@pytest.mark.integration
-def test_mypy_finds_the_types_of_the_installed_package(distributions, tmp_path):
-    venv.create(tmp_path / "user")
-    (packages,) = (tmp_path / "user").glob("lib/python*/site-packages")
-    with zipfile.ZipFile(next(distributions.glob("*.whl"))) as opened:
-        opened.extractall(packages)
-    # What rlreps depends on is where the tests have it.
-    others = [path for path in sys.path if path.endswith("site-packages")]
-    (packages / "others.pth").write_text("\n".join(others), encoding="utf-8")
-    (tmp_path / "use.py").write_text(USE, encoding="utf-8")
-    python = tmp_path / "user" / "bin" / "python"
-    # Strict, with the project's options: continuous integration has checked all that is installed
-    # with them, and its results serve here.
-    mypy = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml"]
-    mypy += ["--python-executable", python, "use.py"]
-    found = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
-    assert 'Revealed type is "rlreps.successor.ground_truth.GroundTruth"' in found
-    assert re.findall(r"use.py:(\d+): error", found) == ["8", "9"], found

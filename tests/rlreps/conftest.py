@@ -157,22 +157,6 @@ def with_settings():
     return change
 
 
-@pytest.fixture(scope="session")
-def freeze():
-    """Stops processes until they get SIGCONT; returns once they stand still."""
-
-    def stop(*processes):
-        for process in processes:
-            process.send_signal(signal.SIGSTOP)
-        for process in processes:
-            # Left to be waited for again, so that Popen learns how the process ends.
-            options = os.WSTOPPED | os.WEXITED | os.WNOWAIT
-            found = os.waitid(os.P_PID, process.pid, options)
-            assert found.si_code == os.CLD_STOPPED, "the process ended before it was stopped"
-
-    return stop
-
-
 # A process that has imported what the commands import and starts no thread: it forks one for each
 # line that it reads, {first, arguments, variables, out, err}, and prints its number. The one
 # between them ends at once, so that the new one becomes a child of the tests, which wait for it.

@@ -30,18 +30,12 @@ from rlreps.successor.stored_subspace import principal_subspace
 
 QUICK = ["successor", "generate", "--quiet", "--bins", "9", "--block-rows", "5"]
 QUICK += ["--rollouts", "20", "--horizon", "50"]
-# A few dozen start cells are simulated at a time. Here each of two processes that have one core
-# does so six times, a good part of a second each: there is a middle to stop it in.
-LONG = ["successor", "generate", "--quiet", "--bins", "20", "--block-rows", "20"]
-LONG += ["--rollouts", "60", "--horizon", "1000"]
-LONG_NUM_BLOCKS = 20
 HEARTBEAT = 10
 TRAIN = ["--quiet", "--num-features", 3, "--rows", 42, "--tasks", 20, "--hidden", 16]
 SHORT = [*TRAIN, "--steps", 30, "--evaluate-every", 10, "--checkpoint-every", 10]
 ROUNDING = 1e-5
 """Of figures in float32 after 30 updates, by whatever devices and processes; measured: 3e-7."""
 TWO_DEVICES = {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2"}
-ONE_CORE = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 
 
 def free_port():
@@ -103,32 +97,6 @@ def test_two_processes_fill_the_gaps_that_one_left_with_the_bytes_of_one(
     assert json.loads(ends[0][1])["computed_rows"] == 5 + 5 + 1
     assert ends[1][1] == ""  # Process 0 speaks for all.
     assert block_bytes(path) == block_bytes(quick)
-    assert not [file for file in path.iterdir() if "lock" in file.name]
-
-
-@pytest.mark.integration
-def test_the_death_of_a_process_stops_the_other_and_the_run_goes_on_when_started_again(
-    start_together, freeze, block_bytes, tmp_path
-):
-    alone(*LONG, "--out", tmp_path / "whole")
-    whole, path = block_bytes(tmp_path / "whole"), tmp_path / "psi"
-    command = [*LONG, "--out", path]
-    running, deadline = start_together(command, first=ONE_CORE), time.monotonic() + 100
-    while not list(path.glob("c/*/0")):
-        assert all(process.poll() is None for process in running)
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    freeze(*running)
-    running[0].send_signal(signal.SIGKILL)
-    assert finish(running[0])[0] == -signal.SIGKILL
-    running[1].send_signal(signal.SIGCONT)
-    assert finish(running[1], timeout=6 * HEARTBEAT)[0] != 0
-    before = block_bytes(path)
-    assert 2 <= len(before) < 2 * LONG_NUM_BLOCKS
-    assert before.items() <= whole.items()
-    ends = [finish(process) for process in start_together(command)]
-    assert [(code, said) for code, _, said in ends] == [(0, [])] * 2
-    assert block_bytes(path) == whole
     assert not [file for file in path.iterdir() if "lock" in file.name]
 
 
