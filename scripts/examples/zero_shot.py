@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Zero-shot policies
 #
-# Fit a representation once, to 50,000 random steps in CartPole without any reward. Then name a
+# Fit a representation once, to 20,000 random steps in CartPole without any reward. Then name a
 # reward as a function of the state reached: a policy for it takes seconds of linear algebra and no
 # further step in the environment.
 
@@ -12,7 +12,7 @@ import numpy as np
 from rlreps.plotting import Line, Panel, plot_panels, save_figure
 from rlreps.successor import Transitions, fit
 
-steps = Transitions.collect(gymnasium.make("CartPole-v1"), steps=50_000, seed=0)
+steps = Transitions.collect(gymnasium.make("CartPole-v1"), steps=20_000, seed=0)
 rep = fit(steps, num_features=64, discount=0.99)
 
 # %% [markdown]

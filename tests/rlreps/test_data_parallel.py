@@ -52,7 +52,7 @@ def test_every_objective_means_the_same_on_several_devices():
     found, _ = on_eight_devices(*OBJECTIVES_AND_VARIANTS)
     for name in OBJECTIVES_AND_VARIANTS:
         assert found[name]["moved"] > 1e-4, name
-        assert len(found[name]["off"]) == 2
+        assert len(found[name]["off"]) == 1
         assert max(found[name]["off"]) < ROUNDING, name
 
 
