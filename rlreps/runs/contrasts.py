@@ -260,8 +260,8 @@ class Contrast:
 
     @cached_property
     def p_value(self) -> float:
-        """Two-sided p-value of no difference, by sign flips; not adjusted."""
-        return sign_flip_p_value(self.ours, self.theirs)
+        """Two-sided p-value of a difference equal to the effect, by sign flips; not adjusted."""
+        return sign_flip_p_value(np.asarray(self.ours, np.float64) - self.effect, self.theirs)
 
     def detectable(self, level: float) -> float | None:
         """Compute the smallest mean difference that a paired t-test detects in 80 of 100 cases.
@@ -311,8 +311,8 @@ class SignContrast(Contrast):
 
     @cached_property
     def p_value(self) -> float:
-        """Two-sided p-value of the exact sign test; not adjusted."""
-        return sign_test(self.differences)
+        """Two-sided p-value of the exact test by signs, ``sign_test``; not adjusted."""
+        return sign_test(self.differences, self.effect)
 
     def detectable(self, level: float) -> float | None:
         """Compute the smallest difference of shares that the sign test detects in 80 of 100 cases.
@@ -329,7 +329,8 @@ Key = TypeVar("Key", bound=Hashable)
 def corrected(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Key, Verdict]:
     """Judge each contrast of a family to be above its effect, with p-values adjusted by Holm.
 
-    As ``Contrast.above``, but a p-value not below the level means that it cannot be told.
+    As ``Contrast.above``, but a p-value not below the level means that it cannot be told. The
+    p-value is that of a difference equal to the effect. Refutations are not adjusted.
     """
     verdicts = {}
     p_values = holm([each.p_value for each in contrasts.values()]).tolist()

@@ -284,16 +284,44 @@ def holm(p_values: Sequence[float]) -> FloatArray:
     return adjusted
 
 
-def sign_test(differences: npt.ArrayLike) -> float:
+def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
     """Compute the two-sided exact p-value of the sign test of pairs; McNemar's test if all are ±1.
 
-    Pairs that do not differ do not count (Conover 1999, Section 3.4).
+    Without an effect, pairs that do not differ do not count (Conover 1999, Section 3.4). With one,
+    the null hypothesis is that the share of pairs that gain, less the share that lose, is the
+    effect. Outcomes are ordered by the t statistic of their signs. The p-value is twice the smaller
+    tail, each the largest over a grid of shares that lose, which the hypothesis leaves open.
+
+    Args:
+        differences: Differences of pairs, [pairs]; their signs count.
+        effect: Difference of shares, strictly between -1 and 1.
     """
     from scipy import stats
 
+    require(abs(effect) < 1.0, "an effect strictly between -1 and 1", effect)
     values = np.asarray(differences, np.float64)
     more, fewer = int(np.sum(values > 0.0)), int(np.sum(values < 0.0))
-    return float(stats.binomtest(more, more + fewer).pvalue) if more + fewer else 1.0
+    if not effect:
+        return float(stats.binomtest(more, more + fewer).pvalue) if more + fewer else 1.0
+    pairs = len(values)
+    gains, losses = np.indices((pairs + 1, pairs + 1))
+    possible = gains + losses <= pairs
+    beyond = (gains - losses) / pairs - effect
+    variance = (gains + losses) / pairs - ((gains - losses) / pairs) ** 2
+    # All signs alike have no variance: the statistic is then infinite but for this term.
+    order = beyond / np.sqrt(np.maximum(variance, 0.0) + 1e-12)
+    found = order[more, fewer]
+    slack = 1e-9 * abs(found)
+    tails = [possible & (order >= found - slack), possible & (order <= found + slack)]
+    largest = [0.0, 0.0]
+    for losing in np.linspace(max(0.0, -effect), (1.0 - effect) / 2.0, 101):
+        chances = stats.binom.pmf(losses, pairs, losing)
+        share = min(1.0, (losing + effect) / (1.0 - losing))
+        chances = chances * stats.binom.pmf(gains, pairs - losses, share)
+        largest = [
+            max(most, float(chances[tail].sum())) for most, tail in zip(largest, tails, strict=True)
+        ]
+    return min(1.0, 2.0 * min(largest))
 
 
 def sign_test_detectable(differences: npt.ArrayLike, level: float) -> float:

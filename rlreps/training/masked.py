@@ -1,8 +1,8 @@
 """Runs with different numbers of features in one program: features beyond a run's d are zero.
 
 LISSA and least squares give weight zero to a feature that is zero at every state, and its stored
-weights have no effect, so a run learns as with an encoder of d features. Preconditioning and
-whitening mix masked features in: do not use them here.
+weights have no effect, so a run learns as with an encoder of d features. The regularised inverses
+of preconditioning and whitening depend on the largest d: objectives with them are refused.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from jax import Array
 from rlreps import subspace
 from rlreps.config import configurable, leaf
 from rlreps.encoders import Encoder, Params
+from rlreps.errors import require
 from rlreps.numerics import matmul
 from rlreps.training.population import stack
 from rlreps.training.update import Learner
@@ -46,7 +47,14 @@ class Masked(Encoder):
 
 
 def masked_learners(learner: Learner, mask: Array) -> Learner:
-    """Make a population of learners, one for each mask [members, largest d]."""
+    """Make a population of learners, one for each mask [members, largest d].
+
+    Raises:
+        InputError: For an objective with preconditioning or whitening.
+    """
+    for name in ("precondition", "whitening"):
+        value = getattr(learner.objective, name, None)
+        require(not value, f"an objective without {name} for runs with different d", value)
     return stack(
         [dataclasses.replace(learner, encoder=Masked(learner.encoder, row)) for row in mask]
     )

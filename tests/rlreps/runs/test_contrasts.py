@@ -100,6 +100,33 @@ def test_contrasts_of_signs_count_pairs_and_have_the_same_interval():
     assert Contrast(np.ones(5), np.zeros(5)).of_signs.detectable(0.05 / 3) is None
 
 
+def test_the_p_value_is_that_of_the_effect():
+    rng = np.random.default_rng(3)
+    differences = rng.normal(0.9, 1.0, size=60)
+    for effect in (0.0, 0.6, 0.9):
+        found = Contrast(differences, np.zeros(60), effect=effect)
+        expected = scipy.stats.ttest_1samp(differences - effect, 0.0).pvalue
+        np.testing.assert_allclose(found.p_value, expected, rtol=0.1, atol=2e-3)
+    # Far from 0 but not from the effect: the interval lies barely beyond it.
+    near = Contrast(1.05 + np.linspace(-0.1, 0.3, 8), np.zeros(8), effect=1.0)
+    assert near.above.holds is True
+    assert corrected({0: near, 1: near, 2: near})[0].holds is None
+
+
+@pytest.mark.parametrize("effect", [0.5, -0.5, 0.2])
+def test_signs_against_an_effect_are_binomial_at_the_extreme_and_never_too_often_small(effect):
+    all_gain = Contrast(np.ones(20), np.zeros(20), effect=effect).of_signs.p_value
+    best = scipy.stats.binomtest(20, 20, (1.0 + effect) / 2.0, alternative="greater").pvalue
+    np.testing.assert_allclose(all_gain, 2.0 * best)
+    mirrored = Contrast(-np.ones(20), np.zeros(20), effect=-effect).of_signs.p_value
+    np.testing.assert_allclose(mirrored, all_gain)
+    rng = np.random.default_rng(0)
+    for losing in (max(0.0, -effect), 0.5 * (max(0.0, -effect) + (1.0 - effect) / 2.0)):
+        shares = (losing, 1.0 - 2.0 * losing - effect, losing + effect)
+        samples = rng.choice([-1.0, 0.0, 1.0], size=(200, 12), p=shares)
+        assert np.mean([sign_test(each, effect) <= 0.05 for each in samples]) <= 0.09
+
+
 def test_one_pair_and_runs_without_a_number_tell_nothing():
     assert Contrast(np.ones(1), np.zeros(1)).above.holds is None
     diverged = Contrast(np.array([np.nan, 1.0, 1.0]), np.zeros(3))

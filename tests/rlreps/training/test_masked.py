@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlreps.encoders import MLP
+from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch
 from rlreps.sources.matrix import matrix_source
 from rlreps.training import Optimizer
@@ -76,6 +77,17 @@ def test_a_masked_member_learns_as_an_encoder_of_fewer_features_would(objective)
         np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-5)
     moved = jax.tree.map(lambda new, old: jnp.abs(new - old).max(), after, start)
     assert max(map(float, jax.tree.leaves(moved))) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("objective", "name"),
+    [(LargeBatch(precondition=1e-2), "precondition"), (DanskinLissa(whitening=True), "whitening")],
+)
+def test_objectives_that_depend_on_the_largest_d_are_refused(objective, name):
+    config = TrainingConfig(objective=objective, num_features=LARGEST, rows=40)
+    learner = make_learner(config, num_inputs=2, num_tasks=TASKS)
+    with pytest.raises(InputError, match=f"without {name}"):
+        masked_learners(learner, masks([D], LARGEST))
 
 
 def test_the_distance_of_a_masked_member_is_that_of_its_own_features():

@@ -64,6 +64,10 @@ def test_other_settings_than_the_papers_and_missing_methods_decide_nothing(judge
     ):
         found = judge(EXPERIMENT, config, rows(FIGURE_4, config=config))
         assert [claim.holds for claim in found] == [None] * 3
+    for dimensions in ((1, 2), (2, 25), (5, 50)):
+        narrow = dataclasses.replace(PAPER, dimensions=dimensions)
+        found = judge(EXPERIMENT, narrow, rows(FIGURE_4, config=narrow))
+        assert [claim.holds for claim in found] == [None] * 3
     # What changes no run changes no verdict.
     seed = dataclasses.replace(training, seed=7, evaluate_every=10, checkpoint_every=10)
     same = dataclasses.replace(PAPER, training=seed, columns=(10,))

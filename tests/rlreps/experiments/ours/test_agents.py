@@ -127,13 +127,13 @@ def test_learned_components_have_to_bring_more_agents_in_two_mazes_of_three(
 @pytest.mark.parametrize(
     ("gains", "holds"),
     [
-        (({EXPLICIT: 10.0}, {EXPLICIT: 10.0}, {}), True),
-        (({EXPLICIT: 10.0}, {}, {}), False),
+        (({EXPLICIT: 20.0}, {EXPLICIT: 20.0}, {}), True),
+        (({EXPLICIT: 20.0}, {}, {}), False),
         # Another loss in another maze is not one loss in two.
-        (({EXPLICIT: 10.0}, {LARGE_BATCH: 10.0}, {}), False),
+        (({EXPLICIT: 20.0}, {LARGE_BATCH: 20.0}, {}), False),
         # Less than a quarter of the gap, and no more than what a task without dynamics does.
-        (({EXPLICIT: 5.0},) * 3, False),
-        (({EXPLICIT: 10.0, CONTROL: 9.0},) * 3, False),
+        (({EXPLICIT: 1.0},) * 3, False),
+        (({EXPLICIT: 20.0, CONTROL: 19.0},) * 3, False),
         (({EXPLICIT: SHARE * 28.0},) * 3, None),
     ],
 )
@@ -145,10 +145,10 @@ def test_one_joint_loss_has_to_gain_a_share_of_the_gap_over_both_others(verdicts
 @pytest.mark.parametrize(
     ("gains", "expected"),
     [
-        (({FITTED: 10.0},) * 3, [True, True]),
-        (({FITTED: 10.0}, {}, {FITTED: 10.0}), [True, False]),
+        (({FITTED: 20.0},) * 3, [True, True]),
+        (({FITTED: 20.0}, {}, {FITTED: 20.0}), [True, False]),
         # A wider network does as well.
-        (({FITTED: 10.0, WIDER: 9.0},) * 3, [False, False]),
+        (({FITTED: 20.0, WIDER: 19.0},) * 3, [False, False]),
         (({FITTED: SHARE * 28.0},) * 3, [None, None]),
     ],
 )
