@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from rlreps.config import configurable, interval, size
+from rlreps.errors import require
 from rlreps.losses.base import Batch, Encode, Metrics, Params, with_gradient_of
 from rlreps.losses.pairs import PairObjective, TowardsAverages, independent_products, nesting
 from rlreps.numerics import DecayedMean, matmul
@@ -76,6 +77,10 @@ class NestedLora(PairObjective):
     nesting: Literal["joint", "sequential"] = "joint"
 
     title: ClassVar[str] = "NestedLoRA"
+
+    def __post_init__(self) -> None:
+        fits = self.weights is None or self.operator is not None
+        require(fits, "no weights without an operator", self.weights)
 
     @property
     def needs_clips(self) -> bool:

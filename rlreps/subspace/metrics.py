@@ -48,11 +48,12 @@ def leading_combinations(features: jax.Array, matrix: jax.Array, d: int) -> jax.
       features' numerical rank are zero.
 
     Raises:
-      InputError: if d is not in 1 to m, or features and matrix differ in rows.
+      InputError: if d is not in 1 to m, features and matrix differ in rows, or t < d.
     """
     _require_features(features)
     require(1 <= d <= features.shape[1], f"d in 1 to {features.shape[1]} features", d)
     require(len(matrix) == len(features), f"a matrix of {len(features)} rows", matrix.shape)
+    require(matrix.shape[1] >= d, f"a matrix of at least {d} columns", matrix.shape)
     panel, values, turn = jnp.linalg.svd(features, full_matrices=False)
     kept = values > relative_tolerance(features.shape, features.dtype) * values[0]
     panel = jnp.where(kept[None, :], panel, 0.0)

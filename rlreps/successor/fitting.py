@@ -53,6 +53,8 @@ _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 _SEARCHED_ROWS = 10_000
 _SEARCHED_FEATURES = 300
 _JUDGED_ROWS = 3_000
+_CUMULANTS = 32
+"""Number of random cumulants by which widths and ridges are compared."""
 _TOLERANCES = (1.5, 1.1)
 """Multiples of the least error up to which widths and ridges count as equally good. Improved
 policies leave the data, where wide kernels extrapolate better: widths have the larger factor."""
@@ -409,6 +411,3 @@ def held_out_error(solution: LeastSquares, other: Transitions, seed: int) -> flo
     blocks = solution.basis.project(other.observation[judged], weights)
     predicted = np.einsum("mck,mc->mk", blocks, solution.actions.weights(other.action[judged]))
     return float(np.mean(np.square(sums[judged] - predicted)))
-
-
-_CUMULANTS = 32

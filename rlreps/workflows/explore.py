@@ -96,7 +96,7 @@ def explore(
 
 
 class _Page(NamedTuple):
-    """Return the page's facts and arrays, without runs; see ``exploration_page``."""
+    """Facts and arrays of a page, without runs; see ``exploration_page``."""
 
     title: str
     truth: GroundTruth

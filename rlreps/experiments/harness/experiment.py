@@ -282,8 +282,8 @@ class Experiment(Generic[Config]):
                 several jobs, each uses all devices that it sees instead.
             progress: Whether to show progress bars.
             jobs: Number of cells to measure at a time on a CPU, each in a process with its share of
-                the cores; see ``map_in_workers``. Numbers differ by rounding if seeds lie on other
-                devices for it, and measured times are those beside other jobs.
+                the cores; see ``map_in_workers``. Numbers may differ by rounding if several jobs
+                place the seeds on other devices. Measured times include the slowdown by other jobs.
 
         Returns:
             The summary: rows of named tables, ``claims`` and the ``report``'s path.

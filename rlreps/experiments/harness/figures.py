@@ -46,7 +46,7 @@ class Curve:
         at_end: Whether to take only the last step.
         each: Columns that split a line into several with one label.
         variant: Column that splits lines, too, and chooses one of the ``looks`` in ``axes``.
-        file: The measurements in its file, if others: each once if panels share lines.
+        file: Measurements to write to the file, if not those drawn, each once.
         keys: Further columns that distinguish rows of the file.
         beside: Further columns of the file, as for ``summarised``.
         rows: Results → rows of its file, instead of all these.

@@ -100,12 +100,12 @@ class Config:
 
     Attributes:
         steps: Transitions of the random policy, without rewards.
-        num_features: Of learned and exact components.
+        num_features: Number of learned and of exact components.
         labels: Numbers of labelled cells, increasing.
         replicates: Sets of transitions, fits and value functions.
-        draws: Of labelled cells, for each replicate and number.
+        draws: Number of draws of labelled cells, for each replicate and number of labels.
         num_policies: Number of policies of a replicate.
-        num_rewards: That each policy is valued for.
+        num_rewards: Number of rewards for which each policy is valued.
     """
 
     arenas: tuple[str, ...] = (*MAZES, NULL)

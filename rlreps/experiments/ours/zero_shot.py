@@ -14,9 +14,9 @@ agent need that learns each reward by itself?
   (an action that was not tried is assumed to stay). In ``sutton`` it is given the grid;
 - reference: greedy on the random policy's exact values, that is one improvement. It is no bound:
   greedy on approximate values may do better by chance, and five improvements do better;
-- DQN: this toolkit's agent with a known reward, not tuned, in snapshots of one run; for ten
-  rewards, five of each kind. Only their cap ends its episodes. In mazes it sees codes through a
-  network, while the fit counts the distinct codes.
+- DQN: this toolkit's agent with a known reward, not tuned, in snapshots of one run. It learns
+  ten rewards, five of each kind. An episode ends only at the cap on its steps. In mazes it sees
+  codes through a network, while the fit counts the distinct codes.
 
 **Metric.** Gain (V - V of random) / (V of optimal - V of random), means over all cells as starts,
 solved for in the cells' model; 1 is optimal, 0 random. All rewards count on arrival.

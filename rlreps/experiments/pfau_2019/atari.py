@@ -84,11 +84,11 @@ class Config:
         clips: Clips of an update of the slow features.
         clip_frames: Consecutive frames of a clip, in ``clip_frames - stack + 1`` stacks.
         objective: Objective of the slow features, as in the paper.
-        optimizer: Theirs.
-        steps: Their updates.
+        optimizer: Optimizer of the slow features.
+        steps: Number of updates of the slow features.
         code_size: Numbers in the next-frame predictor's code, and successor features.
         code_hidden: Width of the hidden layers of predictor and successor network.
-        transitions: Of an update of predictor and successor network.
+        transitions: Transitions in an update of the predictor and the successor network.
         target_every: Updates between copies of the network that temporal differences aim at.
         extremes: Test frames that are averaged at each end of a feature.
         evaluations: Points of each learning curve after its start.
@@ -348,8 +348,8 @@ def frame(run: Run[Config], method: str, found: Measured) -> Frame:
 def tells_ends_apart(results: Results[Config]) -> Verdict:
     """Judge what the paper sees: nearly all slow features tell their ends apart, the others few.
 
-    Told apart counts by a test that may be sharper than the eye, so it can refute "nearly all" and
-    confirm "few", but not refute that.
+    A test counts the features whose ends are told apart. It may be sharper than the eye and count
+    more of them. The count can refute "nearly all" and confirm "few", but not the reverse.
     """
     total = results.config.num_features
     spin, successor = (

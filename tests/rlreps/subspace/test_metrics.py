@@ -260,3 +260,5 @@ def test_leading_combinations_span_the_leading_subspace_of_the_projected_matrix(
     np.testing.assert_allclose(np.abs(left[:, :3].T @ kept), np.eye(3), atol=1e-9)
     with pytest.raises(InputError, match="d in 1 to 9 features, got 10"):
         leading_combinations(jnp.asarray(features), matrix, 10)
+    with pytest.raises(InputError, match="at least 3 columns"):
+        leading_combinations(jnp.asarray(features), matrix[:, :2], 3)

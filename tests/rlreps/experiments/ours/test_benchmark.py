@@ -54,8 +54,10 @@ def test_every_objective_has_the_same_budget_and_fits_what_it_sees(world):
         tried = benchmark_runs.trials(SMALL, row)
         assert len({*map(str, tried)}) == SMALL.trials
         assert (row.option == "") == (row.values == ())
-        for _, value in tried:
-            assert math.isnan(value) or getattr(learner_of(row).objective, row.option) is not None
+        for rate, value in tried:
+            learner = benchmark_runs.learner_of(SMALL, row, 3, rate, value)
+            assert learner.optimizer.learning_rate == rate
+            assert math.isnan(value) or getattr(learner.objective, row.option) == value
         learner_of(row).check(world.source(row))
         assert world.own_truth(row, learner_of(row), 0).functions.shape == (25, 3)
 
