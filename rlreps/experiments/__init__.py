@@ -90,7 +90,7 @@ EXPERIMENTS: dict[str, Entry] = {
     "puddle-world-fast": Entry(
         "ours.puddle_world_fast",
         "Our best recipes on PuddleWorld: time to a given subspace distance.",
-        _presets("about 10 s", "about 16 min", "more seeds"),
+        _presets("about 10 s", "about 40 min, beside other work", "more seeds"),
         devices="chosen",
     ),
     "hydrogen": Entry(
