@@ -19,8 +19,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import Array, lax
+from scipy.linalg import orthogonal_procrustes
 
 from rlreps.agents.replay import Rows
 from rlreps.config import checked, configurable, interval, leaf, positive
@@ -192,7 +192,8 @@ def fit_features(
 ) -> Params:
     """Fit features to the transitions of one agent.
 
-    Features have mean square 1 over the distinct states of the data.
+    Features have mean square 1 over the distinct states of the data; with ``fourier``, over at
+    most 2,000 of its states drawn at random.
 
     Args:
         config: The options.
@@ -247,7 +248,8 @@ def fit_features(
     now, then = (in_blocks(partial(_features, each), states) for each in (fitted, previous))
     weights = weights / max(np.sqrt(np.mean(np.square(now))), np.float32(1e-12))
     if config.kind != "random":
-        weights = weights @ alignment(now, then).astype(np.float32)
+        compared = now.astype(np.float64), then.astype(np.float64)
+        weights = weights @ orthogonal_procrustes(*compared)[0].astype(np.float32)
     return {**fitted, "weights": weights}
 
 
@@ -278,19 +280,6 @@ def refit(
         rows, old = jax.tree.map(lambda leaf, index=index: leaf[index], (held, previous))
         fits.append(fit_features(config, replayed(rows, count), num_actions, old, seed))
     return jax.tree.map(lambda *leaves: jnp.stack([*map(jnp.asarray, leaves)]), *fits)
-
-
-def alignment(features: npt.ArrayLike, targets: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the orthogonal R [d, d] that minimises ‖ΦR − Ψ‖ (Schönemann 1966).
-
-    Args:
-        features: Φ, [n, d].
-        targets: Ψ, [n, d].
-    """
-    crossed = np.asarray(features, np.float64).T @ np.asarray(targets, np.float64)
-    left, _, right = np.linalg.svd(crossed)
-    turn: npt.NDArray[np.float64] = left @ right
-    return turn
 
 
 _features = jax.jit(fitted_features)

@@ -90,7 +90,6 @@ def main() -> None:
     objective = (
         Spin(d, operator=operator, weights=weights_of, encoder=encoder, separate=True)
         if options.method == "spin"
-        # The integral of a product, not its mean: a level's energy must not depend on the scale.
         else NestedLora(d, operator=-100.0 * operator, weights=weights_of, nesting=options.method)
     )
     positions, weights = box_quadrature(HALF_WIDTH)
@@ -119,13 +118,10 @@ def main() -> None:
         folder=folder,
         resets_diverged=True,
     )
-    ends = {name: result.history[-1][name][0] for name in errors_of(result.history[-1])}
+    last = result.history[-1]
+    names = ("mean_error", "worst_error", *(f"shell_{n + 1}" for n in range(SHELLS)))
+    ends = {name: last[name][0] for name in names}
     print(json.dumps({**given, "seconds": round(result.seconds, 1), **ends}))
-
-
-def errors_of(record: dict[str, object]) -> list[str]:
-    """Name the errors of a record."""
-    return [name for name in record if name.endswith("_error") or name.startswith("shell_")]
 
 
 if __name__ == "__main__":
