@@ -39,7 +39,6 @@ Observe: TypeAlias = Callable[[int, Callable[[], Params]], None]
 """Called at every evaluation with the step and a function that returns the first member's
 parameters; must change nothing. All processes must call the function, or none."""
 
-_EVALUATED_TOGETHER = 16
 _CHECKPOINT_EVERY = 500
 
 
@@ -256,7 +255,7 @@ def train(
         seeds: One seed per run, in [0, 2³²); the runs are vmapped.
         evaluate: One seed's parameters → named scalars, called every ``evaluate_every`` updates,
             before the first and after the last; for example ``GroundTruth.evaluation(encoder)``.
-            It is traced by ``jax.jit`` and ``jax.vmap``: write it in ``jax.numpy``.
+            It is traced by ``jax.jit``: write it in ``jax.numpy``.
         evaluate_every: Updates between evaluations, and in one chunk on the device.
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
         loggers: Take the figures of every evaluation, as means over seeds: objects with
@@ -392,17 +391,16 @@ def train_population(
 
 
 def _over_members(evaluate: EvaluateMember) -> EvaluateMember:
-    """Map an evaluation over members, a few at a time.
+    """Map an evaluation over members, one at a time.
 
-    A member's activations at all states can be many times as large as its parameters.
+    Two batched decompositions at once can wait for each other forever: jaxlib's LAPACK calls block
+    the threads of the pool on which they wait for their own parts (jaxlib 0.10, CPUs with few
+    cores). One member at a time also needs the memory of one.
     """
 
     def evaluate_all(params: Params, measured: Any) -> Mapping[str, Array]:
-        members = (params, measured)
-        if len(jax.tree.leaves(params)[0]) <= _EVALUATED_TOGETHER:
-            return jax.vmap(evaluate)(*members)
         figures: Mapping[str, Array] = jax.lax.map(
-            lambda member: evaluate(*member), members, batch_size=_EVALUATED_TOGETHER
+            lambda member: evaluate(*member), (params, measured)
         )
         return figures
 

@@ -14,11 +14,12 @@ from rlreps.config import configurable
 from rlreps.encoders import MLP, Tabular
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective, Spin
+from rlreps.numerics import compile_once
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.sources.matrix import MatrixSource, matrix_source
 from rlreps.subspace import subspace_distance
 from rlreps.successor.ground_truth import distance_evaluation
-from rlreps.training import Learner, Optimizer, stack, train, train_population
+from rlreps.training import Learner, Optimizer, population, stack, train, train_population
 
 NUM_STATES, NUM_TASKS, RANK = 60, 40, 3
 RNG = np.random.default_rng(0)
@@ -421,3 +422,22 @@ def test_features_too_large_for_numbers_are_a_divergence_even_of_finite_paramete
         assert result.history[-1]["diverged"] == [large]
         assert distance == pytest.approx(1.0) if large else 0.0 < distance < 1.0
         assert all(not np.any(leaf) for leaf in jax.tree.leaves(result.params())) == large
+
+
+def test_seeds_are_evaluated_without_batched_decompositions_which_can_block_each_other(monkeypatch):
+    programs = []
+
+    def kept(function, *arguments, **options):
+        programs.append(jax.jit(function).lower(*arguments).as_text())
+        return compile_once(function, *arguments, **options)
+
+    monkeypatch.setattr(population, "compile_once", kept)
+
+    def measure(params):
+        return {"one": subspace_distance(params, BASIS), "two": subspace_distance(-params, BASIS)}
+
+    train(**problem(seeds=(0, 1, 2), evaluate=measure))
+    calls = [line for text in programs for line in text.splitlines() if "geqrf" in line]
+    states = f"{NUM_STATES}x{RANK}xf32>"
+    assert any(f"tensor<{states}" in line for line in calls)
+    assert not any(f"tensor<3x{states}" in line for line in calls)
