@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlreps.agents.dqn import DQN as DQN
     from rlreps.agents.dqn import AgentState as AgentState
     from rlreps.agents.dqn import DQNConfig as DQNConfig
-    from rlreps.agents.environments import make_host_environments as make_host_environments
+    from rlreps.agents.environments import HostEnvironments as HostEnvironments
     from rlreps.agents.fitted import FeatureConfig as FeatureConfig
     from rlreps.agents.host import HostTrainer as HostTrainer
     from rlreps.agents.network import QNetwork as QNetwork
@@ -33,7 +33,7 @@ _NAMES = {
     "compiled": "CompiledTrainer Trainer",
     "config": "AgentConfig make_agent",
     "dqn": "DQN AgentState DQNConfig",
-    "environments": "make_host_environments",
+    "environments": "HostEnvironments",
     "fitted": "FeatureConfig",
     "host": "HostTrainer",
     "network": "QNetwork",

@@ -58,31 +58,33 @@ class Trainer(abc.ABC):
             their mean ``training_return`` (NaN if none ended), and ``fit_seconds``, the time of
             each agent's fits, if features are fitted.
         """
-        parts, seconds, end = list[tuple[Metrics, int]](), 0.0, step + steps
+        parts, seconds, first, end = list[Metrics](), 0.0, step, step + steps
         for until in (*(fit for fit in self._fits if step < fit < end), end):
             if step in self._fits:
                 jax.block_until_ready(state)
                 start = time.perf_counter()
                 state = self._refitted(state, step)
                 seconds += time.perf_counter() - start
-            state, metrics, updates = self._between_fits(state, step, until - step)
-            parts.append((metrics, updates))
+            state, metrics = self._between_fits(state, step, until - step)
+            parts.append(metrics)
             step = until
-        sums: list[Any] = [sum(metrics[name] for metrics, _ in parts) for name in SUMS]
-        episodes, total = sums
-        updates = sum(count for _, count in parts)
-        # A chunk without an update has no mean over updates.
-        learned = [(metrics, count / updates) for metrics, count in parts if count]
-        means: dict[str, Any] = {
-            name: sum(share * metrics[name] for metrics, share in learned)
-            for name in (learned[0][0] if learned else ())
-            if name not in SUMS
+        found: dict[str, Any] = {
+            name: sum(metrics[name] for metrics in parts if name in metrics)
+            for name in {**parts[0], **parts[-1]}
         }
+        episodes, total = (found.pop(name) for name in SUMS)
+        updates = self._num_updates(end) - self._num_updates(first)
+        # A chunk without an update has no mean over updates.
+        means = {name: value / updates for name, value in found.items()} if updates else {}
         if self._fits:
-            means["fit_seconds"] = jnp.full(
-                len(self._agent_seeds), seconds / len(self._agent_seeds)
-            )
+            count = len(self._agent_seeds)
+            means["fit_seconds"] = jnp.full(count, seconds / count)
         return state, {**means, "episodes": episodes, "training_return": total / episodes}
+
+    def _num_updates(self, step: int) -> int:
+        """Return the number of each agent's updates before a step."""
+        dqn = self._config.dqn
+        return max(step - dqn.warmup, 0) // dqn.steps_per_update
 
     def _refitted(self, state: AgentState, step: int) -> AgentState:
         """Fit the features of all agents to their replay, for both networks."""
@@ -103,10 +105,8 @@ class Trainer(abc.ABC):
         return self.put(state._replace(learner=learner))
 
     @abc.abstractmethod
-    def _between_fits(
-        self, state: AgentState, step: int, steps: int
-    ) -> tuple[AgentState, Metrics, int]:
-        """Act and learn without a fit; return also the ``SUMS``, means and number of updates."""
+    def _between_fits(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
+        """Act and learn without a fit, and add up the metrics of steps and updates."""
 
     @abc.abstractmethod
     def evaluate(self, state: AgentState, step: int) -> Array:
@@ -203,15 +203,13 @@ class CompiledTrainer(Trainer):
     def close(self) -> None:
         """Do nothing, since this trainer holds no resources."""
 
-    def _between_fits(
-        self, state: AgentState, step: int, steps: int
-    ) -> tuple[AgentState, Metrics, int]:
-        dqn, num_envs = self._config.dqn, self._config.num_envs
-        warm = min(max(dqn.warmup - step, 0), steps) // dqn.steps_per_update
-        learning = steps // dqn.steps_per_update - warm
-        span = self._placement.put(jnp.asarray([step // num_envs, warm, learning], jnp.int32))
-        state, metrics = self._train(state, span, *self._placed)
-        return state, self._placement.collect(metrics), learning
+    def _between_fits(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
+        learning = self._num_updates(step + steps) - self._num_updates(step)
+        warm = steps // self._config.dqn.steps_per_update - learning
+        span = [step // self._config.num_envs, warm, learning]
+        placed = self._placement.put(jnp.asarray(span, jnp.int32))
+        state, metrics = self._train(state, placed, *self._placed)
+        return state, self._placement.collect(metrics)
 
     def evaluate(self, state: AgentState, step: int) -> Array:
         at = self._placement.put(jnp.asarray(step, jnp.int32))

@@ -21,7 +21,7 @@ from jax import Array
 
 from rlreps.agents.compiled import Trainer
 from rlreps.agents.config import AgentConfig
-from rlreps.agents.dqn import DQN, SUMS, Acting, AgentState
+from rlreps.agents.dqn import DQN, Acting, AgentState
 from rlreps.agents.environments import HostEnvironments, HostStep
 from rlreps.agents.host_observations import Inputs
 from rlreps.agents.keys import Use, environment_seed
@@ -97,10 +97,8 @@ class HostTrainer(Trainer):
         self._stands_at = 0
         return state
 
-    def _between_fits(
-        self, state: AgentState, step: int, steps: int
-    ) -> tuple[AgentState, Metrics, int]:
-        num_envs, period, updates = self._config.num_envs, self.agent.period, []
+    def _between_fits(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
+        num_envs, period, found = self._config.num_envs, self.agent.period, list[Metrics]()
         for count in range(step // num_envs, (step + steps) // num_envs):
             begun = (count + 1 - period) * num_envs
             learns = (count + 1) % period == 0 and begun >= self._config.dqn.warmup
@@ -108,16 +106,11 @@ class HostTrainer(Trainer):
             state, metrics = self._programs[learns](
                 state._replace(acting=acting), taken, np.int32(count), self._keys
             )
-            updates.append(metrics)
-        found: list[Metrics] = jax.device_get(updates)
-        sums = {name: jnp.asarray(sum(each[name] for each in found)) for name in SUMS}
-        learned = [each for each in found if len(each) > len(SUMS)]
-        means = {
-            name: jnp.asarray(np.mean([each[name] for each in learned], axis=0))
-            for name in (learned[0] if learned else ())
-            if name not in SUMS
-        }
-        return state, {**sums, **means}, len(learned)
+            found.append(metrics)
+        names = {name for metrics in found for name in metrics}
+        held: list[Metrics] = jax.device_get(found)
+        sums = {name: sum(each[name] for each in held if name in each) for name in names}
+        return state, {name: jnp.asarray(value) for name, value in sums.items()}
 
     def evaluate(self, state: AgentState, step: int) -> Array:
         episodes = self._config.evaluation_episodes

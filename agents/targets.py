@@ -4,18 +4,15 @@ Symbols: s_0 ... s_m are the observations of a sequence's first episode up to th
 the cumulants, γ_k the columns' discounts.
 """
 
-import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.agents.network import as_inputs
 from rlreps.agents.replay import Window
-from rlreps.cumulants import Cumulants
 from rlreps.numerics import DecayedMean
 
 _ROWS_A_PASS = 8
@@ -26,57 +23,6 @@ _RATE = 0.01
 
 _RELATIVE_FLOOR = 1e-5
 """Columns with a smaller standard deviation, relative to the means, are constant up to rounding."""
-
-
-class ColumnParams(NamedTuple):
-    """Parameters of task columns.
-
-    Attributes:
-        cumulants: Parameters of the cumulants' family.
-        discounts: γ, [t], each uniform over an interval.
-    """
-
-    cumulants: Any
-    discounts: Array
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskColumns:
-    """Columns of an auxiliary task: cumulants and discounts.
-
-    Column k has a cumulant c_k, a function of observations, and a discount γ_k, both drawn once at
-    the start. It asks for ψ_k(s) = E Σ_{j≥0} γ_k^j c_k(S_j), S_0 = s, under the policies that
-    filled the replay. Columns with larger discounts are larger and weigh more, as in the successor
-    measure.
-
-    Attributes:
-        family: The cumulants.
-        num_tasks: t.
-        discounts: The interval of the discounts.
-        rank: Number of axes of one observation, which are flattened.
-    """
-
-    family: Cumulants
-    num_tasks: int
-    discounts: tuple[float, float]
-    rank: int
-
-    def init(self, key: Array) -> ColumnParams:
-        """Draw the columns."""
-        cumulant_key, discount_key = jax.random.split(key)
-        discounts = jax.random.uniform(
-            discount_key, (self.num_tasks,), jnp.float32, *self.discounts
-        )
-        return ColumnParams(self.family.init(cumulant_key, self.num_tasks), discounts)
-
-    def apply(self, params: ColumnParams, observations: Array) -> Array:
-        """Compute cumulants [..., t] (float32) of observations [..., *observation].
-
-        Bytes are divided by 255, as the torso sees them.
-        """
-        leading = observations.shape[: observations.ndim - self.rank]
-        flat = as_inputs(observations).reshape(*leading, -1)
-        return self.family.apply(params.cumulants, flat)
 
 
 def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> Array:

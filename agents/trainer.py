@@ -11,7 +11,7 @@ from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.compiled import CompiledTrainer, Trainer, place_agents
 from rlreps.agents.config import AgentConfig, make_agent, puddle_world_of
 from rlreps.agents.dqn import DQN
-from rlreps.agents.environments import describe, make_host_environments
+from rlreps.agents.environments import HostEnvironments
 from rlreps.agents.host import HostTrainer
 from rlreps.encoders import Encoder
 from rlreps.envs.core import observation_struct
@@ -52,7 +52,8 @@ def make_trainer(
             f"{config.num_envs} environments)",
             config.checkpoint_period,
         )
-        seen = describe(config.environment)
+        seen = HostEnvironments(config.environment, 1)
+        seen.close()
         sight = jax.ShapeDtypeStruct(seen.observation_shape, seen.observation_dtype)
         actions = seen.num_actions
     parts: dict[str, Any] = {"torso": torso, "auxiliary": auxiliary}
@@ -63,7 +64,7 @@ def make_trainer(
         return CompiledTrainer(config, world, agent, devices=devices)
     _require_room(agent, config.num_seeds)
     limit = config.max_episode_steps
-    make = partial(make_host_environments, config.environment, max_episode_steps=limit)
+    make = partial(HostEnvironments, config.environment, max_episode_steps=limit)
     return HostTrainer(config, make, agent)
 
 
