@@ -1,9 +1,9 @@
 """Online principal component analysis.
 
 Each rule is one frozen dataclass in ``rules``. ``Centred`` wraps a rule for observations that are
-not centred. ``run_passes`` and ``run_workers`` run a rule over stored rows. Two classes need extras
-and are imported on first use: ``StreamingPCA``, the scikit-learn estimator (``rlreps[sklearn]``),
-and ``RiverPCA``, the river transformer (``rlreps[river]``).
+not centred. ``run_passes`` runs a rule over stored rows. Two classes need extras and are imported
+on first use: ``StreamingPCA``, the scikit-learn estimator (``rlreps[sklearn]``), and ``RiverPCA``,
+the river transformer (``rlreps[river]``).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,8 @@ from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
 from rlreps.streaming.rules.incremental_pca import IncrementalPCA
 from rlreps.streaming.rules.krasulina import Krasulina
 from rlreps.streaming.rules.oja import Oja
+from rlreps.streaming.rules.orthonormal import MeanThenQR
 from rlreps.streaming.rules.sanger import Sanger
-from rlreps.streaming.workers import MeanThenQR, run_workers
 
 if TYPE_CHECKING:
     from rlreps.streaming.estimator import StreamingPCA
@@ -44,7 +44,6 @@ __all__ = [
     "StreamingPCA",
     "StreamingRule",
     "run_passes",
-    "run_workers",
 ]
 
 

@@ -38,7 +38,6 @@ from rlreps.experiments.harness import (
 )
 from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
-from rlreps.streaming import run_passes, run_workers
 
 MODELS = ("single", "combined", "workers")
 """One model of all rows, the workers' combined one, and theirs just before."""
@@ -113,18 +112,14 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     interval, rates = config.interval(len(problem.rows)), [tuned["learning_rate"]] * config.repeats
     runs = (problem.rows, list(config.seeds), rates, tuned["power"], k)
     options = {"evaluate": problem.exact.loss}
-    spread = contender.stream(
-        run_workers, *runs, workers=config.workers, combine_every=interval, **options
-    )
-    single = contender.stream(
-        run_passes, *runs, evaluate_every=config.workers * interval, **options
-    )
+    spread = contender.stream(*runs, workers=config.workers, evaluate_every=interval, **options)
+    single = contender.stream(*runs, evaluate_every=config.workers * interval, **options)
     return {
         **tuned,
         "rows_seen": spread.rows_seen.tolist(),
         "seconds": spread.seconds.tolist(),
         "workers": spread.workers.tolist(),
-        "combined": spread.combined.tolist(),
+        "combined": spread.figures.tolist(),
         "single": single.figures.tolist(),
     }
 
