@@ -9,17 +9,16 @@ the river transformer (``rlreps[river]``).
 from typing import TYPE_CHECKING, Any
 
 from rlreps.streaming.centring import Centred
-from rlreps.streaming.learning_rates import PowerDecay
 from rlreps.streaming.passes import Runs, run_passes
 from rlreps.streaming.rules import RULES
-from rlreps.streaming.rules.base import StreamingRule
+from rlreps.streaming.rules.base import PowerDecay, StreamingRule
 from rlreps.streaming.rules.eigengame import Eigengame, MuEigengame
 from rlreps.streaming.rules.explicit_krasulina import ExplicitKrasulina
 from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
 from rlreps.streaming.rules.incremental_pca import IncrementalPCA
 from rlreps.streaming.rules.krasulina import Krasulina
 from rlreps.streaming.rules.oja import Oja
-from rlreps.streaming.rules.orthonormal import MeanThenQR
+from rlreps.streaming.rules.orthonormal import mean_then_qr
 from rlreps.streaming.rules.sanger import Sanger
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ __all__ = [
     "ImplicitKrasulina",
     "IncrementalPCA",
     "Krasulina",
-    "MeanThenQR",
     "MuEigengame",
     "Oja",
     "PowerDecay",
@@ -43,6 +41,7 @@ __all__ = [
     "Sanger",
     "StreamingPCA",
     "StreamingRule",
+    "mean_then_qr",
     "run_passes",
 ]
 

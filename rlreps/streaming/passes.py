@@ -21,6 +21,9 @@ from rlreps.streaming.rules.base import StreamingRule
 MakeRule = Callable[[Array], StreamingRule]
 """Initial learning rate, [] → rule."""
 
+Combine = Callable[[StreamingRule, Any, Array], Any]
+"""(rule, workers' states, weights [workers]) → combined state."""
+
 Evaluate = Callable[[npt.NDArray[np.float32]], float]
 """Components [features, k] → figure."""
 
@@ -69,6 +72,7 @@ def run_passes(
     evaluate_every: int,
     rows_per_update: int = 1,
     workers: int = 1,
+    combine: Combine = lambda rule, states, weights: rule.combine(states, weights),
 ) -> PassResult:
     """Run a rule once over permuted rows.
 
@@ -85,6 +89,7 @@ def run_passes(
             whole updates.
         rows_per_update: Rows of each update; single rows go through ``update_each``.
         workers: Number of workers of each run.
+        combine: Combines the workers' models; by default as the rule does.
 
     Raises:
         InputError: If an interval has less rows than an update or more than a worker has.
@@ -115,7 +120,7 @@ def run_passes(
             learned = map_runs(
                 lambda own: scan_updates(rule, state, own, rows_per_update), rows[order]
             )
-            return learned, rule.combine(learned, weights)
+            return learned, combine(rule, learned, weights)
 
         return map_runs(advance, states, orders, rates)
 

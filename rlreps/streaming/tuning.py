@@ -10,10 +10,9 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.streaming.learning_rates import PowerDecay
 from rlreps.streaming.passes import MakeRule, PassResult, Runs, run_passes
 from rlreps.streaming.rules import RULES
-from rlreps.streaming.rules.base import StreamingRule
+from rlreps.streaming.rules.base import PowerDecay, StreamingRule
 from rlreps.subspace.centring import second_moments
 from rlreps.subspace.reconstruction import loss_from_moments
 

@@ -45,20 +45,6 @@ class PrincipalSubspace:
     settings: Mapping[str, int]
     distance_bound: np.ndarray | None = None
 
-    def __post_init__(self) -> None:
-        shapes = (self.basis.shape, self.singular_values.shape)
-        fit = self.basis.ndim == 2 and shapes[0][1:] == shapes[1]
-        require(fit, "a basis [n, k] and k singular values", shapes)
-        values = self.singular_values
-        real = values.dtype.kind == "f" and bool(np.isfinite(values).all() and (values >= 0).all())
-        require(real, "finite singular values >= 0", values)
-        energy = self.total_energy
-        require(0.0 <= energy < np.inf, "a finite total energy >= 0", energy)
-        bound = self.distance_bound
-        if bound is not None:
-            count = self.basis.shape[1]
-            require(bound.shape == (count,), f"a bound for each of {count} components", bound.shape)
-
     def truncated(self, d: int) -> "PrincipalSubspace":
         """Keep the first d components; settings stay those of the original computation."""
         num_components = self.basis.shape[1]

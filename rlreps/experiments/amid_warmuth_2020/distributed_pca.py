@@ -38,6 +38,7 @@ from rlreps.experiments.harness import (
 )
 from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
+from rlreps.streaming import mean_then_qr
 
 MODELS = ("single", "combined", "workers")
 """One model of all rows, the workers' combined one, and theirs just before."""
@@ -111,8 +112,11 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     tuned = pca.choose_rates(run, cell)
     interval, rates = config.interval(len(problem.rows)), [tuned["learning_rate"]] * config.repeats
     runs = (problem.rows, list(config.seeds), rates, tuned["power"], k)
-    options = {"evaluate": problem.exact.loss}
-    spread = contender.stream(*runs, workers=config.workers, evaluate_every=interval, **options)
+    options: dict[str, Any] = {"evaluate": problem.exact.loss}
+    combine = {"combine": mean_then_qr} if contender.mean_qr else {}
+    spread = contender.stream(
+        *runs, workers=config.workers, evaluate_every=interval, **options, **combine
+    )
     single = contender.stream(*runs, evaluate_every=config.workers * interval, **options)
     return {
         **tuned,

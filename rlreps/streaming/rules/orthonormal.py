@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.config import configurable
-from rlreps.streaming.rules.base import LearningRateRule, WrappedRule
+from rlreps.streaming.rules.base import LearningRateRule, StreamingRule
 from rlreps.streaming.rules.combining import online_em_average, projection_average
 
 _UNITS = 16.0
@@ -49,21 +48,18 @@ class VectorRule(LearningRateRule):
         return VectorState(jnp.max(states.step), projection_average(bases, weights))
 
 
-@configurable
-@dataclasses.dataclass(frozen=True)
-class MeanThenQR(WrappedRule):
-    """A rule on orthonormal vectors whose models combine by the QR factor Q of their mean.
+def mean_then_qr(rule: StreamingRule, states: Any, weights: Array) -> Any:
+    """Combine models on orthonormal vectors by the QR factor Q of their mean.
 
     The baseline of Amid & Warmuth 2020, who know no systematic way to combine orthonormal matrices.
     ``projection_average`` and the mean of second moments, which the rules of rlreps use, are
     extensions. The energies of incremental PCA are lost and set to one, as in the authors' code.
+    Arguments are those of ``StreamingRule.combine``.
     """
-
-    def combine(self, states: Any, weights: Array) -> Any:
-        combined = self.rule.combine(states, weights)
-        if hasattr(combined, "energies"):
-            combined = combined._replace(energies=jnp.ones_like(combined.energies))
-        return combined._replace(rows=orthonormalize(online_em_average(states.rows, weights)))
+    combined = rule.combine(states, weights)
+    if hasattr(combined, "energies"):
+        combined = combined._replace(energies=jnp.ones_like(combined.energies))
+    return combined._replace(rows=orthonormalize(online_em_average(states.rows, weights)))
 
 
 def orthonormalize(rows: Array) -> Array:
