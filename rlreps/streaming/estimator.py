@@ -321,7 +321,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
     def _accept(self, model: Model) -> None:
         moments, mean = model.moments, model.state.running
         self._model = model
-        self.mean_ = model.origin + mean.value.astype(np.float64) + mean.remainder
+        self.mean_ = model.origin + (mean.value.astype(np.float64) + mean.remainder)
         self.components_ = model.components
         self.n_components_ = len(model.components)
         self.n_samples_seen_ = moments.rows_seen

@@ -92,7 +92,7 @@ def run_passes(
         combine: Combines the workers' models; by default as the rule does.
 
     Raises:
-        InputError: If an interval has less rows than an update or more than a worker has.
+        InputError: If an interval has fewer rows than an update or more than a worker has.
     """
     each = len(rows) // workers
     interval = evaluate_every - evaluate_every % rows_per_update
@@ -111,7 +111,7 @@ def run_passes(
         return map_runs(start, seeds, rates)
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def step(states: Any, rows: Array, orders: Array, rates: Array) -> tuple[Any, Any]:
+    def step(states: Any, rows: Array, orders: Array, rates: Array) -> Any:
         def advance(state: Any, order: Array, rate: Array) -> tuple[Any, Any]:
             rule = make_rule(rate)
             if workers == 1:
@@ -125,7 +125,7 @@ def run_passes(
         return map_runs(advance, states, orders, rates)
 
     @jax.jit
-    def observe(learned: Any, states: Any, rates: Array) -> tuple[Array, Array]:
+    def observe(learned: Any, states: Any, rates: Array) -> Any:
         def components(learned: Any, state: Any, rate: Array) -> tuple[Array, Array]:
             rule = make_rule(rate)
             return map_runs(rule.components, learned), rule.components(state)
@@ -138,8 +138,8 @@ def run_passes(
     learned = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], workers, axis=1), states)
     compiled: Any = None
     seconds, own, combined = [0.0], [], []
-    for first in [-interval, *range(0, each - interval + 1, interval)]:
-        if first >= 0:
+    for first in [None, *range(0, each - interval + 1, interval)]:
+        if first is not None:
             chosen = jnp.asarray(orders[..., first : first + interval])
             compiled = compiled or step.lower(states, stored, chosen, rates).compile()
             jax.block_until_ready((states, stored, chosen, rates))

@@ -7,7 +7,6 @@ from rlreps.subspace.inverse_covariance import (
     empirical_inverse_covariance as empirical_inverse_covariance,
 )
 from rlreps.subspace.inverse_covariance import lissa as lissa
-from rlreps.subspace.inverse_covariance import lissa_kappa as lissa_kappa
 from rlreps.subspace.linalg import largest_eigenvalue_bound as largest_eigenvalue_bound
 from rlreps.subspace.linalg import newton_schulz_step as newton_schulz_step
 from rlreps.subspace.metrics import align as align

@@ -9,7 +9,6 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from rlreps.config import checked, positive
 from rlreps.errors import require
 
 Centring: TypeAlias = Literal["columns", "rows", "both"]
@@ -50,16 +49,12 @@ class RowBlocks(Protocol):
         ...
 
 
-@checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayBlocks:
     """An array [n, t] in memory as row blocks, which are views of it; the last may be shorter."""
 
     matrix: np.ndarray
-    block_rows: int = positive(1024)
-
-    def __post_init__(self) -> None:
-        require(self.matrix.ndim == 2, "a matrix [n, t]", self.matrix.shape)
+    block_rows: int = 1024
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from rlreps.subspace import (
     chunked_lissa,
     empirical_inverse_covariance,
     lissa,
-    lissa_kappa,
 )
 
 
@@ -30,18 +29,8 @@ def test_the_estimate_follows_the_recursion_in_the_order_of_the_rows():
     assert np.max(np.abs(_recursion(rows[::-1], kappa) - _recursion(rows, kappa))) > 1e-2
 
 
-def test_kappa_divides_by_the_largest_squared_norm_or_the_one_given():
-    features = jnp.asarray([[3.0, 4.0], [1.0, 0.0]])
-    np.testing.assert_allclose(lissa_kappa(features, 1.9), 1.9 / 25.0, rtol=1e-6)
-    np.testing.assert_allclose(lissa_kappa(features, 1.9, squared_norm=50.0), 0.038, rtol=1e-6)
-    running = jnp.asarray(10.0)
-    np.testing.assert_allclose(jax.jit(lissa_kappa, static_argnums=1)(features, 0.5, running), 0.05)
-
-
 def test_zero_features_give_finite_numbers_everywhere():
     features = jnp.zeros((5, 3))
-    assert float(lissa_kappa(features, 1.5)) == 1.5
-    assert float(lissa_kappa(features, 1.5, squared_norm=0.0)) == 1.5
     np.testing.assert_allclose(lissa(features, jnp.eye(features.shape[1]), 1.5), 9.0 * np.eye(3))
     np.testing.assert_array_equal(empirical_inverse_covariance(features), np.zeros((3, 3)))
 
