@@ -26,7 +26,7 @@ from rlreps.losses.base import (
     two_weight_loss,
 )
 from rlreps.numerics import DecayedMean, matmul, rows_of
-from rlreps.subspace.inverse_covariance import lissa, lissa_kappa
+from rlreps.subspace.inverse_covariance import lissa
 from rlreps.subspace.linalg import inverse_cholesky_factor
 
 FeatureNorm = Literal["batch", "population", "running", "running_maximum"]
@@ -256,7 +256,8 @@ class DanskinLissa(SampledWeights):
         if self.feature_norm != "batch":
             # Never below the rows' own maximum: the series diverges beyond κ‖φ‖² = 2.
             norm = jnp.maximum(norm, squared_norm)
-        kappa = lissa_kappa(features, self.kappa0, norm)
+        # Features that are all zero give finite weights.
+        kappa = self.kappa0 / jnp.where(norm > 0.0, norm, 1.0)
         weights: Array = lissa(features, right_hand_side, kappa)
         return weights
 

@@ -24,7 +24,7 @@ from rlreps.subspace import (
     centring_means,
     noise_floor,
 )
-from rlreps.subspace.products import SharedProducts
+from rlreps.subspace.products import Products
 from rlreps.subspace.row_blocks import column_means, row_means
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
 from rlreps.successor.measure import CENTRED_ON_READING
@@ -236,9 +236,9 @@ def _compute(
     if share.process_count() > 1 and isinstance(matrix, CentredBlocks):
         own, of_rows = _own_part(store, share), matrix.row_means
         part = CentredBlocks(own, matrix.means, None if of_rows is None else of_rows[own.rows])
-        place = (own.rows.start, store.shape[0], share.total)
+        place = {"first": own.rows.start, "num_rows": store.shape[0], "total": share.total}
         principal = _watched(
-            part, decomposition, title, progress, lambda blocks: SharedProducts(blocks, *place)
+            part, decomposition, title, progress, lambda blocks: Products(blocks, **place)
         )
     else:
         principal = _watched(matrix, decomposition, title, progress)

@@ -38,7 +38,7 @@ from rlreps.experiments.harness import (
 )
 from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
-from rlreps.streaming import run_passes, run_workers
+from rlreps.streaming import mean_then_qr
 
 MODELS = ("single", "combined", "workers")
 """One model of all rows, the workers' combined one, and theirs just before."""
@@ -112,19 +112,18 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     tuned = pca.choose_rates(run, cell)
     interval, rates = config.interval(len(problem.rows)), [tuned["learning_rate"]] * config.repeats
     runs = (problem.rows, list(config.seeds), rates, tuned["power"], k)
-    options = {"evaluate": problem.exact.loss}
+    options: dict[str, Any] = {"evaluate": problem.exact.loss}
+    combine = {"combine": mean_then_qr} if contender.mean_qr else {}
     spread = contender.stream(
-        run_workers, *runs, workers=config.workers, combine_every=interval, **options
+        *runs, workers=config.workers, evaluate_every=interval, **options, **combine
     )
-    single = contender.stream(
-        run_passes, *runs, evaluate_every=config.workers * interval, **options
-    )
+    single = contender.stream(*runs, evaluate_every=config.workers * interval, **options)
     return {
         **tuned,
         "rows_seen": spread.rows_seen.tolist(),
         "seconds": spread.seconds.tolist(),
         "workers": spread.workers.tolist(),
-        "combined": spread.combined.tolist(),
+        "combined": spread.figures.tolist(),
         "single": single.figures.tolist(),
     }
 

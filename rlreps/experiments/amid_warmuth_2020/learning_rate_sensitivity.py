@@ -39,7 +39,6 @@ from rlreps.experiments.harness import (
 from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.runs.intervals import pseudo_values
-from rlreps.streaming import run_passes
 
 SCALES = (0.1, 1.0, 10.0)
 """Factors of the chosen η0 in the paper's table."""
@@ -98,7 +97,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     tuned = pca.choose_rates(run, cell)
     rate, scales = tuned["learning_rate"], scales_of(contender)
     streamed = contender.stream(
-        run_passes,
         problem.rows,
         [seed for _ in scales for seed in config.seeds],
         [None if rate is None else rate * scale for scale in scales for _ in config.seeds],

@@ -32,7 +32,7 @@ from rlreps.experiments.harness import (
     image_components,
 )
 from rlreps.runs.contrasts import Sample, Verdict, all_of, at_least
-from rlreps.streaming import RULES, run_passes
+from rlreps.streaming import RULES
 
 ORTHONORMAL = ("oja", "krasulina", "incremental_pca")
 """Rules of the paper that implicit Krasulina is to be faster than."""
@@ -107,7 +107,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     tuned = pca.choose_rates(run, cell)
     streams = [
         contender.stream(
-            run_passes,
             problem.rows,
             [seed],
             [tuned["learning_rate"]],

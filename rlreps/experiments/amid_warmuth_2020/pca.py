@@ -29,8 +29,7 @@ from rlreps.experiments.harness import (
 )
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.sources.datasets import Observations, load_observations
-from rlreps.streaming import RULES, MeanThenQR
-from rlreps.streaming.passes import MakeRule
+from rlreps.streaming import RULES
 from rlreps.streaming.tuning import TunedRule
 from rlreps.subspace.reconstruction import ExactComponents, exact_components
 
@@ -103,10 +102,6 @@ class Contender(TunedRule):
     def published(self) -> bool:
         """Return whether the paper has it."""
         return self.rule in PAPER_RULES and not self.variant and self.rows_per_update == 1
-
-    def build(self, features: int, k: int, power: float) -> MakeRule:
-        made = super().build(features, k, power)
-        return (lambda initial: MeanThenQR(made(initial))) if self.mean_qr else made
 
 
 def published(start: float) -> tuple[Contender, ...]:
