@@ -65,7 +65,6 @@ def fit_stream(
     folder: RunFolder | None = None,
     checkpoint_every: int | None = None,
     description: str = "streaming",
-    progress: bool = True,
 ) -> Finished[Array]:
     """Run a rule for several seeds at once.
 
@@ -83,7 +82,6 @@ def fit_stream(
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
         checkpoint_every: As for ``loop.run``.
         description: Title of the progress bar.
-        progress: Whether to show the bar.
 
     Returns:
         The run. Its state is the estimated components of every seed, [seeds, features, k]. Records
@@ -100,7 +98,6 @@ def fit_stream(
         checkpoint_every=checkpoint_every,
         folder=folder,
         description=description,
-        progress=progress,
     )
     return dataclasses.replace(finished, state=jax.vmap(rule.components)(finished.state))
 
