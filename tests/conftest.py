@@ -43,7 +43,7 @@ def _programs_of_a_module():
     yield
     jax.clear_caches()
     if "rlreps.numerics" in sys.modules:
-        sys.modules["rlreps.numerics"].forget_programs()
+        sys.modules["rlreps.numerics"]._programs.clear()
 
 
 @pytest.hookimpl(trylast=True)  # After what is not asked for has gone.

@@ -69,7 +69,6 @@ def fit(
     backward_encoder: Encoder | None = None,
     behaviour: Behaviour | BehaviourName | None = None,
     folder: RunFolder | None = None,
-    progress: bool = False,
     **given: Any,
 ) -> SuccessorRepresentation:
     """Fit a successor representation of the policy that made some transitions.
@@ -83,7 +82,6 @@ def fit(
         behaviour: ``estimated`` (the default), ``uniform``, or the data's policy itself:
             observations [m, ...] → probabilities [m, A].
         folder: Where networks log and keep checkpoints; an interrupted fit resumes from it.
-        progress: Whether to show bars.
         **given: Fields of ``FitConfig`` (``num_features``, ``discount``, ...), where ``method`` may
             be a name (``least_squares`` or ``td``), and fields of the method (``max_features``,
             ``averaging_rate``, ...).
@@ -107,7 +105,7 @@ def fit(
         backward_encoder=backward_encoder,
         behaviour=behaviour,
     )
-    return parts.run(folder=folder, progress=progress)
+    return parts.run(folder=folder)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -227,13 +225,11 @@ class Fit:
             most = min(most, max(2, _MOST_UNKNOWNS // actions.size))
         return min(most, max(2, len(self.data) // 4))
 
-    def run(
-        self, *, folder: RunFolder | None = None, progress: bool = False
-    ) -> SuccessorRepresentation:
+    def run(self, *, folder: RunFolder | None = None) -> SuccessorRepresentation:
         """Fit, with or without a folder; see ``fit``."""
         config, observed = self.config, self.observed
         networks = self.check()
-        basis, regularisation = self._basis(networks, folder, progress)
+        basis, regularisation = self._basis(networks, folder)
 
         def solved(data: Transitions) -> tuple[LeastSquares, np.ndarray | None]:
             rows = self._rows(data, basis)
@@ -301,7 +297,7 @@ class Fit:
         return behaviour_of(basis, observed.num_actions, weights, self.behaviour), weights
 
     def _basis(
-        self, networks: ForwardBackward | None, folder: RunFolder | None, progress: bool
+        self, networks: ForwardBackward | None, folder: RunFolder | None
     ) -> tuple[Basis, float]:
         """Return the features φ and the ridge λ."""
         data, config, observed = self.data, self.config, self.observed
@@ -309,7 +305,7 @@ class Fit:
             inputs = observed.inputs(data)
             # The held-out rows measure the networks' quality too, so train on the others.
             kept, policy = self._kept, self._policy
-            params = train_networks(kept, config, networks, inputs, policy, folder, progress)
+            params = train_networks(kept, config, networks, inputs, policy, folder)
             some = _some(data.next_observation, 10_000, config.seed)
             return NetworkBasis.of(networks, params, inputs, some), 1e-6
         method = config.method

@@ -62,7 +62,6 @@ def train_networks(
     inputs: Inputs,
     policy: Behaviour,
     folder: RunFolder | None,
-    progress: bool,
 ) -> Params:
     """Train F and B; return their parameters, ``forward`` and ``backward``.
 
@@ -73,7 +72,6 @@ def train_networks(
         inputs: Map from observations to the networks' inputs.
         policy: The policy that made the data, which temporal differences follow after a cut.
         folder: Where to log and keep checkpoints.
-        progress: Whether to show a bar.
     """
     # Deferred: training imports much that the mathematics and least squares do not need.
     from rlreps.training.population import train
@@ -112,7 +110,6 @@ def train_networks(
         checkpoint_every=5 * every,
         folder=folder,
         description=f"{objective.title}, d = {config.num_features}",
-        progress=progress,
     )
     return result.params()
 

@@ -19,7 +19,7 @@ from rlreps.config import with_sizes
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Objective
-from rlreps.numerics import CompiledOnce, compile_once, require_seeds
+from rlreps.numerics import compile_once, require_seeds
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.metrics_log import Logger
 from rlreps.sources.matrix import Source
@@ -101,7 +101,7 @@ class Population(Program[TrainState]):
         self._figures_of: Callable[[Params, Any], Mapping[str, Array]] | None = None
         self._measured, self._observe = measured, observe
         self._resets = learner.resets_diverged
-        self.compiled: dict[int, CompiledOnce[tuple[TrainState, ChunkReport]]] = {}
+        self.compiled: dict[int, Any] = {}
 
     def init(self) -> TrainState:
         def start(_state: Any, _source: Any, seeds: Array, numbers: Any) -> TrainState:
@@ -113,7 +113,8 @@ class Population(Program[TrainState]):
         # Each device makes its own states: those of all seeds may not fit one device.
         spread = self._placement.spread_seeds(start, own_sources=False)
         arguments = ((), (), self._seeds, self._numbers)
-        return self.put(compile_once(spread, *arguments, brief=True)(*arguments))
+        started: TrainState = compile_once(spread, *arguments, brief=True)(*arguments)
+        return self.put(started)
 
     def chunk(
         self, count: int, states: TrainState, source: Source, seeds: Array, numbers: Any
@@ -150,7 +151,7 @@ class Population(Program[TrainState]):
     def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
         if self._resets and step > 0 and np.all(self._placement.collect(all_zero(state.params))):
             # Set diverged members to zero, where they stay: no update changes zero features.
-            _, expected = self.compiled[count].results
+            _, expected = self.compiled[count].out_info
             nothing = jax.tree.map(lambda found: np.full(found.shape, np.nan), expected)
             figures = {"loss": nothing.loss, **nothing.metrics}
             return state._replace(step=state.step + count), figures
@@ -239,7 +240,6 @@ def train(
     devices: Sequence[jax.Device] | None = None,
     resets_diverged: bool = False,
     description: str = "training",
-    progress: bool = True,
 ) -> TrainingResult:
     """Train an encoder for several seeds at once.
 
@@ -267,7 +267,6 @@ def train(
         resets_diverged: Whether a seed that diverges is set to zero, and marked ``diverged`` in
             every later record, instead of stopping the run.
         description: Title of the progress bar.
-        progress: Whether to show the bar.
 
     Returns:
         The final state, on the first of the devices, and the history.
@@ -302,7 +301,6 @@ def train(
         checkpoint_every=checkpoint_every,
         devices=devices,
         description=description,
-        progress=progress,
     )
 
 
@@ -323,7 +321,6 @@ def train_population(
     checkpoint_every: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     description: str = "training",
-    progress: bool = True,
 ) -> TrainingResult:
     """Train the members of one compiled program, which may differ in more than their seeds.
 
@@ -344,7 +341,6 @@ def train_population(
         checkpoint_every: As for ``train``.
         devices: Where to train; members are distributed like seeds.
         description: Title of the progress bar.
-        progress: Whether to show the bar.
 
     Returns:
         The final state, whose leaves have a leading member axis, and the history.
@@ -379,7 +375,6 @@ def train_population(
         folder=folder,
         loggers=loggers,
         description=description,
-        progress=progress,
     )
     return TrainingResult(
         program.collect(finished.state),

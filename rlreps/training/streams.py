@@ -68,7 +68,6 @@ def fit_stream(
     folder: RunFolder | None = None,
     checkpoint_every: int | None = None,
     description: str = "streaming",
-    progress: bool = True,
 ) -> Finished[Array]:
     """Run a rule for several seeds at once.
 
@@ -86,7 +85,6 @@ def fit_stream(
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
         checkpoint_every: As for ``loop.run``.
         description: Title of the progress bar.
-        progress: Whether to show the bar.
 
     Returns:
         The run. Its state is the estimated components of every seed, [seeds, features, k]. Records
@@ -103,7 +101,6 @@ def fit_stream(
         checkpoint_every=checkpoint_every,
         folder=folder,
         description=description,
-        progress=progress,
     )
     return dataclasses.replace(finished, state=jax.vmap(rule.components)(finished.state))
 

@@ -132,7 +132,7 @@ def run_fit(config: FitConfig, name: str, out: Path, collection: Collection) -> 
     def compute(folder: RunFolder) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # The command prints them.
-            rep = parts.run(folder=folder, progress=True)
+            rep = parts.run(folder=folder)
         summary = rep.write(folder)
         _write_report(folder, rep)
         return summary

@@ -85,7 +85,6 @@ def run(devices, objective="large_batch", seeds=(3,), source=None, **changes):
         in_memory() if source is None else source,
         seeds=seeds,
         devices=None if devices is None else jax.devices()[:devices],
-        progress=False,
         **(arguments | changes),
     )
     leaves = jax.tree.leaves(result.state.params)

@@ -100,7 +100,6 @@ def test_naming_the_one_device_changes_no_bit():
             rows=10,
             tasks=3,
             devices=devices,
-            progress=False,
         )
         return jax.tree.leaves(result.state.params)
 

@@ -147,20 +147,17 @@ def test_a_checkpoint_of_another_step_or_run_is_refused(tmp_path):
     shutil.copytree(tmp_path / "5", tmp_path / "9")
     with pytest.raises(InputError, match="got the checkpoint of step 5"):
         restore(tmp_path, 9)
-    # As earlier versions wrote them.
-    edit(tmp_path / "5" / "seal.json", lambda seal: [seal.pop(name) for name in [*seal][2:]])
-    np.testing.assert_array_equal(restore(tmp_path, 5)["x"], [5, 5, 5])
 
 
 def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
     save(tmp_path, 5)
     check, seen = Checkpoints._check, []
 
-    def replace(self, step, layout):
+    def replace(self, step, *others):
         seen.append(step)
         if len(seen) == 1:
             save(tmp_path, 6, 7)
-        check(self, step, layout)
+        check(self, step, *others)
 
     monkeypatch.setattr(Checkpoints, "_check", replace)
     checkpoints = Checkpoints(tmp_path, run="ours")

@@ -87,7 +87,6 @@ class Run(Generic[Config]):
     Attributes:
         data: What ``check`` returned, else what ``load`` returned, else None.
         devices: Devices over which training is distributed; None is JAX's default device.
-        progress: Whether to show progress bars.
         shared: What ``prepare`` returned.
         jobs: Number of cells to measure at a time, each in a process with its share of the cores.
     """
@@ -96,7 +95,6 @@ class Run(Generic[Config]):
     folder: RunFolder
     data: Any = None
     devices: Sequence[jax.Device] | None = None
-    progress: bool = True
     shared: Any = None
     jobs: int = 1
 
@@ -124,7 +122,7 @@ class Run(Generic[Config]):
             return run.folder.part(name, found) if keep else found()
 
         # A worker has its own devices.
-        bare = dataclasses.replace(self, devices=None, progress=False, jobs=1)
+        bare = dataclasses.replace(self, devices=None, jobs=1)
         shares = self.devices is not None
 
         def in_worker(name: str) -> Any:
@@ -138,9 +136,8 @@ class Run(Generic[Config]):
                 yield name, one(self, name)
 
         several = min(self.jobs, len(cells)) > 1
-        shown = self.progress and (show or several)
         found: dict[str, Any] = {}
-        with progress_bar(title, total=len(cells), unit="parts", show=shown) as advance:
+        with progress_bar(title, total=len(cells), unit="parts", show=show or several) as advance:
             pairs = map_in_workers(in_worker, [*cells], self.jobs) if several else in_turn()
             with contextlib.closing(pairs):
                 for name, each in pairs:
@@ -195,7 +192,6 @@ class Run(Generic[Config]):
             "folder": self.training_folder(name, **described),
             "devices": devices and largest_even_share(devices, members) if members else devices,
             "description": title or name.replace("-", " "),
-            "progress": self.progress,
         }
 
 
@@ -268,7 +264,6 @@ class Experiment(Generic[Config]):
         *,
         data: Path | None = None,
         devices: Sequence[jax.Device] | None = None,
-        progress: bool = True,
         jobs: int = 1,
     ) -> dict[str, Any]:
         """Run the experiment in a folder, resuming an interrupted run.
@@ -280,7 +275,6 @@ class Experiment(Generic[Config]):
             data: The data set, for experiments that take one.
             devices: Devices over which training is distributed; None is JAX's default device. With
                 several jobs, each uses all devices that it sees instead.
-            progress: Whether to show progress bars.
             jobs: Number of cells to measure at a time on a CPU, each in a process with its share of
                 the cores; see ``map_in_workers``. Numbers may differ by rounding if several jobs
                 place the seeds on other devices. Measured times include the slowdown by other jobs.
@@ -308,7 +302,7 @@ class Experiment(Generic[Config]):
         checked = self.check(config, loaded) if self.check is not None else loaded
 
         def compute(folder: RunFolder) -> dict[str, Any]:
-            run = Run(config, folder, checked, devices, progress, jobs=jobs)
+            run = Run(config, folder, checked, devices, jobs=jobs)
             run.shared = self.prepare(run) if self.prepare is not None else None
             cells = self.cells(run)
             found = run.measured(
@@ -320,8 +314,7 @@ class Experiment(Generic[Config]):
             )
             return self._report(self.results(run, cells, found))
 
-        with hidden(not progress):
-            return complete_run(out, kind=self.name, config=described, compute=compute)
+        return complete_run(out, kind=self.name, config=described, compute=compute)
 
     def results(
         self, run: Run[Config], cells: Mapping[str, Any], found: Mapping[str, Any]

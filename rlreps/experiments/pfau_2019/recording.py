@@ -73,9 +73,7 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
                 episode += 1
 
 
-def recorded_frames(
-    folder: Path, game: str, size: int, count: int, seed: int, *, progress: bool = True
-) -> Frames:
+def recorded_frames(folder: Path, game: str, size: int, count: int, seed: int) -> Frames:
     """Read the frames in a folder, playing them first if they are not complete.
 
     Both files are written whole or not at all; images are read from disk as they are used.
@@ -86,7 +84,6 @@ def recorded_frames(
         size: Height and width of a frame in pixels, after area-averaging.
         count: Number of frames.
         seed: Seed of the agent and the game.
-        progress: Whether to show a progress bar.
 
     Raises:
         InputError: For a game that cannot be played, or files that are not those frames.
@@ -102,7 +99,7 @@ def recorded_frames(
         title = f"random agent in {game}, {folder.name}"
         with (
             contextlib.closing(random_agent(game, seed)) as agent,
-            progress_bar(title, total=count, unit="frames", show=progress) as advance,
+            progress_bar(title, total=count, unit="frames") as advance,
         ):
             for index, (frame, *step) in zip(range(count), agent, strict=False):
                 played[index], steps[:, index] = shrunk(frame, size), step

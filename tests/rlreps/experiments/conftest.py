@@ -43,7 +43,7 @@ def smoke(tmp_path, monkeypatch):
     def run(name, *, data=None, **options):
         experiment, out = EXPERIMENTS[name].load(), tmp_path / "run"
         preset = experiment.presets["smoke"]
-        given = {"progress": False} | ({} if data is None else {"data": data})
+        given = {} if data is None else {"data": data}
         summary = experiment.run(preset, out, **given, **options)
         assert left_by(out, summary) == GOLDEN[name]
         assert all(len(str(claim["found"])) <= LONGEST for claim in summary["claims"])

@@ -177,7 +177,6 @@ def test_training_on_live_entries_finds_the_principal_subspace_of_the_ground_tru
         seeds=(0,),
         evaluate=distance_evaluation(encoder, jnp.asarray(centres), basis),
         evaluate_every=steps,
-        progress=False,
     )
     before, after = (record["subspace_distance"][0] for record in result.history)
     assert before > 0.4

@@ -153,7 +153,7 @@ def test_training_never_waits_for_itself(store, cores):
                 train(FourierMLP(3, hidden=(16,)), LargeBatch(3),
                       streamed_source(reader, inputs), optimizer=optax.adam(1e-3), steps=10,
                       rows=rows, tasks=4, seeds=seeds, evaluate_every=5,
-                      checkpoint_every=5, progress=False)
+                      checkpoint_every=5)
         """
     )
     command = [sys.executable, "-c", program, str(store.path), str(cores)]

@@ -77,7 +77,6 @@ def problem(objective=None, **changes):
         "evaluate": mean_square,
         "evaluate_every": 4,
         "checkpoint_every": 4,
-        "progress": False,
     }
     return arguments | changes
 
@@ -308,7 +307,6 @@ def trained(pairs):
         measured=jnp.stack([jnp.eye(STATES, FEATURES)] * len(SEEDS)),
         steps=12,
         evaluate_every=4,
-        progress=False,
     )
 
 
@@ -343,7 +341,6 @@ def test_members_end_as_ordinary_runs_with_their_numbers_written_in(together):
         tasks=2,
         seeds=[SEEDS[-1]],
         steps=12,
-        progress=False,
     )
     np.testing.assert_allclose(params_of(together)[-1], params_of(plain)[0], atol=2e-5)
     ends = params_of(together)
@@ -364,7 +361,6 @@ def test_members_end_as_ordinary_runs_with_their_numbers_written_in(together):
         seeds=SEEDS[:4],
         steps=12,
         observe=observe,
-        progress=False,
     )
     assert_identical(seen, {12: shared.params(0)})
     np.testing.assert_allclose(params_of(shared), ends[:4], atol=2e-5)
@@ -400,7 +396,7 @@ def test_a_population_without_resets_stops_at_the_first_member_that_diverges(run
     learners = stack([learner(1.9, rate, resets=False) for rate in (0.1, HUGE)])
     folder, source = run_folder(), source_of(0)
     with pytest.raises(TrainingDivergedError, match=r"at step [0-3] of seed 8; .*; no checkpoint"):
-        train_population(learners, source, seeds=[5, 8], steps=12, folder=folder, progress=False)
+        train_population(learners, source, seeds=[5, 8], steps=12, folder=folder)
     assert [record["step"] for record in folder.read_metrics()] == [0]
     assert "diverged" not in folder.read_metrics()[0]
 

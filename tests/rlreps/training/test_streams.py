@@ -20,9 +20,7 @@ def evaluate(components):
 
 def fit(folder=None, *, rule=RULE, steps=60, **options):
     options = {"seeds": (0, 5), "evaluate_every": 20, "checkpoint_every": 20, **options}
-    return fit_stream(
-        rule, DATA, draw, steps=steps, evaluate=evaluate, folder=folder, progress=False, **options
-    )
+    return fit_stream(rule, DATA, draw, steps=steps, evaluate=evaluate, folder=folder, **options)
 
 
 def test_a_seeds_history_is_the_same_alone_and_in_chunks_of_any_length(run_folder):

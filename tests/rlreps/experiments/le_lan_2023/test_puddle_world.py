@@ -160,7 +160,7 @@ def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch):
             checkpoint_every=20,
         ),
     )
-    EXPERIMENT.run(config, tmp_path / "whole", progress=False)
+    EXPERIMENT.run(config, tmp_path / "whole")
     save, saved = Checkpoints.save, []
 
     def save_then_fail(checkpoints, step, state, **options):
@@ -172,8 +172,8 @@ def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save", save_then_fail)
         with pytest.raises(KeyboardInterrupt):
-            EXPERIMENT.run(config, tmp_path / "run", progress=False)
-    EXPERIMENT.run(config, tmp_path / "run", progress=False)
+            EXPERIMENT.run(config, tmp_path / "run")
+    EXPERIMENT.run(config, tmp_path / "run")
     for file in (tmp_path / "whole" / "results").iterdir():
         assert (tmp_path / "run" / "results" / file.name).read_bytes() == file.read_bytes()
     table = json.loads((tmp_path / "run/results/distance_by_dimension.json").read_text())

@@ -50,7 +50,7 @@ def test_shrinking_averages_over_areas(size):
 
 def test_frames_are_kept_whole_or_played_again_and_damage_is_named(tmp_path, monkeypatch):
     def record(folder):
-        return recorded_frames(folder, "MsPacman", 20, 60, 0, progress=False)
+        return recorded_frames(folder, "MsPacman", 20, 60, 0)
 
     whole = record(tmp_path / "whole")
     played = list(itertools.islice(random_agent("MsPacman", 0), 60))
