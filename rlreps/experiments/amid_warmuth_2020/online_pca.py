@@ -26,10 +26,10 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Summary,
-    Wide,
     design_of,
     image_components,
+    summary,
+    wide,
 )
 from rlreps.runs.contrasts import Sample, Verdict, all_of, at_least
 from rlreps.streaming import RULES, run_passes
@@ -268,7 +268,7 @@ EXPERIMENT = pca.experiment(
             "nothing. Here Oja and Krasulina take O(k · features) a row by a closed form of the QR "
             "decomposition, in the paper by updates of it; incremental PCA rotates all "
             "components, O(k² · features).",
-            Summary(
+            summary(
                 name="times",
                 caption="Times of a row over implicit Krasulina's with the same seed, and the "
                 "median time of a row.",
@@ -288,12 +288,12 @@ EXPERIMENT = pca.experiment(
         ],
         "Where every rule ends": [
             pca.ABOUT_SANGER,
-            Wide(
+            wide(
                 caption="Percent excess loss at the end of one pass, means over runs.",
                 row="label",
                 column="k = {k}",
             ),
-            Summary(
+            summary(
                 name="final_excess",
                 caption="The learning rate η0 / t^γ that was chosen, the percent excess loss "
                 "at the end, and the median time a row of the curves.",

@@ -329,6 +329,5 @@ def experiment(presets: Mapping[str, Config], **others: Any) -> Experiment[Confi
         decided_on=paper,
         free=("components", "repeats", "seed", "contenders"),
         decides=lambda r: r.run.data.is_whole and theirs <= {*r.config.contenders},
-        counts_cells=True,
         **others,
     )

@@ -36,9 +36,9 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Summary,
     aligned,
     in_path,
+    summary,
     varied,
 )
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
@@ -314,7 +314,7 @@ EXPERIMENT = Experiment(
             "another matrix; it and a run of fewer updates decide none of the paper's statements."
         ],
         "Distances": [
-            Summary(
+            summary(
                 caption="Subspace distance after {config.training.steps:,} updates: means over "
                 "seeds; a run that diverged counts 1. The middle half is the interquartile mean.",
                 keys=("method", "d"),

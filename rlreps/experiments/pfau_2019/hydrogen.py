@@ -33,10 +33,10 @@ from rlreps.experiments.harness import (
     Measure,
     Results,
     Run,
-    Summary,
-    Wide,
     design_of,
+    summary,
     varied,
+    wide,
 )
 from rlreps.losses import Spin
 from rlreps.numerics import jit
@@ -432,7 +432,7 @@ EXPERIMENT = Experiment(
     sections={
         "Goal, and what each choice is worth": [
             design_of(__doc__),
-            Summary(
+            summary(
                 caption="Largest relative error of the nine energies over seeds, and the seeds "
                 "within {config.tolerance:.0%}.",
                 keys=("contender", "step"),
@@ -460,7 +460,7 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Energies": [
-            Wide(
+            wide(
                 caption="Relative error of each energy, mean over seeds, in the order learned or, "
                 "without the mask, that of the span. The grid's lowest state is narrower than its "
                 "cells.",

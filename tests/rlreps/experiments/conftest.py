@@ -8,7 +8,7 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.harness import Frame, Run, figures, flat, follows
+from rlreps.experiments.harness import Frame, Results, Run, figures, flat, follows
 from rlreps.runs.contrasts import LONGEST
 from rlreps.training.population import Population
 
@@ -92,7 +92,8 @@ def results_of():
 
     def made(experiment, config, rows):
         frame = rows if isinstance(rows, Frame) else Frame.of(rows)
-        return experiment.results_of(Run(config, None), {}, {"": frame})
+        options = experiment.value, experiment.unit, experiment.fewest
+        return Results(Run(config, None), {}, {"": frame}, *options)
 
     return made
 
