@@ -119,20 +119,10 @@ PROTOCOL = {
     "training.states": "uniform",
     "training.num_seeds": 5,
 }
-SILENT = {
-    *("successor.seed", "successor.block_rows", "objectives.1.weight_learning_rate"),
-    *("training.seed", "training.evaluate_every", "training.checkpoint_every"),
-    *("dimensions", "headline_dimension"),
-    # How biases start.
-    "training.encoder.bias_scale",
-    # Replaced run by run.
-    *(f"training.objective.{name}" for name in ("name", "weight_rows", "ridge", "precondition")),
-    *("training.objective.leave_one_out", "training.num_features"),
-}
 
 
 def test_the_paper_preset_is_the_published_protocol(check_protocol):
-    check_protocol("puddle-world", PROTOCOL, SILENT)
+    check_protocol("puddle-world", PROTOCOL)
 
 
 def test_the_noise_is_slowed_inside_a_puddle_as_its_deviation_says():
