@@ -132,7 +132,7 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
 def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str, Any]) -> Frame:
     """List losses: a row each repeat and point, with the time until then and its mean."""
     seconds, seen = np.asarray(found["seconds"], np.float64), found["rows_seen"]
-    made = pca.measured(run, cell, found["losses"], seed=run.config.seeds, step=seen)
+    made = pca.measured(run, cell, found, found["losses"], seed=run.config.seeds)
     exact = run.data.exact
     mean_losses = exact.counted(found["losses"]).mean(axis=0)
     return made.adding(
@@ -143,7 +143,6 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
         exact_loss=exact.exact_loss(cell[1]),
         mean_loss=np.broadcast_to(mean_losses, seconds.shape).ravel(),
         all_rates_diverged=found["all_diverged"],
-        **pca.rates_of(found),
     )
 
 

@@ -28,7 +28,7 @@ def test_training_and_test_frames_are_played_by_agents_of_their_own(tmp_path, mo
     monkeypatch.setattr(recording, "random_agent", agent)
     config = dataclasses.replace(SMOKE, num_frames=60, held_out_frames=30, seed=3)
     folder = types.SimpleNamespace(path=tmp_path)
-    problem = atari.prepare(Run(config, folder, progress=False))
+    problem = atari.prepare(Run(config, folder))
     assert seeds == [("MsPacman", 6), ("MsPacman", 7)]
     np.testing.assert_array_equal(problem.training.images[:, 0, 0], 6 + np.arange(60))
     np.testing.assert_array_equal(problem.held_out.images[:, 0, 0], 7 + np.arange(30))
@@ -129,7 +129,7 @@ def test_the_paper_preset_is_the_papers(check_protocol):
 
 def test_a_game_that_cannot_be_played_is_refused_before_anything_is_made(tmp_path, monkeypatch):
     unknown = dataclasses.replace(SMOKE, game="Seequest")
-    with pytest.raises(InputError, match=r"one of .*Seaquest.*, got 'Seequest'"):
+    with pytest.raises(InputError, match=r"a game of ale-py, got 'Seequest': .*Seaquest"):
         atari.EXPERIMENT.run(unknown, tmp_path / "run", progress=False)
     monkeypatch.setitem(sys.modules, "ale_py", None)  # The import system's own "not there".
     with pytest.raises(InputError, match=r'ale-py for .*, got none: pip install "rlreps\[atari\]"'):
