@@ -135,11 +135,11 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
         pca.measured(
             run,
             cell,
+            found,
             np.moveaxis(np.asarray(found[name], np.float64), 0, -1),
             model=name,
             seed=run.config.seeds,
             worker=worker,
-            step=found["rows_seen"],
         )
         for name, worker in workers.items()
     )
@@ -215,11 +215,11 @@ def curve_rows(results: Results[Config]) -> Rows:
 def loss_rows(results: Results[Config]) -> Rows:
     """Tabulate final losses, a row for k and rule."""
     rows = []
-    for contender, k, part in pca.parts_of(results):
-        ends = results.ends.where(rule=contender.name, k=k)
+    keys = ("k", "label", "power", "learning_rate")
+    for (k, rule, *rates), ends in results.ends.groups(*keys).items():
         found = {name: str(Repeated.of(ends.where(model=name))) for name in MODELS}
         exact = f"{results.run.data.exact.exact_loss(k):.3f}"
-        about = {"k": k, "rule": contender.label, **pca.rates_of(part)}
+        about = {"k": k, "rule": rule, **dict(zip(keys[2:], rates, strict=True))}
         rows.append({**about, "exact": exact, **found})
     return rows
 

@@ -53,9 +53,9 @@ from rlreps.experiments.harness import (
     Rows,
     Run,
     Tabulated,
-    Wide,
     crossed,
     design_of,
+    wide,
 )
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel
@@ -311,13 +311,12 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Every arm": [
-            Wide(
+            wide(
                 caption="Unexplained share of every arm by arena and number of labels.",
                 row="arm",
                 column="{arena}, {labels}",
             ),
         ],
     },
-    counts_cells=True,
     stated="our goal",
 )
