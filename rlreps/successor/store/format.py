@@ -17,7 +17,6 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,14 +28,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorstore as ts
 
-from rlreps.errors import InputError, in_gigabytes, require, require_memory
+from rlreps.errors import InputError, require
 from rlreps.files import refuse_links_out
 
 Rows = npt.NDArray[np.float32]
 
 CHECKSUM_BYTES = 4
-_MOST_BLOCKS = 10**6
-"""Largest number of blocks, each a file; folders handle no more files well."""
 _BLOCKS_IN_FLIGHT = 3  # enough to overlap reading with use; memory stays at a few blocks
 
 
@@ -287,7 +284,6 @@ def create_or_resume(
         _require_same(store, shape, block_rows, plain)
         return store
     require_place(folder)
-    _require_room(folder, shape, block_rows)
     entry = {
         "format": _FORMAT,
         "settings": plain,
@@ -369,22 +365,6 @@ def open_store(path: str | Path) -> MatrixStore:
         provenance=MappingProxyType(provenance),
         _array=array,
     )
-
-
-def _require_room(folder: Path, shape: tuple[int, int], block_rows: int) -> None:
-    """Raise InputError for a matrix too large for any memory or disk."""
-    states, tasks = shape
-    blocks = -(-states // block_rows)
-    require(blocks <= _MOST_BLOCKS, f"at most {_MOST_BLOCKS:,} blocks in {folder}", blocks)
-    require_memory(f"blocks of {block_rows} x {tasks} entries", 4 * block_rows * tasks)
-    while not folder.exists():
-        folder = folder.parent
-    disk, size = shutil.disk_usage(folder).total, 4 * states * tasks
-    if size > disk:
-        raise InputError(
-            f"expected a matrix that fits the disk of {folder}, {in_gigabytes(disk)}, got "
-            f"{states} x {tasks} entries, {in_gigabytes(size)}"
-        )
 
 
 def _checksum(shape: tuple[int, int], block_rows: int, settings: Mapping[str, Any]) -> str:

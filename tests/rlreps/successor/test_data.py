@@ -151,10 +151,9 @@ def test_dictionaries_of_other_libraries_are_read():
     np.testing.assert_array_equal(whole.next_observation, STATES[1:])
     assert whole.terminated[-1]
     # OGBench: terminals end trajectories, masks are 0 behind terminal states.
-    cut = Transitions.from_dictionary(ends, terminals="ends")
-    np.testing.assert_array_equal(cut.truncated, [0, 0, 1, 0, 0, 1])
-    masked = as_transitions({**ends, "masks": 1 - terminal})
-    np.testing.assert_array_equal(masked.terminated, terminal)
+    masked = as_transitions({**ends, "masks": np.array([1, 1, 1, 1, 0, 1])})
+    np.testing.assert_array_equal(masked.terminated, [0, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal(masked.truncated, [0, 0, 1, 0, 0, 1])
     index = {**ends, "terminals": [0] * ROWS, "episode": [4, 4, 4, 7, 7, 7]}
     np.testing.assert_array_equal(as_transitions(index).truncated, [0, 0, 1, 0, 0, 1])
     boxed = as_transitions({**ends, "actions": np.ones((ROWS, 2)), "action_low": -1.0})
