@@ -18,14 +18,12 @@ import numpy as np
 
 from rlreps.errors import InputError, require
 from rlreps.successor.grids import BoxGrid
+from rlreps.successor.recording import Policy
 from rlreps.successor.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.settings import RolloutSettings
 
 CellFunction = Callable[[Any], Any]
 """Observations [m, ...], for any m → their cells [m], integers in [0, num_cells)."""
-
-Policy = Callable[[Any, np.random.Generator], Any]
-"""(observation, generator) → action."""
 
 SetState = Callable[[gymnasium.Env[Any, Any], Any], Any]
 """(environment, state) → observation, as ``reset`` returns it.

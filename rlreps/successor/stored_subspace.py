@@ -32,13 +32,6 @@ from rlreps.successor.store import MatrixStore, load_subspace, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore
 
-CENTRING: Mapping[Centring, str] = {
-    "columns": "column means over states removed",
-    "rows": "row means over tasks removed",
-    "both": "column means over states and row means over tasks removed",
-}
-"""Means that are removed, in the words of kept subspaces' settings."""
-
 IN_MEMORY_BYTES = 2**30
 """Largest matrix that is held in memory: 128 x 128 cells."""
 
@@ -199,7 +192,7 @@ def _watched(
 
 
 def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:
-    return {"centring": CENTRING[centring_of(store.settings)], **decomposition.settings()}
+    return {"centring": centring_of(store.settings), **decomposition.settings()}
 
 
 def _load(

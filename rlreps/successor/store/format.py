@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorstore as ts
 
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, differences, require
 from rlreps.files import refuse_links_out
 
 Rows = npt.NDArray[np.float32]
@@ -246,7 +246,6 @@ def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
 _FORMAT = 3
 _METADATA_FILE = "zarr.json"
 _LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # tensorstore's and the run's
-_ABSENT = object()
 
 
 def create_or_resume(
@@ -281,7 +280,10 @@ def create_or_resume(
     plain = plain_json(settings)
     if (folder / _METADATA_FILE).exists():
         store = open_store(folder)
-        _require_same(store, shape, block_rows, plain)
+        stored = {"shape": store.shape, "block_rows": store.block_rows, **store.settings}
+        given = {"shape": tuple(shape), "block_rows": block_rows, **plain}
+        if found := differences(stored, given):
+            raise InputError(f"{store.path} was made under other settings: {'; '.join(found)}")
         return store
     require_place(folder)
     entry = {
@@ -397,31 +399,3 @@ def _metadata(
         ],
         "attributes": dict(attributes),
     }
-
-
-def _require_same(
-    store: MatrixStore, shape: tuple[int, int], block_rows: int, settings: Mapping[str, Any]
-) -> None:
-    """Raise InputError that names every setting whose stored and given values differ."""
-    stored = {"shape": store.shape, "block_rows": store.block_rows, **_flat(store.settings)}
-    given = {"shape": tuple(shape), "block_rows": block_rows, **_flat(settings)}
-    differences = [
-        f"expected {_shown(name, stored)} as stored, got {_shown(name, given)}"
-        for name in sorted({*stored, *given})
-        if stored.get(name, _ABSENT) != given.get(name, _ABSENT)
-    ]
-    if differences:
-        raise InputError(f"{store.path} was made under other settings: {'; '.join(differences)}")
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten settings: the names of nested ones are joined by dots."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        nested = isinstance(value, dict) and value
-        flat.update(_flat(value, f"{prefix}{name}.") if nested else {prefix + name: value})
-    return flat
-
-
-def _shown(name: str, settings: Mapping[str, Any]) -> str:
-    return f"{name}={settings[name]!r}" if name in settings else f"no {name}"
