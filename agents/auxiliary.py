@@ -25,16 +25,16 @@ and its features grow; ``whitening`` and several ``permutations`` help (``Danski
 import abc
 import dataclasses
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from rlreps.agents.network import as_inputs
-from rlreps.agents.replay import Rows, episode_window
-from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
+from rlreps.agents.replay import Rows, Window, episode_window
 from rlreps.config import checked, positive, registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder
@@ -61,6 +61,15 @@ _NUM_TASKS = 64
 
 _DECAY = 0.99
 """Decay of the averages of the gradients' squared norms at each update."""
+
+_ROWS_A_PASS = 8
+"""Number of a sequence's rows that are added in one pass over the sums."""
+
+_RATE = 0.01
+"""Weight of a batch in the running averages."""
+
+_RELATIVE_FLOOR = 1e-5
+"""Columns with a smaller standard deviation, relative to the means, are constant up to rounding."""
 
 
 @checked
@@ -189,6 +198,78 @@ class AuxiliaryTask(abc.ABC):
         Returns:
             The scalar, and with it the new state and metrics.
         """
+
+
+def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> Array:
+    """Compute Σ_{j=0}^m γ_k^j c_k(s_j), [b, t], along sequences.
+
+    s_0 ... s_m are the observations of a sequence's first episode up to the last one seen.
+    The sum is exact if the task ended at s_m, since nothing follows. A time limit or the sequence's
+    end cuts the sum: the rest is taken as 0, an error of γ_k^{m+1} ψ_k(s_{m+1}). For sequences of
+    l rows that no episode's end cuts, the targets are Σ_{j<l} γ^j P^j c without bias, short of ψ by
+    (γP)^l ψ: at most a share γ^l of the largest |c| / (1 − γ).
+
+    Args:
+        cumulants: c at every row, [b, l, t]; rows beyond the episode are ignored.
+        discounts: γ, [t].
+        window: Which rows belong to the first one's episode.
+    """
+    length = cumulants.shape[1]
+
+    # Row by row from the end, G_j = c(s_j) + γ G_{j+1}. XLA would store all [b, l, t] products
+    # at once in an array as large as the cumulants. It fuses several rows into one pass.
+    def add(index: Array, sums: Array) -> Array:
+        row = length - 1 - index
+        values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
+        counts = lax.dynamic_index_in_dim(window.seen, row, 1)
+        return jnp.where(counts, values, 0.0) + discounts[None] * sums
+
+    start = jnp.zeros_like(cumulants[:, 0])
+    sums: Array = lax.fori_loop(0, length, add, start, unroll=min(length, _ROWS_A_PASS))
+    return sums
+
+
+class Moments(NamedTuple):
+    """Statistics of targets.
+
+    Attributes:
+        mean: Each column's mean, [t].
+        variance: The variance within a batch, averaged over columns, [].
+    """
+
+    mean: Array
+    variance: Array
+
+
+def init_moments(num_tasks: int) -> DecayedMean:
+    """Make averages of the ``Moments`` of t columns before the first batch."""
+    zeros = Moments(jnp.zeros((num_tasks,), jnp.float32), jnp.zeros((), jnp.float32))
+    return DecayedMean(zeros, jnp.zeros((), jnp.float32))
+
+
+def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMean]:
+    """Subtract each column's running mean and divide all by one running standard deviation.
+
+    All columns share one deviation, so that they keep their relative sizes and the principal
+    subspace stays that of the centred Ψ. Dividing at all makes a weight mean the same for all
+    tasks. Averages are those of earlier batches: given these, rows of a batch stay independent of
+    each other, which a mean of their own would undo. The first batch takes its own.
+
+    Args:
+        moments: Averages over the batches before.
+        targets: ψ of this batch, [b, t].
+
+    Returns:
+        The standardised targets, and the averages with this batch.
+    """
+    batch_mean = jnp.mean(targets, axis=0)
+    batch_variance = jnp.mean(jnp.square(targets - batch_mean[None]))
+    updated = moments.add(Moments(batch_mean, batch_variance), _RATE)
+    started = moments.weight > 0.0
+    held: DecayedMean = jax.tree.map(partial(jnp.where, started), moments, updated)
+    mean, variance = held.mean()
+    floor = _RELATIVE_FLOOR**2 * jnp.mean(jnp.square(mean)) + float(np.finfo(np.float32).tiny)
+    return (targets - mean[None]) / jnp.sqrt(variance + floor), updated
 
 
 class AuxiliaryState(NamedTuple):

@@ -11,13 +11,13 @@ import optax
 import pytest
 
 from rlreps.agents import AuxiliaryConfig
-from rlreps.agents.auxiliary import make_auxiliary_task
-from rlreps.agents.replay import episode_window, observed_rows
-from rlreps.agents.targets import (
+from rlreps.agents.auxiliary import (
     init_moments,
+    make_auxiliary_task,
     monte_carlo_targets,
     standardise,
 )
+from rlreps.agents.replay import episode_window, observed_rows
 from rlreps.cumulants import Cells, RandomFourier, RandomIndicators
 from rlreps.encoders import FunctionEncoder
 from rlreps.errors import InputError

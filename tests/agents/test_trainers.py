@@ -19,9 +19,9 @@ from rlreps.agents import (
     DQNConfig,
     HostTrainer,
     ReplayConfig,
-    host,
     make_agent,
     make_trainer,
+    trainers,
 )
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import puddle_world_of
@@ -348,7 +348,7 @@ def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
     state = whole.init()
     expected = np.asarray(whole.evaluate(state, 40))
     assert len(np.unique(expected[0])) > 1
-    monkeypatch.setattr(host, "MOST_COPIES", 3)
+    monkeypatch.setattr(trainers, "MOST_COPIES", 3)
     parted = make_trainer(config_for("CartPole-v1", evaluation_episodes=7))
     np.testing.assert_array_equal(parted.evaluate(state, 40), expected)
     # Three rounds of three, and not of seven.
