@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.config import configurable
-from rlreps.errors import require_interval
+from rlreps.config import configurable, interval
 from rlreps.numerics import matmul
 from rlreps.streaming.rules.base import AnchoredRule, LearningRateRule
 from rlreps.streaming.rules.combining import online_em_average
@@ -55,11 +54,7 @@ class FactorRule(AnchoredRule, LearningRateRule):
     first_anchored: ClassVar[int] = 256
 
     _: dataclasses.KW_ONLY
-    initial_scale: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_interval("initial_scale", self.initial_scale, "(0, inf)")
+    initial_scale: float | None = interval("(0, inf)", None)
 
     def init(self, key: Array) -> FactorState:
         default = 1.0 / math.sqrt(self.num_inputs)
@@ -176,7 +171,7 @@ class ImplicitKrasulina(FactorRule):
     title: ClassVar[str] = "implicit Krasulina"
 
     _: dataclasses.KW_ONLY
-    initial_scale: float | None = 1e-5
+    initial_scale: float | None = interval("(0, inf)", 1e-5)
 
     def step_row(self, state: FactorState, row: Array) -> FactorState:
         hidden = coefficients(state, row)
