@@ -13,13 +13,10 @@ from rlreps.streaming.passes import Runs, run_passes
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay, StreamingRule
 from rlreps.streaming.rules.eigengame import Eigengame, MuEigengame
-from rlreps.streaming.rules.explicit_krasulina import ExplicitKrasulina
-from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
+from rlreps.streaming.rules.factor import ExplicitKrasulina, ImplicitKrasulina
+from rlreps.streaming.rules.gradient import Krasulina, Oja, Sanger
 from rlreps.streaming.rules.incremental_pca import IncrementalPCA
-from rlreps.streaming.rules.krasulina import Krasulina
-from rlreps.streaming.rules.oja import Oja
 from rlreps.streaming.rules.orthonormal import mean_then_qr
-from rlreps.streaming.rules.sanger import Sanger
 
 if TYPE_CHECKING:
     from rlreps.streaming.estimator import StreamingPCA

@@ -18,7 +18,7 @@ from rlreps.streaming.moments import FADING, Floats, Moments, no_moments, take_i
 from rlreps.streaming.passes import scan_updates
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay
-from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
+from rlreps.streaming.rules.factor import ImplicitKrasulina
 
 try:
     from scipy import sparse

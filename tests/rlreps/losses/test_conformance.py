@@ -289,16 +289,16 @@ def loss_of(objective, rows=30, features=NUM_FEATURES, **batch):
 
 @pytest.mark.parametrize("objective", PAIRS, ids=_label)
 def test_pairs_and_features_that_do_not_fit_are_refused(objective):
-    objective = sized(objective, ENCODER)
-    assert loss_of(objective).shape == ()
+    assert loss_of(sized(objective, ENCODER)).shape == ()
     for options, message in (
         ({"inputs": jnp.zeros(30, jnp.int32)}, "rows that are pairs of states.* 'single states"),
         ({"rows": 1}, f"rows >= 2, for independent .* {objective.name}\\), got 1"),
         # A single encoder of twice the features is not two functions.
         ({"features": 2 * NUM_FEATURES}, rf"encoder of 4 features.*, got .*{2 * NUM_FEATURES}\)"),
     ):
+        encoder = Tabular(options.get("features", NUM_FEATURES), num_states=NUM_STATES)
         with pytest.raises(InputError, match="expected .*" + message):
-            loss_of(objective, **options)
+            loss_of(sized(objective, encoder), **options)
 
 
 SIZED = {"num_tasks": NUM_TASKS, "weight_learning_rate": 0.1}
