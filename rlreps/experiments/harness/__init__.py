@@ -24,7 +24,7 @@ from rlreps.experiments.harness.figures import (
     Curve,
     DoubleArray,
     Drawn,
-    aligned,
+    aligned_maps,
     image_components,
 )
 from rlreps.experiments.harness.frame import Frame, NotRunError, Rows, summarised
@@ -70,7 +70,7 @@ __all__ = [
     "Tabulated",
     "Text",
     "Wide",
-    "aligned",
+    "aligned_maps",
     "crossed",
     "design_of",
     "differences",
