@@ -42,7 +42,7 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
 def require_positive(name: str, value: int) -> None:
     """Raise an ``InputError`` unless ``value`` is at least 1 and fits a signed 32-bit integer."""
     require(value >= 1, f"{name} >= 1", value)
-    require(value < 2**31, f"{name} < 2**31", value)
+    require(value < 2**31, f"{name} <= 2**31 - 1", value)
 
 
 def require_interval(name: str, value: object, interval: str) -> None:

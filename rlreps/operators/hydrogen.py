@@ -148,7 +148,7 @@ def box_spectrum(
     return spectrum(matmul(values.T, values), operator_matrix)
 
 
-def aligned(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
+def turned_in_levels(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
     """Rotate eigenfunctions [m, 9] within each level to the exact ones; columns of length 1.
 
     Any rotation within a level is as good an eigenbasis; this one solves Procrustes' problem.

@@ -24,6 +24,8 @@ from rlreps.runs.processes import first_does, process_count
 
 State = TypeVar("State")
 
+_KEPT = 2
+"""Number of checkpoints kept; older ones are deleted once a newer one is complete."""
 _UNFINISHED = ".orbax-checkpoint-tmp"
 """In the names of folders of checkpoints that are being written or deleted."""
 
@@ -31,12 +33,11 @@ _UNFINISHED = ".orbax-checkpoint-tmp"
 class Checkpoints:
     """The latest checkpoints of one run."""
 
-    def __init__(self, path: Path, *, keep: int = 2, run: str | None = None) -> None:
+    def __init__(self, path: Path, *, run: str | None = None) -> None:
         """Open a folder of checkpoints, which the first save creates.
 
         Args:
             path: The folder.
-            keep: Number of checkpoints kept; older ones are deleted once a newer one is complete.
             run: Identifies the run; None reads the checkpoints of any run.
 
         Raises:
@@ -47,7 +48,7 @@ class Checkpoints:
             raise InputError(f"expected a folder of checkpoints, got the link {self.path}")
         if self.path.is_dir():
             refuse_links_out(self.path)
-        self._keep, self._run = keep, run
+        self._run = run
 
     def latest_step(self) -> int | None:
         """Return the step of the newest complete checkpoint, or None."""
@@ -85,7 +86,7 @@ class Checkpoints:
                     "record": ocp.args.JsonSave(record),
                 }
                 checkpointer.save(self._folder(step), ocp.args.Composite(**parts), force=True)
-            for old in self._complete_steps()[: -self._keep]:
+            for old in self._complete_steps()[:-_KEPT]:
                 # Renamed first: a kill leaves a checkpoint whole or unfinished.
                 name = f"{old}{_UNFINISHED}"
                 shutil.rmtree(self._folder(old).rename(self.path / name))
@@ -127,18 +128,15 @@ class Checkpoints:
         return restored
 
     def restore_latest(self, template: State) -> tuple[int, State]:
-        """Load the newest checkpoint, with its step, even if another run may replace it.
+        """Load the newest checkpoint, with its step.
 
         Raises:
             InputError: As ``restore``, or if there is none.
         """
-        while (step := self.latest_step()) is not None:
-            try:
-                return step, self.restore(step, template)
-            except InputError:
-                if self._folder(step).exists():
-                    raise
-        raise InputError(f"expected a checkpoint in {self.path}, got none")
+        step = self.latest_step()
+        if step is None:
+            raise InputError(f"expected a checkpoint in {self.path}, got none")
+        return step, self.restore(step, template)
 
     def _folder(self, step: int) -> Path:
         return self.path / str(step)

@@ -243,7 +243,8 @@ class RunFolder:
         if not all(isinstance(record.get("step"), int) for record in records):
             raise InputError(f"expected a step in every line of {path}, got a line without")
         kept = [record for record in records if record["step"] <= step]
-        write_atomically(path, b"".join(map(_line, kept)))
+        if process_index() == 0:
+            write_atomically(path, b"".join(map(_line, kept)))
         return kept
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:

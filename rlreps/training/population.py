@@ -27,7 +27,7 @@ from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
 from rlreps.training.loop import Figures, Finished, Program, run
 from rlreps.training.optimizers import Optimizer
-from rlreps.training.update import ChunkReport, Learner, TrainState, all_zero, zero_unless
+from rlreps.training.update import ChunkReport, Learner, TrainState, Updates, all_zero, zero_unless
 
 Evaluate: TypeAlias = Callable[[Params], Mapping[str, Array]]
 """One seed's parameters → named scalars; jitted and mapped over seeds by ``train``."""
@@ -77,8 +77,8 @@ class Population(Program[TrainState]):
 
     def __init__(
         self,
-        learner: Learner,
-        source: Source,
+        learner: Updates,
+        source: Any,
         seeds: Sequence[int],
         placement: Placement,
         *,
@@ -92,7 +92,7 @@ class Population(Program[TrainState]):
         self._placement, self._own_sources = placement, own_sources
         self._source = (placement.put_seeds if own_sources else placement.put)(source)
         self._all_seeds = jnp.asarray(seeds, jnp.uint32)
-        spread = placement.spread_rows(learner)
+        spread = placement.spread_rows(learner) if isinstance(learner, Learner) else learner
         # Numbers that all members share stay constants of the program.
         self._shared = None if own_numbers else spread
         self._all_numbers: Any = spread if own_numbers else ()
@@ -117,12 +117,12 @@ class Population(Program[TrainState]):
         return self.put(started)
 
     def chunk(
-        self, count: int, states: TrainState, source: Source, seeds: Array, numbers: Any
+        self, count: int, states: TrainState, source: Any, seeds: Array, numbers: Any
     ) -> tuple[TrainState, ChunkReport]:
         """Make ``count`` updates of every member; states and reports have a member axis."""
 
         def one(
-            state: TrainState, source: Source, seed: Array, numbers: Any
+            state: TrainState, source: Any, seed: Array, numbers: Any
         ) -> tuple[TrainState, ChunkReport]:
             return self._learner(numbers).chunk(count, state, source, seed)
 
@@ -137,9 +137,9 @@ class Population(Program[TrainState]):
         )
         return alone
 
-    def _learner(self, numbers: Any) -> Learner:
+    def _learner(self, numbers: Any) -> Updates:
         """Return a member's learner."""
-        learner: Learner = numbers if self._shared is None else self._shared
+        learner: Updates = numbers if self._shared is None else self._shared
         return learner
 
     def prepare(self, state: TrainState, count: int) -> None:
@@ -149,12 +149,6 @@ class Population(Program[TrainState]):
         self.compiled[count] = compile_once(spread, *arguments)
 
     def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
-        if self._resets and step > 0 and np.all(self._placement.collect(all_zero(state.params))):
-            # Set diverged members to zero, where they stay: no update changes zero features.
-            _, expected = self.compiled[count].out_info
-            nothing = jax.tree.map(lambda found: np.full(found.shape, np.nan), expected)
-            figures = {"loss": nothing.loss, **nothing.metrics}
-            return state._replace(step=state.step + count), figures
         state, report = self.compiled[count](state, self._source, self._seeds, self._numbers)
         report = self._placement.collect(report)
         bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.
@@ -168,7 +162,7 @@ class Population(Program[TrainState]):
                     f"{int(bad_steps[index])} of seed {int(self._all_seeds[index])}; try a smaller "
                     "learning rate or kappa0"
                 )
-        return state, {"loss": report.loss, **report.metrics}
+        return state, report.metrics
 
     def evaluate(self, state: TrainState, step: int) -> tuple[TrainState, Figures]:
         if self._observe is not None:
@@ -191,7 +185,7 @@ class Population(Program[TrainState]):
     def note(self, record: Mapping[str, Any]) -> str:
         if "subspace_distance" in record:
             return f"distance {np.mean(record['subspace_distance']):.3g}"
-        return f"loss {np.mean(record['loss']):.3g}"
+        return f"loss {np.mean(record['loss']):.3g}" if "loss" in record else ""
 
     def collect(self, state: TrainState) -> TrainState:
         return self._placement.collect(state)
@@ -305,8 +299,8 @@ def train(
 
 
 def train_population(
-    learner: Learner,
-    source: Source,
+    learner: Updates,
+    source: Any,
     *,
     steps: int,
     seeds: Sequence[int],
@@ -325,8 +319,8 @@ def train_population(
     """Train the members of one compiled program, which may differ in more than their seeds.
 
     Args:
-        learner: Makes the updates (see ``stack``).
-        source: Draws the batches.
+        learner: Makes the updates (see ``stack``), such as a ``Learner``.
+        source: A ``Source``, or what else the updates draw from.
         steps: Number of updates.
         seeds: One for each member, in [0, 2³²); members with equal seeds draw equal numbers.
         own_numbers: Whether the learner's numbers have a leading member axis.
@@ -350,8 +344,6 @@ def train_population(
         TrainingDivergedError: When a member's numbers become NaN or infinite and stay so, unless
             the learner resets diverged members.
     """
-    require_positive("rows", learner.rows)
-    require_positive("tasks", learner.tasks)
     require_positive("evaluate_every", evaluate_every)
     if checkpoint_every is None:
         checkpoint_every = -(-_CHECKPOINT_EVERY // evaluate_every) * evaluate_every

@@ -135,7 +135,6 @@ def run_agents(
                 checkpoint_every=config.checkpoint_period,
                 folder=folder,
                 description=config.environment,
-                unit="steps of each agent",
             )
             return _summary(config, folder, own)
 

@@ -24,7 +24,7 @@ from rlreps.experiments.harness.figures import (
     Curve,
     DoubleArray,
     Drawn,
-    aligned,
+    aligned_maps,
     image_components,
 )
 from rlreps.experiments.harness.frame import Frame, NotRunError, Rows, summarised
@@ -68,7 +68,7 @@ __all__ = [
     "Run",
     "Tabulated",
     "Text",
-    "aligned",
+    "aligned_maps",
     "crossed",
     "design_of",
     "differences",

@@ -175,7 +175,7 @@ class Drawn:
         return [save(results, self.name, text_of(self.caption, results), figure)]
 
 
-def aligned(
+def aligned_maps(
     exact: DoubleArray, learned: Mapping[str, npt.ArrayLike]
 ) -> tuple[dict[str, DoubleArray], dict[str, DoubleArray]]:
     """Rotate features [n, d] within their span onto exact components [n, d] (Procrustes).
@@ -203,7 +203,7 @@ def image_components(
     Returns:
         The matched |cosines|, and the figure.
     """
-    maps, cosines = aligned(exact, learned)
+    maps, cosines = aligned_maps(exact, learned)
     images = {}
     for label, basis in {"exact": exact, **maps}.items():
         each = basis.T.reshape(-1, *shape)

@@ -36,7 +36,7 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    aligned,
+    aligned_maps,
     in_path,
     summary,
     varied,
@@ -258,7 +258,7 @@ def draw_components(results: Results[Config]) -> tuple[Rows, Figure]:
     parts = zip(results.config.methods, results.found.values(), strict=True)
     features = {label: jnp.asarray(part["features"]) for label, part in parts}
     basis = truth.principal.truncated(results.config.headline_dimension).basis
-    maps, cosines = aligned(basis, features)
+    maps, cosines = aligned_maps(basis, features)
     rows = []
     for label, each in features.items():
         found = evaluate_features(each, truth)

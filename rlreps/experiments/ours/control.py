@@ -166,7 +166,7 @@ def play(environment: str, choose: Choose | None, starts: Sequence[int]) -> Floa
     return returns
 
 
-def fitted(config: Config, task: str, seed: int) -> Made:
+def fit_random_steps(config: Config, task: str, seed: int) -> Made:
     """Fit random steps without rewards, then name the task's reward."""
     begun = time.perf_counter()
     with contextlib.closing(gymnasium.make(task)) as environment:
@@ -204,7 +204,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     config, task, way, seed = run.config, *cell.values()
     made: Made = (task, None, {})
     if way == FIT:
-        made = fitted(config, task, seed)
+        made = fit_random_steps(config, task, seed)
     elif way == DQN:
         made = trained(config, task, seed, run.folder.path / "runs" / name)
     environment, choose, seconds = made

@@ -192,7 +192,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     size, discount = config.num_features, config.discount
     data = mazes.free_transitions(arena, config.steps, seed)
     how = dataclasses.replace(FIT, num_features=size, discount=discount, seed=seed)
-    learned = mazes.fitted(arena, data, how)
+    learned = mazes.fit_at_cells(arena, data, how)
     model = learned.model
     values = value_functions(model, config, seed)
     tables = {

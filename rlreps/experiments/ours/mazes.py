@@ -205,7 +205,7 @@ def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:
     ), codes
 
 
-def fitted(arena: str, data: Transitions, config: FitConfig) -> AtCells:
+def fit_at_cells(arena: str, data: Transitions, config: FitConfig) -> AtCells:
     """Fit a representation to free transitions: of counted codes, or of positions."""
     model = cell_model(arena)
     if arena == NULL:

@@ -44,12 +44,12 @@ from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, Operator
 from rlreps.operators.hydrogen import (
     ENERGIES,
     NUM_STATES,
-    aligned,
     box_quadrature,
     box_spectrum,
     hamiltonian,
     radius,
     solve_on_grid,
+    turned_in_levels,
     wavefunctions,
 )
 from rlreps.plotting import plot_signed_images
@@ -394,13 +394,13 @@ def draw_wavefunctions(results: Results[Config]) -> tuple[None, Figure]:
     points, exact = config.grid_points, wavefunctions(grid.positions)
     drawn = {config.contenders[0].name, PUBLISHED.name, UNAVERAGED.name}
     sets = {
-        f"learned ({each.name})": aligned(
+        f"learned ({each.name})": turned_in_levels(
             eigenfunctions(config, each, trained, grid.positions), exact
         )
         for each, trained in zip(config.contenders, results.found.values(), strict=True)
         if each.name in drawn or not each.objective.masked
     }
-    sets[f"grid solver, {points} x {points}"] = aligned(grid.functions, exact)
+    sets[f"grid solver, {points} x {points}"] = turned_in_levels(grid.functions, exact)
     sets["closed form"] = exact / np.linalg.norm(exact, axis=0)
     middle = slice(points // 4, points - points // 4)
     images = {

@@ -120,22 +120,6 @@ def test_a_configuration_that_cannot_be_read_is_an_input_error(tmp_path, content
         RunFolder(tmp_path / "nothing")
 
 
-def test_a_start_that_was_killed_while_writing_its_configuration_can_be_made_again(
-    tmp_path, monkeypatch
-):
-    def die(source, target):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", die)
-    monkeypatch.setattr(type(tmp_path), "unlink", lambda self, missing_ok=False: None)
-    with pytest.raises(KeyboardInterrupt):
-        start(tmp_path)
-    monkeypatch.undo()
-    (leftover,) = tmp_path.iterdir()
-    start(tmp_path)
-    assert sorted(contents(tmp_path)) == [leftover.name, "README.txt", "config.json"]
-
-
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     write_atomically(tmp_path / "file", b"old")
 
