@@ -194,7 +194,7 @@ def draw_odd(results):
 def experiment(**changes):
     figure = Curve(
         name="curve",
-        caption=lambda r: f"Of {len(r.frame)} rows.",
+        caption="Of d = {config.d}.",
         x=Axis("step", "step"),
         line="{method}, d = {d}",
         beside=("diverged",),
@@ -291,7 +291,7 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
             "Table 2. Ends.",
             "Own &amp; more.",
             "<td>3.00 [2.00, never]</td>",
-            "Figure 1. Of 12 rows.",
+            "Figure 1. Of d = 2.",
             "<h2>Second</h2>",
         ),
         "&quot;width&quot;",
