@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Optional, cast
 
 from rlreps import __version__
-from rlreps.errors import InputError
+from rlreps.errors import InputError, differences
 from rlreps.files import README, refuse_links_out, write_atomically
 from rlreps.report.table import Table, finite_or_none
 from rlreps.runs.locks import exclusive
@@ -59,24 +59,6 @@ summary.json    the final figures; it is written last, when the run is done
 report.html     all of it on one page, where there is one
 The same command with the same folder goes on where it was interrupted.
 """
-
-
-def differences(expected: Any, got: Any, name: str = "") -> list[str]:
-    """List how two JSON values differ, as "expected name=a, got b" with dotted names."""
-    if isinstance(expected, Mapping) and isinstance(got, Mapping):
-        found = []
-        for key in sorted({*expected, *got}):
-            inner = f"{name}.{key}" if name else str(key)
-            found += differences(expected.get(key), got.get(key), inner)
-        return found
-    if expected == got:
-        return []
-    return [f"expected {name}={_shortened(expected)}, got {_shortened(got)}"]
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def without_nan(value: Any) -> Any:

@@ -16,7 +16,7 @@ from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.data import Transitions, as_transitions
-from rlreps.successor.forward_backward import ForwardBackward, discounted_sums
+from rlreps.successor.forward_backward import ForwardBackward
 from rlreps.successor.least_squares import (
     Behaviour,
     LeastSquares,
@@ -33,7 +33,7 @@ from rlreps.successor.methods import (
 )
 from rlreps.successor.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.observed import Observed
-from rlreps.successor.quality import Quality, measure_quality
+from rlreps.successor.quality import Quality, measure_quality, rows_of, squared_error
 from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.successor.storage import described
 from rlreps.training.optimizers import Optimizer
@@ -52,9 +52,6 @@ _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 _SEARCHED_ROWS = 10_000
 _SEARCHED_FEATURES = 300
-_JUDGED_ROWS = 3_000
-_CUMULANTS = 32
-"""Number of random cumulants by which widths and ridges are compared."""
 _TOLERANCES = (1.5, 1.1)
 """Multiples of the least error up to which widths and ridges count as equally good. Improved
 policies leave the data, where wide kernels extrapolate better: widths have the larger factor."""
@@ -273,7 +270,7 @@ class Fit:
 
     def _rows(self, data: Transitions, basis: Basis) -> Rows:
         """Return the rows to solve on: a random subset if features are dense and rows many."""
-        rows, count = rows_of_data(data), len(data)
+        rows, count = rows_of(data), len(data)
         if isinstance(basis, UnitVectors) or count <= MOST_ROWS:
             return rows
         chosen = np.sort(np.random.default_rng(self.config.seed).permutation(count)[:MOST_ROWS])
@@ -330,7 +327,7 @@ class Fit:
             return basis(widths[0]), ridges[0]
         kept, other = self._parts
         few = np.sort(_some(np.arange(len(kept)), _SEARCHED_ROWS, config.seed))
-        rows = Rows(*(column[few] for column in rows_of_data(kept)))
+        rows = Rows(*(column[few] for column in rows_of(kept)))
         bases = {width: basis(width, min(count, _SEARCHED_FEATURES)) for width in widths}
         # All candidates share one estimate of the policy.
         behaviour, _ = self._behaviour(bases[widths[0]], rows)
@@ -339,7 +336,7 @@ class Fit:
             solution = LeastSquares(
                 bases[width], observed.actions, rows, config.discount, ridge, behaviour
             )
-            return held_out_error(solution, other, config.seed)
+            return squared_error(solution, other, config.seed)
 
         def first_good(
             candidates: tuple[float, ...], errors: list[float], tolerance: float
@@ -366,44 +363,5 @@ class Fit:
         return np.tile(mean.astype(np.float32), (len(observations), 1))
 
 
-def rows_of_data(data: Transitions) -> Rows:
-    """Return the columns of transitions that least squares use."""
-    return Rows(data.observation, data.action, data.next_observation, data.terminated)
-
-
 def _some(array: np.ndarray, count: int, seed: int) -> np.ndarray:
     return array[np.random.default_rng(seed).permutation(len(array))[:count]]
-
-
-def held_out_error(solution: LeastSquares, other: Transitions, seed: int) -> float:
-    """Return the mean squared error of predicted sums of random cumulants on other transitions.
-
-    Sums run to the end of each episode. At a cut, the prediction there stands for the rest.
-
-    Args:
-        solution: Gives the predictions.
-        other: Transitions that were not solved for, in the order of time.
-        seed: Decides the cumulants: random Fourier functions of the scaled state reached.
-    """
-    flat = np.concatenate([solution.rows.next_observation, other.next_observation])
-    flat = flat.reshape(len(flat), -1).astype(np.float64)
-    scale = np.maximum(flat.std(axis=0), 1e-12)
-    generator = np.random.default_rng(seed)
-    lengths = np.exp(generator.uniform(np.log(0.5), np.log(2.0), _CUMULANTS))
-    lengths *= np.sqrt(flat.shape[1])
-    frequencies = generator.normal(size=(flat.shape[1], _CUMULANTS)) / lengths
-    phases = generator.uniform(0.0, 2.0 * np.pi, _CUMULANTS)
-    columns = np.cos((flat - flat.mean(axis=0)) / scale @ frequencies + phases)
-    own, held = np.split(columns, [len(solution.rows.terminated)])
-    weights = solution.values(own)
-    assert other.truncated is not None
-    # After a cut, the prediction stands for the rest of the sum.
-    cut = np.flatnonzero(other.truncated)
-    after = solution.basis.project(other.next_observation[cut], weights)
-    follow = solution.behaviour(other.next_observation[cut])
-    held[cut] += solution.discount * np.einsum("mck,mc->mk", after, follow)
-    sums = discounted_sums(held, other.ends, solution.discount)
-    judged = _some(np.arange(len(other)), _JUDGED_ROWS, seed)
-    blocks = solution.basis.project(other.observation[judged], weights)
-    predicted = np.einsum("mck,mc->mk", blocks, solution.actions.weights(other.action[judged]))
-    return float(np.mean(np.square(sums[judged] - predicted)))

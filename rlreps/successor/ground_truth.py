@@ -26,7 +26,7 @@ from rlreps.subspace import (
     subspace_distance,
 )
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.grids import BoxGrid, Grid, spell_cells, spelled_cells
+from rlreps.successor.grids import BoxGrid, spell_cells, spelled_cells
 from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.estimates import create_estimates
@@ -248,7 +248,7 @@ _BLOCK_ENTRIES = 2**20
 def save_matrix(
     path: str | Path,
     matrix: npt.ArrayLike | RowEstimates,
-    grid: BoxGrid | Grid | None = None,
+    grid: BoxGrid | None = None,
     *,
     cells: npt.ArrayLike | None = None,
 ) -> MatrixStore:
@@ -282,10 +282,7 @@ def save_matrix(
     stored = find_store(path)
     if stored is not None:
         require(stored.shape == shape, f"the matrix of shape {stored.shape} in {path}", shape)
-    if isinstance(grid, Grid):
-        cells = grid.states if cells is None else cells
-        grid = BoxGrid.unit_square(grid.bins)
-    elif grid is None:
+    if grid is None:
         grid = BoxGrid((0,), (states,), (states,), ("state",))
     found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
     inside = found.ndim == 1 and np.issubdtype(found.dtype, np.integer) and found.size > 0

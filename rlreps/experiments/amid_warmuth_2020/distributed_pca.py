@@ -38,7 +38,7 @@ from rlreps.experiments.harness import (
 )
 from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
-from rlreps.streaming import run_passes, run_workers
+from rlreps.streaming import mean_then_qr
 
 MODELS = ("single", "combined", "workers")
 """One model of all rows, the workers' combined one, and theirs just before."""
@@ -112,19 +112,18 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     tuned = pca.choose_rates(run, cell)
     interval, rates = config.interval(len(problem.rows)), [tuned["learning_rate"]] * config.repeats
     runs = (problem.rows, list(config.seeds), rates, tuned["power"], k)
-    options = {"evaluate": problem.exact.loss}
+    options: dict[str, Any] = {"evaluate": problem.exact.loss}
+    combine = {"combine": mean_then_qr} if contender.mean_qr else {}
     spread = contender.stream(
-        run_workers, *runs, workers=config.workers, combine_every=interval, **options
+        *runs, workers=config.workers, evaluate_every=interval, **options, **combine
     )
-    single = contender.stream(
-        run_passes, *runs, evaluate_every=config.workers * interval, **options
-    )
+    single = contender.stream(*runs, evaluate_every=config.workers * interval, **options)
     return {
         **tuned,
         "rows_seen": spread.rows_seen.tolist(),
         "seconds": spread.seconds.tolist(),
         "workers": spread.workers.tolist(),
-        "combined": spread.combined.tolist(),
+        "combined": spread.figures.tolist(),
         "single": single.figures.tolist(),
     }
 
@@ -136,11 +135,11 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
         pca.measured(
             run,
             cell,
+            found,
             np.moveaxis(np.asarray(found[name], np.float64), 0, -1),
             model=name,
             seed=run.config.seeds,
             worker=worker,
-            step=found["rows_seen"],
         )
         for name, worker in workers.items()
     )
@@ -216,11 +215,11 @@ def curve_rows(results: Results[Config]) -> Rows:
 def loss_rows(results: Results[Config]) -> Rows:
     """Tabulate final losses, a row for k and rule."""
     rows = []
-    for contender, k, part in pca.parts_of(results):
-        ends = results.ends.where(rule=contender.name, k=k)
+    keys = ("k", "label", "power", "learning_rate")
+    for (k, rule, *rates), ends in results.ends.groups(*keys).items():
         found = {name: str(Repeated.of(ends.where(model=name))) for name in MODELS}
         exact = f"{results.run.data.exact.exact_loss(k):.3f}"
-        about = {"k": k, "rule": contender.label, **pca.rates_of(part)}
+        about = {"k": k, "rule": rule, **dict(zip(keys[2:], rates, strict=True))}
         rows.append({**about, "exact": exact, **found})
     return rows
 

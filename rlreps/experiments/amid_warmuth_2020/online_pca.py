@@ -26,13 +26,13 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Summary,
-    Wide,
     design_of,
     image_components,
+    summary,
+    wide,
 )
 from rlreps.runs.contrasts import Sample, Verdict, all_of, at_least
-from rlreps.streaming import RULES, run_passes
+from rlreps.streaming import RULES
 
 ORTHONORMAL = ("oja", "krasulina", "incremental_pca")
 """Rules of the paper that implicit Krasulina is to be faster than."""
@@ -107,7 +107,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     tuned = pca.choose_rates(run, cell)
     streams = [
         contender.stream(
-            run_passes,
             problem.rows,
             [seed],
             [tuned["learning_rate"]],
@@ -132,7 +131,7 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
 def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str, Any]) -> Frame:
     """List losses: a row each repeat and point, with the time until then and its mean."""
     seconds, seen = np.asarray(found["seconds"], np.float64), found["rows_seen"]
-    made = pca.measured(run, cell, found["losses"], seed=run.config.seeds, step=seen)
+    made = pca.measured(run, cell, found, found["losses"], seed=run.config.seeds)
     exact = run.data.exact
     mean_losses = exact.counted(found["losses"]).mean(axis=0)
     return made.adding(
@@ -143,7 +142,6 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
         exact_loss=exact.exact_loss(cell[1]),
         mean_loss=np.broadcast_to(mean_losses, seconds.shape).ravel(),
         all_rates_diverged=found["all_diverged"],
-        **pca.rates_of(found),
     )
 
 
@@ -268,7 +266,7 @@ EXPERIMENT = pca.experiment(
             "nothing. Here Oja and Krasulina take O(k · features) a row by a closed form of the QR "
             "decomposition, in the paper by updates of it; incremental PCA rotates all "
             "components, O(k² · features).",
-            Summary(
+            summary(
                 name="times",
                 caption="Times of a row over implicit Krasulina's with the same seed, and the "
                 "median time of a row.",
@@ -288,12 +286,12 @@ EXPERIMENT = pca.experiment(
         ],
         "Where every rule ends": [
             pca.ABOUT_SANGER,
-            Wide(
+            wide(
                 caption="Percent excess loss at the end of one pass, means over runs.",
                 row="label",
                 column="k = {k}",
             ),
-            Summary(
+            summary(
                 name="final_excess",
                 caption="The learning rate η0 / t^γ that was chosen, the percent excess loss "
                 "at the end, and the median time a row of the curves.",

@@ -29,8 +29,7 @@ from rlreps.experiments.harness import (
 )
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.sources.datasets import Observations, load_observations
-from rlreps.streaming import RULES, MeanThenQR
-from rlreps.streaming.passes import MakeRule
+from rlreps.streaming import RULES
 from rlreps.streaming.tuning import TunedRule
 from rlreps.subspace.reconstruction import ExactComponents, exact_components
 
@@ -103,10 +102,6 @@ class Contender(TunedRule):
     def published(self) -> bool:
         """Return whether the paper has it."""
         return self.rule in PAPER_RULES and not self.variant and self.rows_per_update == 1
-
-    def build(self, features: int, k: int, power: float) -> MakeRule:
-        made = super().build(features, k, power)
-        return (lambda initial: MeanThenQR(made(initial))) if self.mean_qr else made
 
 
 def published(start: float) -> tuple[Contender, ...]:
@@ -224,13 +219,17 @@ def choose_rates(run: Run[Config], cell: tuple[Contender, int]) -> dict[str, Any
 
 
 def measured(
-    run: Run[Any], cell: tuple[Contender, int], losses: npt.ArrayLike, **axes: Any
+    run: Run[Any],
+    cell: tuple[Contender, int],
+    found: Mapping[str, Any],
+    losses: npt.ArrayLike,
+    **axes: Any,
 ) -> Frame:
     """List losses, NaN once a run has diverged, along axes as for ``Frame.grid``.
 
     Returns:
         ``loss``; ``counted``, with the loss of no components for a run that diverged; ``excess``
-        of that over the exact loss, in percent; ``diverged``; the contender and k.
+        of that over the exact loss, in percent; ``diverged``; the contender, k, γ and η0.
     """
     (contender, k), exact, table = cell, run.data.exact, np.asarray(losses, np.float64)
     values = {
@@ -240,7 +239,8 @@ def measured(
         "diverged": ~np.isfinite(table),
     }
     about = {"rule": contender.name, "label": contender.label, "published": contender.published}
-    return Frame.grid(values, **about, k=k, **axes)
+    rates = {name: found[name] for name in ("power", "learning_rate")}
+    return Frame.grid(values, **about, k=k, **rates, **axes, step=found["rows_seen"])
 
 
 def least_claims(
@@ -292,11 +292,6 @@ def parts_of(results: Results[Any]) -> Iterator[tuple[Contender, int, Mapping[st
         yield *cell, results.found[name]
 
 
-def rates_of(part: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return γ and η0, None without a learning rate."""
-    return {name: part[name] for name in ("power", "learning_rate")}
-
-
 def tuning_rows(results: Results[Any]) -> Rows:
     """Tabulate what each pair of γ and η0 led to on the part that they were chosen on."""
     return [
@@ -329,6 +324,5 @@ def experiment(presets: Mapping[str, Config], **others: Any) -> Experiment[Confi
         decided_on=paper,
         free=("components", "repeats", "seed", "contenders"),
         decides=lambda r: r.run.data.is_whole and theirs <= {*r.config.contenders},
-        counts_cells=True,
         **others,
     )

@@ -40,9 +40,9 @@ from rlreps.experiments.harness.results import (
 )
 from rlreps.experiments.harness.tables import (
     DETECTABLE,
-    Summary,
     Tabulated,
-    Wide,
+    summary,
+    wide,
 )
 
 __all__ = [
@@ -66,10 +66,8 @@ __all__ = [
     "Results",
     "Rows",
     "Run",
-    "Summary",
     "Tabulated",
     "Text",
-    "Wide",
     "aligned_maps",
     "crossed",
     "design_of",
@@ -82,5 +80,7 @@ __all__ = [
     "in_path",
     "print_claims",
     "summarised",
+    "summary",
     "varied",
+    "wide",
 ]

@@ -17,7 +17,7 @@ import jax
 
 from rlreps.config import as_json
 from rlreps.errors import printable, require
-from rlreps.experiments.harness.claims import Claims, Found, differences, follows, scalars
+from rlreps.experiments.harness.claims import Claims, Found, differences, follows
 from rlreps.experiments.harness.figures import Shown
 from rlreps.experiments.harness.frame import Frame
 from rlreps.experiments.harness.results import Measure, Results, text_of
@@ -105,16 +105,17 @@ class Run(Generic[Config]):
         *,
         keep: bool,
         title: str,
-        show: bool = True,
     ) -> dict[str, Any]:
         """Measure cells, ``jobs`` at a time; return name → measurement.
+
+        One progress bar counts cells that are kept, or that are measured side by side. Otherwise
+        each training of a cell shows its own.
 
         Args:
             measure: As for ``Experiment``.
             cells: As returned by ``Experiment.cells``.
             keep: Whether to keep measurements in ``parts``.
             title: Title of the progress bar.
-            show: Whether to show a bar even if one cell is measured at a time.
         """
 
         def one(run: Run[Config], name: str) -> Any:
@@ -130,14 +131,18 @@ class Run(Generic[Config]):
             with hidden():
                 return one(dataclasses.replace(bare, devices=devices), name)
 
+        several = min(self.jobs, len(cells)) > 1
+        shown = keep or several
+
         def in_turn() -> Generator[tuple[str, Any]]:
             for name in cells:
                 advance(0, name)
-                yield name, one(self, name)
+                with hidden(shown):
+                    found = one(self, name)
+                yield name, found
 
-        several = min(self.jobs, len(cells)) > 1
         found: dict[str, Any] = {}
-        with progress_bar(title, total=len(cells), unit="parts", show=show or several) as advance:
+        with progress_bar(title, total=len(cells), unit="parts", show=shown) as advance:
             pairs = map_in_workers(in_worker, [*cells], self.jobs) if several else in_turn()
             with contextlib.closing(pairs):
                 for name, each in pairs:
@@ -215,8 +220,8 @@ class Experiment(Generic[Config]):
         unit: Column of the frame by which samples are paired.
         fewest: Least number of units for a verdict.
         sections: Title → content of a section of the report: paragraphs, figures (``Curve``,
-            ``Drawn``) and tables (``Summary``, ``Wide``, ``Tabulated``). Texts may
-            name fields of the configuration. The claims head the first section.
+            ``Drawn``) and tables (``Tabulated``, ``summary``, ``wide``). Texts may name fields of
+            the configuration. The claims head the first section.
         claims: The statements and how they are judged, ``r.end(method=A) < r.end(method=B)``.
         decided_on: The configuration that decides claims, of a paper its protocol; by default every
             configuration does.
@@ -228,7 +233,6 @@ class Experiment(Generic[Config]):
         prepare: Run → ``Run.shared``.
         keeps_parts: Whether to keep measurements. Otherwise they may be any objects, and are made
             again on resumption, for cells whose cost is their training.
-        counts_cells: Whether to show a progress bar of cells, if they show none themselves.
         stated: Heading of the column of statements.
         deviations: Field of the ``paper`` preset, dotted as in ``config.json``, or another part of
             the protocol → what the paper does, and why the preset does not.
@@ -253,7 +257,6 @@ class Experiment(Generic[Config]):
     check: Callable[[Config, Any], Any] | None = None
     prepare: Callable[[Run[Config]], Any] | None = None
     keeps_parts: bool = True
-    counts_cells: bool = False
     stated: str = "what the paper states"
     deviations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -305,13 +308,7 @@ class Experiment(Generic[Config]):
             run = Run(config, folder, checked, devices, jobs=jobs)
             run.shared = self.prepare(run) if self.prepare is not None else None
             cells = self.cells(run)
-            found = run.measured(
-                self.measure,
-                cells,
-                keep=self.keeps_parts,
-                title=self.name,
-                show=self.counts_cells,
-            )
+            found = run.measured(self.measure, cells, keep=self.keeps_parts, title=self.name)
             return self._report(self.results(run, cells, found))
 
         return complete_run(out, kind=self.name, config=described, compute=compute)
@@ -321,14 +318,7 @@ class Experiment(Generic[Config]):
     ) -> Results[Config]:
         """Put the measurements of cells into long form."""
         frames = {name: self.frame(run, cell, found[name]) for name, cell in cells.items()}
-        return self.results_of(run, found, frames)
-
-    def results_of(
-        self, run: Run[Config], found: Mapping[str, Any], frames: Mapping[str, Frame]
-    ) -> Results[Config]:
-        """Return results of measurements in long form."""
-        named = scalars([as_json(each) for each in self.presets.values()])
-        return Results(run, found, frames, self.value, self.unit, self.fewest, named)
+        return Results(run, found, frames, self.value, self.unit, self.fewest)
 
     def judged(self, results: Results[Config]) -> list[Found]:
         """Judge the claims."""

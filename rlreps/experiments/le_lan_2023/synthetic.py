@@ -27,12 +27,12 @@ from rlreps.experiments.harness import (
     Part,
     Results,
     Run,
-    Summary,
     Text,
     design_of,
     falling,
     halved,
     in_path,
+    summary,
 )
 from rlreps.experiments.le_lan_2023.planted import (
     INVERSES,
@@ -375,7 +375,7 @@ def shows(name: str, caption: Text, line: str, x: Axis = STEP, **axes: Any) -> S
             beside=("diverged",) if final else (),
             axes=axes,
         ),
-        Summary(
+        summary(
             caption="Final distance: mean with its 95 % interval, and interquartile mean.",
             keys=SETTINGS,
             of=partial(shown, figure=name),

@@ -294,6 +294,5 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    counts_cells=True,
     stated="our goal",
 )

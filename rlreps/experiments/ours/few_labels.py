@@ -17,8 +17,7 @@ leave-one-out:
 
 **Metric.** The share of the variance of values over the cells without labels that is not explained
 (1 - R²), the mean over 200 value functions: 20 random policies times 10 random rewards, solved for
-in the cells' model. A policy's rewards and logits are smooth functions of (x, y), as in
-``agents.probes``.
+in the cells' model. A policy's rewards and logits are smooth functions of (x, y).
 
 **Design.** Ten replicates an arena, each with its own transitions, fit and value functions, and
 five draws of labelled cells for each number of labels; all arms share them. Intervals and tests
@@ -41,7 +40,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.agents.probes import POLICY_SHARPNESS
 from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.experiments.harness import (
     DETECTABLE,
@@ -55,9 +53,9 @@ from rlreps.experiments.harness import (
     Rows,
     Run,
     Tabulated,
-    Wide,
     crossed,
     design_of,
+    wide,
 )
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel
@@ -92,6 +90,8 @@ _WIDTH = 128
 """Random features."""
 _SMOOTH = 0.2
 """Length scale of logits and rewards, in sides of the square."""
+POLICY_SHARPNESS = 2.0
+"""Factor of the waves that serve as logits of a random policy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ PRESETS = {
 def value_functions(model: CellModel, config: Config, seed: int) -> DoubleArray:
     """Solve for values of random policies and rewards, [n, policies · rewards], policy by policy.
 
-    Logits are random waves, rewards random networks, as in ``agents.probes.puddle_world_probe``.
+    Logits are random waves times ``POLICY_SHARPNESS``, rewards random networks.
     """
     waves = RandomFourier(length_scale=_SMOOTH)
     networks = RandomNetwork(input_scale=1.0 / _SMOOTH)
@@ -311,13 +311,12 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Every arm": [
-            Wide(
+            wide(
                 caption="Unexplained share of every arm by arena and number of labels.",
                 row="arm",
                 column="{arena}, {labels}",
             ),
         ],
     },
-    counts_cells=True,
     stated="our goal",
 )

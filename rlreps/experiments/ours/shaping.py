@@ -64,9 +64,9 @@ from rlreps.experiments.harness import (
     Rows,
     Run,
     Tabulated,
-    Wide,
     design_of,
     varied,
+    wide,
 )
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import BINS, CAP, GOALS, MAZES, NULL, cell_model
@@ -510,7 +510,7 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Do the potentials order cells by distance?": [
-            Wide(
+            wide(
                 caption="Spearman's correlation of each potential's distances with the exact "
                 "expected number of steps to the goal, over cells; mean over pairs. Random "
                 f"features are of codes, in {NULL} of positions.",
@@ -532,6 +532,5 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    counts_cells=True,
     stated="our goal",
 )

@@ -66,10 +66,10 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Summary,
     Tabulated,
     design_of,
     in_path,
+    summary,
     varied,
 )
 from rlreps.experiments.ours import mazes
@@ -512,11 +512,10 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Every arm": [
-            Summary(
+            summary(
                 caption="Gains of every arm, means over rewards with 95 % intervals.", keys=KEYS
             ),
         ],
     },
-    counts_cells=True,
     stated="our goal",
 )
