@@ -73,7 +73,7 @@ class Checkpoints:
 
     def _save(self, step: int, state: object) -> None:
         numbers = [_numbers(leaf) for leaf in jax.tree.leaves(state)]
-        record = {"step": step, "run": self._run, "arrays": _layout(state)}
+        record: dict[str, Any] = {"step": step, "run": self._run, "arrays": _layout(state)}
         record["checksums"] = list(map(_checksum, numbers))
         arrays = _named(numbers if process_count() > 1 else jax.tree.leaves(state))
         try:
@@ -191,7 +191,7 @@ def _numbers(leaf: Any) -> np.ndarray:
 
 
 def _checksum(numbers: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(numbers).reshape(-1).view(np.uint8))
+    return zlib.crc32(np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data)
 
 
 def _described(leaf: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 from rlreps.errors import WorkerDiedError
 from rlreps.runs.machine import quieten_orbax
 
-_function: bytes | Callable[[str], Any] = b""
+_function: Any = b""
 """The function of this process, if it is a worker; pickled until the first call."""
 
 
