@@ -14,10 +14,10 @@ from rlreps.operators import act
 from rlreps.operators.hydrogen import (
     ENERGIES,
     LEVELS,
-    turned_in_levels,
     box_quadrature,
     hamiltonian,
     solve_on_grid,
+    turned_in_levels,
     wavefunctions,
 )
 from rlreps.sources.box import BoxSource
