@@ -18,7 +18,7 @@ import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import jax
 
@@ -230,7 +230,10 @@ def from_json(
             known = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
             if len(known) == 1:
                 return from_json(known[0], found, classes)
-        return tuple(found) if isinstance(found, list) else found
+        plain = tuple(found) if isinstance(found, list) else found
+        if not _fits(plain, hints.get(name)):
+            raise InputError(f"expected {name} of {cls.__name__} as {hints[name]}, got {plain!r}")
+        return plain
 
     try:
         return cls(**{name: value(name, found) for name, found in stored.items()})
@@ -238,3 +241,22 @@ def from_json(
         raise
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"expected the fields of {cls.__name__}, got {error}") from error
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a plain value is of a type; types that are not plain accept everything."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _fits(value, inner[0])
+    if _is_union(hint):
+        return any(_fits(value, each) for each in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is tuple:
+        several = isinstance(value, tuple)
+        kinds = inner[:1] * len(value) if several and inner[-1:] == (...,) else inner
+        return several and len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if hint in (bool, str, type(None)):
+        return isinstance(value, hint)
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return number if hint is int else number or isinstance(value, float) if hint is float else True

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from rlreps.config import as_json
-from rlreps.encoders import Encoder, Tabular
+from rlreps.encoders import Tabular
 from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
@@ -63,7 +63,6 @@ def fit(
     transitions: Any,
     config: FitConfig | None = None,
     *,
-    backward_encoder: Encoder | None = None,
     behaviour: Behaviour | BehaviourName | None = None,
     folder: RunFolder | None = None,
     **given: Any,
@@ -75,7 +74,6 @@ def fit(
             arrays (observation, action, next_observation, terminated[, truncated]). For an
             environment, use ``Transitions.collect(environment, steps=...)``.
         config: The options; None takes the defaults.
-        backward_encoder: The encoder of B, if its kind differs from F's (temporal differences).
         behaviour: ``estimated`` (the default), ``uniform``, or the data's policy itself:
             observations [m, ...] → probabilities [m, A].
         folder: Where networks log and keep checkpoints; an interrupted fit resumes from it.
@@ -96,12 +94,7 @@ def fit(
     data = as_transitions(transitions)
     if isinstance(behaviour, str):
         given, behaviour = {**given, "behaviour": behaviour}, None
-    parts = Fit(
-        data=data,
-        config=configured(config, given),
-        backward_encoder=backward_encoder,
-        behaviour=behaviour,
-    )
+    parts = Fit(data=data, config=configured(config, given), behaviour=behaviour)
     return parts.run(folder=folder)
 
 
@@ -112,27 +105,23 @@ class Fit:
     Attributes:
         data: The transitions.
         config: The options; those left to the data are filled in.
-        backward_encoder: The encoder of B. None takes F's, or the default if F's encoder fixes its
-            own number of features.
         behaviour: The data's policy, if it is known and not uniform.
     """
 
     data: Transitions
     config: FitConfig
-    backward_encoder: Encoder | None = None
     behaviour: Behaviour | None = None
 
     def __post_init__(self) -> None:
         config, observed = self.config, self.observed
         method = config.method
         if method is None:
-            own = config.encoder is not None or self.backward_encoder is not None
-            small = observed.is_small and not own
+            small = observed.is_small and config.encoder is None
             method = LeastSquaresFit() if small else TemporalDifferences()
         names = ("encoder", "optimizer", "steps", "rows")
         of_networks: dict[str, Any] = {name: getattr(config, name) for name in names}
         if isinstance(method, LeastSquaresFit):
-            for name, value in [*of_networks.items(), ("backward_encoder", self.backward_encoder)]:
+            for name, value in of_networks.items():
                 wanted = f"no {name} with method least_squares, which trains no network"
                 require(value is None, wanted, value)
         else:
@@ -161,7 +150,6 @@ class Fit:
         return {
             **stored,
             "encoder": described(config.encoder),
-            "backward_encoder": described(self.backward_encoder),
             "behaviour": config.behaviour if self.behaviour is None else "own",
             "observed": as_json(observed),
             "data": {"rows": len(self.data), "sha256": digest.hexdigest()},
@@ -200,7 +188,7 @@ class Fit:
                 )
             return None
         assert config.rows is not None  # Networks have it filled in.
-        networks = networks_of(observed, config, self.backward_encoder)
+        networks = networks_of(observed, config)
         shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
         # Parameters, their average, their gradients and two moments of the optimizer.
         count = sum(leaf.size for leaf in jax.tree.leaves(shapes))

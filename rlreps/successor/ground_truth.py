@@ -124,14 +124,11 @@ class GroundTruth:
         encoder = encoder.forward if isinstance(encoder, TwoTowers) else encoder
         return jnp.arange(self.num_states) if isinstance(encoder, Tabular) else self.coordinates
 
-    def evaluation(
-        self, encoder: Encoder, inputs: Array | None = None
-    ) -> Callable[[Params], dict[str, Array]]:
+    def evaluation(self, encoder: Encoder) -> Callable[[Params], dict[str, Array]]:
         """Return a function for ``evaluate`` of ``training.train`` that follows the distance.
 
         Args:
             encoder: An encoder of d features; for ``TwoTowers``, the features of f.
-            inputs: Its inputs for all states, [n, ...]; None is ``inputs(encoder)``.
 
         Returns:
             Parameters → ``subspace_distance`` to the leading d components and ``feature_rank``,
@@ -142,20 +139,20 @@ class GroundTruth:
                 number of components.
         """
         if isinstance(encoder, TwoTowers):
-            follow = self.evaluation(encoder.forward, inputs)
+            follow = self.evaluation(encoder.forward)
             return lambda params: follow(params["forward"])
-        given = self.inputs(encoder) if inputs is None else inputs
+        inputs = self.inputs(encoder)
         if isinstance(encoder, Tabular):
             expected = f"a tabular encoder of the {self.num_states} states"
             require(encoder.num_states == self.num_states, expected, encoder.num_states)
-        shape = encoder_shape(encoder, given)
+        shape = encoder_shape(encoder, inputs)
         require(
             len(shape) == 2 and shape[0] == self.num_states,
             f"an encoder with features of shape ({self.num_states}, d) of the states",
             shape,
         )
         self.require_dimension(shape[1])
-        return distance_evaluation(encoder, given, self.principal.truncated(shape[1]).basis)
+        return distance_evaluation(encoder, inputs, self.principal.truncated(shape[1]).basis)
 
 
 def encoder_shape(encoder: Encoder, inputs: Array | jax.ShapeDtypeStruct) -> tuple[int, ...]:
@@ -206,7 +203,6 @@ def load_ground_truth(
     path: str | Path,
     decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
-    principal: PrincipalSubspace | None = None,
     progress: Progress = no_progress,
     share: Share = ALONE,
 ) -> GroundTruth:
@@ -217,7 +213,6 @@ def load_ground_truth(
     Args:
         path: The store's folder.
         decomposition: How to compute the subspace, if the store does not keep it.
-        principal: The subspace, if it is known; then none is computed or kept.
         progress: Shows the progress of the decomposition.
         share: As for ``principal_subspace``.
 
@@ -228,10 +223,9 @@ def load_ground_truth(
     store = open_store(path)
     grid, cells = state_cells(store)
     matrix = centred_matrix(store, share)
-    if principal is None:
-        principal = principal_subspace(
-            store, decomposition, matrix=matrix, progress=progress, share=share
-        )
+    principal = principal_subspace(
+        store, decomposition, matrix=matrix, progress=progress, share=share
+    )
     return GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[cells]),
         matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.encoders import Encoder, Params
+from rlreps.encoders import Params
 from rlreps.errors import InputError
 from rlreps.numerics import matmul
 from rlreps.runs.folder import RunFolder
@@ -31,10 +31,10 @@ MOST_FEATURES = 256
 """Largest number of features of a network that least squares use, the constant included."""
 
 
-def networks_of(
-    observed: Observed, config: FitConfig, backward_encoder: Encoder | None
-) -> ForwardBackward:
+def networks_of(observed: Observed, config: FitConfig) -> ForwardBackward:
     """Fit the encoders of F and B to the data's sizes.
+
+    B takes the default encoder if F's encoder fixes its own number of features.
 
     Raises:
         InputError: For continuous actions, which networks do not support, or encoders that do not
@@ -51,7 +51,7 @@ def networks_of(
     general = encoder if hasattr(encoder, "num_features") else observed.default_encoder
     return ForwardBackward(
         ActionHeads(observed.sized(encoder, count * d), num_actions=count),
-        observed.sized(general if backward_encoder is None else backward_encoder, d),
+        observed.sized(general, d),
     )
 
 
@@ -94,7 +94,6 @@ def train_networks(
         num_features=config.num_features,
         discount=config.discount,
         averaging_rate=config.method.averaging_rate,
-        orthonormality=config.method.orthonormality,
         encoder=networks,
     )
     every = max(1, config.steps // 20)

@@ -15,7 +15,7 @@ from rlreps import encoders, envs, losses, plotting, sources, successor, trainin
 from rlreps.subspace import align
 from rlreps.workflows.generate import generate
 
-generate(successor.Transition(arena="two_room", bins=40), Path("two_room"))
+generate(successor.Transition(arena="two_room", bins=40, points=256), Path("two_room"))
 truth = successor.load_ground_truth(Path("two_room"))
 print(truth.num_states, "states; singular values", truth.principal.singular_values[:4].round(1))
 

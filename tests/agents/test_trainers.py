@@ -284,7 +284,6 @@ def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_doe
     [
         # CartPole's run is killed in a folder by tests of workflows.
         "LunarLander-v3",
-        "rlreps/PuddleWorld-v0",
         "dm_env:rlreps.envs:PuddleWorldDmEnv",
     ],
 )

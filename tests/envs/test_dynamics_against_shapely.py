@@ -154,9 +154,12 @@ def forgiven(world, starts):
     return (deepest > 0.0) & (deepest < 3e-6)
 
 
-@pytest.mark.parametrize("count", [MOVES, pytest.param(12_000, marks=INTEGRATION)])
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=INTEGRATION if name in MAZES else ()) for name in WORLDS]
+    ("name", "count"),
+    [
+        *((name, MOVES) for name in WORLDS if name not in MAZES),
+        *(pytest.param(name, 12_000, marks=INTEGRATION) for name in WORLDS),
+    ],
 )
 def test_moves_end_where_shapely_says_in_either_precision(name, count):
     world, moves = WORLDS[name], random_moves(5, count)

@@ -78,10 +78,6 @@ class Config(pca.PcaConfig):
     workers: int = 10
     combine_every: int = 1000
 
-    def interval(self, count: int) -> int:
-        """Return the rows of each worker between combinations, of ``count`` rows in all."""
-        return min(self.combine_every, count // self.workers)
-
 
 _FEW_RATES = (0.1, 1.0, 10.0)
 PRESETS = {
@@ -101,16 +97,12 @@ PRESETS = {
 }
 
 
-def check(config: Config, observations: Any) -> pca.PcaProblem:
-    """Refuse rows that are too few, then find the exact components."""
-    return pca.check(config, observations, config.workers)
-
-
 def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dict[str, Any]:
     """Choose γ and η0, then run workers, and one model alone, from the same starts."""
     config, problem, (contender, k) = run.config, run.data, cell
     tuned = pca.choose_rates(run, cell)
-    interval, rates = config.interval(len(problem.rows)), [tuned["learning_rate"]] * config.repeats
+    interval = min(config.combine_every, len(problem.rows) // config.workers)
+    rates = [tuned["learning_rate"]] * config.repeats
     runs = (problem.rows, list(config.seeds), rates, tuned["power"], k)
     options: dict[str, Any] = {"evaluate": problem.exact.loss}
     combine = {"combine": mean_then_qr} if contender.mean_qr else {}
@@ -224,21 +216,12 @@ def loss_rows(results: Results[Config]) -> Rows:
     return rows
 
 
-def about_losses(results: Results[Config]) -> str:
-    """Say what the table of final losses shows."""
-    workers, seen = results.config.workers, int(results.ends["step"][0])
-    return (
-        f"{pca.about_losses(results)} Each of {workers} workers saw {seen:,} rows, the one model "
-        f"{workers * seen:,}."
-    )
-
-
 EXPERIMENT = pca.experiment(
     name="distributed-pca",
     title="Principal components by several workers",
     paper="Amid & Warmuth 2020, Table 2 and Figure 2",
     presets=PRESETS,
-    check=check,
+    check=lambda config, rows: pca.check(config, rows, config.workers),
     measure=measure,
     frame=frame,
     claims=claims,
@@ -249,7 +232,8 @@ EXPERIMENT = pca.experiment(
             Tabulated(
                 name="table_2",
                 rows=loss_rows,
-                caption=about_losses,
+                caption=f"{pca.ABOUT_LOSSES} Each of {{config.workers}} workers saw another part "
+                "of the rows, the one model all that they saw.",
             ),
             Curve(
                 name="workers",

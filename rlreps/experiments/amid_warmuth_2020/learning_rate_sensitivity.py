@@ -86,11 +86,6 @@ PRESETS = {
 }
 
 
-def check(config: Config, observations: Any) -> pca.PcaProblem:
-    """Refuse rows that are too few, then find the exact components."""
-    return pca.check(config, observations, config.evaluations)
-
-
 def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dict[str, Any]:
     """Choose γ and η0, then stream all scales and repeats once over the rows."""
     config, problem, (contender, k) = run.config, run.data, cell
@@ -210,7 +205,7 @@ EXPERIMENT = pca.experiment(
     title="How much the initial learning rate matters",
     paper="Amid & Warmuth 2020, Table 1",
     presets=PRESETS,
-    check=check,
+    check=lambda config, rows: pca.check(config, rows, config.evaluations),
     measure=measure,
     frame=frame,
     claims=claims,
@@ -221,13 +216,8 @@ EXPERIMENT = pca.experiment(
             Tabulated(
                 name="table_1",
                 rows=table_rows,
-                caption=lambda r: (
-                    f"{pca.about_losses(r)} In brackets what is printed. Exact losses: "
-                    + ", ".join(
-                        f"{r.run.data.exact.exact_loss(k):.3f} (k = {k})"
-                        for k in r.config.components
-                    )
-                ),
+                caption=f"{pca.ABOUT_LOSSES} In brackets what is printed. The file of the figure "
+                "of scales has the exact losses.",
             ),
         ],
         "Learning curves": [

@@ -58,11 +58,6 @@ class Config(pca.PcaConfig):
     shown: tuple[str, ...] = ("implicit_krasulina", "oja")
     shown_components: int = 10
 
-    def interval(self, contender: pca.Contender, count: int) -> int:
-        """Return the rows between evaluations, whole updates, of ``count`` rows in all."""
-        asked, rows = min(self.evaluate_every, count // _LEAST_POINTS), contender.rows_per_update
-        return max(asked - asked % rows, rows)
-
 
 # γ of what the paper has not is chosen with η0. The generalised Hebbian algorithm diverges at every
 # rate of the authors' grid.
@@ -104,7 +99,8 @@ PRESETS = {
 def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dict[str, Any]:
     """Choose γ and η0 and stream every repeat, one after another: each has the device to itself."""
     config, problem, (contender, k) = run.config, run.data, cell
-    tuned = pca.choose_rates(run, cell)
+    tuned, rows = pca.choose_rates(run, cell), contender.rows_per_update
+    asked = min(config.evaluate_every, len(problem.rows) // _LEAST_POINTS)
     streams = [
         contender.stream(
             problem.rows,
@@ -113,7 +109,7 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
             tuned["power"],
             k,
             evaluate=problem.exact.loss,
-            evaluate_every=config.interval(contender, len(problem.rows)),
+            evaluate_every=max(asked - asked % rows, rows),
         )
         for seed in config.seeds
     ]
@@ -277,10 +273,8 @@ EXPERIMENT = pca.experiment(
             ),
         ],
         "Excess loss": [
-            lambda r: (
-                f"{design_of(__doc__)} η0 of η0 / t^γ was chosen by one pass over a random "
-                f"{r.config.tuning_fraction:.0%} of the rows."
-            ),
+            f"{design_of(__doc__)} η0 of η0 / t^γ was chosen by one pass over a random "
+            "{config.tuning_fraction:.0%} of the rows.",
             *curves("excess", several=False, opening="One row"),
             *curves("batches", several=True, opening="Several rows (in brackets)"),
         ],

@@ -50,6 +50,12 @@ ABOUT_SANGER = (
     "the other rules' rates and float32."
 )
 
+ABOUT_LOSSES = (
+    "Final loss, the mean of ||x − Px||² over all {data.rows.shape[0]:,} rows of {data.name}: mean "
+    "± standard deviation over {config.repeats} runs. A run that diverged counts with the loss of "
+    "no components, {data.exact.no_components:.3f}."
+)
+
 SUBSET = (
     "The paper's CIFAR-10 has 60,000 images. If some are missing, 8,152 training images are run: "
     "the paper's statements stand beside the results, and none of them is decided."
@@ -274,16 +280,6 @@ def least_claims(
     for k in results.config.components:
         stated = "implicit Krasulina's is the least of all"
         yield Claim(f"{statement}, k = {k}", stated, partial(judged, k))
-
-
-def about_losses(results: Results[Any]) -> str:
-    """Say what a table of final losses shows."""
-    problem = results.run.data
-    return (
-        f"Final loss, the mean of ||x − Px||² over all {len(problem.rows):,} rows of "
-        f"{problem.name}: mean ± standard deviation over {results.config.repeats} runs. A run that "
-        f"diverged counts with the loss of no components, {problem.exact.no_components:.3f}."
-    )
 
 
 def parts_of(results: Results[Any]) -> Iterator[tuple[Contender, int, Mapping[str, Any]]]:

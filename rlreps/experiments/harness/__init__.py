@@ -35,7 +35,6 @@ from rlreps.experiments.harness.results import (
     D,
     Measure,
     Results,
-    Text,
     design_of,
 )
 from rlreps.experiments.harness.tables import (
@@ -67,7 +66,6 @@ __all__ = [
     "Rows",
     "Run",
     "Tabulated",
-    "Text",
     "aligned_maps",
     "crossed",
     "design_of",

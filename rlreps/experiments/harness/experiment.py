@@ -11,16 +11,17 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import jax
 
 from rlreps.config import as_json
 from rlreps.errors import printable, require
 from rlreps.experiments.harness.claims import Claims, Found, differences, follows
-from rlreps.experiments.harness.figures import Shown
+from rlreps.experiments.harness.figures import Curve, Drawn, Shown
 from rlreps.experiments.harness.frame import Frame
 from rlreps.experiments.harness.results import Measure, Results, text_of
+from rlreps.experiments.harness.tables import Tabulated
 from rlreps.numerics import largest_even_share, usable_cores
 from rlreps.report import page
 from rlreps.report.table import Table
@@ -49,16 +50,8 @@ def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
     return Frame.grid(found["values"], **about, **found.get("axes", {}))
 
 
-class Shows(Protocol):
-    """A figure or a table of the report."""
-
-    def show(self, results: Results[Any]) -> Sequence[Table] | Sequence[Shown]:
-        """Write its files; return its content of the report: figures with captions, or tables."""
-        ...
-
-
-Part: TypeAlias = str | Shows | Callable[[Results[Any]], str | Iterable[Shows]]
-"""Paragraphs, a figure or a table, or a function that makes them from the results."""
+Part: TypeAlias = str | Curve | Drawn | Tabulated
+"""Paragraphs, a figure or a table."""
 
 
 def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Section:
@@ -66,12 +59,10 @@ def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Se
     texts: list[str] = []
     shown: list[Table | Shown] = []
     for part in parts:
-        made = part(results) if callable(part) else part
-        if isinstance(made, str):
-            texts.append(text_of(made, results))
-            continue
-        for each in made if isinstance(made, Iterable) else [made]:
-            shown += each.show(results)
+        if isinstance(part, str):
+            texts.append(text_of(part, results))
+        else:
+            shown += part.show(results)
     return page.Section(
         title=title,
         text="\n\n".join(filter(None, texts)),
@@ -117,33 +108,25 @@ class Run(Generic[Config]):
             keep: Whether to keep measurements in ``parts``.
             title: Title of the progress bar.
         """
-
-        def one(run: Run[Config], name: str) -> Any:
-            found = partial(measure, run, name, cells[name])
-            return run.folder.part(name, found) if keep else found()
-
-        # A worker has its own devices.
-        bare = dataclasses.replace(self, devices=None, jobs=1)
-        shares = self.devices is not None
-
-        def in_worker(name: str) -> Any:
-            devices = devices_for_small_runs() if shares else None
-            with hidden():
-                return one(dataclasses.replace(bare, devices=devices), name)
-
         several = min(self.jobs, len(cells)) > 1
-        shown = keep or several
+        counted, shares = keep or several, several and self.devices is not None
+        # A worker has its own devices.
+        run = dataclasses.replace(self, devices=None, jobs=1) if several else self
+
+        def one(name: str) -> Any:
+            own = dataclasses.replace(run, devices=devices_for_small_runs()) if shares else run
+            found = partial(measure, own, name, cells[name])
+            with hidden(counted):
+                return own.folder.part(name, found) if keep else found()
 
         def in_turn() -> Generator[tuple[str, Any]]:
             for name in cells:
                 advance(0, name)
-                with hidden(shown):
-                    found = one(self, name)
-                yield name, found
+                yield name, one(name)
 
         found: dict[str, Any] = {}
-        with progress_bar(title, total=len(cells), unit="parts", show=shown) as advance:
-            pairs = map_in_workers(in_worker, [*cells], self.jobs) if several else in_turn()
+        with progress_bar(title, total=len(cells), unit="parts", show=counted) as advance:
+            pairs = map_in_workers(one, [*cells], self.jobs) if several else in_turn()
             with contextlib.closing(pairs):
                 for name, each in pairs:
                     found[name] = each

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlreps.experiments.harness.frame import Rows, summarised
-from rlreps.experiments.harness.results import Chosen, Measure, Results, Text, chosen, text_of
+from rlreps.experiments.harness.results import Chosen, Measure, Results, chosen, text_of
 from rlreps.report.table import Table, format_number
 
 DETECTABLE = (
@@ -34,7 +34,7 @@ class Tabulated:
         shown: Whether the report shows it.
     """
 
-    caption: Text = ""
+    caption: str = ""
     rows: Callable[[Results[Any]], Rows]
     columns: Sequence[str] = ()
     name: str | None = None

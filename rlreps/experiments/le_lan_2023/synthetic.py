@@ -27,7 +27,6 @@ from rlreps.experiments.harness import (
     Part,
     Results,
     Run,
-    Text,
     design_of,
     falling,
     halved,
@@ -358,7 +357,7 @@ SETTINGS = (*Setting._fields, "total_rows")
 """Columns of a setting."""
 
 
-def shows(name: str, caption: Text, line: str, x: Axis = STEP, **axes: Any) -> Sequence[Part]:
+def shows(name: str, caption: str, line: str, x: Axis = STEP, **axes: Any) -> Sequence[Part]:
     """Show a figure with a table of its ends: orderings are judged by those."""
     final = x is not STEP
     return [

@@ -215,14 +215,6 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     return {"values": {**seconds, **found}}
 
 
-def returns_of(results: Results[Config]) -> dict[str, dict[str, list[float]]]:
-    """Return task → way → mean return of each seed."""
-    return {
-        task: {way: results.sample(task=task, way=way).values.tolist() for way in WAYS}
-        for task in results.config.tasks
-    }
-
-
 def reaches(results: Results[Config], task: str) -> Verdict:
     """Judge that the fit's mean return is above the goal of a task."""
     found = [results.sample(task=task, way=way) for way in WAYS]
@@ -248,10 +240,16 @@ def draw(results: Results[Config]) -> tuple[Rows, Figure]:
     """Draw the mean return of each way's seeds, and the goal, in every task."""
     config, frame = results.config, results.frame
     places: Mapping[float, str] = dict(zip([0.0, 1.0, 2.0], WAYS, strict=True))
-    panels = []
-    for task, found in returns_of(results).items():
-        lines = [Line.of_runs(way, [x], np.transpose([found[way]])) for x, way in places.items()]
-        panels.append(Panel(title=task, lines=lines))
+    panels = [
+        Panel(
+            title=task,
+            lines=[
+                Line.of_runs(way, [x], results.sample(task=task, way=way).values[:, None])
+                for x, way in places.items()
+            ],
+        )
+        for task in config.tasks
+    ]
     figure = plot_panels(
         panels,
         x_label="way",

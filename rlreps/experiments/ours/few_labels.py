@@ -60,7 +60,6 @@ from rlreps.experiments.harness import (
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel
 from rlreps.numerics import seed_key
-from rlreps.plotting.lines import over_runs
 from rlreps.report.table import format_number
 from rlreps.runs.contrasts import Sample, Verdict, contrast_rows
 from rlreps.successor.forward_backward import unexplained_share
@@ -307,7 +306,7 @@ EXPERIMENT = Experiment(
                 x=Axis("labels", "labelled cells", log=True, ticks=True),
                 line="arm",
                 panel="arena",
-                note=lambda r: over_runs(r.config.replicates, "replicate"),
+                note="mean over replicates, 95 % interval",
             ),
         ],
         "Every arm": [

@@ -13,7 +13,7 @@ since its protocol is run with one seed.
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -58,10 +58,6 @@ from rlreps.sources.box import BoxSource
 from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
 
-Sampling: TypeAlias = Literal["radial", "uniform"]
-Inputs: TypeAlias = Literal["cartesian", "radial", "scaled"]
-Boundary: TypeAlias = Literal["quadratic", "root"]
-
 NOWHERE_NEAR = 0.5
 """Relative error of the worst energy from which on energies are nowhere near the true ones."""
 COLUMNS = ("contender", "seed", "eigenfunction", "energy", "closed_form", "relative_error")
@@ -87,9 +83,9 @@ class Contender:
     """
 
     name: str
-    sampling: Sampling = "radial"
-    inputs: Inputs = "radial"
-    boundary: Boundary = "quadratic"
+    sampling: Literal["radial", "uniform"] = "radial"
+    inputs: Literal["cartesian", "radial", "scaled"] = "radial"
+    boundary: Literal["quadratic", "root"] = "quadratic"
     encoder: Encoder = dataclasses.field(
         default=SeparateMLP(NUM_STATES, num_inputs=4, hidden=(32, 32))
     )

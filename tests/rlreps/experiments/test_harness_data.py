@@ -194,7 +194,7 @@ def draw_odd(results):
 def experiment(**changes):
     figure = Curve(
         name="curve",
-        caption=lambda r: f"Of {len(r.frame)} rows.",
+        caption="Of d = {config.d}.",
         x=Axis("step", "step"),
         line="{method}, d = {d}",
         beside=("diverged",),
@@ -291,7 +291,7 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
             "Table 2. Ends.",
             "Own &amp; more.",
             "<td>3.00 [2.00, never]</td>",
-            "Figure 1. Of 12 rows.",
+            "Figure 1. Of d = 2.",
             "<h2>Second</h2>",
         ),
         "&quot;width&quot;",
@@ -380,8 +380,7 @@ def test_measurements_that_are_not_kept_may_be_any_object_and_trainings_have_fol
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("keeps", [True, False])
-def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keeps):
+def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path):
     def measure(run, name, cell):
         return {"rows": ROWS, "value": cell, "process": os.getpid()}
 
@@ -389,13 +388,13 @@ def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keep
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     try:
-        made = in_parts([], measure=measure, keeps_parts=keeps)
+        made = in_parts([], measure=measure)
         found = made.run(PAPER, tmp_path / "run", jobs=2)["found"]
     finally:
         cloudpickle.unregister_pickle_by_value(module)
     assert [(row["cell"], row["value"]) for row in found] == [("c", 3), ("a", 1), ("b", 2)]
     assert os.getpid() not in [row["process"] for row in found]
-    assert (tmp_path / "run/parts").exists() == keeps
+    assert (tmp_path / "run/parts").exists()
 
 
 def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):

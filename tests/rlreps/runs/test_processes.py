@@ -207,9 +207,9 @@ def test_processes_train_what_one_does(start_together, quick, tmp_path, count, s
             for run in ("one", "all")
         ]
         assert names[0] == names[1] != []
-    # Finished: every process sees that it is, and trains no more.
-    again = [finish(process) for process in start_together(arguments, count, **options)]
-    assert [(code, out) for code, out, _ in again] == [(0, ends[0][1]), (0, "")]
+    if where == "memory":  # Finished: every process sees that it is, and trains no more.
+        again = [finish(process) for process in start_together(arguments, count, **options)]
+        assert [(code, out) for code, out, _ in again] == [(0, ends[0][1]), (0, "")]
 
 
 def newest(run):
@@ -220,8 +220,8 @@ def newest(run):
 
 @pytest.mark.integration
 def test_training_whose_processes_die_goes_on_to_the_same_bits(start_together, quick, tmp_path):
-    arguments = ["train", quick, *TRAIN, "--steps", 1000, "--num-seeds", 2]
-    arguments += ["--evaluate-every", 10, "--checkpoint-every", 100, "--out"]
+    arguments = ["train", quick, *TRAIN, "--steps", 600, "--num-seeds", 2]
+    arguments += ["--evaluate-every", 20, "--checkpoint-every", 60, "--out"]
     out = tmp_path / "run"
     for victim in (1, 0):
         before, deadline = newest(out), time.monotonic() + 100

@@ -11,8 +11,6 @@ import pytest
 from rlreps.envs import load_arena
 from rlreps.experiments.le_lan_2023 import puddle_world
 from rlreps.experiments.le_lan_2023.puddle_world import EXPERIMENT, PRESETS
-from rlreps.losses import LargeBatch
-from rlreps.successor.measure import MonteCarlo
 
 SMOKE = PRESETS["smoke"]
 
@@ -53,23 +51,11 @@ def test_each_statement_of_the_paper_is_decided_by_pairs_of_five_runs(judge, end
     assert [claim.holds for claim in found] == holds
 
 
-def test_other_settings_than_the_papers_and_missing_methods_decide_nothing(judge):
-    training = PAPER.training
-    for config in (
-        dataclasses.replace(PAPER, training=dataclasses.replace(training, states="centres")),
-        dataclasses.replace(PAPER, successor=MonteCarlo(bins=20, centring="rows")),
-        dataclasses.replace(PAPER, objectives=(*PAPER.objectives[:2], LargeBatch())),
-    ):
-        found = judge(EXPERIMENT, config, rows(FIGURE_4, config=config))
-        assert [claim.holds for claim in found] == [None] * 3
+def test_narrow_ranges_of_d_and_missing_methods_decide_nothing(judge):
     for dimensions in ((1, 2), (2, 25), (5, 50)):
         narrow = dataclasses.replace(PAPER, dimensions=dimensions)
         found = judge(EXPERIMENT, narrow, rows(FIGURE_4, config=narrow))
         assert [claim.holds for claim in found] == [None] * 3
-    # What changes no run changes no verdict.
-    seed = dataclasses.replace(training, seed=7, evaluate_every=10, checkpoint_every=10)
-    same = dataclasses.replace(PAPER, training=seed, columns=(10,))
-    assert [claim.holds for claim in judge(EXPERIMENT, same, rows(FIGURE_4))] == [True] * 3
     fewer = dataclasses.replace(PAPER, objectives=PAPER.objectives[:2])
     left = {name: pair for name, pair in FIGURE_4.items() if name != "large_batch"}
     found = judge(dataclasses.replace(EXPERIMENT, decided_on=fewer), fewer, rows(left))
