@@ -97,7 +97,7 @@ class Population(Program[TrainState]):
         self._shared = None if own_numbers else spread
         self._all_numbers: Any = spread if own_numbers else ()
         self._seeds, self._numbers = placement.put_seeds((self._all_seeds, self._all_numbers))
-        self._evaluate = None if evaluate is None else _over_members(evaluate)
+        self._evaluate = evaluate
         self._figures_of: Callable[[Params, Any], Mapping[str, Array]] | None = None
         self._measured, self._observe = measured, observe
         self._resets = learner.resets_diverged
@@ -195,12 +195,20 @@ class Population(Program[TrainState]):
 
     def _figures(self, state: TrainState) -> dict[str, np.ndarray]:
         """Measure every member, [members] per measure."""
-        if self._evaluate is None:
+        evaluate = self._evaluate
+        if evaluate is None:
             return {}
         params = self._placement.collect(state.params)
+
+        # One member at a time. Two batched decompositions at once can wait for each other forever:
+        # jaxlib's LAPACK calls block the threads of the pool on which they wait for their own parts
+        # (jaxlib 0.10, CPUs with few cores). It also needs the memory of one member.
+        def over_members(params: Params, measured: Any) -> Any:
+            return jax.lax.map(lambda member: evaluate(*member), (params, measured))
+
         try:
             if self._figures_of is None:
-                self._figures_of = compile_once(self._evaluate, params, self._measured)
+                self._figures_of = compile_once(over_members, params, self._measured)
             figures = self._figures_of(params, self._measured)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
             raise InputError(
@@ -375,20 +383,3 @@ def train_population(
         finished.compile_seconds,
         tuple(seeds),
     )
-
-
-def _over_members(evaluate: EvaluateMember) -> EvaluateMember:
-    """Map an evaluation over members, one at a time.
-
-    Two batched decompositions at once can wait for each other forever: jaxlib's LAPACK calls block
-    the threads of the pool on which they wait for their own parts (jaxlib 0.10, CPUs with few
-    cores). One member at a time also needs the memory of one.
-    """
-
-    def evaluate_all(params: Params, measured: Any) -> Mapping[str, Array]:
-        figures: Mapping[str, Array] = jax.lax.map(
-            lambda member: evaluate(*member), (params, measured)
-        )
-        return figures
-
-    return evaluate_all

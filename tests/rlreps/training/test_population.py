@@ -18,7 +18,6 @@ from rlreps.numerics import compile_once
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.sources.matrix import MatrixSource, matrix_source
 from rlreps.subspace import subspace_distance
-from rlreps.successor.ground_truth import distance_evaluation
 from rlreps.training import Learner, Optimizer, population, stack, train, train_population
 
 NUM_STATES, NUM_TASKS, RANK = 60, 40, 3
@@ -227,25 +226,6 @@ def test_a_run_that_becomes_infinite_stops_with_step_seed_and_hint(tmp_path, run
     with pytest.raises(TrainingDivergedError, match=r"at step 3 of seed 3; .*; no checkpoint"):
         train(**problem(Noise(RANK, spoils_after=3)), folder=run_folder(tmp_path / "state"))
     assert Checkpoints(tmp_path / "state" / "checkpoints").latest_step() is None
-
-
-def test_training_finds_the_planted_subspace():
-    encoder = Tabular(RANK, num_states=NUM_STATES)
-    result = train(
-        **problem(
-            LargeBatch(RANK),
-            optimizer=Optimizer(learning_rate=0.1, schedule="cosine"),
-            rows=50,
-            tasks=20,
-            steps=400,
-            evaluate_every=400,
-            checkpoint_every=400,
-            evaluate=distance_evaluation(encoder, jnp.arange(NUM_STATES), BASIS),
-        )
-    )
-    first, last = (np.asarray(record["subspace_distance"]) for record in result.history)
-    assert np.all(first > 0.8)
-    assert np.all(last < 1e-2)
 
 
 # Populations: each member differs from the first in one thing (the seed, κ0, the learning rate, the
