@@ -30,7 +30,6 @@ from rlreps.successor.grids import BoxGrid, spell_cells, spelled_cells
 from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.estimates import create_estimates
-from rlreps.successor.store.format import find_store
 from rlreps.successor.stored_subspace import (
     ALONE,
     DEFAULT_DECOMPOSITION,
@@ -273,9 +272,6 @@ def save_matrix(
     require(len(shape) == 2 and min(shape) >= 1, "a matrix [states, tasks]", f"shape {shape}")
     require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
     states, tasks = shape
-    stored = find_store(path)
-    if stored is not None:
-        require(stored.shape == shape, f"the matrix of shape {stored.shape} in {path}", shape)
     if grid is None:
         grid = BoxGrid((0,), (states,), (states,), ("state",))
     found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)

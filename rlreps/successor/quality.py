@@ -263,12 +263,12 @@ def _errors(
     of stretches of time, the next action is the one taken, except at the ends.
     """
     values = _contracted(solution, weights, rows.observation, solution.actions.weights(rows.action))
-    following = solution.behaviour(rows.next_observation)
-    following = following * (solution.discount * ~rows.terminated[:, None])
-    reached = _contracted(solution, weights, rows.next_observation, following)
-    if ends is not None:
-        going_on = np.flatnonzero(~ends)
-        reached[going_on] = solution.discount * values[going_on + 1]
+    averaged = np.ones(len(values), np.bool_) if ends is None else ends
+    states = rows.next_observation[averaged]
+    following = solution.behaviour(states)
+    following = following * (solution.discount * ~rows.terminated[averaged, None])
+    reached = np.roll(solution.discount * values, -1, axis=0)
+    reached[averaged] = _contracted(solution, weights, states, following)
     return values, cumulants(rows.next_observation) + reached - values
 
 

@@ -105,10 +105,8 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     rates = [tuned["learning_rate"]] * config.repeats
     runs = (problem.rows, list(config.seeds), rates, tuned["power"], k)
     options: dict[str, Any] = {"evaluate": problem.exact.loss}
-    combine = {"combine": mean_then_qr} if contender.mean_qr else {}
-    spread = contender.stream(
-        *runs, workers=config.workers, evaluate_every=interval, **options, **combine
-    )
+    of_workers = options | ({"combine": mean_then_qr} if contender.mean_qr else {})
+    spread = contender.stream(*runs, workers=config.workers, evaluate_every=interval, **of_workers)
     single = contender.stream(*runs, evaluate_every=config.workers * interval, **options)
     return {
         **tuned,
