@@ -314,10 +314,8 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> dict[str, A
             count = cell["improvements"]
             axes["line"] = f"{arm}, {count} improvement{'s' if count > 1 else ''}"
             how = dataclasses.replace(FIT, discount=config.discount, seed=cell["seed"])
-            fitted, reached = (
-                mazes.fit_at_cells(arena, data, how),
-                model.cells_of(data.next_observation),
-            )
+            fitted = mazes.fit_at_cells(arena, data, how)
+            reached = model.cells_of(data.next_observation)
             gains = problem.gains(learned_policies(fitted, reached, problem, count))
     each = len(gains) // len(KINDS)
     table = gains.reshape(len(KINDS), each, *gains.shape[1:]).tolist()
