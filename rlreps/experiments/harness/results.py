@@ -23,7 +23,7 @@ class Measure:
 
     Attributes:
         value: The column.
-        label: str of its axes, with unit.
+        label: Text of its axes, with unit.
         within: Smallest and largest possible value, to which intervals are clipped.
         log: Whether its axes are logarithmic.
         floor: Column of the ground truth's own error, drawn dashed.

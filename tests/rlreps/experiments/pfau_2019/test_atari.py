@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.decomposition import PCA
 
 from rlreps.errors import InputError
 from rlreps.experiments.harness import Run
@@ -56,20 +55,6 @@ def test_the_papers_network_has_the_published_shapes():
         config.network(config.num_features, config.hidden).init, jax.random.key(0)
     )
     assert [layer["kernel"].shape for layer in slow[3:]] == [(6400, 128), (128, 5)]
-
-
-def test_principal_components_are_those_of_scikit_learn():
-    rng = np.random.default_rng(0)
-    rows = (rng.normal(size=(200, 30)) * 0.8 ** np.arange(30) + 5.0).astype(np.float32)
-    expected = PCA(3, svd_solver="full").fit_transform(rows.astype(np.float64))
-    found = atari.principal_components(rows.copy(), 3)
-    np.testing.assert_allclose(found.T @ found, np.eye(3), atol=1e-5)
-    cosines = np.abs(np.sum(found * expected, axis=0)) / np.linalg.norm(expected, axis=0)
-    np.testing.assert_allclose(cosines, 1.0, atol=1e-6)
-    flat = np.zeros((200, 30), np.float32)
-    flat[:, :2] = rows[:, :2]
-    with pytest.raises(InputError):
-        atari.principal_components(flat, 3)
 
 
 def test_the_verdict_is_of_the_papers_protocol_and_of_what_it_says(judge):

@@ -9,7 +9,6 @@ import pytest
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.experiments.pfau_2019 import hydrogen
 from rlreps.experiments.pfau_2019.hydrogen import PRESETS, Contender
-from rlreps.losses import Spin
 from rlreps.operators import act
 from rlreps.operators.hydrogen import (
     ENERGIES,
@@ -168,48 +167,6 @@ def test_features_are_the_networks_times_what_vanishes_at_the_boundary(inputs, b
     expected = values * BOUNDARIES[boundary](positions.astype(float))[:, None]
     np.testing.assert_allclose(found[4:], expected[4:], rtol=1e-4)
     assert np.abs(found[4:]).min() > 0.0
-
-
-def test_the_gradient_vanishes_at_the_eigenfunctions_on_every_batch_without_averages():
-    """Exact local energies have no variance there: what β < 1 gives up."""
-    with jax.enable_x64(True):
-        source = BoxSource(jnp.float64(HALF_WIDTH), radial=True)
-        mixing = jnp.asarray(np.tril(np.random.default_rng(1).normal(size=(9, 9))) + 2 * np.eye(9))
-
-        def encode(params, positions):
-            return exact_features(positions) @ mixing.T @ params
-
-        def gradients(rate):
-            """Largest entry of each of three batches' gradients, at a mixture."""
-            objective = Spin(
-                9,
-                operator=hamiltonian(),
-                averaging_rate=rate,
-                encoder=FunctionEncoder(lambda key: jnp.eye(9), encode),
-                weights=source.weights(),
-            )
-
-            @jax.jit
-            def gradient(mixture, state, key):
-                batch = source.sample(key, 64, 1)
-                loss = jax.grad(objective.loss, has_aux=True)
-                slope, (state, _) = loss(mixture, encode, batch, state, key)
-                return jnp.abs(slope).max(), state
-
-            def largest(mixture):
-                state, found = objective.init(jax.random.key(0)), []
-                for index in range(3):
-                    slope, state = gradient(mixture, state, jax.random.key(index))
-                    found.append(float(slope))
-                return found
-
-            return largest
-
-        solved, unsolved = jnp.eye(9), jnp.eye(9) + 0.1 * jnp.ones((9, 9))
-        unaveraged = gradients(1.0)
-        wrong = min(unaveraged(unsolved))
-        assert max(unaveraged(solved)) < 1e-8 * wrong
-        assert max(gradients(0.1)(solved)[1:]) > 1e-3 * wrong
 
 
 def test_measurements_know_the_closed_form():
