@@ -220,8 +220,8 @@ def newest(run):
 
 @pytest.mark.integration
 def test_training_whose_processes_die_goes_on_to_the_same_bits(start_together, quick, tmp_path):
-    arguments = ["train", quick, *TRAIN, "--steps", 600, "--num-seeds", 2]
-    arguments += ["--evaluate-every", 20, "--checkpoint-every", 60, "--out"]
+    arguments = ["train", quick, *TRAIN, "--steps", 1000, "--num-seeds", 2]
+    arguments += ["--evaluate-every", 10, "--checkpoint-every", 100, "--out"]
     out = tmp_path / "run"
     for victim in (1, 0):
         before, deadline = newest(out), time.monotonic() + 100
