@@ -213,7 +213,7 @@ class GymnasiumRowSampler(RowEstimator):
                 action = self._environment.action_space.sample()
                 ends.append(np.array(self._environment.step(action)[0]))
             if elsewhere:
-                untouched.append(np.array_equal(*ends))
+                untouched.append(np.array_equal(ends[0], ends[1]))
         if untouched and all(untouched):
             warnings.warn(
                 "set_state made no difference to the next step from any cell tried: rows are "
