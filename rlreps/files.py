@@ -58,6 +58,15 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     return target
 
 
+def size_and_checksum(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Return the size and the CRC-32 of a file of any size."""
+    size = checksum = 0
+    with open(path, "rb") as stream:
+        while content := stream.read(2**24):
+            size, checksum = size + len(content), zlib.crc32(content, checksum)
+    return size, checksum
+
+
 def refuse_links_out(folder: Path) -> None:
     """Raise an ``InputError`` if an entry of a folder is a link that leads out of the folder.
 

@@ -1,43 +1,45 @@
 """Checkpoints of a pytree of arrays through Orbax: whole or absent, never half-written.
 
-Orbax restores flipped bits without notice, so a record lies beside the arrays: their types, shapes
-and checksums, and the step and the run to which they belong.
+A checkpoint is written beside its place and renamed when it is complete. Orbax restores flipped
+bits without notice, so a record lies beside its files: their sizes and checksums, the layout of the
+arrays, and the step and the run to which they belong.
 
 If several processes run together, process 0 writes the whole state, and every process reads it.
 """
 
 import contextlib
+import json
+import os
 import shutil
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
-from rlreps.files import refuse_links_out
+from rlreps.files import refuse_links_out, size_and_checksum
 from rlreps.runs.processes import first_does, process_count
 
 State = TypeVar("State")
 
-_KEPT = 2
-"""Number of checkpoints kept; older ones are deleted once a newer one is complete."""
-_UNFINISHED = ".orbax-checkpoint-tmp"
-"""In the names of folders of checkpoints that are being written or deleted."""
+_RECORD = "seal.json"
+_ARRAYS = "default"
+_SAVING, _DELETING = ".saving", ".deleting"
+"""Names of folders of a checkpoint being written, and of one being deleted."""
 
 
 class Checkpoints:
     """The latest checkpoints of one run."""
 
-    def __init__(self, path: Path, *, run: str | None = None) -> None:
+    def __init__(self, path: Path, *, keep: int = 2, run: str | None = None) -> None:
         """Open a folder of checkpoints, which the first save creates.
 
         Args:
             path: The folder.
+            keep: Number of checkpoints kept; older ones are deleted once a newer one is complete.
             run: Identifies the run; None reads the checkpoints of any run.
 
         Raises:
@@ -48,7 +50,7 @@ class Checkpoints:
             raise InputError(f"expected a folder of checkpoints, got the link {self.path}")
         if self.path.is_dir():
             refuse_links_out(self.path)
-        self._run = run
+        self._keep, self._run = keep, run
 
     def latest_step(self) -> int | None:
         """Return the step of the newest complete checkpoint, or None."""
@@ -61,7 +63,8 @@ class Checkpoints:
     def _complete_steps(self) -> list[int]:
         if not self.path.is_dir():
             return []
-        return sorted(int(entry.name) for entry in self.path.iterdir() if entry.name.isdecimal())
+        steps = (int(entry.name) for entry in self.path.iterdir() if entry.name.isdecimal())
+        return sorted(step for step in steps if (self._folder(step) / _RECORD).is_file())
 
     def save(self, step: int, state: object) -> None:
         """Save a pytree of arrays as the checkpoint of a step.
@@ -72,25 +75,33 @@ class Checkpoints:
         first_does(lambda: self._save(step, state))
 
     def _save(self, step: int, state: object) -> None:
-        numbers = [_numbers(leaf) for leaf in jax.tree.leaves(state)]
-        record: dict[str, Any] = {"step": step, "run": self._run, "arrays": _layout(state)}
-        record["checksums"] = list(map(_checksum, numbers))
-        arrays = _named(numbers if process_count() > 1 else jax.tree.leaves(state))
+        saving, folder = self.path / _SAVING, self._folder(step)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for left in self.path.glob(f"*{_UNFINISHED}*"):
-                shutil.rmtree(left)
+            for left in (saving, self.path / _DELETING):
+                if left.exists():
+                    shutil.rmtree(left)
+            saving.mkdir(parents=True)
             with _orbax() as checkpointer:
-                parts = {
-                    "default": ocp.args.StandardSave(arrays),
-                    "record": ocp.args.JsonSave(record),
-                }
-                checkpointer.save(self._folder(step), ocp.args.Composite(**parts), force=True)
-            for old in self._complete_steps()[:-_KEPT]:
-                # Renamed first: a kill leaves a checkpoint whole or unfinished.
-                name = f"{old}{_UNFINISHED}"
-                shutil.rmtree(self._folder(old).rename(self.path / name))
+                arrays = _leaves(state)
+                if process_count() > 1:  # Orbax then takes no array of one device.
+                    arrays = {name: np.asarray(leaf) for name, leaf in arrays.items()}
+                checkpointer.save(saving / _ARRAYS, args=ocp.args.StandardSave(arrays))
+            record = {
+                "files": {name: size_and_checksum(saving / name) for name in _files(saving)},
+                "layout": _layout(state),
+                "step": step,
+                "run": self._run,
+            }
+            with open(saving / _RECORD, "xb") as stream:
+                stream.write(json.dumps(record, indent=1).encode())
+                stream.flush()
+                os.fsync(stream.fileno())
+            self._delete(folder)
+            saving.rename(folder)
+            for old in self._complete_steps()[: -self._keep]:
+                self._delete(self._folder(old))
         except (OSError, ValueError) as error:  # tensorstore raises the second kind
+            shutil.rmtree(saving, ignore_errors=True)
             found = str(error).split(" [")[0].replace("\n", " ")
             raise InputError(
                 f"expected room for a checkpoint in {self.path}, got {found}"
@@ -106,53 +117,67 @@ class Checkpoints:
         Raises:
             InputError: If the checkpoint is missing, damaged or of another structure, step or run.
         """
-        folder = self._folder(step)
         try:
+            first_does(lambda: self._check(step, _layout(template)))
+            shapes = {name: _described(leaf) for name, leaf in _leaves(template).items()}
             with _orbax() as checkpointer:
-                parts = {"record": ocp.args.JsonRestore()}
-                record = checkpointer.restore(folder, ocp.args.Composite(**parts))["record"]
-                self._check(step, record, _layout(template))
-                shapes = _named([_described(leaf) for leaf in jax.tree.leaves(template)])
-                parts = {"default": ocp.args.StandardRestore(shapes)}
-                found = checkpointer.restore(folder, ocp.args.Composite(**parts))["default"]
-            leaves = [found[name] for name in sorted(found)]
-            sums = [_checksum(_numbers(leaf)) for leaf in leaves]
+                leaves = checkpointer.restore(
+                    self._folder(step) / _ARRAYS, args=ocp.args.StandardRestore(shapes)
+                )
         except InputError:
             raise
         except Exception as error:  # Orbax raises many kinds.
-            what = f"what Orbax cannot read ({type(error).__name__})"
-            raise self._damaged(step, what) from error
-        if sums != record["checksums"]:
-            raise self._damaged(step, "other numbers than were written")
-        restored: State = jax.tree.unflatten(jax.tree.structure(template), leaves)
+            found = f"what Orbax cannot read ({type(error).__name__})"
+            raise self._damaged(step, found) from error
+        ordered = [leaves[name] for name in sorted(leaves)]
+        restored: State = jax.tree.unflatten(jax.tree.structure(template), ordered)
         return restored
 
     def restore_latest(self, template: State) -> tuple[int, State]:
-        """Load the newest checkpoint, with its step.
+        """Load the newest checkpoint, with its step, even if another run may replace it.
 
         Raises:
             InputError: As ``restore``, or if there is none.
         """
-        step = self.latest_step()
-        if step is None:
-            raise InputError(f"expected a checkpoint in {self.path}, got none")
-        return step, self.restore(step, template)
+        while (step := self.latest_step()) is not None:
+            try:
+                return step, self.restore(step, template)
+            except InputError:
+                if self._folder(step).exists():
+                    raise
+        raise InputError(f"expected a checkpoint in {self.path}, got none")
 
     def _folder(self, step: int) -> Path:
         return self.path / str(step)
 
-    def _check(self, step: int, record: Any, layout: list[str]) -> None:
-        """Raise ``InputError`` if the record is of another step, run or layout."""
-        if record["step"] != step:
+    def _delete(self, folder: Path) -> None:
+        """Delete a checkpoint if it exists; a kill leaves it whole or incomplete."""
+        if folder.exists():
+            shutil.rmtree(folder.rename(self.path / _DELETING))
+
+    def _check(self, step: int, layout: str) -> None:
+        """Raise ``InputError`` if files, layout, step or run differ from the record."""
+        folder = self._folder(step)
+        try:
+            record = json.loads((folder / _RECORD).read_bytes())
+            files, there = record["files"], _files(folder)
+            found = {name: [*size_and_checksum(folder / name)] for name in there}
+        except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+            raise self._damaged(step, str(error)) from error
+        broken = [name for name in sorted({*files, *found}) if files.get(name) != found.get(name)]
+        if broken:
+            raise self._damaged(step, f"{', '.join(broken)} with other bytes than were written")
+        if record.get("step", step) != step:
             raise self._damaged(step, f"the checkpoint of step {record['step']}")
-        if None not in (run := record["run"], self._run) and run != self._run:
+        if None not in (run := record.get("run"), self._run) and run != self._run:
             raise InputError(
-                f"expected a checkpoint of this run in {self._folder(step)}, got the checkpoint of "
-                "another run; restore config.json if it was changed, or take a new folder"
+                f"expected a checkpoint of this run in {folder}, got the checkpoint of another "
+                "run; restore config.json if it was changed, or take a new folder"
             )
-        if record["arrays"] != layout:
-            expected, got = (", ".join(each) for each in (layout, record["arrays"]))
-            raise InputError(f"expected the arrays {expected} in {self._folder(step)}, got {got}")
+        if record.get("layout") != layout:
+            raise InputError(
+                f"expected the arrays {layout} in {folder}, got {record.get('layout')}"
+            )
 
     def _damaged(self, step: int, found: str) -> InputError:
         older = [other for other in self._complete_steps() if other < step]
@@ -170,28 +195,23 @@ def _orbax() -> Iterator[ocp.Checkpointer]:
     alone = ocp.options.MultiprocessingOptions(
         primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process-{own}"
     )
-    handler = ocp.CompositeCheckpointHandler(
-        default=ocp.StandardCheckpointHandler(multiprocessing_options=alone),
-        record=ocp.JsonCheckpointHandler(multiprocessing_options=alone),
-        composite_options=ocp.CompositeOptions(multiprocessing_options=alone),
-    )
+    handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
     with ocp.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
         yield checkpointer
 
 
-def _named(leaves: list[Any]) -> dict[str, Any]:
-    """Name leaves by their order: the template restores typed keys and named tuples."""
-    return {f"{index:06d}": leaf for index, leaf in enumerate(leaves)}
+def _files(folder: Path) -> list[str]:
+    """List everything below a folder but folders and the record, by relative name."""
+    return [
+        str(entry.relative_to(folder))
+        for entry in sorted(folder.rglob("*"))
+        if (entry.is_symlink() or not entry.is_dir()) and entry != folder / _RECORD
+    ]
 
 
-def _numbers(leaf: Any) -> np.ndarray:
-    """Return the numbers of an array, or of an array of typed keys."""
-    typed = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(leaf) if typed else leaf)
-
-
-def _checksum(numbers: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data)
+def _leaves(tree: object) -> dict[str, Any]:
+    """Name the leaves by their order: the template restores typed keys and named tuples."""
+    return {f"{index:06d}": leaf for index, leaf in enumerate(jax.tree.leaves(tree))}
 
 
 def _described(leaf: Any) -> Any:
@@ -203,6 +223,6 @@ def _described(leaf: Any) -> Any:
     return jax.ShapeDtypeStruct(described.shape, described.dtype, sharding=here)
 
 
-def _layout(tree: object) -> list[str]:
+def _layout(tree: object) -> str:
     """Spell the dtype and shape of every leaf."""
-    return [f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(tree)]
+    return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(tree))

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional, cast
@@ -164,6 +165,12 @@ class RunFolder:
 
         def write() -> None:
             existing = cls.find(path, kind=kind, config=config)
+            if existing is not None:
+                content = existing._metrics_content()
+                if content and not content.endswith(b"\n"):
+                    # Cut short by a kill: the next line would be appended to it.
+                    whole = content[: content.rfind(b"\n") + 1]
+                    write_atomically(path / _METRICS, whole)
             try:
                 described = {"kind": kind, "config": config, "provenance": provenance}
                 if existing is None:
@@ -213,23 +220,30 @@ class RunFolder:
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add a line to the metrics, on disk when this returns; NaN and infinity become null."""
-        if process_index() == 0:
-            write_atomically(self.path / _METRICS, self._metrics() + _line(record))
+        if process_index() > 0:
+            return
+        with (self.path / _METRICS).open("ab") as file:
+            file.write(_line(record))
+            file.flush()
+            # A checkpoint made after this must not outlive it in a power failure.
+            os.fsync(file.fileno())
 
-    def _metrics(self) -> bytes:
+    def _metrics_content(self) -> bytes:
         path = self.path / _METRICS
         return path.read_bytes() if path.exists() else b""
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Read all metrics, oldest first, null as NaN.
+        """Read all metrics, oldest first, null as NaN, without a last line that a kill cut short.
 
         Raises:
             InputError: If a line is not a JSON object.
         """
         path = self.path / _METRICS
+        lines = self._metrics_content().splitlines(keepends=True)
         return [
             _parse(line, f"line {number} of {path}", nan=True)
-            for number, line in enumerate(self._metrics().splitlines(), start=1)
+            for number, line in enumerate(lines, start=1)
+            if line.endswith(b"\n")
         ]
 
     def keep_metrics_until(self, step: int) -> list[dict[str, Any]]:
@@ -243,8 +257,7 @@ class RunFolder:
         if not all(isinstance(record.get("step"), int) for record in records):
             raise InputError(f"expected a step in every line of {path}, got a line without")
         kept = [record for record in records if record["step"] <= step]
-        if process_index() == 0:
-            write_atomically(path, b"".join(map(_line, kept)))
+        write_atomically(path, b"".join(map(_line, kept)))
         return kept
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:

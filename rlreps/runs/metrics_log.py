@@ -101,7 +101,8 @@ class MetricsLog:
         folder = self._folder
         if folder is None:
             return []
-        history = folder.keep_metrics_until(step)
+        first_does(lambda: len(folder.keep_metrics_until(step)))
+        history = folder.read_metrics()  # Too long to send between processes.
         last = history[-1] if history else {}
         if step >= 0 and (last.get("step") != step or "seconds" not in last):
             got = f"step {last['step']} as the last" if last else "no line"

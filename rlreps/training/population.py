@@ -40,6 +40,8 @@ Observe: TypeAlias = Callable[[int, Callable[[], Params]], None]
 parameters; must change nothing. All processes must call the function, or none."""
 
 _CHECKPOINT_EVERY = 500
+_EVALUATED_TOGETHER = 16
+"""Members that an accelerator evaluates at a time."""
 
 
 def stack(learners: Sequence[Learner]) -> Learner:
@@ -200,11 +202,18 @@ class Population(Program[TrainState]):
             return {}
         params = self._placement.collect(state.params)
 
-        # One member at a time. Two batched decompositions at once can wait for each other forever:
-        # jaxlib's LAPACK calls block the threads of the pool on which they wait for their own parts
-        # (jaxlib 0.10, CPUs with few cores). It also needs the memory of one member.
+        # On a CPU one member at a time. Two batched decompositions at once can wait for each other
+        # forever: jaxlib's LAPACK calls block the threads of the pool on which they wait for their
+        # own parts (jaxlib 0.10, CPUs with few cores).
+        def mapped(together: int | None) -> Callable[[Params, Any], Any]:
+            return lambda *members: jax.lax.map(
+                lambda member: evaluate(*member), members, batch_size=together
+            )
+
         def over_members(params: Params, measured: Any) -> Any:
-            return jax.lax.map(lambda member: evaluate(*member), (params, measured))
+            return jax.lax.platform_dependent(
+                params, measured, cpu=mapped(None), default=mapped(_EVALUATED_TOGETHER)
+            )
 
         try:
             if self._figures_of is None:

@@ -191,7 +191,7 @@ def test_training_killed_at_random_moments_ends_in_the_same_parameters_and_metri
         return killed
 
     until(1, lambda: kill(rng.uniform(0.3, 1.2), train))
-    for what in ("checkpoints/*/record", "metrics.jsonl"):
+    for what in ("checkpoints/*/seal.json", "metrics.jsonl"):
         until(1, functools.partial(kill_at_work, what))
     succeed(*train)
     ours, theirs = RunFolder(trained / "run"), RunFolder(out)

@@ -147,6 +147,26 @@ def test_a_checkpoint_of_another_step_or_run_is_refused(tmp_path):
     shutil.copytree(tmp_path / "5", tmp_path / "9")
     with pytest.raises(InputError, match="got the checkpoint of step 5"):
         restore(tmp_path, 9)
+    # As earlier versions wrote them.
+    edit(tmp_path / "5" / "seal.json", lambda seal: [seal.pop(name) for name in [*seal][2:]])
+    np.testing.assert_array_equal(restore(tmp_path, 5)["x"], [5, 5, 5])
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    save(tmp_path, 5)
+    check, seen = Checkpoints._check, []
+
+    def replace(self, step, layout):
+        seen.append(step)
+        if len(seen) == 1:
+            save(tmp_path, 6, 7)
+        check(self, step, layout)
+
+    monkeypatch.setattr(Checkpoints, "_check", replace)
+    checkpoints = Checkpoints(tmp_path, run="ours")
+    step, state = checkpoints.restore_latest({"x": jnp.zeros(3, int)})
+    assert (step, seen) == (7, [5, 7])
+    np.testing.assert_array_equal(state["x"], [7, 7, 7])
 
 
 def test_a_configuration_of_ones_own_is_told_from_what_its_checkpoints_are_of(tmp_path):

@@ -204,10 +204,15 @@ class AnchoredRule(Rule):
     def update(self, state: Any, batch: Array) -> Any:
         """Make one step on a batch of centred observations, [b >= 1, features].
 
-        A single row is followed by an anchor: give several rows to ``update_each``.
+        ``vmap`` evaluates the anchor of a single row at every step: use ``update_each`` instead.
         """
-        update = self.update_each if batch.shape[0] == 1 else super().update
-        return update(state, batch)
+        updated = super().update(state, batch)
+        if batch.shape[0] > 1:
+            return updated
+        due = updated.step % UPDATES_BETWEEN_ANCHORS == 0
+        return lax.cond(
+            due | (updated.step <= self.first_anchored), self.anchor, lambda same: same, updated
+        )
 
     def update_each(self, state: Any, rows: Array) -> Any:
         """Make a step on each of several rows in order, [n, features], and anchor the last state.

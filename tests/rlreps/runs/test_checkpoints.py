@@ -1,5 +1,4 @@
 import gc
-import os
 import shutil
 from typing import NamedTuple
 
@@ -13,9 +12,6 @@ from jax import Array
 from rlreps.errors import InputError
 from rlreps.runs import checkpoints as checkpoint_module
 from rlreps.runs.checkpoints import Checkpoints
-
-# Where Orbax meets damage, it leaves coroutines of a closed loop to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 class State(NamedTuple):
@@ -79,7 +75,7 @@ class Killed(BaseException):
     """Stands for whatever ends a process."""
 
 
-@pytest.mark.parametrize("moment", ["the rename", "the deletion of an older one"])
+@pytest.mark.parametrize("moment", ["the record", "the rename", "the deletion of an older one"])
 def test_a_kill_leaves_every_complete_checkpoint_and_stops_no_later_save(
     tmp_path, monkeypatch, moment
 ):
@@ -90,9 +86,10 @@ def test_a_kill_leaves_every_complete_checkpoint_and_stops_no_later_save(
     for step in (1, 2):
         checkpoints.save(step, a_state(step))
     with monkeypatch.context() as patch:
-        if moment == "the rename":
-            for name in ("rename", "replace"):
-                patch.setattr(os, name, die)
+        if moment == "the record":
+            patch.setattr(checkpoint_module.json, "dumps", die)
+        elif moment == "the rename":
+            patch.setattr(type(tmp_path), "rename", die)
         else:
             patch.setattr(checkpoint_module.shutil, "rmtree", die)
         with pytest.raises(Killed):
@@ -108,6 +105,8 @@ def test_a_kill_leaves_every_complete_checkpoint_and_stops_no_later_save(
     assert names(tmp_path) == [str(complete[-1]), "4"]
 
 
+# Orbax meets the damage itself here, and leaves coroutines of a closed loop to the collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_bit_that_orbax_restores_as_it_is_does_not_pass_unnoticed(saved, tmp_path):
     """The reason for the checksums: Orbax alone returns other numbers without a word."""
     silent = noticed = 0
@@ -152,9 +151,14 @@ def test_a_damaged_checkpoint_names_the_one_before_it(tmp_path):
     [
         State(jnp.zeros((2,), jnp.int32), {"kernel": jnp.zeros((2, 17, 13))}, ()),
         {"a": a_state(), "b": jnp.zeros(3)},
+        State(
+            jnp.zeros((2,), jnp.int32),
+            {"kernel": jnp.zeros((3, 17, 13)), "bias": jnp.zeros((2, 13))},
+            (),
+        ),
         State(jnp.zeros((2,), jnp.float32), a_state().params, ()),
     ],
-    ids=["a leaf less", "a leaf more", "another dtype"],
+    ids=["a leaf less", "a leaf more", "another shape", "another dtype"],
 )
 def test_a_checkpoint_of_another_structure_is_refused(saved, template):
     with pytest.raises(

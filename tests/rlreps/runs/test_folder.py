@@ -154,7 +154,22 @@ def test_metrics_come_back_and_no_file_holds_a_number_that_json_has_not(tmp_path
         folder.keep_metrics_until(0)
 
 
-@pytest.mark.parametrize("line", [b"3\n", b"\xff\n", b'{"step": 1, "lo'])
+def test_a_last_line_cut_short_is_left_out_and_does_not_spoil_the_next(tmp_path):
+    folder = start(tmp_path)
+    folder.append_metrics({"step": 0})
+    metrics = tmp_path / "metrics.jsonl"
+    for rest in (b'{"step": 1, "loss"', '{"note": "ü'.encode()[:-1]):
+        metrics.write_bytes(b'{"step": 0}\n' + rest)
+        assert RunFolder(tmp_path).read_metrics() == [{"step": 0}]
+        resumed = start(tmp_path)
+        resumed.append_metrics({"step": 1})
+        assert resumed.read_metrics() == [{"step": 0}, {"step": 1}]
+    metrics.write_bytes(b'{"step": 0')
+    assert start(tmp_path).read_metrics() == []
+    assert metrics.read_bytes() == b""
+
+
+@pytest.mark.parametrize("line", [b"3\n", b"\xff\n"])
 def test_a_damaged_line_of_metrics_is_named(tmp_path, line):
     folder = start(tmp_path)
     folder.append_metrics({"step": 0})
