@@ -70,8 +70,8 @@ class HostEnvironments:
             or ``dm_env:MODULE:FUNCTION``, a function or class without required arguments. If it
             takes a ``seed``, it is given one.
         num_envs: n, number of copies.
-        max_episode_steps: Steps after which an episode is truncated if the environment names no
-            limit of its own, as dm_env's cannot; None is no limit.
+        max_episode_steps: Steps after which an episode is truncated, if the environment has no
+            limit of its own. Environments of dm_env have none. None is no limit.
         render: Whether pictures of copy 0 will be needed.
 
     Attributes:

@@ -39,7 +39,7 @@ COMPONENTS = 10
 _RELEASED = "sutton-100"
 _SEED = 0
 _BINS = 25
-"""Cells along each axis of PuddleWorld where there is no ground truth."""
+"""Cells along each axis of an arena that has no ground truth."""
 _COPIES, _STEPS = 16, 400
 _STATES = 1_000
 """Observations of random play on which torsos are measured outside PuddleWorld."""

@@ -58,8 +58,10 @@ class ProcessesConfig:
             place = f"process_id in [0, {self.num_processes})"
             require(0 <= self.process_id < self.num_processes, place, self.process_id)
         if self.coordinator is not None:
-            _, _, port = self.coordinator.rpartition(":")
-            require(port.isdecimal(), "coordinator HOST:PORT", self.coordinator)
+            host, _, port = self.coordinator.rpartition(":")
+            numbered = bool(host) and port.isdecimal() and 0 < int(port) < 2**16
+            expected = "coordinator HOST:PORT with a port in [1, 65535]"
+            require(numbered, expected, self.coordinator)
 
 
 class _SharedInputError(InputError):

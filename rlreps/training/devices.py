@@ -137,7 +137,7 @@ def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Plac
             else rows are.
 
     Raises:
-        InputError: If there is no device, or one is repeated.
+        InputError: If the sequence is empty or names a device twice.
     """
     if devices is None:
         return Placement()

@@ -20,7 +20,7 @@ Draw = Callable[[Any, Array], Array]
 
 @dataclasses.dataclass(frozen=True)
 class _RuleUpdates:
-    """Updates of a rule, whose state stands in the place of an encoder's parameters."""
+    """Updates of a rule. The rule's state takes the place of an encoder's parameters."""
 
     rule: StreamingRule
     draw: Draw

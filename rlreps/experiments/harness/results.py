@@ -2,10 +2,11 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from rlreps.errors import require
 from rlreps.experiments.harness.frame import Frame, Rows
 from rlreps.plotting.lines import DISTANCE
 from rlreps.runs.contrasts import Sample
@@ -82,6 +83,7 @@ class Results(Generic[Config]):
         measure: Default measure of samples.
         unit: Column by which samples are paired, such as seeds.
         fewest: Least number of units with which samples decide anything.
+        named: Values that some preset names: runs of others are not left out but misspelled.
         rows: Rows of figures and tables by their names, once they were made.
         tables: Names of tables, whose rows belong to the summary.
     """
@@ -92,6 +94,7 @@ class Results(Generic[Config]):
     measure: Measure
     unit: str = "seed"
     fewest: int = 2
+    named: Collection[Any] = ()
     rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
     tables: list[str] = dataclasses.field(default_factory=list)
     _kept: dict[Any, Any] = dataclasses.field(default_factory=dict)
@@ -125,6 +128,7 @@ class Results(Generic[Config]):
 
         Raises:
             NotRunError: If there is no such row, because this preset leaves its runs out.
+            InputError: If a column has no such value, and no preset names it.
         """
         return self._sample(self.frame, value, wanted)
 
@@ -150,6 +154,11 @@ class Results(Generic[Config]):
 
     def _sample(self, frame: Frame, value: str | None, wanted: Mapping[str, Any]) -> Sample:
         chosen = frame.where(**wanted) if len(frame) else frame
+        if len(frame) and not len(chosen):
+            for column, each in wanted.items():
+                values = each if isinstance(each, list | tuple | range) else [each]
+                known = {*frame[column].tolist(), *self.named}
+                require(callable(each) or not known.isdisjoint(values), f"a known {column}", each)
         return chosen.sample(value or self.measure.value, self.unit, self.fewest)
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.errors import require
 from rlreps.streaming.rules.base import LearningRateRule, StreamingRule
 from rlreps.streaming.rules.combining import online_em_average, projection_average
 
@@ -55,7 +56,13 @@ def mean_then_qr(rule: StreamingRule, states: Any, weights: Array) -> Any:
     ``projection_average`` and the mean of second moments, which the rules of rlreps use, are
     extensions. The energies of incremental PCA are lost and set to one, as in the authors' code.
     Arguments are those of ``StreamingRule.combine``.
+
+    Raises:
+        InputError: If the rule's rows are not orthonormal.
     """
+    # The inverse Gram matrix of factors would no longer be that of the rows.
+    orthonormal = not hasattr(states, "inverse_gram")
+    require(orthonormal, "a rule on orthonormal vectors", type(rule).__name__)
     combined = rule.combine(states, weights)
     if hasattr(combined, "energies"):
         combined = combined._replace(energies=jnp.ones_like(combined.energies))

@@ -8,7 +8,7 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.harness import Frame, Results, Run, figures, flat, follows
+from rlreps.experiments.harness import Frame, Run, figures, flat, follows
 from rlreps.runs.contrasts import LONGEST
 from rlreps.training.population import Population
 
@@ -89,8 +89,7 @@ def results_of():
 
     def made(experiment, config, rows):
         frame = rows if isinstance(rows, Frame) else Frame.of(rows)
-        options = experiment.value, experiment.unit, experiment.fewest
-        return Results(Run(config, None), {}, {"": frame}, *options)
+        return experiment.results_of(Run(config, None), {}, {"": frame})
 
     return made
 

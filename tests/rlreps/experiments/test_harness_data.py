@@ -203,7 +203,7 @@ def experiment(**changes):
         "name": "data",
         "title": "Data",
         "paper": "Nobody 2000",
-        "presets": {"paper": PAPER},
+        "presets": {"paper": PAPER, "more": {"methods": ["a", "b", "c"]}},
         "cells": lambda run: {"only": None},
         "measure": lambda run, name, cell: {"rows": ROWS},
         "frame": lambda run, cell, found: Frame.of(found["rows"]),
@@ -242,6 +242,16 @@ def experiment(**changes):
         **changes,
     }
     return Experiment(**options)
+
+
+def test_claims_of_runs_that_no_preset_names_are_refused(results_of):
+    results = results_of(experiment(), PAPER, ROWS)
+    with pytest.raises(NotRunError):
+        results.end(method="c")
+    with pytest.raises(InputError, match="expected a known method, got 'd'"):
+        results.end(method="d", seed=0)
+    with pytest.raises(NotRunError):  # Both values are known; no run has both.
+        results.end(method="b", d=5)
 
 
 def test_numbered_columns_become_rows():

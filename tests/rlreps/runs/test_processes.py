@@ -150,6 +150,10 @@ def test_processes_that_were_started_with_other_options_are_refused(
             {"coordinator": "a:1", "num_processes": 2, "process_id": -1},
             r"expected process_id in \[0, 2\), got -1",
         ),
+        *(
+            ({"coordinator": place, "num_processes": 2, "process_id": 0}, "port in .1, 65535., got")
+            for place in ("a:65536", "a:0", ":80", "a")
+        ),
         ({"timeout": 0}, "expected timeout >= 1, got 0"),
         ({"heartbeat": 0}, "expected heartbeat >= 1, got 0"),
     ],

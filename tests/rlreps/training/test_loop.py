@@ -10,6 +10,7 @@ import pytest
 
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs import metrics_log
+from rlreps.runs.checkpoints import Checkpoints
 from rlreps.training.loop import Program, run
 
 
@@ -80,6 +81,8 @@ def test_an_interrupted_run_ends_as_one_that_never_was(tmp_path, run_folder, die
     whole = finish()
     for step in (4, 12, 20):  # Before the first checkpoint, after it, and after the second.
         die_at(step, finish)
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes() + b'{"step": 20, "secon')  # Cut short by the kill.
     before = run_folder().read_metrics()
     program = Sums()
     resumed = finish(run_folder(), program)
@@ -115,6 +118,24 @@ def test_metrics_that_do_not_reach_the_checkpoint_are_missed(tmp_path, run_folde
     metrics.unlink()
     with pytest.raises(InputError, match="step 8, got no line"):
         finish(run_folder())
+
+
+def test_a_damaged_checkpoint_stops_the_run_and_deleting_it_ends_with_the_same_state(
+    tmp_path, run_folder
+):
+    whole = finish(run_folder())
+    newest = tmp_path / "checkpoints" / "24"
+    for file in (newest / "default").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(InputError, match=r"checkpoints/24, got .* to resume from step 16$"):
+        finish(run_folder())
+    for file in sorted(newest.rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    newest.rmdir()
+    resumed = finish(run_folder())
+    np.testing.assert_array_equal(resumed.state["sum"], whole.state["sum"])
+    assert Checkpoints(tmp_path / "checkpoints").latest_step() == 24
 
 
 def test_tensorboard_gets_the_same_figures_where_it_is_installed(tmp_path, run_folder, monkeypatch):
