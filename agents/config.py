@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -249,12 +250,11 @@ def make_torso(
             require(len(shape) == 1, f"{expected}; images need a convolutional one", shape)
         network = with_sizes(
             config.encoder,
-            frame_shape=shape,
+            frame_shape=(*shape[:-1], shape[-1] + fitted),
             num_inputs=shape[0] + fitted,
             num_states=1,
             num_features=config.num_features,
         )
     if not fitted:
         return network
-    require(len(shape) == 1, f"observations that are vectors, for {fits.kind} features", shape)
-    return WithFitted(network=network, config=fits, num_inputs=shape[0])
+    return WithFitted(network=network, config=fits, num_inputs=math.prod(shape))
