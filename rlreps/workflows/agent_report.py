@@ -1,5 +1,6 @@
 """Reports of runs of agents: learning curves, tables, a page."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,8 @@ from matplotlib.figure import Figure
 
 from rlreps.agents.config import AgentConfig
 from rlreps.errors import InputError, printable, require
-from rlreps.plotting import plot_learning, save_figure
+from rlreps.plotting import Line, Panel, plot_panels, save_figure
+from rlreps.plotting.lines import have_intervals
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, format_number, with_interval
 from rlreps.runs.folder import RunFolder
@@ -47,10 +49,26 @@ def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
 
 
 def learning_curves(folder: RunFolder) -> Figure:
-    """Draw every measure of a run's evaluations over training."""
+    """Draw a panel for each measure of a run's evaluations: every agent, and their middle half."""
     known = folder.read_metrics()[-1]
-    tables = {title: history(folder, name)[1] for name, title in MEASURES.items() if name in known}
-    return plot_learning(history(folder, "returns")[0], tables)
+    panels = []
+    for name in (each for each in MEASURES if each in known):
+        steps, values = history(folder, name)
+        # A point without a value of some agent has no mean of all agents.
+        whole = np.where(np.isfinite(values).all(axis=0), values, np.nan)
+        line = Line.of_runs("one agent", steps, whole, middle=True)
+        if len(values) > 1:
+            label = f"interquartile mean ({len(values)} seeds)"
+            line = dataclasses.replace(line, label=label, runs=values)
+        panels.append(Panel(title=MEASURES[name], lines=[line]))
+    return plot_panels(
+        panels,
+        x_label="environment steps of an agent",
+        y_label="value",
+        log_y=False,
+        share_y=False,
+        note="95 % interval" if have_intervals(panel.lines[0] for panel in panels) else None,
+    )
 
 
 def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[str, Any]) -> None:

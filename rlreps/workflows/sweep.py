@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rlreps.config import as_json
-from rlreps.plotting import Line, plot_sweep, save_figure
+from rlreps.plotting import Line, plot_curves, save_figure
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, finite_or_none, format_number, with_interval
 from rlreps.runs.contrasts import as_columns
@@ -239,9 +239,8 @@ def write_sweep_report(
     config: SweepConfig, folder: RunFolder, rows: Sequence[Mapping[str, Any]]
 ) -> Path:
     """Write the numbers, the figure and the report; returns the path of ``report.html``."""
-    figure = draw_sweep(config, rows)
     folder.write_rows(KIND, rows)
-    save_figure(figure, folder.figures / f"{KIND}.png")
+    figure = save_figure(draw_sweep(config, rows), folder.figures / f"{KIND}.png")
     fields = list(config.grid)
     runs, diverged = (sum(row[name] for row in rows) for name in ("runs", "diverged"))
     best = min(rows, key=lambda row: row["subspace_distance"])
@@ -309,8 +308,20 @@ def draw_sweep(config: SweepConfig, rows: Sequence[Mapping[str, Any]]) -> Figure
                 crossed=[point["diverged"] > 0 for point in points],
             )
         )
-    names = None if numeric else [as_text(value) for value in order]
-    return plot_sweep(lines, names=names, x_label=flag_of(field), y_label="subspace distance")
+    places = sorted({*order}) if numeric else {at: as_text(name) for at, name in enumerate(order)}
+    return plot_curves(
+        lines,
+        x_label=flag_of(field),
+        y_label="subspace distance",
+        log_x=numeric and _is_wide(order, 10.0),
+        log_y=_is_wide([row["subspace_distance"] for row in rows], 3.0),
+        x_ticks=places,
+    )
+
+
+def _is_wide(values: Sequence[float], ratio: float) -> bool:
+    """Tell whether positive values are so far apart that their axis is logarithmic."""
+    return min(values) > 0 and max(values) / min(values) >= ratio
 
 
 def _is_numeric(values: Sequence[FieldValue]) -> bool:
