@@ -14,10 +14,15 @@ import json
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlreps.files import write_atomically
 from rlreps.report.table import Table
+
+if TYPE_CHECKING:
+    from rlreps.runs.folder import RunFolder
+
+REPORT = "report.html"
 
 _EXPLORE = """
 <p>Rows of the successor measure, its components and values of painted rewards are on
@@ -46,24 +51,20 @@ class Section:
 
 
 def write_report(
-    path: Path,
+    folder: "RunFolder",
     *,
     title: str,
     summary: str,
     sections: Sequence[Section],
-    config: Mapping[str, Any],
-    provenance: Mapping[str, Any],
     explorable: bool = False,
 ) -> Path:
-    """Write one self-contained HTML page and return its path.
+    """Write one self-contained HTML page of a run, ``report.html``, and return its path.
 
     Args:
-        path: The page's file; an existing page is replaced only by a complete one.
+        folder: The run; its page is replaced only by a complete one.
         title: Title of the page.
         summary: Paragraphs below the title, separated by blank lines.
         sections: The parts, in order.
-        config: The run's full configuration, as JSON values.
-        provenance: Its versions, revision and device (``RunFolder.provenance``).
         explorable: Whether the report's folder holds a store of states by states, for which
             ``rlreps explore`` can make a page beside the report: it is linked, with its command.
     """
@@ -73,7 +74,7 @@ def write_report(
         importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
         for name in ("page.html", "sort.js")
     )
-    described = json.dumps(config, indent=2, ensure_ascii=False)
+    described = json.dumps(folder.config, indent=2, ensure_ascii=False)
     text = string.Template(page).substitute(
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -82,10 +83,10 @@ def write_report(
         contents=_contents(sections),
         sections="\n".join(parts),
         config=html.escape(described),
-        versions=_versions(provenance).to_html(),
+        versions=_versions(folder.provenance).to_html(),
     )
     # A path in the configuration may hold bytes that are not text; write the page all the same.
-    return write_atomically(path, text.encode(errors="xmlcharrefreplace"))
+    return write_atomically(folder.path / REPORT, text.encode(errors="xmlcharrefreplace"))
 
 
 def _paragraphs(text: str) -> str:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.agents.config import AgentConfig
-from rlreps.errors import InputError, printable, require
+from rlreps.errors import printable
 from rlreps.plotting import Line, Panel, plot_panels, save_figure
 from rlreps.plotting.lines import have_intervals
 from rlreps.report.page import Section, write_report
@@ -19,8 +19,6 @@ from rlreps.runs.folder import RunFolder
 FloatArray = npt.NDArray[np.float64]
 
 CURVES = "learning-curves.png"
-REPORT = "report.html"
-
 MEASURES = {
     "returns": "return of an evaluation episode",
     "leading_distance": "distance to the ground truth's ten leading components",
@@ -36,16 +34,9 @@ OF_TORSOS = tuple(name for name in MEASURES if name != "returns")
 def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
     """Read steps [p] and a measure of every evaluation [seeds, p]; NaN if it was not measured."""
     records = folder.read_metrics()
-    try:
-        steps = np.asarray([record["step"] for record in records], np.float64)
-        missing = [np.nan] * len(records[0]["returns"])
-        values = np.asarray([record.get(name, missing) for record in records], np.float64)
-        require(values.shape == (len(steps), len(missing)), "a figure of each seed", values.shape)
-    except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"expected step and returns in all metrics of {folder.path}, got {error}"
-        ) from error
-    return steps, values.T
+    steps = np.asarray([record["step"] for record in records], np.float64)
+    missing = [np.nan] * len(records[0]["returns"])
+    return steps, np.asarray([record.get(name, missing) for record in records], np.float64).T
 
 
 def learning_curves(folder: RunFolder) -> Figure:
@@ -79,7 +70,7 @@ def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[
     if task is not None:
         text += f" The weight of the auxiliary task is {config.auxiliary.weight:g}."
     write_report(
-        folder.path / REPORT,
+        folder,
         title=f"Agents in {config.environment}",
         summary=text,
         sections=[
@@ -90,8 +81,6 @@ def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[
                 figures=[(curves, "Every figure of the run's evaluations, over training.")],
             )
         ],
-        config=folder.config,
-        provenance=folder.provenance,
     )
 
 

@@ -44,7 +44,7 @@ def note(figure):
 
 
 def heights(axes):
-    """Heights of the lines, without references, bars and crosses."""
+    """Heights of the lines, without references and bars."""
     return [each.get_ydata() for each in axes.lines if each.get_linestyle() not in ("None", ":")]
 
 
@@ -63,11 +63,10 @@ class TestLine:
         np.testing.assert_array_equal(found.high, expected[f"{name}_high"])
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf])
-    def test_missing_values_are_left_out_point_by_point_and_runs_are_counted(self, bad):
+    def test_missing_values_are_left_out_point_by_point(self, bad):
         runs = RUNS[:5, :4].copy()
         runs[1:, 2] = runs[:, 3] = bad
-        found = Line.of_runs("a", np.arange(4), runs, counted=True)
-        assert found.label == "a (1 to 5 seeds)"
+        found = Line.of_runs("a", np.arange(4), runs)
         np.testing.assert_allclose(found.mean, [*runs[:, :2].mean(axis=0), runs[0, 2], np.nan])
         np.testing.assert_array_equal(np.isnan(found.low), [False, False, True, True])
         np.testing.assert_array_equal(found.high[:2], aggregate(runs[:, :2])["mean_high"])
@@ -172,19 +171,14 @@ class TestPanels:
 
 
 class TestCurves:
-    def test_names_stand_side_by_side_and_diverged_points_are_crossed_and_named_last(self):
-        lines = [
-            line("a", [1.0, 0.5, 1.0], x=[0, 1, 2], crossed=[True, False, True]),
-            line("b", [0.2, 1.0, 0.2], x=[0, 1, 2], crossed=[False, True, False]),
-        ]
+    def test_names_stand_side_by_side(self):
+        lines = [line(name, [1.0, 0.5, 1.0], x=[0, 1, 2]) for name in "ab"]
         names = ["sgd", "adam", "rmsprop"]
         ticks = dict(enumerate(names))
         figure = plotting.plot_curves(lines, x_label="x", y_label="y", x_ticks=ticks)
         figure.draw_without_rendering()
         assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == names
-        crosses = [each for each in figure.axes[0].lines if each.get_marker() == "x"]
-        assert [cross.get_ydata().tolist() for cross in crosses] == [[1.0, 1.0], [1.0]]
-        assert legend(figure) == ["a", "b", "some runs diverged"]
+        assert legend(figure) == ["a", "b"]
         assert note(figure) == "mean over seeds, 95 % interval"
 
 

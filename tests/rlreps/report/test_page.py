@@ -6,6 +6,7 @@ import io
 import json
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -59,11 +60,10 @@ def png(figure, tmp_path_factory):
     return plotting.save_figure(figure, tmp_path_factory.mktemp("figures") / "spectrum.png")
 
 
-def write(path, **parts):
-    """Write a report; return the page as it is read back."""
-    return Page(
-        write_report(path, **{"title": "t", "summary": "", "config": {}, "provenance": {}, **parts})
-    )
+def write(path, config=None, provenance=None, **parts):
+    """Write the report of a run; return the page as it is read back."""
+    run = SimpleNamespace(path=path, config=config or {}, provenance=provenance or {})
+    return Page(write_report(run, **{"title": "t", "summary": "", **parts}))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def page(png, tmp_path_factory):
         Section(f"Part {i}", "First.\n\nSecond.", [(png, "Spectrum.")], [table]) for i in range(4)
     ]
     return write(
-        tmp_path_factory.mktemp("run") / "below" / "report.html",
+        tmp_path_factory.mktemp("run") / "below",
         title="A run",
         summary="What came out.",
         sections=parts,
@@ -138,7 +138,7 @@ def test_every_figure_is_a_png_with_its_own_size_and_alternative_text(page, figu
 def test_hostile_text_comes_out_as_text_everywhere(png, tmp_path):
     table = Table((HOSTILE,), [(HOSTILE,)], HOSTILE)
     page = write(
-        tmp_path / "report.html",
+        tmp_path,
         title=HOSTILE,
         summary=HOSTILE,
         sections=[Section(HOSTILE, HOSTILE, [(png, HOSTILE)], [table])] * 5,
@@ -154,7 +154,7 @@ def test_hostile_text_comes_out_as_text_everywhere(png, tmp_path):
 
 
 def test_a_report_beside_a_store_links_the_page_to_explore_and_names_its_command(tmp_path):
-    page = write(tmp_path / "report.html", sections=[], explorable=True)
+    page = write(tmp_path, sections=[], explorable=True)
     assert page.attributes("a") == [{"href": "explore.html"}]
     assert page.texts["pre"][0] == "rlreps explore . --out explore.html"
-    assert not write(tmp_path / "report.html", sections=[]).attributes("a")
+    assert not write(tmp_path, sections=[]).attributes("a")
