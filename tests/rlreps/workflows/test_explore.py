@@ -472,14 +472,8 @@ def test_a_heading_of_a_report_sorts_the_rows_of_its_table(browser, tmp_path):
         ("d", None, "x"),
     ]
     table = Table(("name", "value", "time"), rows, "Values.")
-    path = write_report(
-        tmp_path / "report.html",
-        title="t",
-        summary="",
-        sections=[Section("s", tables=[table])],
-        config={},
-        provenance={},
-    )
+    run = RunFolder.create_or_resume(tmp_path / "run", kind="train", config={}, provenance={})
+    path = write_report(run, title="t", summary="", sections=[Section("s", tables=[table])])
     browser.get(path.as_uri())
 
     def sorted_by(column):
