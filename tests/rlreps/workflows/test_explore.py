@@ -224,10 +224,8 @@ def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
 @pytest.fixture(scope="module")
 def walled_store(tmp_path_factory):
     path = tmp_path_factory.mktemp("stores") / "walled"
-    config = Transition(
-        arena="two_room", bins=10, horizon=90, discount=0.95, count_start=False, block_rows=32
-    )
-    generate(config, path)
+    settings = {"horizon": 90, "discount": 0.95, "count_start": False, "points": 1024}
+    generate(Transition(arena="two_room", bins=10, block_rows=32, **settings), path)
     return path
 
 
