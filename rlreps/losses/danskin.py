@@ -187,15 +187,18 @@ class SampledWeights(Objective):
 
     def _weight_estimates(
         self, features: Array, targets: Array, roles: Roles, squared_norm: Array
-    ) -> list[Array]:
-        """Estimate weights [d, t], each from its own rows, which follow the gradient's."""
-        weights = []
+    ) -> Array:
+        """Estimate weights [estimates, d, t], each from its own rows after the gradient's."""
+        held, sides = [], []
         for index in range(self.num_estimates):
             first = roles.gradient + index * (roles.weight + roles.covariance)
             middle = first + roles.weight
-            last = middle + roles.covariance
-            right_hand_side = mean_product(features[first:middle], targets[first:middle])
-            weights.append(self.solve(features[middle:last], right_hand_side, squared_norm))
+            sides.append(mean_product(features[first:middle], targets[first:middle]))
+            held.append(features[middle : middle + roles.covariance])
+        # In one call: two batched decompositions at a time can use up the threads of a CPU and
+        # then wait for each other forever (jaxlib 0.10).
+        solve = jax.vmap(self.solve, in_axes=(0, 0, None))
+        weights: Array = solve(jnp.stack(held), jnp.stack(sides), squared_norm)
         return weights
 
     def _update(self, state: TwoWeightState, raw: Array, features: Array) -> TwoWeightState:

@@ -237,3 +237,18 @@ def test_the_naive_bias_is_exactly_the_variance_of_its_weights(roles, num_tasks)
     np.testing.assert_allclose(gradients.mean(axis=0), unbiased + bias, atol=2e-6)
     # Its sign: it points along the features, so a descent step shrinks every state's.
     assert np.all(np.sum(bias * TABLE, axis=1) > 0.0)
+
+
+def test_an_update_of_several_seeds_has_one_batched_decomposition_at_a_time():
+    objective = DanskinEmpirical(NUM_FEATURES)
+
+    def gradient(params, inputs, key):
+        batch = Batch(inputs, jnp.ones((12, 5)))
+        return jax.grad(objective.loss, has_aux=True)(
+            params, lambda params, rows: rows @ params, batch, objective.init(key), key
+        )[0]
+
+    seeds = jax.random.split(jax.random.key(0), 3)
+    shapes = jnp.ones((3, 4, NUM_FEATURES)), jnp.ones((3, 12, 4)), seeds
+    text = jax.jit(jax.vmap(gradient)).lower(*shapes).compile().as_text()
+    assert text.count('custom_call_target="lapack_ssyevd') == 1
