@@ -53,11 +53,13 @@ from rlreps.experiments.harness import (
 )
 from rlreps.experiments.ours import benchmark_report as report
 from rlreps.experiments.ours.benchmark_runs import (
+    CELL,
     TRIALS,
     Config,
     fitting,
     frame,
     measure,
+    released_rows,
     tune,
 )
 from rlreps.experiments.ours.contestants import CONTROLS, COUNTED, OBJECTIVES, Row
@@ -118,13 +120,14 @@ def prepare(run: Run[Config]) -> dict[str, Any]:
 
 def claims(results: Results[Config]) -> list[Claim]:
     """State that no row failed, and what docs/results/benchmark.md advises if all rows ran."""
-    config, rows = results.config, {row.method: row for row in results.config.rows}
+    config, whole = results.config, Config()
     ends = results.ends.groups("method", "world", "failed")
     faults = "; ".join(": ".join(each) for each in ends if each[2])
     ran = Verdict(not faults, faults or "no failure")
     judged = {"Every row can be trained and measured in every world": ran}
-    whole = Config()
-    if all(row in config.rows for row in whole.rows) and {*whole.worlds} <= {*config.worlds}:
+    present = (*config.rows, *released_rows(config))
+    if all(row in present for row in whole.rows) and {*whole.worlds} <= {*config.worlds}:
+        rows = {row.method: row for row in whole.rows}
         judged |= advice(rows, config.worlds, partial(results.end, d=config.tuned_at))
     return [Claim(statement, "in this run", verdict) for statement, verdict in judged.items()]
 
@@ -190,8 +193,8 @@ EXPERIMENT = Experiment(
     check=check,
     prepare=prepare,
     cells=lambda run: crossed(
-        "{row.method}-{world}-{d}",
-        row=run.config.rows,
+        CELL,
+        row=(*run.config.rows, *released_rows(run.config)),
         world=run.config.worlds,
         d=run.config.dimensions,
     ),
