@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import json
+import math
 import re
 import sys
 import types
