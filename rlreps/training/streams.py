@@ -35,7 +35,10 @@ class _Stream(Program[Any]):
         self._data, self._seeds = data, jnp.asarray(seeds, jnp.uint32)
         self._init = jax.jit(jax.vmap(lambda seed: rule.init(seed_key(seed, 0))))
         self._chunk = jax.jit(functools.partial(_chunk, rule, draw), static_argnums=0)
-        self._evaluate = jax.jit(jax.vmap(lambda state: evaluate(rule.components(state))))
+        # One seed at a time, as in ``population``: batched decompositions can block each other.
+        self._evaluate = jax.jit(
+            lambda states: jax.lax.map(lambda state: evaluate(rule.components(state)), states)
+        )
         self._compiled: dict[int, Any] = {}
 
     def init(self) -> Any:

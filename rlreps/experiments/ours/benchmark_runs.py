@@ -59,7 +59,7 @@ class Config:
     worlds: tuple[str, ...] = ("sutton", "spiral", "four_rooms", PENDULUM)
     bins: int = 20
     rows: tuple[Row, ...] = (*OBJECTIVES, *CONTROLS)
-    dimensions: tuple[int, ...] = (5, 10, 20, 50)
+    dimensions: tuple[int, ...] = (5, 10, 20)
     tuned_at: int = 10
     discount: float = 0.95
     steps: int = 2_000
