@@ -10,35 +10,33 @@ if TYPE_CHECKING:
     from rlreps.agents.auxiliary import AuxiliaryConfig as AuxiliaryConfig
     from rlreps.agents.auxiliary import AuxiliaryTask as AuxiliaryTask
     from rlreps.agents.auxiliary import make_auxiliary_task as make_auxiliary_task
-    from rlreps.agents.compiled import CompiledTrainer as CompiledTrainer
-    from rlreps.agents.compiled import Trainer as Trainer
     from rlreps.agents.config import AgentConfig as AgentConfig
     from rlreps.agents.config import make_agent as make_agent
     from rlreps.agents.dqn import DQN as DQN
     from rlreps.agents.dqn import AgentState as AgentState
     from rlreps.agents.dqn import DQNConfig as DQNConfig
-    from rlreps.agents.environments import make_host_environments as make_host_environments
+    from rlreps.agents.environments import HostEnvironments as HostEnvironments
     from rlreps.agents.fitted import FeatureConfig as FeatureConfig
-    from rlreps.agents.host import HostTrainer as HostTrainer
     from rlreps.agents.network import QNetwork as QNetwork
     from rlreps.agents.replay import ReplayConfig as ReplayConfig
     from rlreps.agents.replay import Rows as Rows
     from rlreps.agents.replay import episode_window as episode_window
     from rlreps.agents.replay import observed_rows as observed_rows
     from rlreps.agents.replay import transitions as transitions
-    from rlreps.agents.trainer import make_trainer as make_trainer
+    from rlreps.agents.trainers import CompiledTrainer as CompiledTrainer
+    from rlreps.agents.trainers import HostTrainer as HostTrainer
+    from rlreps.agents.trainers import Trainer as Trainer
+    from rlreps.agents.trainers import make_trainer as make_trainer
 
 _NAMES = {
     "auxiliary": "AuxiliaryConfig AuxiliaryTask make_auxiliary_task",
-    "compiled": "CompiledTrainer Trainer",
     "config": "AgentConfig make_agent",
     "dqn": "DQN AgentState DQNConfig",
-    "environments": "make_host_environments",
+    "environments": "HostEnvironments",
     "fitted": "FeatureConfig",
-    "host": "HostTrainer",
     "network": "QNetwork",
     "replay": "ReplayConfig Rows episode_window observed_rows transitions",
-    "trainer": "make_trainer",
+    "trainers": "CompiledTrainer HostTrainer Trainer make_trainer",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 

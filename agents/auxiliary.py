@@ -2,34 +2,21 @@
 
 ``make_auxiliary_task`` puts together task columns (cumulants and discounts), targets from sequences
 and an objective of ``rlreps.losses``. The result is a dataclass of pure methods that any agent can
-use, whatever its network and replay are:
-
-    task = make_auxiliary_task(AuxiliaryConfig(), num_features=32, observation_shape=(4,))
-    state = task.init(key)
-
-    def loss(params, target_params, rows, state, key):
-        side, (state, metrics) = task.loss(params, target_params, encode, rows, state, key)
-        return my_loss(params) + 0.1 * side, state
-
-with ``encode(params, observations [b, ...]) → features [b, 32]`` and ``rows`` of ``task.sequences``
-sequences of ``task.length`` rows: ``observed_rows(observations, terminated, last)`` makes them from
-arrays. Your own task is a subclass of ``AuxiliaryTask``.
+use, whatever its network and replay are; ``docs/agents.md`` shows how. Your own task is a subclass
+of ``AuxiliaryTask``.
 
 **Rows of a batch.** All objectives assume that the rows of a batch are independent draws of
-(s_0, targets); a row here is a sequence. ``docs/agents.md`` says what each objective makes of it.
-Starts of sequences must be drawn independently and uniformly from the buffer. Given the buffer and
-the state of the task, rows are then independent and identically distributed, and unbiased estimates
-stay unbiased for the distribution in the buffer. A buffer holds neighbours in time, and overlapping
-sequences share their futures. This makes the buffer a worse sample of the environment, but does not
-bias the gradient for the buffer; it matters only if the buffer is small compared with a batch (as
-does drawing the same row twice). All else that rows of a batch share comes from earlier batches:
-the averages that centre and scale targets. So, given the past, rows are independent.
+(s_0, targets); a row here is a sequence. Starts of sequences must be drawn independently and
+uniformly from the buffer. Given the buffer and the state of the task, rows are then independent and
+identically distributed, and unbiased estimates stay unbiased for the distribution in the buffer.
+Neighbours in time and overlapping sequences make the buffer a worse sample of the environment, but
+do not bias the gradient for the buffer. All else that rows of a batch share comes from earlier
+batches: the averages that centre and scale targets.
 
 **Units.** Targets are centred by running means and divided by one running standard deviation
 (``standardise``), so that the weight of a loss has no unit. This suits every objective: column
 means would make the constant function a principal component, and a common factor changes no
-subspace. The averages make the targets drift a little, and the weights that ``explicit`` stores and
-the moments that ``spin`` averages follow the drift.
+subspace.
 
 **Features** of a network are far from white. The series of ``danskin_lissa`` then converges slowly
 and its features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
@@ -38,22 +25,16 @@ and its features grow; ``whitening`` and several ``permutations`` help (``Danski
 import abc
 import dataclasses
 import math
-from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
-from rlreps.agents.replay import Rows, episode_window
-from rlreps.agents.targets import (
-    ColumnParams,
-    TaskColumns,
-    init_moments,
-    monte_carlo_targets,
-    standardise,
-)
+from rlreps.agents.network import as_inputs
+from rlreps.agents.replay import Rows, Window, episode_window
 from rlreps.config import checked, positive, registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder
@@ -80,6 +61,15 @@ _NUM_TASKS = 64
 
 _DECAY = 0.99
 """Decay of the averages of the gradients' squared norms at each update."""
+
+_ROWS_A_PASS = 8
+"""Number of a sequence's rows that are added in one pass over the sums."""
+
+_RATE = 0.01
+"""Weight of a batch in the running averages."""
+
+_RELATIVE_FLOOR = 1e-5
+"""Columns with a smaller standard deviation, relative to the means, are constant up to rounding."""
 
 
 @checked
@@ -210,16 +200,90 @@ class AuxiliaryTask(abc.ABC):
         """
 
 
+def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> Array:
+    """Compute Σ_{j=0}^m γ_k^j c_k(s_j), [b, t], along sequences.
+
+    s_0 ... s_m are the observations of a sequence's first episode up to the last one seen.
+    The sum is exact if the task ended at s_m, since nothing follows. A time limit or the sequence's
+    end cuts the sum: the rest is taken as 0, an error of γ_k^{m+1} ψ_k(s_{m+1}). For sequences of
+    l rows that no episode's end cuts, the targets are Σ_{j<l} γ^j P^j c without bias, short of ψ by
+    (γP)^l ψ: at most a share γ^l of the largest |c| / (1 − γ).
+
+    Args:
+        cumulants: c at every row, [b, l, t]; rows beyond the episode are ignored.
+        discounts: γ, [t].
+        window: Which rows belong to the first one's episode.
+    """
+    length = cumulants.shape[1]
+
+    # Row by row from the end, G_j = c(s_j) + γ G_{j+1}. XLA would store all [b, l, t] products
+    # at once in an array as large as the cumulants. It fuses several rows into one pass.
+    def add(index: Array, sums: Array) -> Array:
+        row = length - 1 - index
+        values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
+        counts = lax.dynamic_index_in_dim(window.seen, row, 1)
+        return jnp.where(counts, values, 0.0) + discounts[None] * sums
+
+    start = jnp.zeros_like(cumulants[:, 0])
+    sums: Array = lax.fori_loop(0, length, add, start, unroll=min(length, _ROWS_A_PASS))
+    return sums
+
+
+class Moments(NamedTuple):
+    """Statistics of targets.
+
+    Attributes:
+        mean: Each column's mean, [t].
+        variance: The variance within a batch, averaged over columns, [].
+    """
+
+    mean: Array
+    variance: Array
+
+
+def init_moments(num_tasks: int) -> DecayedMean:
+    """Make averages of the ``Moments`` of t columns before the first batch."""
+    zeros = Moments(jnp.zeros((num_tasks,), jnp.float32), jnp.zeros((), jnp.float32))
+    return DecayedMean(zeros, jnp.zeros((), jnp.float32))
+
+
+def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMean]:
+    """Subtract each column's running mean and divide all by one running standard deviation.
+
+    All columns share one deviation, so that they keep their relative sizes and the principal
+    subspace stays that of the centred Ψ. Dividing at all makes a weight mean the same for all
+    tasks. Averages are those of earlier batches: given these, rows of a batch stay independent of
+    each other, which a mean of their own would undo. The first batch takes its own.
+
+    Args:
+        moments: Averages over the batches before.
+        targets: ψ of this batch, [b, t].
+
+    Returns:
+        The standardised targets, and the averages with this batch.
+    """
+    batch_mean = jnp.mean(targets, axis=0)
+    batch_variance = jnp.mean(jnp.square(targets - batch_mean[None]))
+    updated = moments.add(Moments(batch_mean, batch_variance), _RATE)
+    started = moments.weight > 0.0
+    held: DecayedMean = jax.tree.map(partial(jnp.where, started), moments, updated)
+    mean, variance = held.mean()
+    floor = _RELATIVE_FLOOR**2 * jnp.mean(jnp.square(mean)) + float(np.finfo(np.float32).tiny)
+    return (targets - mean[None]) / jnp.sqrt(variance + floor), updated
+
+
 class AuxiliaryState(NamedTuple):
     """The state of a task.
 
     Attributes:
-        columns: The task columns' parameters; drawn once.
+        cumulants: Parameters of the cumulants; drawn once.
+        discounts: γ of each column, [t]; drawn once.
         moments: Running averages of the targets' ``Moments``.
         objective: The objective's state.
     """
 
-    columns: ColumnParams
+    cumulants: Any
+    discounts: Array
     moments: DecayedMean
     objective: Any
 
@@ -228,26 +292,44 @@ class AuxiliaryState(NamedTuple):
 class RepresentationTask(AuxiliaryTask):
     """An objective on targets from replay; ``make_auxiliary_task`` makes it.
 
+    Column k of the targets has a cumulant c_k, a function of observations, and a discount γ_k, both
+    drawn once at the start. It asks for ψ_k(s) = E Σ_{j≥0} γ_k^j c_k(S_j), S_0 = s, under the
+    policies that filled the replay. Columns with larger discounts are larger and weigh more, as in
+    the successor measure.
+
     Attributes:
         objective: The objective.
-        columns: The task columns.
+        family: The cumulants.
+        num_tasks: t, number of columns.
+        discounts: Interval over which discounts are uniform.
         observation: Shape and dtype of an observation.
         num_actions: Number of actions, each with its own head; None teaches ψ(s).
     """
 
     objective: Objective
-    columns: TaskColumns
+    family: Cumulants
+    num_tasks: int
+    discounts: tuple[float, float]
     observation: jax.ShapeDtypeStruct
     num_actions: int | None = None
 
     def init(self, key: Array) -> AuxiliaryState:
         """Draw the columns and make the objective's state."""
         column_key, objective_key = jax.random.split(key)
+        cumulant_key, discount_key = jax.random.split(column_key)
         return AuxiliaryState(
-            columns=self.columns.init(column_key),
-            moments=init_moments(self.columns.num_tasks),
+            cumulants=self.family.init(cumulant_key, self.num_tasks),
+            discounts=jax.random.uniform(
+                discount_key, (self.num_tasks,), jnp.float32, *self.discounts
+            ),
+            moments=init_moments(self.num_tasks),
             objective=self.objective.init(objective_key),
         )
+
+    def cumulants(self, params: Any, observations: Array) -> Array:
+        """Compute cumulants [..., t] (float32) of observations [..., *observation], flattened."""
+        leading = observations.shape[: observations.ndim - len(self.observation.shape)]
+        return self.family.apply(params, as_inputs(observations).reshape(*leading, -1))
 
     def loss(
         self,
@@ -268,17 +350,17 @@ class RepresentationTask(AuxiliaryTask):
         kind = f"observations of type {self.observation.dtype.name} (observation_dtype)"
         require(seen.dtype == self.observation.dtype, kind, seen.dtype.name)
         encode = in_single_precision(encode)
-        cumulants = self.columns.apply(state.columns, seen)
-        targets = monte_carlo_targets(cumulants, state.columns.discounts, episode_window(rows))
+        cumulants = self.cumulants(state.cumulants, seen)
+        targets = monte_carlo_targets(cumulants, state.discounts, episode_window(rows))
         standardised, moments = standardise(state.moments, targets)
         inputs: Any = seen[:, 0]
         if self.num_actions is not None:
             inputs, encode = (inputs, rows.action[:, 0]), _by_action(encode, self.num_actions)
-        tasks = jnp.arange(self.columns.num_tasks, dtype=jnp.int32)
+        tasks = jnp.arange(self.num_tasks, dtype=jnp.int32)
         value, (objective_state, metrics) = self.objective.loss(
             params, encode, Batch(inputs, standardised, tasks), state.objective, key
         )
-        return value, (AuxiliaryState(state.columns, moments, objective_state), metrics)
+        return value, (state._replace(moments=moments, objective=objective_state), metrics)
 
 
 def _by_action(encode: Encode, num_actions: int) -> Encode:
@@ -294,31 +376,6 @@ def _by_action(encode: Encode, num_actions: int) -> Encode:
         return (chosen[:, :, None] * features[:, None, :]).reshape(len(actions), -1)
 
     return encode_pairs
-
-
-def make_task_columns(config: AuxiliaryConfig, observation_shape: Sequence[int]) -> TaskColumns:
-    """Make the task columns that a configuration names.
-
-    Args:
-        config: Kind, number and discounts of the columns.
-        observation_shape: Shape of one observation. Images are flattened for random networks and
-            waves; ``Cells`` divide only vectors, each coordinate from 0 to 1.
-
-    Raises:
-        InputError: If ``Cells`` meet anything but vectors of at most three coordinates.
-    """
-    rank, inputs = len(observation_shape), math.prod(observation_shape)
-    family, num_tasks = with_sizes(config.tasks, num_inputs=inputs), config.num_tasks or _NUM_TASKS
-    if isinstance(family, Cells):
-        require(
-            rank == 1 and inputs <= _MOST_DIMENSIONS,
-            f"observations that are vectors of at most {_MOST_DIMENSIONS} coordinates, for "
-            "auxiliary tasks cells",
-            f"shape {tuple(observation_shape)}",
-        )
-        num_tasks = family.num_cells
-    interval = (config.discount_low, config.discount_high)
-    return TaskColumns(family=family, num_tasks=num_tasks, discounts=interval, rank=rank)
 
 
 def make_auxiliary_task(
@@ -356,11 +413,20 @@ def make_auxiliary_task(
         require(num_actions is not None, "num_actions for targets per_action", num_actions)
         seen_features *= num_actions or 1
     with_sizes(config.objective, num_features=seen_features).require_rows(sequences)
-    columns = make_task_columns(config, observation_shape)
+    inputs, num_tasks = math.prod(observation_shape), config.num_tasks or _NUM_TASKS
+    family = with_sizes(config.tasks, num_inputs=inputs)
+    if isinstance(family, Cells):
+        require(
+            len(observation_shape) == 1 and inputs <= _MOST_DIMENSIONS,
+            f"observations that are vectors of at most {_MOST_DIMENSIONS} coordinates, for "
+            "auxiliary tasks cells",
+            f"shape {observation_shape}",
+        )
+        num_tasks = family.num_cells
     objective = with_sizes(
         config.objective,
         num_features=seen_features,
-        num_tasks=columns.num_tasks,
+        num_tasks=num_tasks,
         encoder=encoder,
         encoder_learning_rate=learning_rate,
     )
@@ -368,7 +434,9 @@ def make_auxiliary_task(
         sequences=sequences,
         length=config.length,
         objective=objective,
-        columns=columns,
+        family=family,
+        num_tasks=num_tasks,
+        discounts=(config.discount_low, config.discount_high),
         observation=jax.ShapeDtypeStruct(observation_shape, observation_dtype),
         num_actions=num_actions if config.per_action else None,
     )

@@ -79,9 +79,6 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**31, "seed in [0, 2**31)", self.seed)
-        episodes = self.num_seeds * self.evaluation_episodes
-        for name, value in (("num_seeds", self.num_seeds), ("evaluation episodes", episodes)):
-            require(value <= 10**6, f"{name} <= 1,000,000 of all agents together", value)
         require(
             not (self.dqn.freeze_torso and self.auxiliary.weight > 0.0),
             "no auxiliary task where the torso is frozen",

@@ -388,7 +388,7 @@ class DQN:
             key: The agent's key.
 
         Returns:
-            The new state, and metrics: the ``SUMS``, and means over updates.
+            The new state, and sums of the metrics over steps and updates.
         """
 
         def step(state: AgentState, count: Array) -> tuple[AgentState, Metrics]:
@@ -426,9 +426,7 @@ class DQN:
         first, warm, learning = span
         state, before = repeat(play, state, first, warm)
         state, metrics = repeat(play_and_learn, state, first + self.period * warm, learning)
-        updates = learning.astype(jnp.float32)
-        means = {name: value / updates for name, value in metrics.items() if name not in SUMS}
-        return state, {**{name: before[name] + metrics[name] for name in SUMS}, **means}
+        return state, {**metrics, **{name: before[name] + metrics[name] for name in SUMS}}
 
     def step(
         self, environment: Environment, state: AgentState, count: Array, key: Array

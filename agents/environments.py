@@ -8,7 +8,8 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -25,9 +26,7 @@ from gymnasium.wrappers import TimeLimit
 import rlreps.envs  # noqa: F401 - registers its environments with Gymnasium
 from rlreps.agents.host_observations import (
     Inputs,
-    Picture,
     observations_of_space,
-    picture_of,
     space_of_spec,
 )
 from rlreps.errors import InputError, require, require_positive
@@ -58,10 +57,22 @@ class HostStep(NamedTuple):
 
 
 class HostEnvironments:
-    """Copies of an environment that are stepped together; see ``make_host_environments``.
+    """Copies of an environment that are stepped together.
 
     The step after an episode's end ignores the copy's action: it starts an episode, with reward 0
-    and the first observation (Gymnasium's next-step autoreset).
+    and the first observation (Gymnasium's next-step autoreset). Bounded coordinates of observations
+    are scaled to [0, 1], images of bytes stay bytes, and discrete numbers become unit vectors.
+    Gymnasium's copies come from the environment's own vector entry point if it has next-step
+    autoreset, a limit of steps and a seed for each copy.
+
+    Args:
+        name: An id of Gymnasium, if necessary with the module that registers it before a colon,
+            or ``dm_env:MODULE:FUNCTION``, a function or class without required arguments. If it
+            takes a ``seed``, it is given one.
+        num_envs: n, number of copies.
+        max_episode_steps: Steps after which an episode is truncated, if the environment has no
+            limit of its own. Environments of dm_env have none. None is no limit.
+        render: Whether pictures of copy 0 will be needed.
 
     Attributes:
         num_envs: n, number of copies.
@@ -69,23 +80,38 @@ class HostEnvironments:
         observation_shape: Shape of one observation.
         observation_dtype: float32, or uint8 for images.
         max_episode_steps: Steps within which every episode ends; None if unknown.
+
+    Raises:
+        InputError: For an unknown name, a missing package, actions that are not discrete,
+            observations that are not one array, or pictures of an environment that cannot be drawn.
     """
 
-    max_episode_steps: int | None
-
     def __init__(
-        self, name: str, num_envs: int, max_episode_steps: int | None, render: bool
+        self,
+        name: str,
+        num_envs: int,
+        *,
+        max_episode_steps: int | None = None,
+        render: bool = False,
     ) -> None:
-        self._name, self.num_envs = name, num_envs
-        self._latest: Inputs | None = None
+        require_positive("num_envs", num_envs)
+        self._name, self.num_envs, self.max_episode_steps = name, num_envs, max_episode_steps
+        self._as_seeds: Callable[[Sequence[int]], Any] = list
         with quietly(), explained(name):
             if name.startswith(DM_ENV):
-                self._make_of_dm_env(max_episode_steps, render)
+                limit = max_episode_steps
+
+                def make_one() -> gymnasium.Env[Any, Any]:
+                    copy = AsGymnasium(name)
+                    return copy if limit is None else TimeLimit(copy, limit)
+
+                self._make_singly(make_one)
+                self._draws = render and self._environments.render_mode is not None
             else:
                 import_games(name)
                 spec = gymnasium.spec(_import_module(name))
                 if not self._make_together(spec, render):
-                    self._make_singly(spec, max_episode_steps, render)
+                    self._make_of_spec(spec, render)
         try:
             actions = self._environments.single_action_space
             if not isinstance(actions, spaces.Discrete):
@@ -93,11 +119,7 @@ class HostEnvironments:
             self.num_actions, self._first_action = int(actions.n), int(actions.start)
             seen = observations_of_space(self._environments.single_observation_space, name)
             self.observation_shape, self.observation_dtype, self._see = seen
-            require(
-                not render or self._draws or len(seen.shape) == 3,
-                "an environment that draws itself or whose observations are images",
-                name,
-            )
+            require(not render or self._draws, "an environment that draws itself", name)
         except InputError:
             self.close()
             raise
@@ -113,55 +135,43 @@ class HostEnvironments:
             return False
         known = inspect.signature(_creator(spec.vector_entry_point)).parameters
         self._draws = render and "render_mode" in known
-        options: dict[str, Any] = {"render_mode": "rgb_array"} if self._draws else {}
         own = gymnasium.make_vec(
-            spec, self.num_envs, vectorization_mode="vector_entry_point", **options
+            spec, self.num_envs, vectorization_mode="vector_entry_point", **self._options()
         )
-        self._environments: VectorEnv[Any, Any, Any] = own
-        self.max_episode_steps = int(limit)
         if own.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
             forms: tuple[Callable[[Sequence[int]], Any], ...] = (list, np.array)
-            for self._as_seeds in forms:
+            for form in forms:
                 # Whatever it raises, it takes no seed for each copy.
                 with suppress(Exception):
-                    own.reset(seed=self._as_seeds(range(self.num_envs)))
+                    own.reset(seed=form(range(self.num_envs)))
+                    self._environments, self._as_seeds = own, form
+                    self.max_episode_steps = int(limit)
                     return True
         own.close()
         return False
 
-    def _make_singly(self, spec: EnvSpec, max_episode_steps: int | None, render: bool) -> None:
+    def _make_of_spec(self, spec: EnvSpec, render: bool) -> None:
         """Make copies one by one, and cut their episodes if they have no limit of their own."""
         if spec.entry_point is None:
             raise gymnasium.error.Error(
                 "it has no copies with next-step autoreset, a limit of steps (max_episode_steps) "
                 "and a seed for each"
             )
-        if spec.max_episode_steps is None:
-            spec = dataclasses.replace(spec, max_episode_steps=max_episode_steps)
+        self.max_episode_steps = spec.max_episode_steps or self.max_episode_steps
+        limited = dataclasses.replace(spec, max_episode_steps=self.max_episode_steps)
         modes = getattr(_creator(spec.entry_point), "metadata", {}).get("render_modes", [])
         self._draws = render and "rgb_array" in modes
-        options: dict[str, Any] = {"render_mode": "rgb_array"} if self._draws else {}
+        # The checker's remarks are meant for an environment's author.
+        make_one = partial(gymnasium.make, limited, disable_env_checker=True, **self._options())
+        self._make_singly(make_one)
 
-        def make_one() -> gymnasium.Env[Any, Any]:
-            # The checker's remarks are meant for an environment's author.
-            return gymnasium.make(spec, disable_env_checker=True, **options)
-
-        self._environments = SyncVectorEnv(
+    def _make_singly(self, make_one: Callable[[], gymnasium.Env[Any, Any]]) -> None:
+        self._environments: VectorEnv[Any, Any, Any] = SyncVectorEnv(
             [make_one] * self.num_envs, autoreset_mode=AutoresetMode.NEXT_STEP
         )
-        self._as_seeds, self.max_episode_steps = list, spec.max_episode_steps
 
-    def _make_of_dm_env(self, max_episode_steps: int | None, render: bool) -> None:
-        """Make copies of an environment of dm_env, which names no limit of its own."""
-
-        def make_one() -> gymnasium.Env[Any, Any]:
-            copy = AsGymnasium(self._name)
-            return copy if max_episode_steps is None else TimeLimit(copy, max_episode_steps)
-
-        copies = SyncVectorEnv([make_one] * self.num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
-        self._draws = render and copies.render_mode is not None
-        self._environments, self._as_seeds = copies, list
-        self.max_episode_steps = max_episode_steps
+    def _options(self) -> dict[str, Any]:
+        return {"render_mode": "rgb_array"} if self._draws else {}
 
     def reset(self, seeds: Sequence[int]) -> Inputs:
         """Start an episode in every copy, [n, *observation].
@@ -194,18 +204,16 @@ class HostEnvironments:
         """Release the resources of the copies."""
         self._environments.close()
 
-    def render(self) -> Picture:
-        """Return a picture of copy 0, [height, width, 3], drawn by itself or its observation."""
-        if not self._draws:
-            return picture_of(self._latest)
+    def render(self) -> npt.NDArray[np.uint8]:
+        """Return a picture of copy 0, [height, width, 3]."""
         with quietly():
             pictures: Any = self._environments.render()
         return np.asarray(pictures[0], np.uint8)
 
     def _seen(self, raw: Any) -> Inputs:
-        self._latest = self._see(raw)
-        self._require_finite("observations", self._latest)
-        return self._latest
+        seen = self._see(raw)
+        self._require_finite("observations", seen)
+        return seen
 
     def _require_finite(self, what: str, values: Inputs) -> None:
         finite = np.isfinite(values)
@@ -215,49 +223,11 @@ class HostEnvironments:
             )
 
 
-def describe(name: str) -> HostEnvironments:
-    """Return a copy that is already closed, for its action and observation attributes.
-
-    Raises:
-        InputError: As ``make_host_environments``.
-    """
-    with closing(make_host_environments(name, 1)) as environments:
-        return environments
-
-
-def make_host_environments(
-    name: str, num_envs: int, *, max_episode_steps: int | None = None, render: bool = False
-) -> HostEnvironments:
-    """Make copies of an environment.
-
-    Args:
-        name: An id of Gymnasium, if necessary with the module that registers it before a colon,
-            or ``dm_env:MODULE:FUNCTION``, a function or class without required arguments. If it
-            takes a ``seed``, it is given one.
-        num_envs: n, number of copies.
-        max_episode_steps: Steps after which an episode is truncated if the environment names no
-            limit of its own, as dm_env's cannot; None is no limit.
-        render: Whether pictures of copy 0 will be needed.
-
-    Returns:
-        The environments. Bounded coordinates of observations are scaled to [0, 1], images of bytes
-        stay bytes, and discrete numbers become unit vectors. Gymnasium's copies come from the
-        environment's own vector entry point if it has next-step autoreset, a limit of steps and a
-        seed for each copy.
-
-    Raises:
-        InputError: For an unknown name, a missing package, actions that are not discrete,
-            observations that are not one array, or pictures of an environment that cannot be drawn.
-    """
-    require_positive("num_envs", num_envs)
-    return HostEnvironments(name, num_envs, max_episode_steps, render)
-
-
 def make_environment(name: str, seed: int) -> Any:
     """Make a single environment, of Gymnasium or dm_env.
 
     Args:
-        name: As for ``make_host_environments``.
+        name: As for ``HostEnvironments``.
         seed: Given to the maker of a dm_env environment, if it takes one.
 
     Raises:
@@ -267,9 +237,7 @@ def make_environment(name: str, seed: int) -> Any:
         if not name.startswith(DM_ENV):
             import_games(name)
             return gymnasium.make(name)
-        environment = _factory(name)(seed)
-    _require_dm_env(environment, name)
-    return environment
+        return _factory(name)(seed)
 
 
 def _creator(entry_point: Any) -> Callable[..., Any]:
@@ -325,7 +293,6 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
     def __init__(self, name: str) -> None:
         self._name, self._make = name, _factory(name)
         self._environment = self._make(0)
-        _require_dm_env(self._environment, name)
         actions, rewards = self._environment.action_spec(), self._environment.reward_spec()
         if not isinstance(actions, specs.DiscreteArray):
             raise InputError(f"expected {name} to have discrete actions, got {actions}")
@@ -359,11 +326,6 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
         self._environment.close()
 
 
-def _require_dm_env(made: object, name: str) -> None:
-    """Raise an ``InputError`` unless a name has made an environment of dm_env."""
-    require(isinstance(made, dm_env.Environment), f"{name} to make a dm_env.Environment", made)
-
-
 def _factory(name: str) -> Callable[[int], dm_env.Environment]:
     """Find the function seed → environment of a name ``dm_env:MODULE:FUNCTION``."""
     _, module, function = [*name.split(":"), "", ""][:3]
@@ -371,9 +333,14 @@ def _factory(name: str) -> Callable[[int], dm_env.Environment]:
     make = getattr(import_named(module, name), function, None)
     require(callable(make), f"a function {function} in {module}", name)
     assert make is not None
-    if "seed" in inspect.signature(make).parameters:
-        return lambda seed: make(seed=seed)
-    return lambda seed: make()
+    is_seeded = "seed" in inspect.signature(make).parameters
+
+    def make_one(seed: int) -> dm_env.Environment:
+        made = make(seed=seed) if is_seeded else make()
+        require(isinstance(made, dm_env.Environment), f"{name} to make a dm_env.Environment", made)
+        return made
+
+    return make_one
 
 
 @contextmanager

@@ -18,8 +18,6 @@ from rlreps.errors import InputError
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 """Observations that agents see: float32, or bytes, which a Q-network divides by 255."""
 
-Picture = npt.NDArray[np.uint8]
-
 LARGEST_BOUND = 1e6
 """A coordinate with a larger bound counts as unbounded: scaling would make it zero."""
 
@@ -113,22 +111,3 @@ def _arranged(
     if len(shape) == 3 and shape[0] <= 4 < min(shape[1:]):
         return (*shape[1:], shape[0]), lambda values: np.moveaxis(values, 1, -1)
     return shape, lambda values: values
-
-
-def picture_of(images: Inputs | None) -> Picture:
-    """Return the first of images [n, height, width, channels] as a picture [height, width, 3].
-
-    Images are in [0, 1] or bytes.
-
-    Three channels are its colours; of any other number, the last is its brightness.
-
-    Raises:
-        InputError: If there are no images yet.
-    """
-    if images is None:
-        raise InputError("expected reset() before render()")
-    image = images[0] if images.shape[-1] == 3 else np.repeat(images[0][..., -1:], 3, axis=-1)
-    if image.dtype == np.uint8:
-        return np.array(image, np.uint8)
-    picture: Picture = np.rint(255 * np.clip(image, 0.0, 1.0)).astype(np.uint8)
-    return picture

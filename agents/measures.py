@@ -5,9 +5,8 @@ arrays; callers ``vmap`` over agents.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,15 +16,15 @@ from jax import Array, lax
 from jax.scipy.special import xlogy
 
 from rlreps.agents.config import DEFAULT_ARENA, AgentConfig, arena_of, puddle_world_of
-from rlreps.agents.environments import HostEnvironments, make_host_environments
+from rlreps.agents.environments import HostEnvironments
+from rlreps.agents.host_observations import Inputs
 from rlreps.agents.network import QNetwork
-from rlreps.agents.probes import ValueProbe, probe_error, puddle_world_probe, rollout_probe
-from rlreps.agents.replay import Rows
-from rlreps.envs import PuddleWorld, arena_settings, load_arena
-from rlreps.errors import InputError, require
+from rlreps.envs import arena_settings, load_arena
+from rlreps.errors import require
 from rlreps.losses.base import Params
 from rlreps.numerics import jit_briefly
 from rlreps.subspace import centre_columns, subspace_distance
+from rlreps.successor.grids import Grid
 from rlreps.successor.released import load
 
 if TYPE_CHECKING:
@@ -39,10 +38,11 @@ COMPONENTS = 10
 
 _RELEASED = "sutton-100"
 _SEED = 0
-_COPIES = 16
-_STEPS = 400
-_HORIZONS = (64, 32, 16, 8, 4, 2)
-"""Numbers of terms of the probe's values, from the largest worth its noise."""
+_BINS = 25
+"""Cells along each axis of an arena that has no ground truth."""
+_COPIES, _STEPS = 16, 400
+_STATES = 1_000
+"""Observations of random play on which torsos are measured outside PuddleWorld."""
 
 
 def effective_rank(features: Array) -> Array:
@@ -120,33 +120,25 @@ def _centred(features: Array) -> Array:
     return jnp.where(constant[None, :], 0.0, centred)
 
 
-@functools.lru_cache(maxsize=4)
-def _probe_of(world: PuddleWorld) -> ValueProbe:
-    return puddle_world_probe(world, discount=0.95, seed=_SEED)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Measurement:
-    """States and probes on which torsos are measured.
+    """States on which torsos are measured.
 
     Attributes:
-        inputs: Observations for the effective rank and dormant units and, with a ground truth, its
-            states, [n, *observation].
+        inputs: Observations, with a ground truth those of its states, [n, *observation].
         basis: The ground truth's leading components, [n, k]: as many as features and at least ten,
             if it has so many; None without one.
-        probe: Values of held-out policies and rewards.
     """
 
     inputs: Array
     basis: Array | None
-    probe: ValueProbe
 
 
 def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) -> Measurement:
     """Make the data on which the agents of a configuration are measured; equal for all its runs.
 
-    PuddleWorld: the states of a ground truth, and the exact values of random policies and rewards.
-    Others: states and returns of a uniformly random policy.
+    PuddleWorld: the states of a ground truth, or of a grid without one. Others: observations of a
+    uniformly random policy.
 
     Args:
         config: The configuration.
@@ -159,31 +151,21 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
     if world is None or arena is None:
         require(truth is None, "a ground truth for PuddleWorld alone", config.environment)
         name, limit = config.environment, config.max_episode_steps
-        with closing(
-            make_host_environments(name, _COPIES, max_episode_steps=limit)
-        ) as environments:
-            probe = _sampled_probe(random_rows(environments, _STEPS, seed=_SEED))
-        return Measurement(inputs=probe.inputs, basis=None, probe=probe)
+        with closing(HostEnvironments(name, _COPIES, max_episode_steps=limit)) as environments:
+            seen = random_observations(environments, _STEPS, seed=_SEED)
+        chosen = np.random.default_rng(_SEED).choice(len(seen), _STATES, replace=False)
+        return Measurement(inputs=jnp.asarray(seen[chosen]), basis=None)
     see = jax.jit(jax.vmap(world.observe_position))
-    probe = _probe_of(world)
-    probe = probe._replace(inputs=see(probe.inputs))
     truth = truth if truth is not None else default_ground_truth(config)
     if truth is None:
-        return Measurement(inputs=probe.inputs, basis=None, probe=probe)
+        grid = Grid(_BINS).within(world)
+        return Measurement(inputs=jnp.asarray(grid.observations(world)), basis=None)
     measured = truth.settings.get("environment")
     same = measured == arena_settings(load_arena(arena))
     require(same, f"a ground truth of the arena {arena}", measured)
     components = min(max(COMPONENTS, config.num_features), truth.principal.basis.shape[1])
     basis = jnp.asarray(truth.principal.truncated(components).basis)
-    return Measurement(inputs=see(jnp.asarray(truth.coordinates)), basis=basis, probe=probe)
-
-
-def _sampled_probe(rows: Rows) -> ValueProbe:
-    """Make a probe whose values are sums of as many terms as a time limit allows."""
-    for horizon in _HORIZONS:
-        with suppress(InputError):
-            return rollout_probe(rows, horizon=horizon, seed=_SEED)
-    return rollout_probe(rows, horizon=1, seed=_SEED)
+    return Measurement(inputs=see(jnp.asarray(truth.coordinates)), basis=basis)
 
 
 def default_ground_truth(config: AgentConfig) -> "GroundTruth | None":
@@ -191,18 +173,14 @@ def default_ground_truth(config: AgentConfig) -> "GroundTruth | None":
     return load(_RELEASED) if arena_of(config) == DEFAULT_ARENA else None
 
 
-def random_rows(environments: HostEnvironments, steps: int, *, seed: int) -> Rows:
-    """Collect rows [steps, environments] of uniformly random actions."""
-    generator = np.random.default_rng(seed)
-    seen = environments.reset(range(seed, seed + environments.num_envs))
-    ended = np.zeros(environments.num_envs, np.bool_)
-    collected = []
-    for _ in range(steps):
-        actions = generator.integers(environments.num_actions, size=environments.num_envs)
-        taken = environments.step(actions)
-        collected.append((seen, actions.astype(np.int32), taken.rewards, taken.terminated, ended))
-        seen, ended = taken.observations, taken.terminated | taken.truncated
-    return Rows(*(jnp.asarray(np.stack(parts)) for parts in zip(*collected, strict=True)))
+def random_observations(environments: HostEnvironments, steps: int, *, seed: int) -> Inputs:
+    """Collect observations [steps x environments, ...] of uniformly random actions."""
+    generator, count = np.random.default_rng(seed), environments.num_envs
+    seen = [environments.reset(range(seed, seed + count))]
+    for _ in range(steps - 1):
+        actions = generator.integers(environments.num_actions, size=count)
+        seen.append(environments.step(actions).observations)
+    return np.concatenate(seen)
 
 
 def make_measure(
@@ -210,18 +188,14 @@ def make_measure(
 ) -> Callable[[Params], Mapping[str, Array]]:
     """Make a jitted function from torsos' parameters [seeds, ...] to measures [seeds].
 
-    They are ``effective_rank``, ``probe_error`` and, if available, ``dormant_share``,
-    ``leading_distance`` (to the ten leading components, which d > 10 features can express besides
-    others) and ``subspace_distance`` (to the d leading ones, 0 only for their span).
+    They are ``effective_rank`` and, if available, ``dormant_share``, ``leading_distance`` (to the
+    ten leading components, which d > 10 features can express besides others) and
+    ``subspace_distance`` (to the d leading ones, 0 only for their span).
     """
 
     def one(torso: Any) -> dict[str, Array]:
         features = network.features(torso, measurement.inputs)
-        of_probe = network.features(torso, measurement.probe.inputs)
-        found = {
-            "effective_rank": effective_rank(features),
-            "probe_error": probe_error(of_probe, measurement.probe),
-        }
+        found = {"effective_rank": effective_rank(features)}
         hidden = network.hidden(torso, measurement.inputs)
         if hidden is not None:
             found["dormant_share"] = dormant_share(hidden)

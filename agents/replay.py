@@ -116,19 +116,14 @@ def transitions(rows: Rows, discount: float) -> Transitions:
     rewards = jnp.where(window.taken[:, :-1], rows.reward[:, :-1], 0.0)
     powers = jnp.power(gamma, jnp.arange(steps, dtype=jnp.float32))
     reached = jnp.power(gamma, window.end.astype(jnp.float32))
+    last = window.end.reshape(-1, *(1,) * (rows.observation.ndim - 1))
     return Transitions(
         observation=rows.observation[:, 0],
         action=rows.action[:, 0],
         reward=jnp.sum(rewards * powers[None], axis=1),
         discount=jnp.where(window.terminal, 0.0, reached),
-        next_observation=rows_at(rows.observation, window.end),
+        next_observation=jnp.take_along_axis(rows.observation, last, axis=1)[:, 0],
     )
-
-
-def rows_at(values: Array, index: Array) -> Array:
-    """Take entries [b, ...] of values [b, l, ...] at one index [b] of each sequence."""
-    expanded = index.reshape(-1, *(1,) * (values.ndim - 1))
-    return jnp.take_along_axis(values, expanded, axis=1)[:, 0]
 
 
 @checked
@@ -195,12 +190,15 @@ def draw(key: Array, replay: Rows, count: Array, num: int, length: int) -> Rows:
     """
     slots, num_envs = replay.action.shape
     filled = jnp.minimum(count, slots)
-    age_key, environment_key = jax.random.split(key)
-    shape = (_DRAWS, num)
-    # Leave out the oldest row, so that there is always a row before.
-    offsets = jax.random.randint(age_key, shape, 1, filled - length + 1, jnp.int32)
+
+    def integers(key: Array, low: Array, high: Array) -> Array:
+        return jax.random.randint(key, (_DRAWS, num), low, high, jnp.int32)
+
+    # Leave out the oldest row, so that there is always a row before. One call draws both: a call of
+    # the generator costs more than its numbers.
+    low, high = jnp.array([1, 0], jnp.int32), jnp.stack([filled - length + 1, num_envs])
+    offsets, environments = jax.vmap(integers)(jax.random.split(key), low, high)
     places = (count - filled + offsets) % slots
-    environments = jax.random.randint(environment_key, shape, 0, num_envs, jnp.int32)
     is_last = replay.last[places, environments]
     first = jnp.argmin(is_last, axis=0)[None]
     place, environment, none_found = (

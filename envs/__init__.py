@@ -1,13 +1,12 @@
 """Environments in pure JAX, with Gymnasium and dm_env adapters.
 
-Names load on first use. Importing this package registers the environments with Gymnasium and
-watches for forks, which is quick and does not load JAX.
+Names load on first use. Importing this package registers the environments with Gymnasium, which is
+quick and does not load JAX.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rlreps.envs import forks as _forks  # noqa: F401  # For what it does when imported.
 from rlreps.envs.registration import register as register
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from rlreps.envs.core import ArenaError as ArenaError
     from rlreps.envs.core import Environment as Environment
     from rlreps.envs.core import TimeStep as TimeStep
-    from rlreps.envs.dm_env_adapter import BouncingBallsDmEnv as BouncingBallsDmEnv
     from rlreps.envs.dm_env_adapter import FiveCorridorsDmEnv as FiveCorridorsDmEnv
     from rlreps.envs.dm_env_adapter import FourRoomsDmEnv as FourRoomsDmEnv
     from rlreps.envs.dm_env_adapter import PuddleWorldDmEnv as PuddleWorldDmEnv
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from rlreps.envs.geometry import ConvexPolygon as ConvexPolygon
     from rlreps.envs.geometry import Disc as Disc
     from rlreps.envs.geometry import Shape as Shape
-    from rlreps.envs.gymnasium_adapter import BouncingBallsEnv as BouncingBallsEnv
-    from rlreps.envs.gymnasium_adapter import BouncingBallsVectorEnv as BouncingBallsVectorEnv
     from rlreps.envs.gymnasium_adapter import PuddleWorldEnv as PuddleWorldEnv
     from rlreps.envs.gymnasium_adapter import PuddleWorldVectorEnv as PuddleWorldVectorEnv
     from rlreps.envs.observations import OBSERVATIONS as OBSERVATIONS
@@ -43,21 +39,18 @@ if TYPE_CHECKING:
     from rlreps.envs.puddle_world import PuddleWorld as PuddleWorld
     from rlreps.envs.puddle_world import PuddleWorldState as PuddleWorldState
     from rlreps.envs.rendering import render_frame as render_frame
-    from rlreps.envs.rendering import render_video_frame as render_video_frame
     from rlreps.envs.shaping import ShapedEnvironment as ShapedEnvironment
 
 _NAMES = {
     "arenas": "ARENAS arena_from_settings arena_settings load_arena",
     "bouncing_balls": "BouncingBalls BouncingBallsState",
     "core": "ArenaError Environment TimeStep",
-    "dm_env_adapter": "BouncingBallsDmEnv FiveCorridorsDmEnv FourRoomsDmEnv PuddleWorldDmEnv "
-    "SpiralDmEnv TwoRoomDmEnv",
+    "dm_env_adapter": "FiveCorridorsDmEnv FourRoomsDmEnv PuddleWorldDmEnv SpiralDmEnv TwoRoomDmEnv",
     "geometry": "Capsule ConvexPolygon Disc Shape",
-    "gymnasium_adapter": "BouncingBallsEnv BouncingBallsVectorEnv PuddleWorldEnv "
-    "PuddleWorldVectorEnv",
+    "gymnasium_adapter": "PuddleWorldEnv PuddleWorldVectorEnv",
     "observations": "Code Image OBSERVATIONS Observation Position",
     "puddle_world": "Puddle PuddleWorld PuddleWorldState",
-    "rendering": "render_frame render_video_frame",
+    "rendering": "render_frame",
     "shaping": "ShapedEnvironment",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -116,24 +116,30 @@ def load_arena(name_or_path: str | Path, **overrides: Any) -> PuddleWorld:
 
 
 def resolve_arena(
-    arena: str | Path | PuddleWorld, *, task: bool, max_steps: int | None = None, **overrides: Any
+    arena: str | Path | PuddleWorld = "sutton",
+    *,
+    task: bool = True,
+    max_steps: int | None = None,
+    **overrides: Any,
 ) -> PuddleWorld:
-    """Return an arena given by name, by path or as a world, changed by an adapter's arguments.
+    """Return the arena of an interface, given by name, by path or as a world.
 
     Args:
         arena: as for ``load_arena``, or a world.
-        task: whether to switch on every part of the task.
+        task: whether to switch on a goal (the arena's own, or the corner), the step penalty and the
+            puddle penalty; if not, the arena is used as it is.
         max_steps: steps after which an episode is truncated; None for the arena's own limit.
-        **overrides: fields of ``PuddleWorld`` to replace.
+        **overrides: fields of ``PuddleWorld`` to replace, such as goal and observation.
 
     Raises:
         ArenaError: as ``load_arena``.
     """
     if max_steps is not None:
         overrides["max_steps"] = max_steps
-    environment = arena if isinstance(arena, PuddleWorld) else load_arena(arena)
-    _check_keys(overrides, _fields(PuddleWorld), place="override")
-    environment = dataclasses.replace(environment, **overrides)
+    if isinstance(arena, PuddleWorld):
+        environment = dataclasses.replace(arena, **overrides)
+    else:
+        environment = load_arena(arena, **overrides)
     return environment.with_task() if task else environment
 
 
@@ -153,16 +159,10 @@ def _read_arena(path: Path) -> PuddleWorld:
 
 
 def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
-    """Return an arena as plain JSON values; ``arena_from_settings`` makes it again.
-
-    Raises:
-        ArenaError: a puddle has a shape that arena files do not know.
-    """
+    """Return an arena as plain JSON values; ``arena_from_settings`` makes it again."""
     names: dict[type, str] = {shape: name for name, shape in SHAPES.items()}
     puddles = []
     for puddle in environment.puddles:
-        if type(puddle.shape) not in names:
-            raise ArenaError(f"expected a shape among {', '.join(SHAPES)}, got {puddle.shape!r}")
         values = {key: np.asarray(value).tolist() for key, value in vars(puddle.shape).items()}
         name, multiplier = names[type(puddle.shape)], float(puddle.multiplier)
         puddles.append({"shape": name, "multiplier": multiplier, **values})
@@ -210,11 +210,9 @@ def _puddle_from_settings(table: Any) -> Puddle:
         raise ArenaError(f"expected shape to be one of {', '.join(SHAPES)}, got {name!r}")
     shape_fields = _fields(SHAPES[name])
     required = {"shape", "multiplier", *shape_fields}
-    _check_keys(table, required, place=name)
     if missing := sorted(required - table.keys()):
-        raise ArenaError(
-            f"expected {', '.join(sorted(required))} as keys of {name}, got no {missing[0]!r}"
-        )
+        raise ArenaError(f"expected {', '.join(missing)} among the keys of {name}, got none")
+    _check_keys(table, required, place=name)
     shape: Shape = SHAPES[name](**{field: table[field] for field in shape_fields})
     return Puddle(shape, table["multiplier"])
 

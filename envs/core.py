@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax.tree_util import GetAttrKey
 
 
@@ -61,9 +60,7 @@ class Environment(Protocol):
 T = TypeVar("T")
 
 
-def pytree_dataclass(
-    *, static: tuple[str, ...] = (), switches: tuple[str, ...] = ()
-) -> Callable[[type[T]], type[T]]:
+def pytree_dataclass(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
     """Register a dataclass as a pytree whose children are its fields in order.
 
     JAX rebuilds nodes around tracers and placeholders. ``jax.tree_util.register_dataclass`` does so
@@ -71,8 +68,8 @@ def pytree_dataclass(
     directly, so that ``__post_init__`` may check and normalise a user's values.
 
     Args:
-        static: fields that belong to the structure and not to the leaves; they must be hashable.
-        switches: fields that belong to the structure if they hold a bool.
+        static: fields that belong to the structure and not to the leaves; they must be hashable. So
+            does any field that holds a bool.
 
     Returns:
         A class decorator, to be placed above ``@dataclass(frozen=True)``.
@@ -82,18 +79,15 @@ def pytree_dataclass(
         names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
 
         def flatten(node: T) -> tuple[list[tuple[GetAttrKey, Any]], tuple[tuple[str, Any], ...]]:
-            values = {name: getattr(node, name) for name in names}
-            switched = {name for name in switches if isinstance(values[name], bool)}
-            fixed = {*static, *switched}
+            values = vars(node)
+            fixed = [name for name in names if name in static or isinstance(values[name], bool)]
             children = [(GetAttrKey(name), values[name]) for name in names if name not in fixed]
-            return children, tuple((name, values[name]) for name in names if name in fixed)
+            return children, tuple((name, values[name]) for name in fixed)
 
         def unflatten(fixed: tuple[tuple[str, Any], ...], children: Iterable[Any]) -> T:
-            node = object.__new__(cls)
-            given = dict(fixed)
-            rest = [name for name in names if name not in given]
-            for name, value in [*given.items(), *zip(rest, children, strict=True)]:
-                object.__setattr__(node, name, value)
+            node, given = object.__new__(cls), dict(fixed)
+            rest = (name for name in names if name not in given)
+            vars(node).update(given, **dict(zip(rest, children, strict=True)))
             return node
 
         jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
@@ -115,16 +109,11 @@ def as_number(value: Any, name: str) -> Any:
         return value
     # bool is an int to Python, but `radius = true` in a file is a mistake.
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    try:
-        number = float(value) if real else math.nan
-    except OverflowError:
-        raise ArenaError(f"expected {name} to be a finite number, got a longer one") from None
-    if not math.isfinite(number):
-        raise ArenaError(f"expected {name} to be a finite number, got {value!r}")
-    if abs(number) > LARGEST_NUMBER or 0.0 < abs(number) < _SMALLEST:
+    number = float(value) if real and abs(value) <= LARGEST_NUMBER else math.nan
+    if math.isnan(number) or 0.0 < abs(number) < _SMALLEST:
         raise ArenaError(
-            f"expected {name} to be a number that single precision can work with "
-            f"(at most {LARGEST_NUMBER:g}, and 0 or at least {_SMALLEST:.3g}), got {number!r}"
+            f"expected {name} to be a finite number that single precision can work with (at most "
+            f"{LARGEST_NUMBER:g}, and 0 or at least {_SMALLEST:.3g}), got {value!s:.100}"
         )
     return number
 
@@ -154,13 +143,9 @@ def check_count(
     if optional and value is None:
         return
     if type(value) is not int or not least <= value <= most:
-        too_large = type(value) is int and value > most
-        bound = f"<= {most:,}" if too_large else f">= {least}"
-        # Python refuses to write a number of many digits, or takes long.
-        got = "a larger one" if too_large and value >= 2**63 else repr(value)
-        raise ArenaError(
-            f"expected {name} to be {'None or ' if optional else ''}an int {bound}, got {got}"
-        )
+        kind = f"{'None or ' if optional else ''}an int in [{least:,}, {most:,}]"
+        got = value if type(value) is not int or abs(value) < 2**63 else "a longer one"
+        raise ArenaError(f"expected {name} to be {kind}, got {got!r}")
 
 
 def as_point(value: Any, name: str) -> tuple[Any, Any]:
@@ -252,13 +237,3 @@ def observation_struct(environment: Environment) -> jax.ShapeDtypeStruct:
         lambda: environment.observe(environment.reset(jax.random.key(0)))
     )
     return struct
-
-
-def observation_bounds(dtype: npt.DTypeLike) -> tuple[int, int]:
-    """Return the bounds of an observation's numbers: those of bytes for bytes, else 0 and 1."""
-    return (0, 255) if dtype == np.uint8 else (0, 1)
-
-
-def name_actions(environment: Environment) -> str:
-    """Return the valid actions as a set, for messages."""
-    return "{" + ", ".join(map(str, range(environment.num_actions))) + "}"

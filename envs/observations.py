@@ -15,14 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.envs.core import MOST_PIXELS, ArenaError, check_count, pytree_dataclass
-from rlreps.envs.forks import require_threads
 
 if TYPE_CHECKING:
     from rlreps.envs.puddle_world import PuddleWorld
 
 _LEAST_PIXELS = 8
-_MOST_CODE_NUMBERS = 2**24
-"""Largest number of entries of all codes: 64 MiB, part of every program that reads them."""
 _AGENT_PIXELS = 1.5
 """Smallest radius of the agent in a picture."""
 
@@ -60,7 +57,7 @@ class Code:
         seed: seed of the codes, at least 0.
 
     Raises:
-        ArenaError: a value outside its range, or codes of more than 2^24 numbers together.
+        ArenaError: a value outside its range.
     """
 
     name: ClassVar[str] = "code"
@@ -73,11 +70,6 @@ class Code:
         check_count(self.size, "size of a code")
         check_count(self.bins, "bins of codes")
         check_count(self.seed, "seed of codes", least=0, most=2**63 - 1)
-        if self.bins**2 * self.size > _MOST_CODE_NUMBERS:
-            raise ArenaError(
-                f"expected codes of at most {_MOST_CODE_NUMBERS:,} numbers together, got "
-                f"{self.bins} x {self.bins} codes of {self.size}"
-            )
 
     def table(self) -> npt.NDArray[np.float32]:
         """Return the codes of all cells, [bins², size]; cell index = row · bins + column."""
@@ -122,13 +114,14 @@ class Image:
         Raises:
             ArenaError: the puddles' numbers are traced.
         """
-        from rlreps.envs.rendering import render_arena  # Avoids a circular import with PuddleWorld.
+        from rlreps.envs.rendering import (
+            draw_background,  # Avoids a circular import with PuddleWorld.
+        )
 
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(world.puddles)):
             raise ArenaError("expected numbers in puddles that are to be drawn, got traced arrays")
-        require_threads()
         with jax.ensure_compile_time_eval():
-            return jnp.asarray(render_arena(world.puddles, self.size))
+            return jnp.asarray(draw_background(world.puddles, None, self.size))
 
     def observe(self, position: jax.Array, backdrop: jax.Array) -> jax.Array:
         """Draw the agent at a position [2] onto the backdrop."""

@@ -6,7 +6,7 @@ gradient descent algorithm for learning principal subspaces", App. C.3 (puddles 
 instead of costing it reward).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -43,7 +43,7 @@ _Path = tuple[jax.Array, jax.Array]
 """Origin [2] and displacement [2]."""
 
 
-@pytree_dataclass(static=("may_be_wall",))
+@pytree_dataclass()
 @dataclass(frozen=True)
 class Puddle:
     """A region that slows movement.
@@ -81,9 +81,7 @@ class PuddleWorldState(NamedTuple):
     steps: jax.Array
 
 
-@pytree_dataclass(
-    static=("step_penalty", "puddle_penalty", "max_steps", "observation"), switches=("goal",)
-)
+@pytree_dataclass(static=("max_steps", "observation"))
 @dataclass(frozen=True, kw_only=True)
 class PuddleWorld:
     """The dynamics, and a task if switched on. By default: no reward, no end.
@@ -276,9 +274,7 @@ class PuddleWorld:
         goal: Any = self.goal
         if isinstance(goal, bool):
             return goal
-        if isinstance(goal, Mapping) and goal.keys() == {"centre", "radius"}:
-            goal = Disc(**goal)
-        elif isinstance(goal, Sequence) and not isinstance(goal, str) and len(goal) == 3:
+        if isinstance(goal, Sequence) and not isinstance(goal, str) and len(goal) == 3:
             goal = Disc((goal[0], goal[1]), goal[2])
         if not isinstance(goal, Disc):
             raise ArenaError(

@@ -1,23 +1,8 @@
 """Register the environments with Gymnasium, without importing JAX or the environments."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
-
-
-class Registered(NamedTuple):
-    """The classes and arguments behind an id.
-
-    Attributes:
-        prefix: the beginning of the names of its classes.
-        arguments: arguments of the classes.
-        max_episode_steps: steps after which Gymnasium truncates an episode by default.
-    """
-
-    prefix: str
-    arguments: dict[str, Any]
-    max_episode_steps: int
-
 
 MAZE_STEPS = 300
 """Steps after which an episode in a maze is truncated."""
@@ -30,15 +15,11 @@ MAZES = {
 }
 """Name in an id → arena, for arenas that have their own ids."""
 
-ENV_IDS = {
-    "rlreps/PuddleWorld-v0": Registered("PuddleWorld", {}, 1000),
-    "rlreps/BouncingBalls-v0": Registered("BouncingBalls", {}, 1000),
-    **{
-        f"rlreps/{name}-v0": Registered("PuddleWorld", {"arena": arena}, MAZE_STEPS)
-        for name, arena in MAZES.items()
-    },
+ENV_IDS: dict[str, tuple[dict[str, Any], int]] = {
+    "rlreps/PuddleWorld-v0": ({}, 1000),
+    **{f"rlreps/{name}-v0": ({"arena": arena}, MAZE_STEPS) for name, arena in MAZES.items()},
 }
-"""The ids for ``gymnasium.make`` and ``gymnasium.make_vec``."""
+"""Ids for ``gymnasium.make`` and ``make_vec`` → arguments, and the time limit of an episode."""
 
 
 def register() -> None:
@@ -47,12 +28,12 @@ def register() -> None:
     It runs when ``rlreps.envs`` is imported.
     ``gymnasium.make("rlreps.envs:rlreps/PuddleWorld-v0")`` imports the package itself.
     """
-    for env_id, (prefix, arguments, max_episode_steps) in ENV_IDS.items():
+    for env_id, (arguments, limit) in ENV_IDS.items():
         if env_id not in gymnasium.registry:
             gymnasium.register(
                 id=env_id,
-                entry_point=f"rlreps.envs.gymnasium_adapter:{prefix}Env",
-                vector_entry_point=f"rlreps.envs.gymnasium_adapter:{prefix}VectorEnv",
-                max_episode_steps=max_episode_steps,
+                entry_point="rlreps.envs.gymnasium_adapter:PuddleWorldEnv",
+                vector_entry_point="rlreps.envs.gymnasium_adapter:PuddleWorldVectorEnv",
+                max_episode_steps=limit,
                 kwargs=arguments,
             )

@@ -1,15 +1,12 @@
-"""Pictures of the environments as arrays of pixels; those of PuddleWorld are drawn with Pillow."""
+"""Pictures of PuddleWorld as arrays of pixels, drawn with Pillow."""
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import jax
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-from rlreps.envs.bouncing_balls import BouncingBalls, BouncingBallsState
 from rlreps.envs.core import ArenaError
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import Puddle, PuddleWorld, PuddleWorldState
@@ -27,9 +24,6 @@ AGENT_RADIUS = 0.02
 _OVERSAMPLING = 4
 
 Picture = npt.NDArray[np.uint8]
-
-Draw = Callable[[Any, Any], Picture]
-"""(Environment, state or None before the first) → picture, [h, w, 3]."""
 
 
 def render_frame(
@@ -62,42 +56,18 @@ def render_frame(
     return _to_pixels(_paint(picture, body, AGENT_COLOUR))
 
 
-def render_arena(puddles: tuple[Puddle, ...], size: int) -> Picture:
-    """Draw puddles as ``render_frame`` does, without goal or agent; uint8 [size, size, 3]."""
-    return _background(puddles, None, size)
-
-
 def draw_arena(environment: PuddleWorld, state: PuddleWorldState | None) -> Picture:
     """Draw a state as ``render_frame`` does; for None, the arena without an agent."""
     return render_frame(environment, None if state is None else state.position)
 
 
-def render_video_frame(environment: BouncingBalls, state: BouncingBallsState | None) -> Picture:
-    """Return the frame that an agent sees, in grey.
-
-    Returns:
-        uint8 [frame_size, frame_size, 3], RGB; all black for no state.
-    """
-    size = environment.frame_size
-    if state is None:
-        return np.zeros((size, size, 3), np.uint8)
-    frame = np.asarray(_video_frame(environment, state), np.float64)
-    return _to_pixels(np.repeat(frame[:, :, None] * 255.0, 3, axis=2))
-
-
-@jax.jit
-def _video_frame(environment: BouncingBalls, state: BouncingBallsState) -> jax.Array:
-    frame: jax.Array = environment.render(state)
-    return frame
-
-
 @lru_cache(maxsize=16)
 def _background_of(environment: PuddleWorld, size: int) -> Picture:
-    return _background(environment.puddles, environment.goal_region, size)
+    return draw_background(environment.puddles, environment.goal_region, size)
 
 
-def _background(puddles: tuple[Puddle, ...], goal: Shape | None, size: int) -> Picture:
-    """Draw everything that does not move."""
+def draw_background(puddles: tuple[Puddle, ...], goal: Shape | None, size: int) -> Picture:
+    """Draw everything that does not move, uint8 [size, size, 3]."""
     speed = np.ones((size, size))
     walls = np.zeros((size, size))
     for puddle in puddles:

@@ -33,7 +33,6 @@ _SIZE = "size"
 _LEAF = "leaf"
 _STATIC = "static"
 _CHECK = "check"
-_CALLED = "called"
 
 
 def positive(default: Any = dataclasses.MISSING, *, least: int = 1, most: int | None = None) -> Any:
@@ -51,11 +50,6 @@ def interval(within: str, default: Any = dataclasses.MISSING, *, static: bool = 
     return dataclasses.field(
         default=default, metadata={_CHECK: check} | ({_STATIC: True} if static else {})
     )
-
-
-def called(name: str, default: Any = dataclasses.MISSING) -> Any:
-    """Declare a field that messages call by the name of its option."""
-    return dataclasses.field(default=default, metadata={_CALLED: name})
 
 
 def size(default: Any = dataclasses.MISSING, *, leaf: bool = False) -> Any:
@@ -82,8 +76,8 @@ def leaf(default: Any = dataclasses.MISSING) -> Any:
 def configurable(cls: type[T]) -> type[T]:
     """Register a frozen dataclass as a pytree whose leaves are its numbers.
 
-    Leaves are the fields annotated ``float`` or ``float | None``, except those declared by
-    ``static``, and those declared by ``leaf``. Other fields are static and must be hashable. Values
+    Leaves are the fields annotated ``float`` or ``float | None``, except ``static`` ones, and those
+    declared by ``leaf``. Other fields are static and must be hashable. Values
     that a user gives are ``checked``; JAX rebuilds nodes around tracers by setting fields directly.
     """
     hints = get_type_hints(cls)
@@ -113,7 +107,7 @@ def checked(cls: type[T]) -> type[T]:
     """Make a dataclass check the values of its fields before its own ``__post_init__``."""
     hints = get_type_hints(cls)
     checks = {
-        f.name: (f.metadata.get(_CALLED, f.name), check)
+        f.name: check
         for f in dataclasses.fields(cls)  # type: ignore[arg-type]
         if (check := _check_of(f, hints[f.name])) is not None
     }
@@ -126,8 +120,7 @@ def checked(cls: type[T]) -> type[T]:
     def checking(self: T, *args: Any, **options: Any) -> None:
         for name, value in {**dict(zip(names, args, strict=False)), **options}.items():
             if name in checks:
-                said, check = checks[name]
-                check(said, value)
+                checks[name](name, value)
         init(self, *args, **options)
 
     cls.__init__ = checking  # type: ignore[assignment]
@@ -151,9 +144,8 @@ def _check_of(field: dataclasses.Field[Any], hint: Any) -> Check | None:
 def _require_count(name: str, value: int | None, least: int = 1, most: int | None = None) -> None:
     if value is not None:
         require(value >= least, f"{name} >= {least}", value)
-        require(value < 2**31, f"{name} < 2**31", value)
-    if value is not None and most is not None:
-        require(value <= most, f"{name} <= {most:,}", value)
+        most, said = (2**31 - 1, "2**31 - 1") if most is None else (most, f"{most:,}")
+        require(value <= most, f"{name} <= {said}", value)
 
 
 def _require_one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:

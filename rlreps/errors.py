@@ -8,8 +8,9 @@ import functools
 import math
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 _LARGEST = 3.4028235e38
 """The largest float32."""
@@ -41,7 +42,7 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
 def require_positive(name: str, value: int) -> None:
     """Raise an ``InputError`` unless ``value`` is at least 1 and fits a signed 32-bit integer."""
     require(value >= 1, f"{name} >= 1", value)
-    require(value < 2**31, f"{name} < 2**31", value)
+    require(value < 2**31, f"{name} <= 2**31 - 1", value)
 
 
 def require_interval(name: str, value: object, interval: str) -> None:
@@ -117,3 +118,21 @@ def in_gigabytes(size: int) -> str:
 
 class FitWarning(UserWarning):
     """A fit whose results are unreliable; the message says why."""
+
+
+def differences(expected: Any, got: Any, name: str = "") -> list[str]:
+    """List how two JSON values differ, as "expected name=a, got b" with dotted names."""
+    if isinstance(expected, Mapping) and isinstance(got, Mapping):
+        found = []
+        for key in sorted({*expected, *got}):
+            inner = f"{name}.{key}" if name else str(key)
+            found += differences(expected.get(key), got.get(key), inner)
+        return found
+    if expected == got:
+        return []
+    return [f"expected {name}={_shortened(expected)}, got {_shortened(got)}"]
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,12 +1,11 @@
 """Numerical tools of the whole library: compilation, products, averages, keys, devices."""
 
 import collections
-import dataclasses
 import functools
 import hashlib
 import os
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -62,35 +61,12 @@ def _brief_options() -> dict[str, Any]:
     return {_LEVEL: 1} if on_cpu and _LEVEL not in os.environ.get("XLA_FLAGS", "") else {}
 
 
-@dataclasses.dataclass(frozen=True)
-class CompiledOnce(Generic[R]):
-    """A program compiled for arguments of given shapes and devices; made by ``compile_once``.
-
-    Attributes:
-        executable: Takes and returns flat lists of arrays.
-        results: Shapes and types of the results, in the function's own pytree.
-    """
-
-    executable: Any
-    results: Any
-
-    def __call__(self, *args: Any) -> R:
-        found = self.executable(*jax.tree.leaves(args))
-        result: R = jax.tree.unflatten(jax.tree.structure(self.results), found)
-        return result
-
-    def as_text(self) -> str:
-        """Return the program as compiled."""
-        text: str = self.executable.as_text()
-        return text
-
-
 _MOST_PROGRAMS = 32
 _programs: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
 """Programs that ``compile_once`` compiled, the most recently used last."""
 
 
-def compile_once(function: Callable[..., R], *args: Any, brief: bool = False) -> CompiledOnce[R]:
+def compile_once(function: Callable[..., Any], *args: Any, brief: bool = False) -> Any:
     """Compile a function for arguments like these, unless this process has compiled it before.
 
     The function is traced at each call, a tenth of the work, and the program is looked up by its
@@ -102,35 +78,25 @@ def compile_once(function: Callable[..., R], *args: Any, brief: bool = False) ->
         function: The function to compile.
         args: Pytrees of arrays; only their shapes, types and devices matter.
         brief: Whether to compile as ``jit_briefly`` does.
+
+    Returns:
+        The ``jax.stages.Compiled`` program.
     """
-    leaves, structure = jax.tree.flatten(args)
-    results: list[Any] = []
-
-    def flat(*leaves: Any) -> list[Any]:
-        found, tree = jax.tree.flatten(function(*jax.tree.unflatten(structure, leaves)))
-        # Kept now: a cached program knows nothing of this function's pytree.
-        results.append(jax.tree.unflatten(tree, [jax.typeof(leaf) for leaf in found]))
-        return found
-
-    lowered = jax.jit(flat).lower(*leaves)
+    lowered = jax.jit(function).lower(*args)
     text, options = lowered.as_text(), _brief_options() if brief else {}
+    leaves = jax.tree.leaves(args)
     taken = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
-    given = (*jax.tree.leaves(results[0]), frozenset(jnp.zeros(()).devices()), *options)
+    given = (lowered.in_tree, lowered.out_tree, frozenset(jnp.zeros(()).devices()), *options)
     key = (hashlib.sha256(text.encode()).digest(), taken, given)
-    executable = _programs.pop(key, None)
-    if executable is None:
-        executable = lowered.compile(compiler_options=options or None)
+    program = _programs.pop(key, None)
+    if program is None:
+        program = lowered.compile(compiler_options=options or None)
     # The program's text does not name functions of the host.
     if "callback" not in text:
-        _programs[key] = executable
+        _programs[key] = program
         while len(_programs) > _MOST_PROGRAMS:
             _programs.popitem(last=False)
-    return CompiledOnce(executable, results[0])
-
-
-def forget_programs() -> None:
-    """Clear the programs that ``compile_once`` keeps."""
-    _programs.clear()
+    return program
 
 
 def matmul(left: Array, right: Array) -> Array:

@@ -7,7 +7,6 @@ Ways to do the same are timed in turns in one run, compilation left out; absolut
 the machine, ratios less. ``docs/results/speed.md`` quotes what each comparison prints.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import functools
@@ -30,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import shapely
+import tyro
 from matplotlib.figure import Figure
 from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
@@ -110,7 +110,9 @@ def shorten(path: shapely.LineString, puddle: shapely.Polygon) -> tuple[float, f
     return path.interpolate(travelled).coords[0]
 
 
-def ground_truth(repeats: int, rows: int = 256, rollouts: int = 500, seconds: float = 10.0) -> None:
+def ground_truth(
+    repeats: int = 5, rows: int = 256, rollouts: int = 500, seconds: float = 10.0
+) -> None:
     """Compare rollouts with a Python loop, and with their random numbers and counts alone."""
     config = MonteCarlo(rollouts=rollouts)
     chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
@@ -161,7 +163,7 @@ def chunk(learner: Learner, source: Any, length: int) -> Callable[[], Any]:
     return functools.partial(compiled, learner.init(jnp.uint32(0)), source, jnp.uint32(0))
 
 
-def training(repeats: int, states: int = 10_000, length: int = 100) -> None:
+def training(repeats: int = 5, states: int = 10_000, length: int = 100) -> None:
     """Compare whole updates at 250 rows with the encoder's forward and backward pass alone."""
     key = jax.random.key(0)
     inputs = jax.random.uniform(key, (states, 2))
@@ -218,7 +220,7 @@ def seeds_and_loop(method: Any, seeds: int, length: int) -> dict[str, Callable[[
     return {"scan": functools.partial(jax.jit(spread), *arguments), "loop": loop}
 
 
-def synthetic_seeds(repeats: int, seeds: int = 30, length: int = 2_000) -> None:
+def synthetic_seeds(repeats: int = 5, seeds: int = 30, length: int = 2_000) -> None:
     """Compare 30 seeds of the synthetic experiment in one scan with updates from a Python loop.
 
     Raises:
@@ -238,7 +240,7 @@ POTENTIAL = Diagonal(lambda positions: jnp.sum(jnp.square(positions), axis=1))
 
 
 def spectral(
-    repeats: int, sizes: Sequence[int] = (2, 5, 9, 16), rows: int = 128, length: int = 50
+    repeats: int = 5, sizes: Sequence[int] = (2, 5, 9, 16), rows: int = 128, length: int = 50
 ) -> None:
     """Compare updates of spectral inference with the network's forward and backward pass alone."""
     inputs = jax.random.uniform(jax.random.key(1), (rows, 2))
@@ -322,7 +324,7 @@ def agent_speed(config: AgentConfig, steps: int, repeats: int) -> dict[str, floa
         return {**found, "updates alone": steps / taken}
 
 
-def agents(repeats: int, counts: Sequence[int] = (1, 10)) -> None:
+def agents(repeats: int = 5, counts: Sequence[int] = (1, 10)) -> None:
     """Compare compiled agents in PuddleWorld with the same agents in a Gymnasium loop."""
     for count in counts:
         found = {}
@@ -477,8 +479,14 @@ def plot_accuracy(points: Sequence[Point], title: str) -> Figure:
     )
 
 
-def streaming(repeats: int, data: Path | None = None, figure: Path | None = None) -> None:
-    """Compare online PCA with NumPy, with its own limit, in k and features, and scikit-learn."""
+def streaming(repeats: int = 5, data: Path | None = None, figure: Path | None = None) -> None:
+    """Compare online PCA with NumPy, with its own limit, in k and features, and scikit-learn.
+
+    Args:
+        repeats: Passes of each kind; their median counts.
+        data: Rows, as for ``rlreps experiment online-pca``; random ones by default.
+        figure: Picture to draw of accuracy against time.
+    """
     k, given = 20, Observations("random rows", random_rows(20_000, 784), None)
     given = given if data is None else load_observations(data)
     exact = exact_components(given.rows)
@@ -506,20 +514,6 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "streaming": streaming,
 }
 
-
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("benchmark", choices=BENCHMARKS)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--data", type=Path, help="of streaming, as for `experiment online-pca`")
-    parser.add_argument("--figure", type=Path, help="of streaming")
-    options = parser.parse_args()
-    own = {"data": options.data, "figure": options.figure}
-    print(f"{os.cpu_count()} CPUs, {jax.devices()[0].device_kind}, JAX {jax.__version__}")
-    run = BENCHMARKS[options.benchmark]
-    run(options.repeats, **(own if options.benchmark == "streaming" else {}))
-
-
 if __name__ == "__main__":
-    main()
+    print(f"{os.cpu_count()} CPUs, {jax.devices()[0].device_kind}, JAX {jax.__version__}")
+    tyro.extras.subcommand_cli_from_dict(BENCHMARKS)

@@ -1,6 +1,6 @@
 """Where the floor of ``SuccessorRepresentation.distance`` comes from, computed exactly.
 
-    python scripts/distance_floor.py [--arena NAME] [--bins 20] [--discount 0.95] [--components 10]
+    python scripts/distance_floor.py [--bins 20] [--discount 0.95] [--components 10]
 
 The features of a perfect fit are computed from the chain's own transition matrices, and compared
 with the ground truth as ``distance`` compares those of a fit. A ground truth is the singular value
@@ -11,10 +11,8 @@ features are averaged over the actions, and states count as often as the data vi
 averages are taken with a policy that is estimated from the data.
 """
 
-import argparse
-from collections.abc import Sequence
-
 import numpy as np
+import tyro
 
 from rlreps.envs import load_arena
 from rlreps.subspace import nested_distances
@@ -69,19 +67,14 @@ def floors(
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--bins", type=int, default=20)
-    parser.add_argument("--discount", type=float, default=0.95)
-    parser.add_argument("--components", type=int, default=10)
-    given = parser.parse_args(arguments)
-    counts = action_steps(load_arena("sutton"), Grid(given.bins), points=POINTS, seed=0)
+def main(bins: int = 20, discount: float = 0.95, components: int = 10) -> None:
+    """Print the table for the arena sutton."""
+    counts = action_steps(load_arena("sutton"), Grid(bins), points=POINTS, seed=0)
     moves = np.stack([count.toarray() for count in counts])
     moves /= moves.sum(axis=2, keepdims=True)
-    for name, floor in floors(moves, given.discount, given.components, 30_000).items():
+    for name, floor in floors(moves, discount, components, 30_000).items():
         print(f"{name:35s} {floor:.6f}")
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

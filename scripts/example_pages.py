@@ -7,13 +7,13 @@ docs/examples/NAME.md and its notebook NAME.ipynb beside the page. A figure is s
 that saves it in the working folder.
 """
 
-import argparse
 import base64
 import contextlib
 import io
 import json
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -114,12 +114,8 @@ def _caption(stem: str) -> str:
 
 
 def main() -> None:
-    """Write the pages and notebooks of the examples named, or of all."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(EXAMPLES)}; all by default")
-    for name in parser.parse_args().names or EXAMPLES:
+    """Write the pages and notebooks of the examples named on the command line, or of all."""
+    for name in sys.argv[1:] or EXAMPLES:
         with tempfile.TemporaryDirectory() as folder:
             page, _ = run(name, Path(folder))
             figures = PAGES / "figures" / name

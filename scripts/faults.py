@@ -6,7 +6,6 @@ The tests of a fault run up to the first failure, tier 0 alone. Faults that the 
 caught are not run again, so that a call goes on where an earlier one ended, or mended.
 """
 
-import argparse
 import csv
 import os
 import shutil
@@ -18,6 +17,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import tyro
 
 ROOT = Path(__file__).parents[1]
 TIMEOUT = 600.0
@@ -132,33 +133,35 @@ def summary(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", action="append", metavar="NAME", help="these faults")
-    parser.add_argument("--area", action="append", help="faults of these areas")
-    parser.add_argument("--results", type=Path, default=Path("runs/faults.csv"))
-    arguments = parser.parse_args()
+def main(
+    only: Sequence[str] = (), area: Sequence[str] = (), results: Path = Path("runs/faults.csv")
+) -> None:
+    """Try faults.
 
+    Args:
+        only: Names of the faults to try; all by default.
+        area: Areas of the faults to try; all by default.
+        results: File of what was found.
+    """
     faults = read_faults()
     for fault in faults:
         plant(fault)
-    results = read_results(arguments.results)
+    found = read_results(results)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name).resolve()
         copy_checkout(folder)
         for fault in faults:
-            known = fault["name"] in results and results[fault["name"]].caught == "yes"
-            chosen = fault["name"] in (arguments.only or [fault["name"]])
-            if known or not chosen or fault["area"] not in (arguments.area or [fault["area"]]):
+            known = fault["name"] in found and found[fault["name"]].caught == "yes"
+            chosen = fault["name"] in (only or [fault["name"]])
+            if known or not chosen or fault["area"] not in (area or [fault["area"]]):
                 continue
-            result = results[fault["name"]] = try_fault(fault, folder)
-            write_results(arguments.results, list(results.values()))
+            result = found[fault["name"]] = try_fault(fault, folder)
+            write_results(results, list(found.values()))
             print(*result, flush=True)
-    print(summary(list(results.values())))
-    if survivors := [result.name for result in results.values() if result.caught == "no"]:
+    print(summary(list(found.values())))
+    if survivors := [result.name for result in found.values() if result.caught == "no"]:
         sys.exit(f"expected these to be caught: {', '.join(survivors)}")
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

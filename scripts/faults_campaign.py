@@ -7,7 +7,6 @@ place, runs the same command again, and compares what is there with an undisturb
 that it prints is on ``docs/results/faults-campaign.md``.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import contextlib
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tyro
 
 LIMIT = 300.0
 """Seconds after which a command counts as hanging."""
@@ -188,22 +188,23 @@ FAULTS = {
 COLUMNS = ("bit-identical", "refused", "left as it was", "wrong results used", "unclear ends")
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder of the campaign")
-    parser.add_argument("--trials", type=int, help="of each fault and command")
-    parser.add_argument("--jobs", type=int, default=2, help="trials at a time")
-    options = parser.parse_args()
-    out = options.out.absolute()
+def main(out: Path, trials: int | None = None, jobs: int = 2) -> None:
+    """Run the campaign.
+
+    Args:
+        out: Folder of the campaign.
+        trials: Trials of each fault and command; by default those of ``FAULTS``.
+        jobs: Trials at a time.
+    """
+    out = out.absolute()
     os.environ["JAX_PLATFORMS"] = "cpu"
     seconds = {job: undisturbed_seconds(job, out) for job in JOBS}
     lines = [f"| what was done | trials | {' | '.join(COLUMNS)} |", "|---" * 7 + "|"]
     bad = 0
     for fault, usual in FAULTS.items():
         for job in JOBS:
-            count = options.trials or usual
-            with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            count = trials or usual
+            with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
                 ends = pool.map(
                     lambda index, fault=fault, job=job: trial(fault, job, index, out, seconds[job]),
                     range(count),
@@ -218,4 +219,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

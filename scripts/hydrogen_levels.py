@@ -11,16 +11,17 @@ Other points, `--points radial`, are uniform in log(1 + r) and in the angle.
 A run continues in its folder if it is started again. The last line is JSON.
 """
 
-import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tyro
 from jax import Array
+from tyro.conf import Positional
 
 from rlreps.encoders import FunctionEncoder, Params, SeparateMLP
 from rlreps.losses import NestedLora, Spin
@@ -69,28 +70,28 @@ def make_encoder(width: int) -> FunctionEncoder:
     return FunctionEncoder(networks.init, apply)
 
 
-def main() -> None:
+def main(
+    method: Positional[Literal["spin", "joint", "sequential"]],
+    out: Path,
+    points: Literal["gaussian", "radial"] = "gaussian",
+    steps: int = 20_000,
+    rows: int = 128,
+    width: int = 32,
+    learning_rate: float = 2e-3,
+    seed: int = 0,
+) -> None:
     """Train one method and print the relative errors of its energies."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("method", choices=["spin", "joint", "sequential"])
-    parser.add_argument("--points", choices=["gaussian", "radial"], default="gaussian")
-    parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--rows", type=int, default=128)
-    parser.add_argument("--width", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    encoder, operator, d = make_encoder(options.width), hamiltonian(), len(ENERGIES)
+    given = {name: str(value) for name, value in locals().items() if name != "out"}
+    encoder, operator, d = make_encoder(width), hamiltonian(), len(ENERGIES)
     source: Any = GaussianPoints()
     weights_of: Weights = weigh
-    if options.points == "radial":
+    if points == "radial":
         source = BoxSource(jnp.asarray(HALF_WIDTH), radial=True)
         weights_of = source.weights()
     objective = (
         Spin(d, operator=operator, weights=weights_of, encoder=encoder, separate=True)
-        if options.method == "spin"
-        else NestedLora(d, operator=-100.0 * operator, weights=weights_of, nesting=options.method)
+        if method == "spin"
+        else NestedLora(d, operator=-100.0 * operator, weights=weights_of, nesting=method)
     )
     positions, weights = box_quadrature(HALF_WIDTH)
 
@@ -101,20 +102,17 @@ def main() -> None:
         named = {f"shell_{n + 1}": each for n, each in enumerate(shells)}
         return {"mean_error": relative.mean(), "worst_error": relative.max(), **named}
 
-    given = {name: str(value) for name, value in vars(options).items() if name != "out"}
-    folder = RunFolder.create_or_resume(
-        options.out, kind="hydrogen-levels", config=given, provenance={}
-    )
+    folder = RunFolder.create_or_resume(out, kind="hydrogen-levels", config=given, provenance={})
     result = train(
         encoder,
         objective,
         source,
-        optimizer=Optimizer(learning_rate=options.learning_rate, schedule="cosine"),
-        steps=options.steps,
-        rows=options.rows,
-        seeds=[options.seed],
+        optimizer=Optimizer(learning_rate=learning_rate, schedule="cosine"),
+        steps=steps,
+        rows=rows,
+        seeds=[seed],
         evaluate=errors,
-        evaluate_every=max(options.steps // 20, 1),
+        evaluate_every=max(steps // 20, 1),
         folder=folder,
         resets_diverged=True,
     )
@@ -125,4 +123,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

@@ -6,10 +6,10 @@ By the transition method at two refinements. The finer one is released; the dist
 subspaces tells its error. It takes some minutes and 4 GiB on two cores at the default refinement.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
+import tyro
 
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import PrincipalSubspace, RandomizedSVD, nested_distances
@@ -47,19 +47,16 @@ def error_of_finer(
     return nested_distances(coarse, fine) * (second / (first - second)) ** 2
 
 
-def main() -> None:
-    """Generates both matrices and writes the archive."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="archive to write (.npz)")
-    parser.add_argument("--work", type=Path, default=Path("runs/release"), help="folder of stores")
-    parser.add_argument("--refinements", type=int, nargs=2, default=(1, 2), metavar=("R", "FINER"))
-    options = parser.parse_args()
+def main(
+    out: Path, work: Path = Path("runs/release"), refinements: tuple[int, int] = (1, 2)
+) -> None:
+    """Generate both matrices in the folder ``work`` and write the archive ``out`` (.npz)."""
     coarse_config, fine_config = (
-        Transition(refinement=refinement, points=_POINTS) for refinement in options.refinements
+        Transition(refinement=refinement, points=_POINTS) for refinement in refinements
     )
-    coarse, _ = subspace_of(coarse_config, options.work)
-    fine, settings = subspace_of(fine_config, options.work)
-    aggregation = error_of_finer(coarse.basis, fine.basis, options.refinements)
+    coarse, _ = subspace_of(coarse_config, work)
+    fine, settings = subspace_of(fine_config, work)
+    aggregation = error_of_finer(coarse.basis, fine.basis, refinements)
     assert fine.distance_bound is not None
     # Sines of angles add, and a subspace distance is their mean square.
     error = np.minimum((np.sqrt(aggregation) + np.sqrt(fine.distance_bound)) ** 2, 1.0)
@@ -67,9 +64,9 @@ def main() -> None:
         "settings": settings,
         "decomposition": {"method": fine.method, **fine.settings},
         "error": "of aggregation, extrapolated from refinements "
-        f"{options.refinements[0]} and {options.refinements[1]}, and of the decomposition",
+        f"{refinements[0]} and {refinements[1]}, and of the decomposition",
         "command": "python scripts/release_ground_truth.py --out data/sutton-100.npz "
-        f"--refinements {options.refinements[0]} {options.refinements[1]}",
+        f"--refinements {refinements[0]} {refinements[1]}",
     }
     arrays = {
         "basis": fine.basis,
@@ -78,11 +75,11 @@ def main() -> None:
         "distance_bound": fine.distance_bound,
         "error": error,
     }
-    write_archive(options.out, arrays, record)
-    print(f"wrote {options.out} ({options.out.stat().st_size / 1e6:.2f} MB)")
+    write_archive(out, arrays, record)
+    print(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")
     for d in (1, 2, 5, 10, 20, 50, 100):
         print(f"d = {d:3d}: error {error[d - 1]:.2e}")
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

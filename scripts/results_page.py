@@ -8,7 +8,6 @@ to at most 120 kB each. Where the page exists, its generated part alone is repla
 after it is kept. The claims of all pages on the papers' experiments are gathered in ``papers.md``.
 """
 
-import argparse
 import base64
 import csv
 import html
@@ -21,9 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import tyro
 from PIL import Image
 
-from rlreps.errors import InputError, require
+from rlreps.errors import require
 from rlreps.experiments import EXPERIMENTS, PAPERS
 from rlreps.experiments.harness import NOT_RUN
 from rlreps.report.table import format_number
@@ -48,29 +48,9 @@ UNJUDGED: dict[str, list[list[str]]] = tomllib.loads(
 """Paper → figures and statements that no claim judges: where, what they show, what is here."""
 
 
-def main() -> None:
-    """Parse the command line and write the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("run", type=Path, help="folder of the finished run")
-    parser.add_argument("--command", help="the command that made it, for the page")
-    parser.add_argument("--name", help="of the page; the experiment's by default")
-    parser.add_argument(
-        "--tables", nargs="+", help="names of the only tables to show, whole; all by default"
-    )
-    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the results pages")
-    arguments = parser.parse_args()
-    try:
-        print(write_page(**vars(arguments)))
-    except InputError as error:
-        parser.error(str(error))
-    print(write_papers(arguments.docs))
-
-
 def write_page(
-    run: Path,
-    docs: Path,
+    run: tyro.conf.Positional[Path],
+    docs: Path = DOCS,
     command: str | None = None,
     name: str | None = None,
     tables: Sequence[str] | None = None,
@@ -358,4 +338,6 @@ def shrink(source: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    page = tyro.cli(write_page)
+    print(page)
+    print(write_papers(page.parent))

@@ -43,7 +43,13 @@ def _programs_of_a_module():
     yield
     jax.clear_caches()
     if "rlreps.numerics" in sys.modules:
-        sys.modules["rlreps.numerics"].forget_programs()
+        sys.modules["rlreps.numerics"]._programs.clear()
+
+
+LONG = {"test_agent.py", "test_agents.py", "test_data_parallel.py", "test_example_pages.py"}
+LONG |= {"test_export.py", "test_faults.py", "test_population.py", "test_processes.py"}
+LONG |= {"test_store.py", "test_trainers.py"}
+"""Files whose tests take longer than others of their tier."""
 
 
 @pytest.hookimpl(trylast=True)  # After what is not asked for has gone.
@@ -54,5 +60,5 @@ def pytest_collection_modifyitems(items):
     seconds = collections.Counter()
     for item in items:
         slow = 25 * ("experiments" in item.keywords) or 2.5 * ("integration" in item.keywords)
-        seconds[item.path] += slow or 0.1
+        seconds[item.path] += (slow or 0.1) * (10 if item.path.name in LONG else 1)
     items.sort(key=lambda item: -seconds[item.path])

@@ -36,14 +36,11 @@ def command_of(name: str) -> type:
         from rlreps.experiments.harness import print_claims
         from rlreps.training.devices import choose_devices, devices_for_small_runs
 
-        options: dict[str, Any] = {}
-        if entry.takes_data:
-            options["data"] = data
-        if entry.devices is not None:
-            chosen = entry.devices == "chosen"
-            options["devices"] = choose_devices(devices) if chosen else devices_for_small_runs()
-        if entry.takes_jobs:
-            options["jobs"] = jobs
+        options: dict[str, Any] = {"data": data, "jobs": jobs}
+        if "devices" in entry.takes:
+            options["devices"] = choose_devices(devices)
+        elif entry.shares_devices:
+            options["devices"] = devices_for_small_runs()
         found = entry.load()
         config = found.presets[preset]
         if objective is not None:
@@ -55,10 +52,5 @@ def command_of(name: str) -> type:
     experiment.__annotations__["preset"] = Literal[tuple(entry.presets)]
     presets = "; ".join(": ".join(preset) for preset in entry.presets.items())
     experiment.__doc__ = _HELP.format(description=entry.description, presets=presets)
-    takes = {
-        "data": entry.takes_data,
-        "objective": entry.takes_objective,
-        "devices": entry.devices == "chosen",
-        "jobs": entry.takes_jobs,
-    }
-    return command_class(experiment, without=[name for name, taken in takes.items() if not taken])
+    without = {"data", "objective", "devices", "jobs"} - {*entry.takes}
+    return command_class(experiment, without=sorted(without))

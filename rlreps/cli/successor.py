@@ -78,8 +78,8 @@ def verify(store: Positional[Path]) -> None:
 
     found = open_estimates(store)
     row_sum = found.matrix.settings.get("row_sum")
-    if problems := found.problems(found.verify(row_sum)):
-        raise InputError("; ".join(problems))
+    if problems := found.verify(row_sum):
+        raise InputError("; ".join(problem.text for problem in problems))
     checked = "" if row_sum is None else f", rows sum to {row_sum:.6g}"
     blocks, key = found.matrix.num_blocks, found.matrix.content_key()
     print(f"{found.matrix.path}: {blocks} blocks are whole{checked}; checksum {key}")

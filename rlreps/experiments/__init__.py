@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -26,22 +26,18 @@ class Entry:
         description: One line.
         presets: Preset → how long its run took, where it is recorded, or what it is: on two cores,
             some with other work on the machine. None is a promise.
-        devices: ``shared``: many small runs are shared out to all cores or accelerators;
-            ``chosen``: the user chooses how many devices to train on; None: one device.
-        takes_data: Whether there is an option ``data``.
-        takes_objective: Whether there is an option ``objective``.
+        takes: Options of its command: ``data``, ``objective``, ``devices``, ``jobs``. Parts may be
+            computed side by side (``jobs``) if no verdict is on their times.
+        shares_devices: Whether many small runs are shared out to all cores or accelerators.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
-        takes_jobs: Whether parts may be computed side by side: no verdict is on their times.
     """
 
     module: str
     description: str
     presets: Mapping[str, str]
-    devices: Literal["shared", "chosen"] | None = None
-    takes_data: bool = False
-    takes_objective: bool = False
+    takes: Sequence[Literal["data", "objective", "devices", "jobs"]] = ()
+    shares_devices: bool = False
     one_lapack_thread: bool = False
-    takes_jobs: bool = False
 
     @property
     def paper(self) -> str:
@@ -60,22 +56,22 @@ def _presets(
     return {"smoke": smoke, "laptop": laptop, "paper": paper, **further}
 
 
-_SMALL_MATRICES: Any = {"devices": "shared", "one_lapack_thread": True}
-_AGENTS: Any = {**_SMALL_MATRICES, "takes_jobs": True}
-_ON_ROWS: Any = {**_SMALL_MATRICES, "takes_data": True}
+_SMALL_MATRICES: Any = {"shares_devices": True, "one_lapack_thread": True}
+_AGENTS: Any = {**_SMALL_MATRICES, "takes": ["jobs"]}
+_ON_ROWS: Any = {**_SMALL_MATRICES, "takes": ["data"]}
 
 EXPERIMENTS: dict[str, Entry] = {
     "synthetic": Entry(
         "le_lan_2023.synthetic",
         "Known spectra: the methods on matrices whose singular values are set.",
         _presets("about 17 s", "about 9 min"),
-        devices="shared",
+        shares_devices=True,
     ),
     "mnist": Entry(
         "le_lan_2023.mnist",
         "Principal components of handwritten digits, learned from sampled pixels.",
         _presets("about 9 s", paper="as published, about 50 min"),
-        takes_data=True,
+        takes=["data"],
     ),
     "puddle-world": Entry(
         "le_lan_2023.puddle_world",
@@ -85,32 +81,32 @@ EXPERIMENTS: dict[str, Entry] = {
             "about 17 min",
             trend="the protocol on 20 x 20 cells with fewer updates, about an hour",
         ),
-        devices="chosen",
+        takes=["devices"],
     ),
     "puddle-world-fast": Entry(
         "ours.puddle_world_fast",
         "Our best recipes on PuddleWorld: time to a given subspace distance.",
         _presets("about 10 s", "about 40 min, beside other work", "more seeds"),
-        devices="chosen",
+        takes=["devices"],
     ),
     "hydrogen": Entry(
         "pfau_2019.hydrogen",
         "The hydrogen atom: nine eigenfunctions by spectral inference.",
         _presets("about 22 s", paper="as published, a day"),
-        devices="shared",
-        takes_jobs=True,
+        takes=["jobs"],
+        shares_devices=True,
     ),
     "bouncing-balls": Entry(
         "pfau_2019.bouncing_balls",
         "Video of bouncing balls: deep slow feature analysis against linear.",
         _presets("about 28 s", "about 18 min", "as published, for accelerators"),
-        devices="chosen",
+        takes=["devices"],
     ),
     "atari": Entry(
         "pfau_2019.atari",
         "Frames of an Atari game: slow features, successor features and PCA.",
         _presets("about 16 s", "about 25 min"),
-        devices="chosen",
+        takes=["devices"],
     ),
     "online-pca": Entry(
         "amid_warmuth_2020.online_pca",
@@ -134,27 +130,26 @@ EXPERIMENTS: dict[str, Entry] = {
         "ours.benchmark",
         "Every objective on the same chains, beside the exact truth of each.",
         _presets("seconds", "about 73 min", "more seeds, trials and updates"),
-        takes_jobs=True,
-        takes_objective=True,
+        takes=["objective", "jobs"],
     ),
     "few-labels": Entry(
         "ours.few_labels",
         "Values of policies from few labelled states: learned features against data-free bases.",
         _presets("seconds", "about 17 min", "more replicates"),
-        takes_jobs=True,
+        takes=["jobs"],
     ),
     "zero-shot": Entry(
         "ours.zero_shot",
         "Policies for rewards named afterwards: learned features, a tabular model, DQN.",
         _presets("seconds", "about 25 min", "more replicates"),
-        devices="shared",
-        takes_jobs=True,
+        takes=["jobs"],
+        shares_devices=True,
     ),
     "control": Entry(
         "ours.control",
         "Classic control from random steps: a fit whose rewards are named afterwards, and DQN.",
         _presets("seconds", paper="20 seeds"),
-        takes_jobs=True,
+        takes=["jobs"],
     ),
     "agents": Entry(
         "ours.agents",

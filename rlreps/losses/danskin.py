@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from rlreps.config import configurable, interval, positive
-from rlreps.errors import require, require_positive
+from rlreps.errors import require
 from rlreps.losses.base import (
     Batch,
     Encode,
@@ -26,7 +26,7 @@ from rlreps.losses.base import (
     two_weight_loss,
 )
 from rlreps.numerics import DecayedMean, matmul, rows_of
-from rlreps.subspace.inverse_covariance import lissa, lissa_kappa
+from rlreps.subspace.inverse_covariance import lissa
 from rlreps.subspace.linalg import inverse_cholesky_factor
 
 FeatureNorm = Literal["batch", "population", "running", "running_maximum"]
@@ -85,9 +85,9 @@ class SampledWeights(Objective):
         num_estimates: Weight estimates of an update.
     """
 
-    gradient_rows: int | None = None
-    weight_rows: int | None = None
-    covariance_rows: int | None = None
+    gradient_rows: int | None = positive(None)
+    weight_rows: int | None = positive(None)
+    covariance_rows: int | None = positive(None)
     permutations: int = positive(1, most=MOST_PERMUTATIONS)
     whitening: bool = False
 
@@ -100,9 +100,6 @@ class SampledWeights(Objective):
             "gradient_rows, weight_rows and covariance_rows all given or all None",
             given,
         )
-        for rows in given:
-            if rows is not None:
-                require_positive("gradient_rows, weight_rows and covariance_rows", rows)
 
     def roles(self, rows: int) -> Roles:
         """Share a batch's rows out to the roles.
@@ -256,7 +253,8 @@ class DanskinLissa(SampledWeights):
         if self.feature_norm != "batch":
             # Never below the rows' own maximum: the series diverges beyond κ‖φ‖² = 2.
             norm = jnp.maximum(norm, squared_norm)
-        kappa = lissa_kappa(features, self.kappa0, norm)
+        # Features that are all zero give finite weights.
+        kappa = self.kappa0 / jnp.where(norm > 0.0, norm, 1.0)
         weights: Array = lissa(features, right_hand_side, kappa)
         return weights
 

@@ -6,21 +6,13 @@ They act on functions given by samples, and compose by ``+``, ``-`` and products
 from rlreps.operators.base import Action, Clip, Operator, Sample, Weights, act, points_of
 from rlreps.operators.differential import Diagonal, FiniteDifferenceLaplacian, Laplacian
 from rlreps.operators.kernel import Kernel, TargetKernel, require_symmetric
-from rlreps.operators.matrix import (
-    GraphLaplacian,
-    GraphOperator,
-    MatrixOperator,
-    Slowness,
-    graph_laplacian,
-)
+from rlreps.operators.matrix import MatrixOperator, Slowness
 
 __all__ = [
     "Action",
     "Clip",
     "Diagonal",
     "FiniteDifferenceLaplacian",
-    "GraphLaplacian",
-    "GraphOperator",
     "Kernel",
     "Laplacian",
     "MatrixOperator",
@@ -30,7 +22,6 @@ __all__ = [
     "TargetKernel",
     "Weights",
     "act",
-    "graph_laplacian",
     "points_of",
     "require_symmetric",
 ]

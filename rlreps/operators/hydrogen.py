@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 from jax import Array
+from scipy.linalg import orthogonal_procrustes
 from scipy.sparse.linalg import LaplacianNd, eigsh
 from scipy.special import genlaguerre
 
@@ -148,7 +149,7 @@ def box_spectrum(
     return spectrum(matmul(values.T, values), operator_matrix)
 
 
-def aligned(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
+def turned_in_levels(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
     """Rotate eigenfunctions [m, 9] within each level to the exact ones; columns of length 1.
 
     Any rotation within a level is as good an eigenbasis; this one solves Procrustes' problem.
@@ -156,8 +157,7 @@ def aligned(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
     columns = []
     for level in LEVELS:
         basis, target = functions[:, level], exact[:, level]
-        left, _, right = np.linalg.svd(basis.T @ (target / np.linalg.norm(target, axis=0)))
-        turned = basis @ (left @ right)
+        turned = basis @ orthogonal_procrustes(basis, target / np.linalg.norm(target, axis=0))[0]
         lengths = np.linalg.norm(turned, axis=0)
         columns.append(turned / np.where(lengths > 0.0, lengths, 1.0))
     return np.concatenate(columns, axis=1)

@@ -34,7 +34,7 @@ ACTIONS = ("up", "right", "down", "left")
 ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
 # Okabe & Ito (2008), lightened so that arrows and outlines are visible on them.
 _ACTION_COLOURS = ("#8fc1e3", "#f2d98a", "#d9d9d9", "#e9a584")
-_MOSTARROWS = 13
+_MOST_ARROWS = 13
 """Largest number of arrows along each axis; more would be too small to read."""
 
 _WATER = OKABE_ITO[0]
@@ -392,7 +392,7 @@ def plot_policy_and_value(environment: PuddleWorld, values: npt.ArrayLike) -> Fi
         norm=BoundaryNorm(np.arange(len(ACTIONS) + 1) - 0.5, len(ACTIONS)),
     )
     policy_axes.set_title("greedy action")
-    stride = math.ceil(bins / _MOSTARROWS)
+    stride = math.ceil(bins / _MOST_ARROWS)
     chosen = np.arange(stride // 2, bins, stride)
     rows, columns = (part.ravel() for part in np.meshgrid(chosen, chosen, indexing="ij"))
     shown = greedy[rows, columns] >= 0

@@ -238,6 +238,7 @@ class Contrast:
         effect: The difference, ours less theirs, with which a verdict compares.
         fewest: Least number of pairs for a verdict.
         constant: Whether ``theirs`` is one number, known beforehand.
+        by_signs: Whether to test the signs of differences, for runs that succeed or fail.
     """
 
     ours: FloatArray
@@ -245,6 +246,7 @@ class Contrast:
     effect: float = 0.0
     fewest: int = 2
     constant: bool = False
+    by_signs: bool = False
 
     @cached_property
     def differences(self) -> FloatArray:
@@ -260,20 +262,30 @@ class Contrast:
 
     @cached_property
     def p_value(self) -> float:
-        """Two-sided p-value of a difference equal to the effect, by sign flips; not adjusted."""
+        """Two-sided p-value of a difference equal to the effect; not adjusted.
+
+        By sign flips, or by the exact test of signs (``sign_test``).
+        """
+        if self.by_signs:
+            return sign_test(self.differences, self.effect)
         return sign_flip_p_value(np.asarray(self.ours, np.float64) - self.effect, self.theirs)
 
     def detectable(self, level: float) -> float | None:
         """Compute the smallest mean difference that a paired t-test detects in 80 of 100 cases.
 
-        Sign flips, which give the reported p-value, detect about as much.
+        Sign flips, which give the reported p-value, detect about as much. If signs are tested, it
+        is the smallest difference of shares (``sign_test_detectable``).
 
         Args:
             level: Level of the test, corrected for the number of tests.
 
         Returns:
-            The difference; None if so few pairs can have no p-value at or below the level.
+            The difference; None if so few pairs can have no p-value at or below the level, or no
+            share is detectable.
         """
+        if self.by_signs:
+            found = sign_test_detectable(self.differences, level)
+            return found if math.isfinite(found) else None
         if 2.0 ** (1 - len(self.differences)) > level:
             return None
         return detectable(standard_error(self.differences), level)
@@ -291,9 +303,9 @@ class Contrast:
         return ~self.above
 
     @property
-    def of_signs(self) -> "SignContrast":
+    def of_signs(self) -> "Contrast":
         """The contrast, tested by the signs of its differences."""
-        return SignContrast(self.ours, self.theirs, self.effect, self.fewest, self.constant)
+        return dataclasses.replace(self, by_signs=True)
 
     @property
     def words(self) -> str:
@@ -303,24 +315,6 @@ class Contrast:
             return said(Interval(*(part + self.theirs[0] for part in self.interval)))
         means = [format_number(float(np.mean(each))) for each in (self.ours, self.theirs)]
         return f"{means[0]} against {means[1]}, {said(self.interval, signed=True)}"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class SignContrast(Contrast):
-    """A contrast tested by the signs of its differences, for runs that succeed or fail."""
-
-    @cached_property
-    def p_value(self) -> float:
-        """Two-sided p-value of the exact test by signs, ``sign_test``; not adjusted."""
-        return sign_test(self.differences, self.effect)
-
-    def detectable(self, level: float) -> float | None:
-        """Compute the smallest difference of shares that the sign test detects in 80 of 100 cases.
-
-        As ``sign_test_detectable``; None if no share is detectable.
-        """
-        found = sign_test_detectable(self.differences, level)
-        return found if math.isfinite(found) else None
 
 
 Key = TypeVar("Key", bound=Hashable)

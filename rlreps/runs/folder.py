@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Optional, cast
 
 from rlreps import __version__
-from rlreps.errors import InputError
+from rlreps.errors import InputError, differences
 from rlreps.files import README, refuse_links_out, write_atomically
 from rlreps.report.table import Table, finite_or_none
 from rlreps.runs.locks import exclusive
@@ -60,24 +60,6 @@ summary.json    the final figures; it is written last, when the run is done
 report.html     all of it on one page, where there is one
 The same command with the same folder goes on where it was interrupted.
 """
-
-
-def differences(expected: Any, got: Any, name: str = "") -> list[str]:
-    """List how two JSON values differ, as "expected name=a, got b" with dotted names."""
-    if isinstance(expected, Mapping) and isinstance(got, Mapping):
-        found = []
-        for key in sorted({*expected, *got}):
-            inner = f"{name}.{key}" if name else str(key)
-            found += differences(expected.get(key), got.get(key), inner)
-        return found
-    if expected == got:
-        return []
-    return [f"expected {name}={_shortened(expected)}, got {_shortened(got)}"]
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def without_nan(value: Any) -> Any:
@@ -241,7 +223,7 @@ class RunFolder:
         if process_index() > 0:
             return
         with (self.path / _METRICS).open("ab") as file:
-            file.write(metrics_line(record))
+            file.write(_line(record))
             file.flush()
             # A checkpoint made after this must not outlive it in a power failure.
             os.fsync(file.fileno())
@@ -275,7 +257,7 @@ class RunFolder:
         if not all(isinstance(record.get("step"), int) for record in records):
             raise InputError(f"expected a step in every line of {path}, got a line without")
         kept = [record for record in records if record["step"] <= step]
-        write_atomically(path, b"".join(map(metrics_line, kept)))
+        write_atomically(path, b"".join(map(_line, kept)))
         return kept
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -411,8 +393,7 @@ def _plain(config: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(config))
 
 
-def metrics_line(record: Mapping[str, Any]) -> bytes:
-    """Write a record of metrics as a line of JSON."""
+def _line(record: Mapping[str, Any]) -> bytes:
     return (json.dumps(without_nan(record), allow_nan=False) + "\n").encode()
 
 

@@ -308,7 +308,7 @@ def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
     possible = gains + losses <= pairs
     beyond = (gains - losses) / pairs - effect
     variance = (gains + losses) / pairs - ((gains - losses) / pairs) ** 2
-    # All signs alike have no variance: the statistic is then infinite but for this term.
+    # The variance is zero if all signs are equal. The small term keeps the statistic finite.
     order = beyond / np.sqrt(np.maximum(variance, 0.0) + 1e-12)
     found = order[more, fewer]
     slack = 1e-9 * abs(found)

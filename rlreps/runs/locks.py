@@ -1,8 +1,8 @@
 """Locks that keep two runs out of one folder.
 
-Advisory locks of the operating system (``flock``) end with the process that holds them, in any way;
-a kill leaves a stale file that locks nothing. If a system or a file system has no such locks,
-nothing is locked.
+The operating system frees an advisory lock (``flock``) when the process that holds the lock ends,
+however it ends. A kill leaves a stale file, which locks nothing. Where a system or a file system
+has no such locks, nothing is locked.
 """
 
 import contextlib
@@ -56,16 +56,24 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 
 def _open_locked(path: Path) -> IO[str]:
-    """Open the lock file, locked until it is closed."""
+    """Open the lock file, locked until it is closed; without a lock where there are none."""
+    # Not through a link, whose target would be emptied.
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     while True:
-        # Not through a link, whose target would be emptied.
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
         stream = os.fdopen(os.open(path, flags, 0o666), "a+", encoding="utf-8")
-        if _try_lock(stream) is False:
+        if fcntl is None:
+            return stream
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _HELD:
+                return stream
             with stream:
                 stream.seek(0)
                 holder = stream.read().strip() or "another process"
-            raise InputError(f"expected {path.parent} to be free, got it in use by {holder}")
+            raise InputError(
+                f"expected {path.parent} to be free, got it in use by {holder}"
+            ) from error
         # A holder that ended between the two calls has removed the file.
         if _is_at(stream, path):
             return stream
@@ -78,18 +86,3 @@ def _is_at(stream: IO[str], path: Path) -> bool:
         return os.path.samestat(os.fstat(stream.fileno()), path.stat())
     except (FileNotFoundError, NotADirectoryError):
         return False
-
-
-def _try_lock(stream: IO[str]) -> bool | None:
-    """Take the lock of an open file until it is closed, unless another process has it.
-
-    Returns:
-        Whether no other process has it; None if there are no locks.
-    """
-    if fcntl is None:
-        return None
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return False if error.errno in _HELD else None
-    return True

@@ -1,12 +1,14 @@
 """The log of a run: ``metrics.jsonl``, and loggers such as TensorBoard.
 
 A ``Logger`` gets every record as numbers, means over the seeds. TensorBoard's files are written if
-its extra is installed. The environment variable ``RLREPS_LOGGERS`` names others of ``LOGGERS``.
+its extra is installed. The environment variable ``RLREPS_LOGGERS`` names others, ``trackio`` and
+``wandb``.
 """
 
+import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +20,7 @@ from rlreps.runs.processes import first_does, process_index
 VARIABLE = "RLREPS_LOGGERS"
 
 _PROJECT = "rlreps"
+_TRACKERS = ("trackio", "wandb")
 
 
 class Logger(Protocol):
@@ -47,35 +50,14 @@ class TensorBoard:
         self._writer.close()
 
 
-def _wandb(folder: RunFolder, _step: int) -> Logger:
-    import wandb
-
-    # Its files stay outside the run, which is refused if links lead out of it, as these do.
-    name = folder.path.absolute().name
-    logger: Logger = wandb.init(
-        project=_PROJECT,
-        name=name,
-        id=f"{name}-{folder.identity[:8]}",
-        resume="allow",
-        config=folder.config,
+def _tracker(package: str, folder: RunFolder) -> Logger:
+    """Begin or continue the run of a tracker; its files stay outside the run's folder."""
+    name = f"{folder.path.absolute().name}-{folder.identity[:8]}"
+    own = {"id": name} if package == "wandb" else {}  # trackio identifies runs by name.
+    logger: Logger = importlib.import_module(package).init(
+        project=_PROJECT, name=name, resume="allow", config=folder.config, **own
     )
     return logger
-
-
-def _trackio(folder: RunFolder, _step: int) -> Logger:
-    import trackio
-
-    name = f"{folder.path.absolute().name}-{folder.identity[:8]}"
-    logger: Logger = trackio.init(project=_PROJECT, name=name, resume="allow", config=folder.config)
-    return logger
-
-
-LOGGERS: dict[str, Callable[[RunFolder, int], Logger]] = {
-    "tensorboard": TensorBoard,
-    "trackio": _trackio,
-    "wandb": _wandb,
-}
-"""Name → function of a run's folder and the step that it continues from, -1 at the start."""
 
 
 def _loggers_of(folder: RunFolder, step: int) -> list[Logger]:
@@ -88,9 +70,12 @@ def _loggers_of(folder: RunFolder, step: int) -> list[Logger]:
     if importlib.util.find_spec("tensorboardX") is not None:
         names.append("tensorboard")
     for name in names:
-        require_choice(VARIABLE, name, sorted(LOGGERS))
+        require_choice(VARIABLE, name, ["tensorboard", *_TRACKERS])
     try:
-        return [LOGGERS[name](folder, step) for name in dict.fromkeys(names)]
+        return [
+            _tracker(name, folder) if name in _TRACKERS else TensorBoard(folder, step)
+            for name in dict.fromkeys(names)
+        ]
     except ImportError as error:
         raise InputError(f"expected the packages of {VARIABLE}, got {error}") from error
 

@@ -7,21 +7,18 @@ does not load NumPy: a worker takes its cores before the threads of libraries st
 import contextlib
 import multiprocessing
 import os
-import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Any
 
 from rlreps.errors import WorkerDiedError
 from rlreps.runs.machine import quieten_orbax
 
-_function: Callable[[str], Any] | None = None
-"""The function of this process, once it is a worker that has read it."""
+_function: Any = b""
+"""The function of this process, if it is a worker; pickled until the first call."""
 
 
 def map_in_workers(
@@ -45,35 +42,26 @@ def map_in_workers(
 
     jobs = min(jobs, len(names))
     context = multiprocessing.get_context("spawn")
-    shares, (reader, writer) = context.SimpleQueue(), context.Pipe(duplex=False)
+    shares = context.SimpleQueue()
     for share in _shares(jobs):
         shares.put(share)
-    # Through files: large results must not stay in a pipe that is no longer read.
-    with tempfile.TemporaryDirectory(prefix="rlreps-jobs-") as folder:
-        payload = Path(folder, "function")
-        payload.write_bytes(cloudpickle.dumps(function))
-        pool = ProcessPoolExecutor(
-            jobs, mp_context=context, initializer=_start, initargs=(shares, reader, folder)
-        )
-        try:
-            futures = {
-                pool.submit(_call, str(payload), name, str(Path(folder, str(index)))): name
-                for index, name in enumerate(names)
-            }
-            for future in as_completed(futures):
-                result = Path(future.result())
-                found = cloudpickle.loads(result.read_bytes())
-                result.unlink()
-                yield futures[future], found
-        except BrokenProcessPool as error:
-            raise WorkerDiedError(
-                "expected every worker process to live, got one that ended before its work was "
-                "done (fewer jobs need less memory); run the same command again to continue"
-            ) from error
-        finally:
-            writer.close()
-            pool.shutdown(cancel_futures=True)
-            reader.close()
+    others = {*multiprocessing.active_children()}
+    pool = ProcessPoolExecutor(
+        jobs, context, initializer=_start, initargs=(shares, cloudpickle.dumps(function))
+    )
+    try:
+        futures = {pool.submit(_call, name): name for name in names}
+        for future in as_completed(futures):
+            yield futures[future], cloudpickle.loads(future.result())
+    except BrokenProcessPool as error:
+        raise WorkerDiedError(
+            "expected every worker process to live, got one that ended before its work was "
+            "done (fewer jobs need less memory); run the same command again to continue"
+        ) from error
+    finally:
+        for worker in {*multiprocessing.active_children()} - others:
+            worker.terminate()
+        pool.shutdown(cancel_futures=True)
 
 
 def _shares(jobs: int) -> list[list[int]]:
@@ -84,32 +72,32 @@ def _shares(jobs: int) -> list[list[int]]:
     return [cores[len(cores) * i // jobs : len(cores) * (i + 1) // jobs] for i in range(jobs)]
 
 
-def _start(shares: Any, reader: Any, folder: str) -> None:
-    """Begin as a worker, which ends when nobody can write to ``reader`` any more."""
+def _start(shares: Any, function: bytes) -> None:
+    """Begin as a worker, which ends with its parent."""
+    global _function
+    _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles it.
-    threading.Thread(target=_watch, args=(reader, folder), daemon=True).start()
-    share = shares.get()
-    if share:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if share := shares.get():
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, share)
     os.environ["JAX_PLATFORMS"] = "cpu"
     quieten_orbax()
 
 
-def _watch(reader: Any, folder: str) -> None:
-    """End this worker, whatever it is doing, once its parent closes the pipe or is gone."""
-    with contextlib.suppress(OSError):
-        reader.poll(None)
-    shutil.rmtree(folder, ignore_errors=True)  # A parent that was killed has left it.
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(1)
 
 
-def _call(payload: str, name: str, result: str) -> str:
-    """Write what the function returns to a file; return the file."""
+def _call(name: str) -> bytes:
+    """Return what the function returns, pickled."""
     global _function
     import cloudpickle
 
-    if _function is None:
-        _function = cloudpickle.loads(Path(payload).read_bytes())
-    Path(result).write_bytes(cloudpickle.dumps(_function(name)))
+    if isinstance(_function, bytes):
+        _function = cloudpickle.loads(_function)
+    result: bytes = cloudpickle.dumps(_function(name))
     return result

@@ -16,7 +16,6 @@ from jax import Array, lax
 from rlreps.errors import InputError, require, require_interval
 from rlreps.losses.base import Batch
 from rlreps.operators import Clip
-from rlreps.operators.matrix import padded_rows
 from rlreps.sources.matrix import encoder_inputs
 
 if TYPE_CHECKING:  # The successor package imports this one.
@@ -171,7 +170,7 @@ def chain_source(
     require(least >= 0.0, "probabilities >= 0", f"{least:g}")
     off = float(np.abs(chain.sum(axis=1) - 1.0).max(initial=0.0))
     require(states >= 1 and off < 1e-5, "rows that sum to 1", f"a sum off by {off:g}")
-    columns, values = padded_rows(chain)
+    columns, values = _padded_rows(chain)
     cumulative = np.cumsum(values, axis=1)
     # Exactly one from the last entry on, where rounding would leave a gap.
     last = np.diff(chain.indptr) - 1
@@ -182,3 +181,17 @@ def chain_source(
         jnp.asarray(cumulative.astype(jnp.result_type(float))),
         _checked_discount(discount),
     )
+
+
+def _padded_rows(matrix: "scipy.sparse.csr_array") -> tuple[np.ndarray, np.ndarray]:
+    """Pad a sparse matrix's rows with the last column and zero.
+
+    Returns:
+        Columns (int32) and values (float64), [n, k] each.
+    """
+    per_row = np.diff(matrix.indptr)
+    place = np.arange(per_row.max())[None, :]
+    source = matrix.indptr[:-1, None] + np.minimum(place, per_row[:, None] - 1)
+    columns = matrix.indices[source].astype(np.int32)
+    values = np.where(place < per_row[:, None], matrix.data[source], 0.0)
+    return columns, values

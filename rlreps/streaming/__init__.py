@@ -1,26 +1,22 @@
 """Online principal component analysis.
 
 Each rule is one frozen dataclass in ``rules``. ``Centred`` wraps a rule for observations that are
-not centred. ``run_passes`` and ``run_workers`` run a rule over stored rows. Two classes need extras
-and are imported on first use: ``StreamingPCA``, the scikit-learn estimator (``rlreps[sklearn]``),
-and ``RiverPCA``, the river transformer (``rlreps[river]``).
+not centred. ``run_passes`` runs a rule over stored rows. Two classes need extras and are imported
+on first use: ``StreamingPCA``, the scikit-learn estimator (``rlreps[sklearn]``), and ``RiverPCA``,
+the river transformer (``rlreps[river]``).
 """
 
 from typing import TYPE_CHECKING, Any
 
 from rlreps.streaming.centring import Centred
-from rlreps.streaming.learning_rates import PowerDecay
 from rlreps.streaming.passes import Runs, run_passes
 from rlreps.streaming.rules import RULES
-from rlreps.streaming.rules.base import StreamingRule
+from rlreps.streaming.rules.base import PowerDecay, StreamingRule
 from rlreps.streaming.rules.eigengame import Eigengame, MuEigengame
-from rlreps.streaming.rules.explicit_krasulina import ExplicitKrasulina
-from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
+from rlreps.streaming.rules.factor import ExplicitKrasulina, ImplicitKrasulina
+from rlreps.streaming.rules.gradient import Krasulina, Oja, Sanger
 from rlreps.streaming.rules.incremental_pca import IncrementalPCA
-from rlreps.streaming.rules.krasulina import Krasulina
-from rlreps.streaming.rules.oja import Oja
-from rlreps.streaming.rules.sanger import Sanger
-from rlreps.streaming.workers import MeanThenQR, run_workers
+from rlreps.streaming.rules.orthonormal import mean_then_qr
 
 if TYPE_CHECKING:
     from rlreps.streaming.estimator import StreamingPCA
@@ -34,7 +30,6 @@ __all__ = [
     "ImplicitKrasulina",
     "IncrementalPCA",
     "Krasulina",
-    "MeanThenQR",
     "MuEigengame",
     "Oja",
     "PowerDecay",
@@ -43,8 +38,8 @@ __all__ = [
     "Sanger",
     "StreamingPCA",
     "StreamingRule",
+    "mean_then_qr",
     "run_passes",
-    "run_workers",
 ]
 
 

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.config import configurable
-from rlreps.streaming.rules.base import WrappedRule, require_batch
+from rlreps.config import configurable, leaf
+from rlreps.streaming.rules import RULES
+from rlreps.streaming.rules.base import LearningRate, StreamingRule, require_batch
 from rlreps.streaming.rules.combining import shares
 
 
@@ -51,7 +52,7 @@ class CentredState(NamedTuple):
 
 @configurable
 @dataclasses.dataclass(frozen=True)
-class Centred(WrappedRule):
+class Centred:
     """A streaming rule for observations that are not centred.
 
     Each update first moves the running mean by the batch (Chan, Golub & LeVeque 1983; Welford's
@@ -76,8 +77,17 @@ class Centred(WrappedRule):
             sum squares and whose ``combine`` averages the sums, such as ``IncrementalPCA``.
     """
 
+    rule: StreamingRule = leaf()
     _: dataclasses.KW_ONLY
     exact_scatter: bool = False
+
+    @property
+    def num_inputs(self) -> int:
+        return self.rule.num_inputs
+
+    @property
+    def num_components(self) -> int:
+        return self.rule.num_components
 
     def init(self, key: Array) -> CentredState:
         inner = self.rule.init(key)
@@ -133,6 +143,18 @@ class Centred(WrappedRule):
         if len(batch) == 1:
             return correction
         return jnp.concatenate([from_before - shift[None, :], correction])
+
+
+def centred_rule(
+    name: str, num_inputs: int, num_components: int, learning_rate: LearningRate
+) -> Centred:
+    """Build a rule by its name in ``RULES``, with a running mean.
+
+    A rule without a learning rate forgets nothing: its sums of squares must be about the mean.
+    """
+    cls = RULES[name]
+    rule = cls.at_rate(num_inputs, num_components, learning_rate)
+    return Centred(rule, exact_scatter=not cls.needs_learning_rate)
 
 
 def _centred(mean: RunningMean, batch: Array) -> Array:

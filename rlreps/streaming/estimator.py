@@ -1,27 +1,24 @@
 """Streaming principal component analysis as a scikit-learn estimator."""
 
 import functools
+from collections.abc import Iterator
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
+from jax import Array
 
-from rlreps.errors import require
-from rlreps.streaming.model import (
-    ROWS_AT_ONCE,
-    Floats,
-    Model,
-    Rate,
-    Rows,
-    Setup,
-    advance,
-    blocks,
-    dense,
-    start,
-    take_in,
-)
+from rlreps.errors import TrainingDivergedError, require
+from rlreps.numerics import jit
+from rlreps.streaming.centring import Centred, centred_rule
+from rlreps.streaming.moments import FADING, Floats, Moments, no_moments, take_in
+from rlreps.streaming.passes import scan_updates
 from rlreps.streaming.rules import RULES
-from rlreps.streaming.rules.implicit_krasulina import ImplicitKrasulina
+from rlreps.streaming.rules.base import PowerDecay
+from rlreps.streaming.rules.factor import ImplicitKrasulina
 
 try:
     from scipy import sparse
@@ -34,6 +31,14 @@ except ImportError as error:
     raise ImportError(
         "expected scikit-learn >= 1.6 for StreamingPCA, got none: pip install 'rlreps[sklearn]'"
     ) from error
+
+Rows = Any
+"""An array or a SciPy sparse array in compressed rows, [n, features]."""
+
+Indices = npt.NDArray[np.integer[Any]]
+
+ROWS_AT_ONCE = 1024
+"""About this many rows are sent to the device at once."""
 
 RELATIVE_RATE = 0.5
 """Default η0 times the variance along the k-th component."""
@@ -56,6 +61,24 @@ LARGEST_RATES = {"eigengame": 2.0}
 LARGEST_RATE = 0.5
 """The same bound for other rules. If a rule does not orthonormalise in every step, larger rates
 diverge; EigenGame's steps are means over rows."""
+
+
+class Model(NamedTuple):
+    """A stream's model; each batch replaces it as a whole.
+
+    Attributes:
+        rule: Name of the rule.
+        origin: The first row, subtracted before rounding to the device's precision, [features].
+        state: State of the rule with its running mean, NumPy arrays.
+        moments: Moments of the rows less the origin, along ``components``.
+        components: Orthonormal rows, [k, features]; zeros before the first row.
+    """
+
+    rule: str
+    origin: Floats
+    state: Any
+    moments: Moments
+    components: Floats
 
 
 class StreamingPCA(_BasePCA):  # type: ignore[misc]
@@ -156,27 +179,26 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         """
         with _threads().limit(limits=1, user_api="blas"):
             X = self._validated(X, reset=True)
-            random = check_random_state(self.random_state)
-            setup = self._setup(X, min(X.shape))
+            k, random = self._num_components(X, min(X.shape)), check_random_state(self.random_state)
+            model = self._started(X, k, random)
             in_turn = np.arange(X.shape[0])
-            model = start(setup, random.randint(np.iinfo(np.int32).max), dense(X, in_turn[:1])[0])
             order = random.permutation(len(in_turn))
-            some = dense(X, order[:ROWS_AT_ONCE]) - model.origin
-            rate = self._rate(setup, *_variances(some, setup.num_components))
+            some = _dense(X, order[:ROWS_AT_ONCE]) - model.origin
+            rate = self._rate(X.shape[1], k, *_variances(some, k))
             basis = model.components
             # A rule without a learning rate would count every row again in a second pass.
             passes = int(self.passes) if RULES[self.rule].needs_learning_rate else 1
             for index in range(passes):
                 order = random.permutation(len(in_turn)) if index else order
-                state, basis = advance(model, X, order, rate)
+                state, basis = self._advanced(model, X, order, rate)
                 model = model._replace(state=state)
             mean = model.state.running
             once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(passes))
             model = model._replace(state=model.state._replace(running=once))
             # The exact variances of all rows within the span.
             moments, components = model.moments, basis
-            for chosen in blocks(in_turn, 1):
-                rows = dense(X, chosen) - model.origin
+            for chosen in _blocks(in_turn, 1):
+                rows = _dense(X, chosen) - model.origin
                 moments, components = take_in(moments, components, basis, rows, fading=0.0)
             self._accept(model._replace(moments=moments, components=components))
         return self
@@ -197,27 +219,22 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         with _threads().limit(limits=1, user_api="blas"):
             model: Model | None = getattr(self, "_model", None)
             X = self._validated(X, reset=model is None)
+            k = self._num_components(X, min(X.shape) if model is None else len(model.components))
             if model is None:
-                setup = self._setup(X, min(X.shape))
-                random = check_random_state(self.random_state)
-                model = start(setup, random.randint(np.iinfo(np.int32).max), X[0])
-            else:
-                setup = self._setup(X, model.setup.num_components)
-                started, now = (
-                    {"rule": one.rule, "n_components": one.num_components}
-                    for one in (model.setup, setup)
-                )
-                expected = f"what the stream began with, {started} (fit starts anew)"
-                require(started == now, expected, now)
-                model = model._replace(setup=setup)
+                model = self._started(X, k, check_random_state(self.random_state))
+            began = {"rule": model.rule, "n_components": len(model.components)}
+            now = {"rule": self.rule, "n_components": k}
+            require(began == now, f"what the stream began with, {began} (fit starts anew)", now)
             rows: Floats = X - model.origin
-            old, fading = model.components, setup.fading
+            # A rule without a learning rate weighs all rows equally.
+            fading = FADING if RULES[self.rule].needs_learning_rate else 0.0
+            old = model.components
             grown, _ = take_in(model.moments, old, old, rows, fading)
             least = float(grown.variances[-1])
             if model.moments.rows_seen == 0:
-                least = _variances(rows[:ROWS_AT_ONCE], setup.num_components)[1]
-            rate = self._rate(setup, grown.total_variance, least)
-            state, basis = advance(model, X, np.arange(len(X)), rate)
+                least = _variances(rows[:ROWS_AT_ONCE], k)[1]
+            rate = self._rate(X.shape[1], k, grown.total_variance, least)
+            state, basis = self._advanced(model, X, np.arange(len(X)), rate)
             moments, components = take_in(model.moments, old, basis, rows, fading)
             self._accept(model._replace(state=state, moments=moments, components=components))
         return self
@@ -237,35 +254,74 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         )
         return array
 
-    def _setup(self, X: Rows, most: int) -> Setup:
-        """Check all parameters for an array or batch; None is ``most`` components."""
+    def _num_components(self, X: Rows, most: int) -> int:
+        """Check all parameters for an array or batch, and return k; None is ``most``."""
         self._validate_params()
         k = most if self.n_components is None else int(self.n_components)
-        cls = RULES[self.rule]
-        each = int(self.batch_size or cls.usual_rows_per_update(k))
-        least = cls.least_rows_per_update(k)
+        each, least = self._rows_per_update(k)
         learned = f"for {k} components by {self.rule}"
         enough = f"batch_size >= {least} {learned}, or a rule that learns from single rows"
         require(each >= least, enough, each)
         require(X.shape[0] >= least, f"at least {least} rows at once {learned}", X.shape[0])
-        return Setup(self.rule, X.shape[1], k, float(self.power), each)
+        return k
 
-    def _rate(self, setup: Setup, total_variance: float, least: float) -> Rate:
+    def _rows_per_update(self, k: int) -> tuple[int, int]:
+        """Return the number of rows in an update, and the least number in the last update."""
+        cls = RULES[self.rule]
+        each = int(self.batch_size or cls.usual_rows_per_update(k))
+        return each, cls.least_rows_per_update(k)
+
+    def _started(self, X: Rows, k: int, random: np.random.RandomState) -> Model:
+        """Return the model before its first row."""
+        origin = _dense(X, np.arange(1))[0].astype(np.float64)
+        rule = centred_rule(self.rule, X.shape[1], k, PowerDecay(1.0, float(self.power)))
+        state = jax.device_get(_start(rule, jnp.uint32(random.randint(np.iinfo(np.int32).max))))
+        components = np.zeros((k, X.shape[1]))
+        return Model(self.rule, origin, state, no_moments(X.shape[1], k), components)
+
+    def _rate(self, features: int, k: int, total_variance: float, least: float) -> PowerDecay:
         """Return the learning rate, given the total variance and that along the k-th component."""
+        power = float(self.power)
         if self.learning_rate is not None:
-            return Rate(float(self.learning_rate))
+            return PowerDecay(float(self.learning_rate), power)
         # Rows without variance are all zero after centring, and move nothing at any rate.
         total = total_variance if total_variance > TINY else 1.0
-        along = max(least, LEAST_SHARE * total / setup.num_components)
+        along = max(least, LEAST_SHARE * total / k)
         if self.rule == "implicit_krasulina":
-            squared_length = setup.num_inputs * INITIAL_SCALE**2
-            return Rate(RELATIVE_TO_OTHERS * RELATIVE_RATE * squared_length / along)
-        return Rate(RELATIVE_RATE / along, LARGEST_RATES.get(self.rule, LARGEST_RATE) / total)
+            squared_length = features * INITIAL_SCALE**2
+            return PowerDecay(RELATIVE_TO_OTHERS * RELATIVE_RATE * squared_length / along, power)
+        largest = LARGEST_RATES.get(self.rule, LARGEST_RATE) / total
+        return PowerDecay(RELATIVE_RATE / along, power, largest)
+
+    def _advanced(
+        self, model: Model, rows: Rows, order: Indices, rate: PowerDecay
+    ) -> tuple[Any, Floats]:
+        """Return the rule's state after rows in an order, and its span's basis [k, features].
+
+        Raises:
+            TrainingDivergedError: If the outcome is not finite.
+        """
+        k, features = model.components.shape
+        rule = centred_rule(self.rule, features, k, rate)
+        each, least = self._rows_per_update(k)
+        state, components = model.state, model.components.T
+        dtype = state.running.value.dtype
+        for chosen in _blocks(order, each, least):
+            shifted: Any = (_dense(rows, chosen) - model.origin).astype(dtype)
+            state, found, finite = _advance(rule, state, shifted, each, least)
+            components = np.asarray(found, np.float64)
+            if not finite:
+                raise TrainingDivergedError(
+                    f"expected finite components from {self.rule}, got NaN or infinity after "
+                    f"{int(state.step)} updates; the model is as it was before. A smaller "
+                    "learning_rate, or features of similar orders of magnitude, may help"
+                )
+        return jax.device_get(state), np.linalg.qr(components)[0].T
 
     def _accept(self, model: Model) -> None:
-        moments = model.moments
+        moments, mean = model.moments, model.state.running
         self._model = model
-        self.mean_ = model.origin + model.shifted_mean
+        self.mean_ = model.origin + (mean.value.astype(np.float64) + mean.remainder)
         self.components_ = model.components
         self.n_components_ = len(model.components)
         self.n_samples_seen_ = moments.rows_seen
@@ -277,6 +333,50 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         directions = min(moments.rows_seen, features) - k
         beyond = max(total - float(moments.variances.sum()), 0.0)
         self.noise_variance_ = beyond / directions if directions > 0 else 0.0
+
+
+@jit
+def _start(rule: Centred, seed: Array) -> Any:
+    return rule.init(jax.random.key(seed))
+
+
+@functools.partial(jit, static_argnums=(3, 4))
+def _advance(
+    rule: Centred, state: Any, rows: Array, each: int, least: int
+) -> tuple[Any, Array, Array]:
+    """Update on rows [n, features]; the last update may have another number of rows."""
+    left = len(rows) % each
+    whole = len(rows) - left
+    if 0 < left < least:
+        whole = max(whole - each, 0)
+    if whole:
+        state = scan_updates(rule, state, rows[:whole], each)
+    if whole < len(rows):
+        state = rule.update(state, rows[whole:])
+    components = rule.components(state)
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((state, components))]
+    return state, components, jnp.all(jnp.stack(finite))
+
+
+def _dense(rows: Rows, chosen: Indices) -> npt.NDArray[np.floating[Any]]:
+    """Return some rows, [len(chosen), features], as an array."""
+    some = rows[chosen]
+    array: npt.NDArray[np.floating[Any]] = some if isinstance(some, np.ndarray) else some.toarray()
+    return array
+
+
+def _blocks(order: Indices, each: int, least: int = 1) -> Iterator[Indices]:
+    """Split an order of rows into parts of whole updates; only the last may end with a shorter one.
+
+    A last part of fewer than ``least`` rows joins the part before it.
+    """
+    length = each * max(ROWS_AT_ONCE // each, 1)
+    begin = 0
+    while begin < len(order):
+        end = begin + length
+        end = len(order) if len(order) - end < least else end
+        yield order[begin:end]
+        begin = end
 
 
 @functools.cache

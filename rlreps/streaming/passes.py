@@ -21,6 +21,9 @@ from rlreps.streaming.rules.base import StreamingRule
 MakeRule = Callable[[Array], StreamingRule]
 """Initial learning rate, [] → rule."""
 
+Combine = Callable[[StreamingRule, Any, Array], Any]
+"""(rule, workers' states, weights [workers]) → combined state."""
+
 Evaluate = Callable[[npt.NDArray[np.float32]], float]
 """Components [features, k] → figure."""
 
@@ -46,14 +49,16 @@ class PassResult(NamedTuple):
     """Figures over time of a rule's runs.
 
     Attributes:
-        rows_seen: Rows that each run had seen at each point, the start included, [points].
+        rows_seen: Rows that each worker had seen at each point, the start included, [points].
         seconds: Time spent so far in the updates of all runs, without compilation, [points].
-        figures: Results of ``evaluate``, [points, runs].
-        components: Components at the end, [runs, features, k].
+        workers: Each worker's figure just before the combination, [points, runs, workers].
+        figures: Figures of the combined model, [points, runs].
+        components: The combined model's components at the end, [runs, features, k].
     """
 
     rows_seen: npt.NDArray[np.int64]
     seconds: npt.NDArray[np.float64]
+    workers: npt.NDArray[np.float64]
     figures: npt.NDArray[np.float64]
     components: npt.NDArray[np.float32]
 
@@ -66,39 +71,87 @@ def run_passes(
     evaluate: Evaluate,
     evaluate_every: int,
     rows_per_update: int = 1,
+    workers: int = 1,
+    combine: Combine = lambda rule, states, weights: rule.combine(states, weights),
 ) -> PassResult:
-    """Run a rule over permuted rows; rows that do not fill the last interval are left out.
+    """Run a rule once over permuted rows.
+
+    Several workers simulate distributed learning: between evaluations each learns from its own
+    share of the rows, and at each evaluation their models are combined with equal weights. Rows
+    that do not fill a worker's last interval are left out.
 
     Args:
         make_rule: Learning rate, which may be traced → rule.
         rows: Centred observations, [n, features].
         runs: Seeds and learning rates.
-        evaluate: Measures one run's components, on the host.
-        evaluate_every: Rows between evaluations, at most n; rounded down to whole updates.
+        evaluate: Measures a model's components, on the host.
+        evaluate_every: A worker's rows between evaluations, at most its share; rounded down to
+            whole updates.
         rows_per_update: Rows of each update; single rows go through ``update_each``.
+        workers: Number of workers of each run.
+        combine: Combines the workers' models; by default as the rule does.
 
     Raises:
-        InputError: If an interval has less rows than an update or more than there are.
+        InputError: If an interval has fewer rows than an update or more than a worker has.
     """
+    each = len(rows) // workers
     interval = evaluate_every - evaluate_every % rows_per_update
     require(
-        1 <= interval <= len(rows),
-        f"evaluate_every in [{rows_per_update}, {len(rows)}], from an update's rows to all",
+        1 <= interval <= each,
+        f"evaluate_every in [{rows_per_update}, {each}], from an update's rows to all of a worker",
         evaluate_every,
     )
-    seen, seconds, figures, components = follow_orders(
-        runs,
-        rows,
-        runs.orders(len(rows)),
-        interval=interval,
-        start=lambda key, rate: make_rule(rate).init(key),
-        advance=lambda state, rows, order, rate: scan_updates(
-            make_rule(rate), state, rows[order], rows_per_update
-        ),
-        observe=lambda state, rate: make_rule(rate).components(state),
-        measure=lambda components: [evaluate(one) for one in components],
-    )
-    return PassResult(seen, seconds, np.asarray(figures), components)
+    weights = jnp.ones(workers)
+
+    @jax.jit
+    def begin(seeds: Array, rates: Array) -> Any:
+        def start(seed: Array, rate: Array) -> Any:
+            return make_rule(rate).init(jax.random.key(seed, impl=PRNG))
+
+        return map_runs(start, seeds, rates)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(states: Any, rows: Array, orders: Array, rates: Array) -> Any:
+        def advance(state: Any, order: Array, rate: Array) -> tuple[Any, Any]:
+            rule = make_rule(rate)
+            if workers == 1:
+                state = scan_updates(rule, state, rows[order[0]], rows_per_update)
+                return jax.tree.map(lambda leaf: leaf[None], state), state
+            learned = map_runs(
+                lambda own: scan_updates(rule, state, own, rows_per_update), rows[order]
+            )
+            return learned, combine(rule, learned, weights)
+
+        return map_runs(advance, states, orders, rates)
+
+    @jax.jit
+    def observe(learned: Any, states: Any, rates: Array) -> Any:
+        def components(learned: Any, state: Any, rate: Array) -> tuple[Array, Array]:
+            rule = make_rule(rate)
+            return map_runs(rule.components, learned), rule.components(state)
+
+        return map_runs(components, learned, states, rates)
+
+    orders = runs.orders(len(rows))[:, : workers * each].reshape(-1, workers, each)
+    rates, stored = jnp.asarray(runs.learning_rates, jnp.float32), jnp.asarray(rows)
+    states = begin(jnp.asarray(np.asarray(runs.seeds, np.uint32)), rates)
+    learned = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], workers, axis=1), states)
+    compiled: Any = None
+    seconds, own, combined = [0.0], [], []
+    for first in [None, *range(0, each - interval + 1, interval)]:
+        if first is not None:
+            chosen = jnp.asarray(orders[..., first : first + interval])
+            compiled = compiled or step.lower(states, stored, chosen, rates).compile()
+            jax.block_until_ready((states, stored, chosen, rates))
+            began = time.perf_counter()
+            learned, states = jax.block_until_ready(compiled(states, stored, chosen, rates))
+            seconds.append(seconds[-1] + time.perf_counter() - began)
+        before, components = map(np.asarray, observe(learned, states, rates))
+        combined.append([evaluate(one) for one in components])
+        alone = [[figure] for figure in combined[-1]]
+        own.append([[evaluate(one) for one in run] for run in before] if workers > 1 else alone)
+    seen = interval * np.arange(len(seconds), dtype=np.int64)
+    return PassResult(seen, np.asarray(seconds), np.asarray(own), np.asarray(combined), components)
 
 
 def scan_updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: int) -> Any:
@@ -107,67 +160,6 @@ def scan_updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: 
         return rule.update_each(state, rows)
     batches = rows.reshape(-1, rows_per_update, rows.shape[1])
     return jax.lax.scan(lambda state, batch: (rule.update(state, batch), None), state, batches)[0]
-
-
-def follow_orders(
-    runs: Runs,
-    rows: npt.NDArray[np.float32],
-    orders: npt.NDArray[np.int32],
-    *,
-    interval: int,
-    start: Callable[[Array, Array], Any],
-    advance: Callable[[Any, Array, Array, Array], Any],
-    observe: Callable[[Any, Array], Any],
-    measure: Callable[[Any], Any],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], list[Any], Any]:
-    """Advance all runs along their orders of the rows, and measure them at regular intervals.
-
-    Args:
-        runs: Seeds and learning rates.
-        rows: [n, features].
-        orders: Indices of rows, [runs, ..., length]. Rows that do not fill the last interval are
-            left out.
-        interval: Rows between measurements, along the last axis of the orders.
-        start: (key, learning rate) → one run's state.
-        advance: (state, rows, order [..., interval], learning rate) → state.
-        observe: (state, learning rate) → what ``measure`` needs of one run.
-        measure: Observations of all runs, with a leading run axis, on the host → figures.
-
-    Returns:
-        Rows seen, seconds in the updates without compilation, and figures, each at every point, the
-        start included; and the observations at the last point.
-    """
-
-    @jax.jit
-    def begin(seeds: Array, rates: Array) -> Any:
-        return map_runs(
-            lambda seed, rate: start(jax.random.key(seed, impl=PRNG), rate), seeds, rates
-        )
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    def step(states: Any, rows: Array, orders: Array, rates: Array) -> Any:
-        return map_runs(
-            lambda state, order, rate: advance(state, rows, order, rate), states, orders, rates
-        )
-
-    see = jax.jit(functools.partial(map_runs, observe))
-    rates, stored = jnp.asarray(runs.learning_rates, jnp.float32), jnp.asarray(rows)
-    states = begin(jnp.asarray(np.asarray(runs.seeds, np.uint32)), rates)
-    compiled: Any = None
-    observed = jax.tree.map(np.asarray, see(states, rates))
-    seen, seconds, figures = [0], [0.0], [measure(observed)]
-    for first in range(0, orders.shape[-1] - interval + 1, interval):
-        chosen = jnp.asarray(orders[..., first : first + interval])
-        if compiled is None:
-            compiled = step.lower(states, stored, chosen, rates).compile()
-        jax.block_until_ready((states, stored, chosen, rates))
-        began = time.perf_counter()
-        states = jax.block_until_ready(compiled(states, stored, chosen, rates))
-        seconds.append(seconds[-1] + time.perf_counter() - began)
-        observed = jax.tree.map(np.asarray, see(states, rates))
-        seen.append(seen[-1] + interval)
-        figures.append(measure(observed))
-    return np.asarray(seen, np.int64), np.asarray(seconds), figures, observed
 
 
 def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:

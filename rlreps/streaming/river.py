@@ -9,9 +9,9 @@ from jax import Array
 
 from rlreps.errors import require, require_choice
 from rlreps.numerics import jit
-from rlreps.streaming.centring import Centred
-from rlreps.streaming.learning_rates import PowerDecay
+from rlreps.streaming.centring import Centred, centred_rule
 from rlreps.streaming.rules import RULES
+from rlreps.streaming.rules.base import PowerDecay
 
 try:
     from river.base import Transformer
@@ -80,8 +80,7 @@ class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
 
     def _centred(self, num_inputs: int) -> Centred:
         rate = PowerDecay(self.learning_rate, self.power)
-        rule = RULES[self.rule].at_rate(num_inputs, self.n_components, rate)
-        return Centred(rule, exact_scatter=self.rule == "incremental_pca")
+        return centred_rule(self.rule, num_inputs, self.n_components, rate)
 
     def _row(self, x: dict[Any, Any]) -> np.ndarray:
         return np.array([x.get(name, 0.0) for name in self._names], np.float32)

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,10 +10,9 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.streaming.learning_rates import PowerDecay
-from rlreps.streaming.passes import MakeRule, Runs, run_passes
+from rlreps.streaming.passes import MakeRule, PassResult, Runs, run_passes
 from rlreps.streaming.rules import RULES
-from rlreps.streaming.rules.base import StreamingRule
+from rlreps.streaming.rules.base import PowerDecay, StreamingRule
 from rlreps.subspace.centring import second_moments
 from rlreps.subspace.reconstruction import loss_from_moments
 
@@ -54,20 +53,19 @@ class TunedRule:
 
     def stream(
         self,
-        over: Callable[..., Any],
         rows: npt.NDArray[np.float32],
         seeds: Sequence[int],
         rates: Sequence[float | None],
         power: float | None,
         k: int,
         **options: Any,
-    ) -> Any:
-        """Call ``run_passes`` or ``run_workers`` on rows [n, features]; options go to it.
+    ) -> PassResult:
+        """Call ``run_passes`` on rows [n, features]; options go to it.
 
         Rates are each run's η0, power is γ; both are None for a rule without a learning rate.
         """
         with jax.enable_x64(True) if self.double else contextlib.nullcontext():
-            return over(
+            return run_passes(
                 self.build(rows.shape[1], k, power or 0.0),
                 rows.astype(np.float64) if self.double else rows,
                 Runs(seeds, [1.0 if rate is None else rate for rate in rates]),
@@ -109,9 +107,7 @@ class TunedRule:
         options = {"evaluate": loss, "evaluate_every": count}
         losses = np.stack(
             [
-                self.stream(
-                    run_passes, part, [seed] * len(rates), rates, power, k, **options
-                ).figures[-1]
+                self.stream(part, [seed] * len(rates), rates, power, k, **options).figures[-1]
                 for power in powers
             ]
         )

@@ -7,7 +7,6 @@ from rlreps.subspace.inverse_covariance import (
     empirical_inverse_covariance as empirical_inverse_covariance,
 )
 from rlreps.subspace.inverse_covariance import lissa as lissa
-from rlreps.subspace.inverse_covariance import lissa_kappa as lissa_kappa
 from rlreps.subspace.linalg import largest_eigenvalue_bound as largest_eigenvalue_bound
 from rlreps.subspace.linalg import newton_schulz_step as newton_schulz_step
 from rlreps.subspace.metrics import align as align
@@ -15,15 +14,14 @@ from rlreps.subspace.metrics import grassmann_distance as grassmann_distance
 from rlreps.subspace.metrics import leading_combinations as leading_combinations
 from rlreps.subspace.metrics import longest_eigenvector_streak as longest_eigenvector_streak
 from rlreps.subspace.metrics import matched_cosines as matched_cosines
+from rlreps.subspace.metrics import nested_distances as nested_distances
+from rlreps.subspace.metrics import noise_floor as noise_floor
 from rlreps.subspace.metrics import numerical_rank as numerical_rank
-from rlreps.subspace.metrics import optimal_loss as optimal_loss
 from rlreps.subspace.metrics import orthonormal_basis as orthonormal_basis
 from rlreps.subspace.metrics import principal_angles as principal_angles
 from rlreps.subspace.metrics import relative_excess as relative_excess
 from rlreps.subspace.metrics import representation_loss as representation_loss
 from rlreps.subspace.metrics import subspace_distance as subspace_distance
-from rlreps.subspace.noise_floor import nested_distances as nested_distances
-from rlreps.subspace.noise_floor import noise_floor as noise_floor
 from rlreps.subspace.row_blocks import ArrayBlocks as ArrayBlocks
 from rlreps.subspace.row_blocks import CentredBlocks as CentredBlocks
 from rlreps.subspace.row_blocks import Centring as Centring

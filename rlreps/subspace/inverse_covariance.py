@@ -4,38 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.errors import require, require_interval
+from rlreps.errors import require
 from rlreps.numerics import jit, matmul
-
-
-def lissa_kappa(
-    features: jax.Array, kappa0: float | jax.Array, squared_norm: jax.Array | float | None = None
-) -> jax.Array:
-    """Compute the step size kappa = kappa0 / max ||phi||^2 of the series.
-
-    No term of the series then grows: kappa < 2 / ||phi||^2 must hold for every row, so kappa lies
-    below the smallest of these bounds. Lemma 2 of Le Lan et al. (2023) prints their sup instead.
-
-    Args:
-      features: [j, d] rows of features.
-      kappa0: relative step size in (0, 2), 1.9 in the paper; an array is not checked, so that a
-      study can go beyond 2, where the series diverges.
-      squared_norm: scalar to divide by instead of this batch's largest squared row norm, such as
-      a running value.
-
-    Returns:
-      Scalar of the features' dtype; kappa0 itself if the norm is zero, so that a dead encoder
-      gives finite numbers.
-
-    Raises:
-      InputError: if kappa0 is a number outside (0, 2).
-    """
-    require_interval("kappa0", kappa0, "(0, 2)")
-    if squared_norm is None:
-        largest = jnp.max(jnp.sum(jnp.square(features), axis=1))
-    else:
-        largest = jnp.asarray(squared_norm, features.dtype)
-    return kappa0 / jnp.where(largest == 0.0, 1.0, largest)
 
 
 @jit
@@ -54,7 +24,8 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
     Args:
       features: [j, d] rows phi_1, ..., phi_J, the first row entering first.
       right_hand_side: [d, t] columns to apply the estimate to, of the features' dtype.
-      kappa: scalar step size, see `lissa_kappa`.
+      kappa: scalar step size, at most 2 / ||phi||^2 for every row, or terms grow. Lemma 2 of Le Lan
+        et al. (2023) prints the sup of these bounds instead of the smallest.
 
     Returns:
       [d, t] array Delta_J right_hand_side.

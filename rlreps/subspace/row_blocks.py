@@ -9,8 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from rlreps.config import checked, positive
-from rlreps.errors import InputError, require
+from rlreps.errors import require
 
 Centring: TypeAlias = Literal["columns", "rows", "both"]
 """Which means are subtracted from Psi [n states, t tasks] before its components are taken.
@@ -50,16 +49,12 @@ class RowBlocks(Protocol):
         ...
 
 
-@checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayBlocks:
     """An array [n, t] in memory as row blocks, which are views of it; the last may be shorter."""
 
     matrix: np.ndarray
-    block_rows: int = positive(1024)
-
-    def __post_init__(self) -> None:
-        require(self.matrix.ndim == 2, "a matrix [n, t]", self.matrix.shape)
+    block_rows: int = 1024
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,13 +101,6 @@ class CentredBlocks(DerivedBlocks):
     means: np.ndarray
     row_means: np.ndarray | None = None
 
-    def __post_init__(self) -> None:
-        rows, columns = self.source.shape
-        require(self.means.shape == (columns,), f"means of shape ({columns},)", self.means.shape)
-        if self.row_means is not None:
-            found = self.row_means.shape
-            require(found == (rows,), f"row means of shape ({rows},)", found)
-
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
         for start, rows in self.source.blocks():
             centred = np.empty_like(rows)
@@ -128,7 +116,7 @@ def column_means(source: RowBlocks) -> np.ndarray:
     neither do the means [t] (float64).
 
     Raises:
-      InputError: if the blocks do not make up the matrix, or it has no rows.
+      InputError: if the matrix has no rows.
     """
     num_rows, num_columns = source.shape
     require(num_rows > 0, "a matrix with at least one row", source.shape)
@@ -145,7 +133,7 @@ def row_means(source: RowBlocks) -> np.ndarray:
     Like `column_means`, they do not depend on how the source is blocked or laid out.
 
     Raises:
-      InputError: if the blocks do not make up the matrix, or it has no columns.
+      InputError: if the matrix has no columns.
     """
     num_rows, num_columns = source.shape
     require(num_columns > 0, "a matrix with at least one column", source.shape)
@@ -163,7 +151,7 @@ def centring_means(source: RowBlocks, centring: Centring) -> tuple[np.ndarray, n
     takes two passes over the matrix, the others one.
 
     Raises:
-      InputError: if the blocks do not make up the matrix, or it is empty.
+      InputError: if the matrix is empty.
     """
     if centring == "columns":
         return column_means(source), None
@@ -193,39 +181,27 @@ def regrouped(source: RowBlocks, group_rows: int) -> Iterator[tuple[int, np.ndar
     Yields:
       (first row, rows [group_rows, t]) in order: a view if a group lies within one block, else a
       copy, which the next group may overwrite.
-
-    Raises:
-      InputError: if the blocks do not make up the matrix.
     """
     num_rows, num_columns = source.shape
     buffer: np.ndarray | None = None
     start = filled = 0  # first row of the current group, and its number of rows in the buffer
-    for first, rows in source.blocks():
-        expected = start + filled
-        fits = rows.ndim == 2 and rows.shape[1] == num_columns and expected + len(rows) <= num_rows
-        if first != expected or not fits or rows.dtype != source.dtype:
-            raise InputError(
-                f"expected a {source.dtype} block from row {expected} of a {num_rows} x "
-                f"{num_columns} matrix, got {rows.dtype} of shape {rows.shape} from row {first}"
-            )
+    for _, rows in source.blocks():
         taken = 0
         while taken < len(rows):
             size = min(group_rows, num_rows - start)
             count = min(size - filled, len(rows) - taken)
             part = rows[taken : taken + count]
             taken += count
-            if count == size:
-                yield start, part
-            else:
+            if count < size:
                 if buffer is None:
                     buffer = np.empty((min(group_rows, num_rows), num_columns), source.dtype)
                 buffer[filled : filled + count] = part
                 filled += count
                 if filled < size:
                     continue
-                yield start, buffer[:size]
+                part = buffer[:size]
+            yield start, part
             start, filled = start + size, 0
-    require(start == num_rows, f"blocks of {num_rows} rows in all", start + filled)
 
 
 # Bytes of the rows in one product.

@@ -8,18 +8,14 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-import jax
 import numpy as np
 import scipy
 
 from rlreps.config import configurable, interval, positive
 from rlreps.errors import InputError, require
 from rlreps.subspace.error_bound import RitzTriplets, bounds_at_cut, distance_bounds, rounding_level
-from rlreps.subspace.products import Products, orthonormalise, products_of
+from rlreps.subspace.products import Matrix, Products, orthonormalise, products_of
 from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
-
-Matrix: TypeAlias = np.ndarray | jax.Array | RowBlocks | Products
-"""A matrix that can be decomposed; `exact_svd` takes arrays alone."""
 
 DEFAULT_RANK = 100
 """Default number of components, if the matrix has as many."""
@@ -48,20 +44,6 @@ class PrincipalSubspace:
     method: str
     settings: Mapping[str, int]
     distance_bound: np.ndarray | None = None
-
-    def __post_init__(self) -> None:
-        shapes = (self.basis.shape, self.singular_values.shape)
-        fit = self.basis.ndim == 2 and shapes[0][1:] == shapes[1]
-        require(fit, "a basis [n, k] and k singular values", shapes)
-        values = self.singular_values
-        real = values.dtype.kind == "f" and bool(np.isfinite(values).all() and (values >= 0).all())
-        require(real, "finite singular values >= 0", values)
-        energy = self.total_energy
-        require(0.0 <= energy < np.inf, "a finite total energy >= 0", energy)
-        bound = self.distance_bound
-        if bound is not None:
-            count = self.basis.shape[1]
-            require(bound.shape == (count,), f"a bound for each of {count} components", bound.shape)
 
     def truncated(self, d: int) -> "PrincipalSubspace":
         """Keep the first d components; settings stay those of the original computation."""
@@ -239,11 +221,9 @@ class RandomizedSVD:
 
     Halko, Martinsson & Tropp (2011), Algorithms 4.4 (range finder, QR after every product) and 5.1
     (decomposition of the projected matrix). The matrix is multiplied by panels of
-    rank + oversampling columns and never copied. A host matrix is multiplied by NumPy's BLAS (a JAX
-    array on a CPU is read in place), an accelerator's on the accelerator, with only the panels
-    moving, and row blocks group by group. Row blocks are read `num_reads` times: each power
-    iteration takes both products from one read (see `StreamedProducts.sharpen`), two reads
-    decompose, and six bound the error.
+    rank + oversampling columns, in groups of rows, by NumPy's BLAS; a JAX array on a CPU is read in
+    place. Row blocks are read `num_reads` times: each power iteration takes both products from one
+    read (see `Products.sharpen`), two reads decompose, and six bound the error.
 
     Attributes:
       rank: number of leading singular vectors; None is 100, or all that the matrix has if fewer.

@@ -17,7 +17,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
@@ -25,14 +25,11 @@ from rlreps.errors import (
     FitWarning,
     InputError,
     require,
-    require_choice,
     require_interval,
     require_positive,
 )
 from rlreps.files import write_atomically
 from rlreps.successor.recording import COLUMNS, JaxPolicy, Policy, read_minari, record
-
-Terminals = Literal["terminated", "ends"]
 
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
@@ -192,12 +189,7 @@ class Transitions:
         return lasts[np.searchsorted(lasts, rows)] - rows + 1
 
     @classmethod
-    def from_dictionary(
-        cls,
-        data: Mapping[str, Any],
-        *,
-        terminals: Terminals = "terminated",
-    ) -> "Transitions":
+    def from_dictionary(cls, data: Mapping[str, Any]) -> "Transitions":
         """Read arrays under the names that Minari, D4RL, OGBench or rlreps give them.
 
         Rows are in the order of time. Without ``next_observations``, the next observation of a row
@@ -209,17 +201,15 @@ class Transitions:
         Args:
             data: ``observations`` and ``actions``; ``next_observations`` if known; ends as
                 ``terminals`` (or ``terminations``, ``terminated``) and ``timeouts`` (or
-                ``truncations``, ``truncated``), or as an index of episodes ``episode``; ``masks``
-                (OGBench: 0 if the next state is terminal); ``num_actions``, ``num_states``,
-                ``action_low`` and ``action_high`` as of the class. Other entries are ignored.
-            terminals: Whether ``terminals`` marks terminal states, or any end of a trajectory (as
-                in OGBench, where ``masks`` marks the terminal states).
+                ``truncations``, ``truncated``), or as an index of episodes ``episode``;
+                ``num_actions``, ``num_states``, ``action_low`` and ``action_high`` as of the class.
+                With ``masks`` (OGBench: 0 if the next state is terminal), ``terminals`` marks any
+                end of a trajectory. Other entries are ignored.
 
         Raises:
             InputError: If an entry is missing, or as the class. At least one entry must mark the
                 ends of episodes; give zeros if no episode ends.
         """
-        require_choice("terminals", terminals, get_args(Terminals))
         observation = np.asarray(_entry(data, "observations", "observation"))
         action = np.asarray(_entry(data, "actions", "action"))
         rows = len(action)
@@ -235,11 +225,9 @@ class Transitions:
         terminated = np.zeros(rows, np.bool_)
         if terminal is not None:
             terminated = _flags("terminals", terminal, rows)
-        if masks is not None or terminals == "ends":
+        if masks is not None:
             ends = terminated if ends is None else ends | terminated
-            terminated = np.zeros(rows, np.bool_)
-            if masks is not None:
-                terminated = ~_flags("masks", masks, rows)
+            terminated = ~_flags("masks", masks, rows)
         if "episode" in data:
             index = np.asarray(data["episode"])
             require(index.shape == (rows,), f"episode of shape {(rows,)}", index.shape)

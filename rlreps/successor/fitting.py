@@ -11,12 +11,12 @@ import jax
 import numpy as np
 
 from rlreps.config import as_json
-from rlreps.encoders import Encoder, Tabular
+from rlreps.encoders import Tabular
 from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.data import Transitions, as_transitions
-from rlreps.successor.forward_backward import ForwardBackward, discounted_sums
+from rlreps.successor.forward_backward import ForwardBackward
 from rlreps.successor.least_squares import (
     Behaviour,
     LeastSquares,
@@ -33,7 +33,7 @@ from rlreps.successor.methods import (
 )
 from rlreps.successor.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.observed import Observed
-from rlreps.successor.quality import Quality, measure_quality
+from rlreps.successor.quality import Quality, measure_quality, rows_of, squared_error
 from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.successor.storage import described
 from rlreps.training.optimizers import Optimizer
@@ -52,9 +52,6 @@ _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 _SEARCHED_ROWS = 10_000
 _SEARCHED_FEATURES = 300
-_JUDGED_ROWS = 3_000
-_CUMULANTS = 32
-"""Number of random cumulants by which widths and ridges are compared."""
 _TOLERANCES = (1.5, 1.1)
 """Multiples of the least error up to which widths and ridges count as equally good. Improved
 policies leave the data, where wide kernels extrapolate better: widths have the larger factor."""
@@ -66,10 +63,8 @@ def fit(
     transitions: Any,
     config: FitConfig | None = None,
     *,
-    backward_encoder: Encoder | None = None,
     behaviour: Behaviour | BehaviourName | None = None,
     folder: RunFolder | None = None,
-    progress: bool = False,
     **given: Any,
 ) -> SuccessorRepresentation:
     """Fit a successor representation of the policy that made some transitions.
@@ -79,11 +74,9 @@ def fit(
             arrays (observation, action, next_observation, terminated[, truncated]). For an
             environment, use ``Transitions.collect(environment, steps=...)``.
         config: The options; None takes the defaults.
-        backward_encoder: The encoder of B, if its kind differs from F's (temporal differences).
         behaviour: ``estimated`` (the default), ``uniform``, or the data's policy itself:
             observations [m, ...] → probabilities [m, A].
         folder: Where networks log and keep checkpoints; an interrupted fit resumes from it.
-        progress: Whether to show bars.
         **given: Fields of ``FitConfig`` (``num_features``, ``discount``, ...), where ``method`` may
             be a name (``least_squares`` or ``td``), and fields of the method (``max_features``,
             ``averaging_rate``, ...).
@@ -101,13 +94,8 @@ def fit(
     data = as_transitions(transitions)
     if isinstance(behaviour, str):
         given, behaviour = {**given, "behaviour": behaviour}, None
-    parts = Fit(
-        data=data,
-        config=configured(config, given),
-        backward_encoder=backward_encoder,
-        behaviour=behaviour,
-    )
-    return parts.run(folder=folder, progress=progress)
+    parts = Fit(data=data, config=configured(config, given), behaviour=behaviour)
+    return parts.run(folder=folder)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,27 +105,23 @@ class Fit:
     Attributes:
         data: The transitions.
         config: The options; those left to the data are filled in.
-        backward_encoder: The encoder of B. None takes F's, or the default if F's encoder fixes its
-            own number of features.
         behaviour: The data's policy, if it is known and not uniform.
     """
 
     data: Transitions
     config: FitConfig
-    backward_encoder: Encoder | None = None
     behaviour: Behaviour | None = None
 
     def __post_init__(self) -> None:
         config, observed = self.config, self.observed
         method = config.method
         if method is None:
-            own = config.encoder is not None or self.backward_encoder is not None
-            small = observed.is_small and not own
+            small = observed.is_small and config.encoder is None
             method = LeastSquaresFit() if small else TemporalDifferences()
         names = ("encoder", "optimizer", "steps", "rows")
         of_networks: dict[str, Any] = {name: getattr(config, name) for name in names}
         if isinstance(method, LeastSquaresFit):
-            for name, value in [*of_networks.items(), ("backward_encoder", self.backward_encoder)]:
+            for name, value in of_networks.items():
                 wanted = f"no {name} with method least_squares, which trains no network"
                 require(value is None, wanted, value)
         else:
@@ -166,7 +150,6 @@ class Fit:
         return {
             **stored,
             "encoder": described(config.encoder),
-            "backward_encoder": described(self.backward_encoder),
             "behaviour": config.behaviour if self.behaviour is None else "own",
             "observed": as_json(observed),
             "data": {"rows": len(self.data), "sha256": digest.hexdigest()},
@@ -205,7 +188,7 @@ class Fit:
                 )
             return None
         assert config.rows is not None  # Networks have it filled in.
-        networks = networks_of(observed, config, self.backward_encoder)
+        networks = networks_of(observed, config)
         shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
         # Parameters, their average, their gradients and two moments of the optimizer.
         count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
@@ -227,13 +210,11 @@ class Fit:
             most = min(most, max(2, _MOST_UNKNOWNS // actions.size))
         return min(most, max(2, len(self.data) // 4))
 
-    def run(
-        self, *, folder: RunFolder | None = None, progress: bool = False
-    ) -> SuccessorRepresentation:
+    def run(self, *, folder: RunFolder | None = None) -> SuccessorRepresentation:
         """Fit, with or without a folder; see ``fit``."""
         config, observed = self.config, self.observed
         networks = self.check()
-        basis, regularisation = self._basis(networks, folder, progress)
+        basis, regularisation = self._basis(networks, folder)
 
         def solved(data: Transitions) -> tuple[LeastSquares, np.ndarray | None]:
             rows = self._rows(data, basis)
@@ -277,7 +258,7 @@ class Fit:
 
     def _rows(self, data: Transitions, basis: Basis) -> Rows:
         """Return the rows to solve on: a random subset if features are dense and rows many."""
-        rows, count = rows_of_data(data), len(data)
+        rows, count = rows_of(data), len(data)
         if isinstance(basis, UnitVectors) or count <= MOST_ROWS:
             return rows
         chosen = np.sort(np.random.default_rng(self.config.seed).permutation(count)[:MOST_ROWS])
@@ -301,7 +282,7 @@ class Fit:
         return behaviour_of(basis, observed.num_actions, weights, self.behaviour), weights
 
     def _basis(
-        self, networks: ForwardBackward | None, folder: RunFolder | None, progress: bool
+        self, networks: ForwardBackward | None, folder: RunFolder | None
     ) -> tuple[Basis, float]:
         """Return the features φ and the ridge λ."""
         data, config, observed = self.data, self.config, self.observed
@@ -309,7 +290,7 @@ class Fit:
             inputs = observed.inputs(data)
             # The held-out rows measure the networks' quality too, so train on the others.
             kept, policy = self._kept, self._policy
-            params = train_networks(kept, config, networks, inputs, policy, folder, progress)
+            params = train_networks(kept, config, networks, inputs, policy, folder)
             some = _some(data.next_observation, 10_000, config.seed)
             return NetworkBasis.of(networks, params, inputs, some), 1e-6
         method = config.method
@@ -334,7 +315,7 @@ class Fit:
             return basis(widths[0]), ridges[0]
         kept, other = self._parts
         few = np.sort(_some(np.arange(len(kept)), _SEARCHED_ROWS, config.seed))
-        rows = Rows(*(column[few] for column in rows_of_data(kept)))
+        rows = Rows(*(column[few] for column in rows_of(kept)))
         bases = {width: basis(width, min(count, _SEARCHED_FEATURES)) for width in widths}
         # All candidates share one estimate of the policy.
         behaviour, _ = self._behaviour(bases[widths[0]], rows)
@@ -343,7 +324,7 @@ class Fit:
             solution = LeastSquares(
                 bases[width], observed.actions, rows, config.discount, ridge, behaviour
             )
-            return held_out_error(solution, other, config.seed)
+            return squared_error(solution, other, config.seed)
 
         def first_good(
             candidates: tuple[float, ...], errors: list[float], tolerance: float
@@ -370,44 +351,5 @@ class Fit:
         return np.tile(mean.astype(np.float32), (len(observations), 1))
 
 
-def rows_of_data(data: Transitions) -> Rows:
-    """Return the columns of transitions that least squares use."""
-    return Rows(data.observation, data.action, data.next_observation, data.terminated)
-
-
 def _some(array: np.ndarray, count: int, seed: int) -> np.ndarray:
     return array[np.random.default_rng(seed).permutation(len(array))[:count]]
-
-
-def held_out_error(solution: LeastSquares, other: Transitions, seed: int) -> float:
-    """Return the mean squared error of predicted sums of random cumulants on other transitions.
-
-    Sums run to the end of each episode. At a cut, the prediction there stands for the rest.
-
-    Args:
-        solution: Gives the predictions.
-        other: Transitions that were not solved for, in the order of time.
-        seed: Decides the cumulants: random Fourier functions of the scaled state reached.
-    """
-    flat = np.concatenate([solution.rows.next_observation, other.next_observation])
-    flat = flat.reshape(len(flat), -1).astype(np.float64)
-    scale = np.maximum(flat.std(axis=0), 1e-12)
-    generator = np.random.default_rng(seed)
-    lengths = np.exp(generator.uniform(np.log(0.5), np.log(2.0), _CUMULANTS))
-    lengths *= np.sqrt(flat.shape[1])
-    frequencies = generator.normal(size=(flat.shape[1], _CUMULANTS)) / lengths
-    phases = generator.uniform(0.0, 2.0 * np.pi, _CUMULANTS)
-    columns = np.cos((flat - flat.mean(axis=0)) / scale @ frequencies + phases)
-    own, held = np.split(columns, [len(solution.rows.terminated)])
-    weights = solution.values(own)
-    assert other.truncated is not None
-    # After a cut, the prediction stands for the rest of the sum.
-    cut = np.flatnonzero(other.truncated)
-    after = solution.basis.project(other.next_observation[cut], weights)
-    follow = solution.behaviour(other.next_observation[cut])
-    held[cut] += solution.discount * np.einsum("mck,mc->mk", after, follow)
-    sums = discounted_sums(held, other.ends, solution.discount)
-    judged = _some(np.arange(len(other)), _JUDGED_ROWS, seed)
-    blocks = solution.basis.project(other.observation[judged], weights)
-    predicted = np.einsum("mck,mc->mk", blocks, solution.actions.weights(other.action[judged]))
-    return float(np.mean(np.square(sums[judged] - predicted)))

@@ -26,11 +26,10 @@ from rlreps.subspace import (
     subspace_distance,
 )
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.grids import BoxGrid, Grid, spell_cells, spelled_cells
+from rlreps.successor.grids import BoxGrid, spell_cells, spelled_cells
 from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import MatrixStore, open_store
 from rlreps.successor.store.estimates import create_estimates
-from rlreps.successor.store.format import find_store
 from rlreps.successor.stored_subspace import (
     ALONE,
     DEFAULT_DECOMPOSITION,
@@ -124,14 +123,11 @@ class GroundTruth:
         encoder = encoder.forward if isinstance(encoder, TwoTowers) else encoder
         return jnp.arange(self.num_states) if isinstance(encoder, Tabular) else self.coordinates
 
-    def evaluation(
-        self, encoder: Encoder, inputs: Array | None = None
-    ) -> Callable[[Params], dict[str, Array]]:
+    def evaluation(self, encoder: Encoder) -> Callable[[Params], dict[str, Array]]:
         """Return a function for ``evaluate`` of ``training.train`` that follows the distance.
 
         Args:
             encoder: An encoder of d features; for ``TwoTowers``, the features of f.
-            inputs: Its inputs for all states, [n, ...]; None is ``inputs(encoder)``.
 
         Returns:
             Parameters → ``subspace_distance`` to the leading d components and ``feature_rank``,
@@ -142,20 +138,20 @@ class GroundTruth:
                 number of components.
         """
         if isinstance(encoder, TwoTowers):
-            follow = self.evaluation(encoder.forward, inputs)
+            follow = self.evaluation(encoder.forward)
             return lambda params: follow(params["forward"])
-        given = self.inputs(encoder) if inputs is None else inputs
+        inputs = self.inputs(encoder)
         if isinstance(encoder, Tabular):
             expected = f"a tabular encoder of the {self.num_states} states"
             require(encoder.num_states == self.num_states, expected, encoder.num_states)
-        shape = encoder_shape(encoder, given)
+        shape = encoder_shape(encoder, inputs)
         require(
             len(shape) == 2 and shape[0] == self.num_states,
             f"an encoder with features of shape ({self.num_states}, d) of the states",
             shape,
         )
         self.require_dimension(shape[1])
-        return distance_evaluation(encoder, given, self.principal.truncated(shape[1]).basis)
+        return distance_evaluation(encoder, inputs, self.principal.truncated(shape[1]).basis)
 
 
 def encoder_shape(encoder: Encoder, inputs: Array | jax.ShapeDtypeStruct) -> tuple[int, ...]:
@@ -206,7 +202,6 @@ def load_ground_truth(
     path: str | Path,
     decomposition: Decomposition = DEFAULT_DECOMPOSITION,
     *,
-    principal: PrincipalSubspace | None = None,
     progress: Progress = no_progress,
     share: Share = ALONE,
 ) -> GroundTruth:
@@ -217,7 +212,6 @@ def load_ground_truth(
     Args:
         path: The store's folder.
         decomposition: How to compute the subspace, if the store does not keep it.
-        principal: The subspace, if it is known; then none is computed or kept.
         progress: Shows the progress of the decomposition.
         share: As for ``principal_subspace``.
 
@@ -228,10 +222,9 @@ def load_ground_truth(
     store = open_store(path)
     grid, cells = state_cells(store)
     matrix = centred_matrix(store, share)
-    if principal is None:
-        principal = principal_subspace(
-            store, decomposition, matrix=matrix, progress=progress, share=share
-        )
+    principal = principal_subspace(
+        store, decomposition, matrix=matrix, progress=progress, share=share
+    )
     return GroundTruth(
         coordinates=jnp.asarray(grid.unit_centres()[cells]),
         matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
@@ -248,7 +241,7 @@ _BLOCK_ENTRIES = 2**20
 def save_matrix(
     path: str | Path,
     matrix: npt.ArrayLike | RowEstimates,
-    grid: BoxGrid | Grid | None = None,
+    grid: BoxGrid | None = None,
     *,
     cells: npt.ArrayLike | None = None,
 ) -> MatrixStore:
@@ -279,13 +272,7 @@ def save_matrix(
     require(len(shape) == 2 and min(shape) >= 1, "a matrix [states, tasks]", f"shape {shape}")
     require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
     states, tasks = shape
-    stored = find_store(path)
-    if stored is not None:
-        require(stored.shape == shape, f"the matrix of shape {stored.shape} in {path}", shape)
-    if isinstance(grid, Grid):
-        cells = grid.states if cells is None else cells
-        grid = BoxGrid.unit_square(grid.bins)
-    elif grid is None:
+    if grid is None:
         grid = BoxGrid((0,), (states,), (states,), ("state",))
     found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
     inside = found.ndim == 1 and np.issubdtype(found.dtype, np.integer) and found.size > 0

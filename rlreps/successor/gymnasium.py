@@ -9,100 +9,82 @@ stochastic (Blier et al. 2021). Ends of episodes fit into this chain as follows.
 - *Truncation* is not part of the dynamics: the environment must run for the whole horizon.
 """
 
-import copy
-import math
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlreps.errors import InputError, require
 from rlreps.successor.grids import BoxGrid
+from rlreps.successor.recording import Policy
 from rlreps.successor.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.settings import RolloutSettings
 
 CellFunction = Callable[[Any], Any]
-"""Batch of observations [m, ...], for any m → their cells [m], integers in [0, num_cells)."""
+"""Observations [m, ...], for any m → their cells [m], integers in [0, num_cells)."""
 
-Policy = Callable[[Any, np.random.Generator], Any]
-"""(Observations of all copies, generator) → actions of all copies."""
+SetState = Callable[[gymnasium.Env[Any, Any], Any], Any]
+"""(environment, state) → observation, as ``reset`` returns it.
 
-SetState = Callable[[VectorEnv[Any, Any, Any], np.ndarray], Any]
-"""(Environment, a state for each copy) → observations of all copies, as ``reset`` returns them.
-
-The function puts each copy into its state: a point [k] of the grid, [num_envs, k] in all, or,
-without a grid, the number of a cell or the discrete observation that is the cell, [num_envs].
+The function puts the environment into a state: a point [k] of the grid or, without a grid, the
+number of a cell or the discrete observation that is the cell.
 """
+
+_TRIED = 8
+"""Number of starts that show whether ``set_state`` makes a difference."""
 
 
 class GymnasiumRowSampler(RowEstimator):
     """Estimates rows of the successor measure of an environment whose state can be set.
 
     The estimator is that of ``RowSampler``, one step of Python at a time. Everything random in a
-    row is keyed by (seed, cell, batch of copies): rows have the same bits in any blocks and any
-    order, if the number of copies is the same.
+    row is keyed by (seed, cell, rollout): rows have the same bits in any blocks and any order.
 
     The environment must run for the whole horizon without truncation (pass ``max_episode_steps``
-    to ``gymnasium.make`` or ``make_vec``). A terminal state is absorbing once an episode has ended
-    in it; a start never counts as terminal.
+    to ``gymnasium.make``). A terminal state is absorbing once an episode has ended in it; a start
+    never counts as terminal.
 
     Attributes:
-        environment: The copies that are stepped together.
         num_cells: Number of cells.
     """
 
     def __init__(
         self,
-        environment: VectorEnv[Any, Any, Any] | gymnasium.Env[Any, Any],
+        environment: gymnasium.Env[Any, Any],
         *,
         settings: RolloutSettings,
         grid: BoxGrid | None = None,
         cell: CellFunction | None = None,
         num_cells: int | None = None,
         policy: Policy | None = None,
-        copies: int = 32,
         set_state: SetState | None = None,
     ) -> None:
         """Prepare the sampler.
 
         Args:
-            environment: From ``gymnasium.make_vec``, with next-step autoreset. It is reset,
-                reseeded and stepped freely. Of an environment from ``gymnasium.make``, or of your
-                own, ``copies`` are made by ``copy.deepcopy``. If it cannot be copied, it is made
-                again from its ``spec``, without later changes.
+            environment: From ``gymnasium.make``, or your own. It is reset, reseeded and stepped.
             settings: The discounted sum and the number of rollouts from each cell, which must be
-                even, for two equal halves. Rollouts fill the copies evenly if the number of copies
-                divides the number of rollouts.
+                even, for two equal halves.
             grid: Cells over the states. Observations are points of the grid, unless there is a
                 ``cell``. Discrete observations need no grid: each is a cell, the first is cell 0.
             cell: The cell function; None is that of the grid or of discrete observations.
             num_cells: Number of cells; None is that of the grid, or of discrete observations.
             policy: None draws from the action space, uniformly if the space is bounded.
-            copies: Number of copies to step together, if the environment is not a vector.
-            set_state: Puts copies into states, which are drawn uniformly inside the grid's cells;
-                None is ``state_attribute()``.
+            set_state: Puts the environment into states, which are drawn uniformly inside the grid's
+                cells; None is ``state_attribute()``.
 
         Raises:
             InputError: If the environment is no such environment, cells are not defined, or the
                 number of rollouts is odd.
         """
         require(settings.rollouts % 2 == 0, "an even number of rollouts", settings.rollouts)
-        if isinstance(environment, gymnasium.Env):
-            environment = _copied(environment, copies)
-        vector = isinstance(environment, VectorEnv)
-        expected = "an environment, such as gymnasium.make or make_vec gives"
-        require(vector, expected, type(environment).__name__)
-        # Before Gymnasium 1.4, copies shared one metadata; the attribute belongs to each copy.
-        stated = (environment.metadata or {}).get("autoreset_mode")
-        mode = getattr(environment.unwrapped, "autoreset_mode", None) or stated
-        expected = "a vector environment with next-step autoreset"
-        require(mode == AutoresetMode.NEXT_STEP, expected, mode)
-        self.environment, self._grid, self._policy = environment, grid, policy
+        single = isinstance(environment, gymnasium.Env)
+        require(single, "a single environment (gymnasium.make)", type(environment).__name__)
+        self._environment, self._grid, self._policy = environment, grid, policy
         self._first = 0
-        space = environment.single_observation_space
+        space = environment.observation_space
         if grid is None and cell is None and isinstance(space, gymnasium.spaces.Discrete):
             self._first, cell = int(space.start), self._numbered
             num_cells = int(space.n) if num_cells is None else num_cells
@@ -133,59 +115,42 @@ class GymnasiumRowSampler(RowEstimator):
         for block in [checked_cells(block, self.num_starts) for block in blocks]:
             if not self._tried and len(block):
                 self._warn_unless_obeyed(block)
-            sums = np.zeros((2, len(block), self.num_cells))
+            sums = np.zeros((2, len(block), self.num_cells))  # Of even and of odd rollouts.
             for row, cell in enumerate(block):
-                sums[:, row] = self._visits_by_half(int(cell))
+                for number in range(rollouts):
+                    visited = self._rollout(int(cell), number)
+                    sums[number % 2, row] += np.bincount(visited, self._weights, self.num_cells)
             yield RowEstimates(
                 rows=((sums[0] + sums[1]) / rollouts).astype(np.float32),
                 half_difference=((sums[0] - sums[1]) / rollouts).astype(np.float32),
             )
 
-    def _visits_by_half(self, cell: int) -> np.ndarray:
-        """Sum discounted visits [2, num_cells] over even and over odd rollouts separately."""
-        copies, rollouts = self.environment.num_envs, self._settings.rollouts
-        visits = np.zeros((2, self.num_cells))
-        for batch in range(math.ceil(rollouts / copies)):
-            trajectories = self._trajectories(cell, batch)
-            number = batch * copies + np.arange(copies)
-            for half in range(2):
-                counted = trajectories[:, (number < rollouts) & (number % 2 == half)]
-                weights = np.repeat(self._weights, counted.shape[1])
-                visits[half] += np.bincount(counted.ravel(), weights, self.num_cells)
-        return visits
-
-    def _trajectories(self, cell: int, batch: int) -> np.ndarray:
-        """Return counted cells [horizon, copies] of one rollout of every copy."""
-        last, copies = self._settings.steps_ahead, self.environment.num_envs
-        _, generator = self._reset(cell, batch)
-        observations = self._placed(cell, generator)
-        cells = np.empty((last + 1, copies), np.int64)
-        cells[0], ended = cell, np.zeros(copies, np.bool_)
+    def _rollout(self, cell: int, number: int) -> np.ndarray:
+        """Return the counted cells [horizon] of one rollout."""
+        last = self._settings.steps_ahead
+        _, generator = self._reset(cell, number)
+        seen = [self._placed(cell, generator)]
         for time in range(1, last + 1):
-            actions = (
-                self.environment.action_space.sample()
-                if self._policy is None
-                else self._policy(observations, generator)
-            )
-            observations, _, terminated, truncated, _ = self.environment.step(actions)
-            # A terminal state is absorbing.
-            cells[time] = np.where(ended, cells[time - 1], self.cells(observations))
-            ended |= terminated
-            if time < last and (truncated & ~ended).any():
+            policy, space = self._policy, self._environment.action_space
+            action = space.sample() if policy is None else policy(seen[-1], generator)
+            observation, _, terminated, truncated, _ = self._environment.step(action)
+            seen.append(np.array(observation))  # The environment may write into its own.
+            if terminated:
+                break
+            if truncated and time < last:
                 raise InputError(
                     f"expected an environment that runs for {last} steps, got one that is "
                     f"truncated after {time}: pass max_episode_steps={last} to gymnasium.make"
                 )
-            if ended.all():
-                cells[time + 1 :] = cells[time]
-                break
-        return cells[-self._settings.horizon :]
+        cells = self.cells(np.asarray(seen))
+        # A terminal state is absorbing.
+        return np.pad(cells, (0, last + 1 - len(cells)), "edge")[-self._settings.horizon :]
 
     def cells(self, observations: Any) -> np.ndarray:
-        """Return the checked cells [m] (int64) of a batch of observations."""
+        """Return the checked cells [m] (int64) of observations [m, ...]."""
         cells = np.asarray(self._cell(observations))
         require(
-            np.issubdtype(cells.dtype, np.integer) and cells.ndim == 1,
+            np.issubdtype(cells.dtype, np.integer) and cells.shape == (len(observations),),
             "a cell function that gives one integer for each observation",
             f"{cells.dtype} of shape {cells.shape}",
         )
@@ -209,108 +174,83 @@ class GymnasiumRowSampler(RowEstimator):
         cells: np.ndarray = self._grid.cell(observations)
         return cells
 
-    def _reset(self, cell: int, batch: int) -> tuple[Any, np.random.Generator]:
-        """Reset all copies; return their observations and the generator of this cell and batch."""
-        sequence = np.random.SeedSequence([self._settings.seed, cell, batch])
-        # 31 bits: some environments add the copy's number, or refuse more than 32 bits.
+    def _reset(self, cell: int, number: int) -> tuple[np.ndarray, np.random.Generator]:
+        """Reset; return the observation and the generator of this rollout."""
+        sequence = np.random.SeedSequence([self._settings.seed, cell, number])
+        # 31 bits: some environments refuse more than 32 bits.
         reset_seed, action_seed = (int(word) >> 1 for word in sequence.generate_state(2))
-        self.environment.action_space.seed(action_seed)
-        observations, _ = self.environment.reset(seed=reset_seed)
-        return observations, np.random.Generator(np.random.PCG64(sequence))
+        self._environment.action_space.seed(action_seed)
+        observation, _ = self._environment.reset(seed=reset_seed)
+        return np.array(observation), np.random.Generator(np.random.PCG64(sequence))
 
-    def _placed(self, cell: int, generator: np.random.Generator) -> Any:
-        """Put every copy, just reset, into a state of a cell; check and return what it sees."""
-        cells = np.full(self.environment.num_envs, cell, np.int64)
-        states = cells + self._first
+    def _placed(self, cell: int, generator: np.random.Generator) -> np.ndarray:
+        """Put the environment, just reset, into a state of a cell; return the observation."""
+        state: Any = cell + self._first
         if self._grid is not None:
-            states = self._grid.sample_with(generator, cells)
-        observations = self._set_state(self.environment, states)
-        expected = "observations from set_state, as reset returns them"
-        require(observations is not None, expected, observations)
-        for reached in self.cells(observations):
-            require(reached == cell, f"set_state to start in cell {cell}", int(reached))
-        return observations
+            state = self._grid.sample_with(generator, np.asarray(cell))
+        observation = self._set_state(self._environment, state)
+        expected = "an observation from set_state, as reset returns it"
+        require(observation is not None, expected, observation)
+        seen = np.array(observation)
+        reached = int(self.cells(seen[None])[0])
+        require(reached == cell, f"set_state to start in cell {cell}", reached)
+        return seen
 
     def _warn_unless_obeyed(self, block: np.ndarray) -> None:
         """Warn if ``set_state`` makes no difference to the next step.
 
-        Up to three cells are tried, with the same actions. A lack of difference means that
-        ``set_state`` sets nothing, or that the next state does not depend on the current one.
+        A lack of difference means that ``set_state`` sets nothing, or that the next state does not
+        depend on the current one.
         """
         untouched = []
-        for cell in {int(block[0]), int(block[len(block) // 2]), int(block[-1])}:
+        for number, cell in enumerate(np.resize(block, _TRIED).tolist()):
             ends = []
             for placed in (True, False):
-                observations, generator = self._reset(cell, 0)
-                elsewhere = self.cells(observations) != cell
+                observation, generator = self._reset(cell, number)
+                elsewhere = self.cells(observation[None])[0] != cell
                 if placed:
                     self._placed(cell, generator)
-                ends.append(self.environment.step(self.environment.action_space.sample())[0])
-            if elsewhere.any() and isinstance(ends[0], np.ndarray):
-                untouched.append(np.array_equal(ends[0][elsewhere], ends[1][elsewhere]))
+                action = self._environment.action_space.sample()
+                ends.append(np.array(self._environment.step(action)[0]))
+            if elsewhere:
+                untouched.append(np.array_equal(ends[0], ends[1]))
         if untouched and all(untouched):
             warnings.warn(
                 "set_state made no difference to the next step from any cell tried: rows are "
                 "right only if the environment's next state does not depend on its current one; "
-                "it should set the copies' own attributes, as environment.set_attr(name, "
-                "list(states)) does",
+                "it should set the environment's own attributes, as "
+                "setattr(environment.unwrapped, name, state) does",
                 UserWarning,
                 stacklevel=2,
             )
         self._tried = True
 
 
-def _copied(environment: gymnasium.Env[Any, Any], copies: int) -> VectorEnv[Any, Any, Any]:
-    """Make a vector of copies of an environment, with all changes made to it."""
-
-    def make() -> gymnasium.Env[Any, Any]:
-        try:
-            return copy.deepcopy(environment)
-        except Exception:  # Simulators in C++ may raise anything.
-            if environment.spec is None:
-                raise
-            return gymnasium.make(environment.spec, disable_env_checker=True)
-
-    try:
-        return SyncVectorEnv([make] * copies)
-    except Exception as error:
-        raise InputError(
-            "expected an environment that can be copied, or a vector environment such as "
-            f"gymnasium.make_vec gives, got {environment} ({error})"
-        ) from error
-
-
-def state_attribute(
-    name: str = "state", *, observe: Callable[[np.ndarray], Any] = np.asarray
-) -> SetState:
+def state_attribute(name: str = "state", *, observe: Callable[[Any], Any] = np.asarray) -> SetState:
     """Return a ``SetState`` for environments that keep their state in an attribute.
 
     Args:
-        name: Name of the attribute of each copy's unwrapped environment. At the first use, an
-            ``InputError`` is raised if there is none, or one of another shape.
-        observe: States [m, k] → observations [m, ...]; by default they are equal.
-
-    Returns:
-        The function, for environments in this process and in others.
+        name: Name of the attribute of the unwrapped environment. An ``InputError`` is raised if
+            there is none, or one of another shape.
+        observe: State [k] → observation; by default they are equal.
     """
 
-    def set_state(environment: VectorEnv[Any, Any, Any], states: np.ndarray) -> Any:
-        copies: Any = environment.unwrapped
-        try:
-            current = copies.get_attr(name)[0]
-        except AttributeError as error:
+    def set_state(environment: gymnasium.Env[Any, Any], state: Any) -> Any:
+        inner = environment.unwrapped
+        if not hasattr(inner, name):
             raise InputError(
-                f"expected copies of an environment with the attribute {name!r}, or another "
-                f"set_state, such as state_attribute(NAME) gives, got {environment}"
-            ) from error
+                f"expected an environment with the attribute {name!r}, or another set_state, such "
+                f"as state_attribute(NAME) gives, got {environment}"
+            )
+        current = getattr(inner, name)
         # Observations often have other coordinates than the state: an angle's cosine and sine.
         require(
-            current is None or np.shape(current) == states.shape[1:],
+            current is None or np.shape(current) == np.shape(state),
             f"a grid over the attribute {name!r}, of shape {np.shape(current)}, with a cell "
             "function if observations are no points of it",
-            f"states of shape {states.shape[1:]}",
+            f"states of shape {np.shape(state)}",
         )
-        copies.set_attr(name, list(states))
-        return observe(states)
+        setattr(inner, name, state)
+        return observe(state)
 
     return set_state

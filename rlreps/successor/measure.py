@@ -14,15 +14,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlreps.config import configurable, interval, positive
+from rlreps.config import configurable, positive
 from rlreps.envs import PuddleWorld, arena_settings, load_arena
 from rlreps.numerics import usable_cores
 from rlreps.subspace.row_blocks import Centring
 from rlreps.successor.grids import Grid, spell_cells
 from rlreps.successor.rows import RowEstimator
 from rlreps.successor.settings import (
-    LONGEST_HORIZON,
-    MOST_ROLLOUTS,
     ROLLOUTS_PER_BLOCK,
     DiscountedSum,
     RolloutSettings,
@@ -51,8 +49,6 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
 
     arena: str = "sutton"
     bins: int = positive(100, least=2)
-    horizon: int = interval(f"[1, {LONGEST_HORIZON}]", 700)
-    discount: float = interval("(0, 1)", 0.99)
     block_rows: int = positive(100)
     centring: Centring = "columns"
 
@@ -148,8 +144,6 @@ class MonteCarlo(SuccessorMeasure, RolloutSettings):
 
     method: ClassVar[str] = "monte_carlo"
     sampled: ClassVar[bool] = True
-
-    rollouts: int = positive(1000, least=2, most=MOST_ROLLOUTS)
 
     @property
     def transitions(self) -> int:

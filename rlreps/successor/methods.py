@@ -46,11 +46,9 @@ class TemporalDifferences:
 
     Attributes:
         averaging_rate: Share of the new parameters in the target network's average at each update.
-        orthonormality: Weight of the regulariser that keeps B orthonormal.
     """
 
     averaging_rate: float = interval("(0, 1]", 0.1)
-    orthonormality: float = interval("[0, inf)", 0.0)
 
 
 FitMethod: TypeAlias = LeastSquaresFit | TemporalDifferences

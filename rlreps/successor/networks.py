@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.encoders import Encoder, Params
+from rlreps.encoders import Params
 from rlreps.errors import InputError
 from rlreps.numerics import matmul
 from rlreps.runs.folder import RunFolder
@@ -31,10 +31,10 @@ MOST_FEATURES = 256
 """Largest number of features of a network that least squares use, the constant included."""
 
 
-def networks_of(
-    observed: Observed, config: FitConfig, backward_encoder: Encoder | None
-) -> ForwardBackward:
+def networks_of(observed: Observed, config: FitConfig) -> ForwardBackward:
     """Fit the encoders of F and B to the data's sizes.
+
+    B takes the default encoder if F's encoder fixes its own number of features.
 
     Raises:
         InputError: For continuous actions, which networks do not support, or encoders that do not
@@ -51,7 +51,7 @@ def networks_of(
     general = encoder if hasattr(encoder, "num_features") else observed.default_encoder
     return ForwardBackward(
         ActionHeads(observed.sized(encoder, count * d), num_actions=count),
-        observed.sized(general if backward_encoder is None else backward_encoder, d),
+        observed.sized(general, d),
     )
 
 
@@ -62,7 +62,6 @@ def train_networks(
     inputs: Inputs,
     policy: Behaviour,
     folder: RunFolder | None,
-    progress: bool,
 ) -> Params:
     """Train F and B; return their parameters, ``forward`` and ``backward``.
 
@@ -73,7 +72,6 @@ def train_networks(
         inputs: Map from observations to the networks' inputs.
         policy: The policy that made the data, which temporal differences follow after a cut.
         folder: Where to log and keep checkpoints.
-        progress: Whether to show a bar.
     """
     # Deferred: training imports much that the mathematics and least squares do not need.
     from rlreps.training.population import train
@@ -96,7 +94,6 @@ def train_networks(
         num_features=config.num_features,
         discount=config.discount,
         averaging_rate=config.method.averaging_rate,
-        orthonormality=config.method.orthonormality,
         encoder=networks,
     )
     every = max(1, config.steps // 20)
@@ -112,7 +109,6 @@ def train_networks(
         checkpoint_every=5 * every,
         folder=folder,
         description=f"{objective.title}, d = {config.num_features}",
-        progress=progress,
     )
     return result.params()
 

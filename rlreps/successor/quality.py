@@ -35,7 +35,6 @@ MISSED = 0.25  # Missed share of the predictable variance: values err by half th
 LEAST_PREDICTABLE = 0.2  # If less is predictable, MISSED is a share of this.
 OVERFIT = 0.3  # Two rows per state and action have 1, six 0.45, ten 0.2 (random chains).
 ROW_SUMS = 0.1  # Ten times the deviation of a fit with enough rows and a small ridge.
-LEADING = 0.9  # The leading singular value times 1 − γ is 1 or more if nothing terminates.
 UNTRIED = 0.05  # Share of states with unknown values; the last row alone may add one.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows describes just these rows.
 FEW_COMPONENTS = 0.25  # Up to this share, trailing components of few rows do little harm.
@@ -60,8 +59,7 @@ class Quality:
         worse: Share of the variance by which squared errors exceed those of a constant, likewise.
         overfit: Relative excess of squared TD errors on held-out rows over those on fitted rows; a
             fit without memory of the rows, by the mean alone, has 1.
-        leading: Leading singular value times 1 − γ; None if data terminate.
-        row_sums: Mean relative deviation of the row sums from 1 / (1 − γ); None likewise.
+        row_sums: Mean relative deviation of the row sums from 1 / (1 − γ); None if data terminate.
         untried: Share of the states reached in which no row starts and no episode ended; None for
             observations that are not indices.
         effective_rows: (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]; 0 beyond
@@ -77,7 +75,6 @@ class Quality:
     missed: float | None
     worse: float | None
     overfit: float
-    leading: float | None
     row_sums: float | None
     untried: float | None
     effective_rows: tuple[float, ...]
@@ -96,7 +93,6 @@ class Quality:
         said.append(f"excess of squared TD errors on held-out rows: {self.overfit:.3f}")
         if self.row_sums is not None:
             said.append(f"row sums: {self.row_sums:.1%} from 1 / (1 - discount) in the mean")
-            said.append(f"leading singular value: {self.leading:.3f} of 1 / (1 - discount)")
         if self.untried is not None:
             said.append(f"states reached in which no row starts: {self.untried:.1%}")
         known = [rows for rows in self.effective_rows if rows > 0.0] or [0.0]
@@ -111,7 +107,6 @@ class Quality:
         """Describe what is wrong and what to try, one problem per line; empty for a good fit."""
         attainable, missed = max(self.attainable or 0.0, 0.0), self.missed or 0.0
         row_sums, untried = self.row_sums or 0.0, self.untried or 0.0
-        leading = 1.0 if self.leading is None else self.leading
         known = [rows for rows in self.effective_rows if rows > 0.0]
         few = sum(rows < FEWEST_ROWS for rows in known)
         # A few enormous errors make the interval of ``missed`` too wide to be useful.
@@ -141,12 +136,6 @@ class Quality:
                 "regularisation, more data or, for a network, more steps",
             ),
             (
-                leading < LEADING,
-                f"the leading singular value is {leading:.2f} of 1 / (1 - discount), but must be "
-                "at least 1 of it if nothing terminates; try a smaller regularisation, more "
-                "data or, for a network, more steps",
-            ),
-            (
                 untried > UNTRIED,
                 f"no row starts in {untried:.0%} of the states reached, whose values are unknown; "
                 "try more data, or mark terminal states in terminated",
@@ -158,6 +147,11 @@ class Quality:
             ),
         ]
         return [said for bad, said in found if bad]
+
+
+def rows_of(data: Transitions) -> Rows:
+    """Return the columns of transitions that least squares use."""
+    return Rows(data.observation, data.action, data.next_observation, data.terminated)
 
 
 def measure_quality(
@@ -174,14 +168,12 @@ def measure_quality(
     """
     generator, kept = np.random.default_rng(seed), solution.rows
     cumulants, own = random_cumulants(data, generator), np.flatnonzero(held)
-    columns = (data.observation, data.action, data.next_observation, data.terminated)
-    rows = Rows(*(column[own] for column in columns))
+    rows = Rows(*(column[own] for column in rows_of(data)))
     few = Rows(*(column[:: max(1, len(kept.action) // _MOST_ROWS)] for column in kept))
     # A stretch ends with its episode, or before rows that are not held out.
     ends = data.ends[own] | np.append(np.diff(own) > 1, True)
-    leading = row_sums = None
+    row_sums = None
     if not data.terminated.any():
-        leading = float((1.0 - solution.discount) * factors.singular_values[0])
         weights = solution.values(np.ones((len(kept.action), 1), np.float32))
         taken = solution.actions.weights(rows.action)
         sums = _contracted(solution, weights, rows.observation, taken)
@@ -209,11 +201,26 @@ def measure_quality(
         **_compared(values, offsets, bounds, _starts(ends, rows.terminated, gamma), generator),
         discount=gamma,
         overfit=float((squares[0] - squares[1]) / (variance * (1.0 - gamma**2))),
-        leading=leading,
         row_sums=row_sums,
         untried=untried,
         effective_rows=_effective_rows(solution, factors),
     )
+
+
+def squared_error(solution: LeastSquares, other: Transitions, seed: int) -> float:
+    """Return the mean squared error of predicted sums of random cumulants on other transitions.
+
+    Sums run to the end of each episode. At a cut, the prediction there stands for the rest.
+
+    Args:
+        solution: Gives the predictions.
+        other: Transitions that were not solved for, in the order of time.
+        seed: Decides the cumulants.
+    """
+    cumulants = random_cumulants(other, np.random.default_rng(seed))
+    weights = solution.values(cumulants(solution.rows.next_observation))
+    errors = _errors(solution, weights, cumulants, rows_of(other), other.ends)[1]
+    return float(np.square(discounted_sums(errors, other.ends, solution.discount)).mean())
 
 
 def random_cumulants(
@@ -256,12 +263,12 @@ def _errors(
     of stretches of time, the next action is the one taken, except at the ends.
     """
     values = _contracted(solution, weights, rows.observation, solution.actions.weights(rows.action))
-    following = solution.behaviour(rows.next_observation)
-    following = following * (solution.discount * ~rows.terminated[:, None])
-    reached = _contracted(solution, weights, rows.next_observation, following)
-    if ends is not None:
-        going_on = np.flatnonzero(~ends)
-        reached[going_on] = solution.discount * values[going_on + 1]
+    averaged = np.ones(len(values), np.bool_) if ends is None else ends
+    states = rows.next_observation[averaged]
+    following = solution.behaviour(states)
+    following = following * (solution.discount * ~rows.terminated[averaged, None])
+    reached = np.roll(solution.discount * values, -1, axis=0)
+    reached[averaged] = _contracted(solution, weights, states, following)
     return values, cumulants(rows.next_observation) + reached - values
 
 

@@ -54,9 +54,9 @@ def load(name: str | Path) -> "GroundTruth":
         raise InputError(
             f"expected a released ground truth ({names}) or a store, got {str(name)!r}"
         )
-    file = importlib.resources.files("rlreps.data") / f"{name}{_SUFFIX}"
-    with file.open("rb") as stream:
-        arrays, record = read_archive(stream, f"{file}; install the package again")
+    place = importlib.resources.files("rlreps.data") / f"{name}{_SUFFIX}"
+    with importlib.resources.as_file(place) as file:
+        arrays, record = read_archive(file, f"{file}; install the package again")
     settings = record["settings"]
     principal = PrincipalSubspace(
         basis=arrays["basis"],

@@ -413,7 +413,6 @@ class SuccessorRepresentation:
         path: Path | str,
         *,
         encoder: Encoder | None = None,
-        backward_encoder: Encoder | None = None,
         behaviour: Callable[[Any], Any] | None = None,
     ) -> "SuccessorRepresentation":
         """Read a representation that ``save`` or ``rlreps fit`` wrote, bit for bit.
@@ -421,7 +420,6 @@ class SuccessorRepresentation:
         Args:
             path: The folder.
             encoder: F's encoder, if it was the user's own, since a folder stores no code.
-            backward_encoder: B's encoder, likewise.
             behaviour: The behaviour policy, likewise.
 
         Raises:
@@ -430,7 +428,7 @@ class SuccessorRepresentation:
         folder = RunFolder(Path(path))
         folder.require_kind(KIND)
         try:
-            return cls(**storage.read(folder, encoder, backward_encoder, behaviour))
+            return cls(**storage.read(folder, encoder, behaviour))
         except (AttributeError, KeyError, TypeError) as error:
             raise InputError(
                 f"expected {path} to describe a representation, got {type(error).__name__}: {error}"

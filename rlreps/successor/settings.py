@@ -24,15 +24,15 @@ class DiscountedSum:
     """A discounted sum over future states.
 
     Attributes:
-        horizon: h, number of terms of the sum.
+        horizon: h, number of terms of the sum. Defaults are those of Le Lan et al. (2023).
         discount: γ, strictly between 0 and 1.
         count_start: Whether the sum starts with the start state (Σ_{t≥0} γᵗ, the paper's formula)
             or with the first successor (Σ_{t≥1} γᵗ⁻¹).
         seed: Seed of every random draw, in [0, 2³²).
     """
 
-    horizon: int = interval(f"[1, {LONGEST_HORIZON}]")
-    discount: float = interval("(0, 1)")
+    horizon: int = interval(f"[1, {LONGEST_HORIZON}]", 700)
+    discount: float = interval("(0, 1)", 0.99)
     count_start: bool = True
     seed: int = interval("[0, 2**32)", 0)
 
@@ -56,7 +56,7 @@ class RolloutSettings(DiscountedSum):
         rollouts: Rollouts from each start cell, at least one for each half.
     """
 
-    rollouts: int = positive(least=2, most=MOST_ROLLOUTS)
+    rollouts: int = positive(1000, least=2, most=MOST_ROLLOUTS)
 
 
 @checked

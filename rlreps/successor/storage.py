@@ -67,35 +67,30 @@ def write(
 
 
 def read(
-    folder: RunFolder,
-    encoder: Encoder | None,
-    backward_encoder: Encoder | None,
-    behaviour: Callable[[Any], Any] | None,
+    folder: RunFolder, encoder: Encoder | None, behaviour: Callable[[Any], Any] | None
 ) -> dict[str, Any]:
     """Read the fields of a representation from a run's folder; see its ``load``."""
     stored, summary, path = dict(folder.config), folder.read_summary(), folder.path
     if summary is None:
         raise InputError(f"expected a finished fit in {path}, got none: fit again to resume")
-    encoders = {"encoder": encoder, "backward_encoder": backward_encoder}
-    for name, given in encoders.items():
-        found = stored.pop(name)
-        own = found is not None and found.get("own", False)
-        _require_own(own, given, f"{name}=", path)
-        if found is not None and not own:
-            fields = {key: value for key, value in found.items() if key != "name"}
-            encoders[name] = from_json(FIT_ENCODERS[found["name"]], fields)
+    found = stored.pop("encoder")
+    own = found is not None and found.get("own", False)
+    _require_own(own, encoder, "encoder=", path)
+    if found is not None and not own:
+        fields = {key: value for key, value in found.items() if key != "name"}
+        encoder = from_json(FIT_ENCODERS[found["name"]], fields)
     own_policy = stored["behaviour"] == "own"
     _require_own(own_policy, behaviour, "behaviour=", path)
     observed = from_json(Observed, stored.pop("observed"))
     del stored["data"]
     named = {**stored, "behaviour": "uniform" if own_policy else stored["behaviour"]}
     config = from_json(FitConfig, named, registry(*FIT_METHODS.values()))
-    config = dataclasses.replace(config, encoder=encoders["encoder"])
+    config = dataclasses.replace(config, encoder=encoder)
     arrays, record = read_archive(path / _ARRAYS, f"{path / _ARRAYS}; fit again")
     require(record["run"] == folder.identity, f"arrays of the fit in {path}", "those of another")
     basis: Basis
     if isinstance(config.method, TemporalDifferences):
-        networks = networks_of(observed, config, encoders["backward_encoder"])
+        networks = networks_of(observed, config)
         basis = NetworkBasis.stored(networks, observed.num_states is not None, arrays)
     elif observed.num_states is not None:
         basis = UnitVectors(observed.num_states)

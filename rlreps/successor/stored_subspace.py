@@ -24,20 +24,13 @@ from rlreps.subspace import (
     centring_means,
     noise_floor,
 )
-from rlreps.subspace.products import SharedProducts
+from rlreps.subspace.products import Products
 from rlreps.subspace.row_blocks import column_means, row_means
 from rlreps.subspace.svd import Decomposition, RandomizedSVD
 from rlreps.successor.measure import CENTRED_ON_READING
 from rlreps.successor.store import MatrixStore, load_subspace, save_subspace
 from rlreps.successor.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
 from rlreps.successor.store.estimates import EstimateStore
-
-CENTRING: Mapping[Centring, str] = {
-    "columns": "column means over states removed",
-    "rows": "row means over tasks removed",
-    "both": "column means over states and row means over tasks removed",
-}
-"""Means that are removed, in the words of kept subspaces' settings."""
 
 IN_MEMORY_BYTES = 2**30
 """Largest matrix that is held in memory: 128 x 128 cells."""
@@ -199,7 +192,7 @@ def _watched(
 
 
 def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:
-    return {"centring": CENTRING[centring_of(store.settings)], **decomposition.settings()}
+    return {"centring": centring_of(store.settings), **decomposition.settings()}
 
 
 def _load(
@@ -236,9 +229,9 @@ def _compute(
     if share.process_count() > 1 and isinstance(matrix, CentredBlocks):
         own, of_rows = _own_part(store, share), matrix.row_means
         part = CentredBlocks(own, matrix.means, None if of_rows is None else of_rows[own.rows])
-        place = (own.rows.start, store.shape[0], share.total)
+        place = {"first": own.rows.start, "num_rows": store.shape[0], "total": share.total}
         principal = _watched(
-            part, decomposition, title, progress, lambda blocks: SharedProducts(blocks, *place)
+            part, decomposition, title, progress, lambda blocks: Products(blocks, **place)
         )
     else:
         principal = _watched(matrix, decomposition, title, progress)

@@ -3,25 +3,12 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 from rlreps.errors import require, require_interval
-
-
-class StateFeatures(Protocol):
-    """Anything that computes features of observations, such as a ``SuccessorRepresentation``."""
-
-    @property
-    def num_features(self) -> int:
-        """Number of features, d."""
-        ...
-
-    def features(self, observations: Any, *, scaling: Any = "singular") -> np.ndarray:
-        """Compute features [m, d] of observations [m, ...]."""
-        ...
 
 
 class RepresentationObservation(
@@ -33,7 +20,8 @@ class RepresentationObservation(
 
     Args:
         env: The environment.
-        representation: Computes the features.
+        representation: A ``SuccessorRepresentation``, or anything with ``num_features`` and
+            ``features(observations, scaling=)``.
         scaling: As for ``SuccessorRepresentation.features``.
 
     Raises:
@@ -43,7 +31,7 @@ class RepresentationObservation(
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
-        representation: StateFeatures,
+        representation: Any,
         *,
         scaling: str = "singular",
     ) -> None:

@@ -95,8 +95,6 @@ def run(
     folder: RunFolder | None = None,
     loggers: Sequence[Logger] = (),
     description: str = "training",
-    unit: str = "steps",
-    progress: bool = True,
 ) -> Finished[State]:
     """Run a program to its end, or continue it from where its folder says it was interrupted.
 
@@ -110,8 +108,6 @@ def run(
         folder: Where to log metrics and keep checkpoints.
         loggers: Take every record too, beside those that the environment names for a folder.
         description: Title of the progress bar.
-        unit: Name of a step in the bar.
-        progress: Whether to show a bar, and to say at which step an interrupted run continues.
 
     Returns:
         The last state and the history.
@@ -159,11 +155,9 @@ def run(
                 said = "starts over: it was interrupted before its first checkpoint"
             log.resume(-1)
             state = record({})
-        if said and progress and shown():
+        if said and shown():
             print(f"{description} {said}", file=sys.stderr)
-        bar = stack.enter_context(
-            progress_bar(description, total=steps, done=step, unit=unit, show=progress)
-        )
+        bar = stack.enter_context(progress_bar(description, total=steps, done=step, unit="steps"))
         while step < steps:
             count = min(evaluate_every - step % evaluate_every, steps - step)
             if count not in prepared:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import optax
 
-from rlreps.config import called, configurable, interval, size
+from rlreps.config import configurable, interval, size
 
 OptimizerName = Literal["adam", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine", "linear"]
@@ -31,7 +31,7 @@ class Optimizer:
         steps: Number of updates in the run.
     """
 
-    name: OptimizerName = called("optimizer", "adam")
+    name: OptimizerName = "adam"
     learning_rate: float = interval("(0, inf)", 2e-3)
     schedule: Schedule = "linear"
     steps: int = size(1)
@@ -57,7 +57,7 @@ class RMSProp(Optimizer):
         epsilon: Term added under the root.
     """
 
-    name: Literal["rmsprop"] = called("optimizer", "rmsprop")
+    name: Literal["rmsprop"] = "rmsprop"
     decay: float = interval("[0, 1)", 0.9, static=True)
     initial_scale: float = interval("[0, inf)", 1.0, static=True)
     epsilon: float = interval("(0, inf)", 1e-10, static=True)

@@ -19,7 +19,7 @@ from rlreps.config import with_sizes
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Objective
-from rlreps.numerics import CompiledOnce, compile_once, require_seeds
+from rlreps.numerics import compile_once, require_seeds
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.metrics_log import Logger
 from rlreps.sources.matrix import Source
@@ -27,7 +27,7 @@ from rlreps.sources.store import raise_read_failure
 from rlreps.training.devices import Placement, make_placement
 from rlreps.training.loop import Figures, Finished, Program, run
 from rlreps.training.optimizers import Optimizer
-from rlreps.training.update import ChunkReport, Learner, TrainState, all_zero, zero_unless
+from rlreps.training.update import ChunkReport, Learner, TrainState, Updates, all_zero, zero_unless
 
 Evaluate: TypeAlias = Callable[[Params], Mapping[str, Array]]
 """One seed's parameters → named scalars; jitted and mapped over seeds by ``train``."""
@@ -40,6 +40,8 @@ Observe: TypeAlias = Callable[[int, Callable[[], Params]], None]
 parameters; must change nothing. All processes must call the function, or none."""
 
 _CHECKPOINT_EVERY = 500
+_EVALUATED_TOGETHER = 16
+"""Members that an accelerator evaluates at a time."""
 
 
 def stack(learners: Sequence[Learner]) -> Learner:
@@ -77,8 +79,8 @@ class Population(Program[TrainState]):
 
     def __init__(
         self,
-        learner: Learner,
-        source: Source,
+        learner: Updates,
+        source: Any,
         seeds: Sequence[int],
         placement: Placement,
         *,
@@ -92,16 +94,16 @@ class Population(Program[TrainState]):
         self._placement, self._own_sources = placement, own_sources
         self._source = (placement.put_seeds if own_sources else placement.put)(source)
         self._all_seeds = jnp.asarray(seeds, jnp.uint32)
-        spread = placement.spread_rows(learner)
+        spread = placement.spread_rows(learner) if isinstance(learner, Learner) else learner
         # Numbers that all members share stay constants of the program.
         self._shared = None if own_numbers else spread
         self._all_numbers: Any = spread if own_numbers else ()
         self._seeds, self._numbers = placement.put_seeds((self._all_seeds, self._all_numbers))
-        self._evaluate = None if evaluate is None else _over_members(evaluate)
+        self._evaluate = evaluate
         self._figures_of: Callable[[Params, Any], Mapping[str, Array]] | None = None
         self._measured, self._observe = measured, observe
         self._resets = learner.resets_diverged
-        self.compiled: dict[int, CompiledOnce[tuple[TrainState, ChunkReport]]] = {}
+        self.compiled: dict[int, Any] = {}
 
     def init(self) -> TrainState:
         def start(_state: Any, _source: Any, seeds: Array, numbers: Any) -> TrainState:
@@ -113,15 +115,16 @@ class Population(Program[TrainState]):
         # Each device makes its own states: those of all seeds may not fit one device.
         spread = self._placement.spread_seeds(start, own_sources=False)
         arguments = ((), (), self._seeds, self._numbers)
-        return self.put(compile_once(spread, *arguments, brief=True)(*arguments))
+        started: TrainState = compile_once(spread, *arguments, brief=True)(*arguments)
+        return self.put(started)
 
     def chunk(
-        self, count: int, states: TrainState, source: Source, seeds: Array, numbers: Any
+        self, count: int, states: TrainState, source: Any, seeds: Array, numbers: Any
     ) -> tuple[TrainState, ChunkReport]:
         """Make ``count`` updates of every member; states and reports have a member axis."""
 
         def one(
-            state: TrainState, source: Source, seed: Array, numbers: Any
+            state: TrainState, source: Any, seed: Array, numbers: Any
         ) -> tuple[TrainState, ChunkReport]:
             return self._learner(numbers).chunk(count, state, source, seed)
 
@@ -136,9 +139,9 @@ class Population(Program[TrainState]):
         )
         return alone
 
-    def _learner(self, numbers: Any) -> Learner:
+    def _learner(self, numbers: Any) -> Updates:
         """Return a member's learner."""
-        learner: Learner = numbers if self._shared is None else self._shared
+        learner: Updates = numbers if self._shared is None else self._shared
         return learner
 
     def prepare(self, state: TrainState, count: int) -> None:
@@ -148,12 +151,6 @@ class Population(Program[TrainState]):
         self.compiled[count] = compile_once(spread, *arguments)
 
     def advance(self, state: TrainState, step: int, count: int) -> tuple[TrainState, Figures]:
-        if self._resets and step > 0 and np.all(self._placement.collect(all_zero(state.params))):
-            # Set diverged members to zero, where they stay: no update changes zero features.
-            _, expected = self.compiled[count].results
-            nothing = jax.tree.map(lambda found: np.full(found.shape, np.nan), expected)
-            figures = {"loss": nothing.loss, **nothing.metrics}
-            return state._replace(step=state.step + count), figures
         state, report = self.compiled[count](state, self._source, self._seeds, self._numbers)
         report = self._placement.collect(report)
         bad_steps = np.asarray(report.bad_step)  # Waits for the whole chunk.
@@ -167,7 +164,7 @@ class Population(Program[TrainState]):
                     f"{int(bad_steps[index])} of seed {int(self._all_seeds[index])}; try a smaller "
                     "learning rate or kappa0"
                 )
-        return state, {"loss": report.loss, **report.metrics}
+        return state, report.metrics
 
     def evaluate(self, state: TrainState, step: int) -> tuple[TrainState, Figures]:
         if self._observe is not None:
@@ -190,7 +187,7 @@ class Population(Program[TrainState]):
     def note(self, record: Mapping[str, Any]) -> str:
         if "subspace_distance" in record:
             return f"distance {np.mean(record['subspace_distance']):.3g}"
-        return f"loss {np.mean(record['loss']):.3g}"
+        return f"loss {np.mean(record['loss']):.3g}" if "loss" in record else ""
 
     def collect(self, state: TrainState) -> TrainState:
         return self._placement.collect(state)
@@ -200,12 +197,27 @@ class Population(Program[TrainState]):
 
     def _figures(self, state: TrainState) -> dict[str, np.ndarray]:
         """Measure every member, [members] per measure."""
-        if self._evaluate is None:
+        evaluate = self._evaluate
+        if evaluate is None:
             return {}
         params = self._placement.collect(state.params)
+
+        # On a CPU one member at a time. Two batched decompositions at once can wait for each other
+        # forever: jaxlib's LAPACK calls block the threads of the pool on which they wait for their
+        # own parts (jaxlib 0.10, CPUs with few cores).
+        def mapped(together: int | None) -> Callable[[Params, Any], Any]:
+            return lambda *members: jax.lax.map(
+                lambda member: evaluate(*member), members, batch_size=together
+            )
+
+        def over_members(params: Params, measured: Any) -> Any:
+            return jax.lax.platform_dependent(
+                params, measured, cpu=mapped(None), default=mapped(_EVALUATED_TOGETHER)
+            )
+
         try:
             if self._figures_of is None:
-                self._figures_of = compile_once(self._evaluate, params, self._measured)
+                self._figures_of = compile_once(over_members, params, self._measured)
             figures = self._figures_of(params, self._measured)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
             raise InputError(
@@ -239,7 +251,6 @@ def train(
     devices: Sequence[jax.Device] | None = None,
     resets_diverged: bool = False,
     description: str = "training",
-    progress: bool = True,
 ) -> TrainingResult:
     """Train an encoder for several seeds at once.
 
@@ -267,7 +278,6 @@ def train(
         resets_diverged: Whether a seed that diverges is set to zero, and marked ``diverged`` in
             every later record, instead of stopping the run.
         description: Title of the progress bar.
-        progress: Whether to show the bar.
 
     Returns:
         The final state, on the first of the devices, and the history.
@@ -302,13 +312,12 @@ def train(
         checkpoint_every=checkpoint_every,
         devices=devices,
         description=description,
-        progress=progress,
     )
 
 
 def train_population(
-    learner: Learner,
-    source: Source,
+    learner: Updates,
+    source: Any,
     *,
     steps: int,
     seeds: Sequence[int],
@@ -323,13 +332,12 @@ def train_population(
     checkpoint_every: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     description: str = "training",
-    progress: bool = True,
 ) -> TrainingResult:
     """Train the members of one compiled program, which may differ in more than their seeds.
 
     Args:
-        learner: Makes the updates (see ``stack``).
-        source: Draws the batches.
+        learner: Makes the updates (see ``stack``), such as a ``Learner``.
+        source: A ``Source``, or what else the updates draw from.
         steps: Number of updates.
         seeds: One for each member, in [0, 2³²); members with equal seeds draw equal numbers.
         own_numbers: Whether the learner's numbers have a leading member axis.
@@ -344,7 +352,6 @@ def train_population(
         checkpoint_every: As for ``train``.
         devices: Where to train; members are distributed like seeds.
         description: Title of the progress bar.
-        progress: Whether to show the bar.
 
     Returns:
         The final state, whose leaves have a leading member axis, and the history.
@@ -354,8 +361,6 @@ def train_population(
         TrainingDivergedError: When a member's numbers become NaN or infinite and stay so, unless
             the learner resets diverged members.
     """
-    require_positive("rows", learner.rows)
-    require_positive("tasks", learner.tasks)
     require_positive("evaluate_every", evaluate_every)
     if checkpoint_every is None:
         checkpoint_every = -(-_CHECKPOINT_EVERY // evaluate_every) * evaluate_every
@@ -379,7 +384,6 @@ def train_population(
         folder=folder,
         loggers=loggers,
         description=description,
-        progress=progress,
     )
     return TrainingResult(
         program.collect(finished.state),
@@ -388,20 +392,3 @@ def train_population(
         finished.compile_seconds,
         tuple(seeds),
     )
-
-
-def _over_members(evaluate: EvaluateMember) -> EvaluateMember:
-    """Map an evaluation over members, one at a time.
-
-    Two batched decompositions at once can wait for each other forever: jaxlib's LAPACK calls block
-    the threads of the pool on which they wait for their own parts (jaxlib 0.10, CPUs with few
-    cores). One member at a time also needs the memory of one.
-    """
-
-    def evaluate_all(params: Params, measured: Any) -> Mapping[str, Array]:
-        figures: Mapping[str, Array] = jax.lax.map(
-            lambda member: evaluate(*member), (params, measured)
-        )
-        return figures
-
-    return evaluate_all

@@ -4,7 +4,7 @@ Every random draw is keyed by (seed, step), never by position in a chunk.
 """
 
 import dataclasses
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import optax
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rlreps.config import configurable, leaf
+from rlreps.config import configurable, leaf, positive
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import require
 from rlreps.losses.base import Batch, Metrics, Objective
@@ -47,15 +47,26 @@ class ChunkReport(NamedTuple):
     """The report of a chunk of updates.
 
     Attributes:
-        loss: Mean loss over the chunk, [].
-        metrics: Means over the chunk of the objective's metrics.
+        metrics: Means over the chunk of the ``loss`` and the objective's metrics.
         bad_step: First step with a non-finite loss; failing that, the last step if any number of
             the state ended non-finite; -1 if all numbers are finite, [] (int32).
     """
 
-    loss: Array
     metrics: Metrics
     bad_step: Array
+
+
+class Updates(Protocol):
+    """Updates of one member of a population, such as a ``Learner``."""
+
+    @property
+    def resets_diverged(self) -> bool: ...
+
+    def init(self, seed: Array) -> TrainState: ...
+
+    def chunk(
+        self, num_steps: int, state: TrainState, source: Any, seed: Array
+    ) -> tuple[TrainState, ChunkReport]: ...
 
 
 @configurable
@@ -81,8 +92,8 @@ class Learner:
     encoder: Encoder = leaf()
     objective: Objective = leaf()
     optimizer: Any = leaf()
-    rows: int
-    tasks: int
+    rows: int = positive()
+    tasks: int = positive()
     row_mesh: Mesh | None = None
     resets_diverged: bool = False
 
@@ -189,8 +200,9 @@ class Learner:
         after = jnp.where(finite, -1, new_state.step - 1)
         if self.resets_diverged:
             new_state = zero_unless(finite, new_state)._replace(step=new_state.step)
+        metrics = {"loss": losses, **metrics}
         means = {name: jnp.mean(values, axis=0) for name, values in metrics.items()}
-        return new_state, ChunkReport(losses.mean(), means, jnp.where(bad.any(), first_bad, after))
+        return new_state, ChunkReport(means, jnp.where(bad.any(), first_bad, after))
 
 
 def zero_unless(kept: Array, tree: Tree) -> Tree:

@@ -15,11 +15,11 @@ from PIL import Image
 
 from rlreps.agents.config import AgentConfig, puddle_world_of
 from rlreps.agents.dqn import DQN
-from rlreps.agents.environments import make_host_environments
-from rlreps.agents.host_observations import Picture
+from rlreps.agents.environments import HostEnvironments
 from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for
 from rlreps.agents.measures import COMPONENTS, default_ground_truth
 from rlreps.envs import PuddleWorld, render_frame
+from rlreps.envs.rendering import Picture
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
 from rlreps.plotting import plot_components, plot_policy_and_value, save_figure
@@ -178,7 +178,7 @@ def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
     seed = environment_seed(config.seeds[agent.number], Use.EVALUATE, config.steps + 1, 0)
     limit = config.max_episode_steps
     with contextlib.closing(
-        make_host_environments(config.environment, 1, max_episode_steps=limit, render=True)
+        HostEnvironments(config.environment, 1, max_episode_steps=limit, render=True)
     ) as environments:
         seen = environments.reset([seed])
         yield _picture(environments.render)

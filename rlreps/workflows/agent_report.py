@@ -25,7 +25,6 @@ MEASURES = {
     "subspace_distance": "subspace distance to as many as there are features",
     "effective_rank": "effective rank of the features",
     "dormant_share": "share of dormant units",
-    "probe_error": "value probe: share of variance not explained",
 }
 """Measures in a run's metrics → descriptions for readers."""
 

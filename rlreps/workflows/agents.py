@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
-from rlreps.agents.compiled import Trainer
 from rlreps.agents.config import TORSOS, AgentConfig, puddle_world_of
 from rlreps.agents.dqn import AgentState
 from rlreps.agents.environments import imports_code
 from rlreps.agents.measures import make_measure, make_measurement
-from rlreps.agents.trainer import make_trainer
+from rlreps.agents.trainers import Trainer, make_trainer
 from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import OBSERVATIONS, arena_settings
@@ -136,7 +135,6 @@ def run_agents(
                 checkpoint_every=config.checkpoint_period,
                 folder=folder,
                 description=config.environment,
-                unit="steps of each agent",
             )
             return _summary(config, folder, own)
 

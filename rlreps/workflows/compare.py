@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, differences, require
 from rlreps.files import write_atomically
 from rlreps.report.table import Table, format_number
 from rlreps.runs.contrasts import Sample, as_columns, said
-from rlreps.runs.folder import RunFolder, differences, in_words
+from rlreps.runs.folder import RunFolder, in_words
 from rlreps.runs.intervals import (
     FEWEST_BANDED,
     Interval,

@@ -17,7 +17,7 @@ from rlreps.files import DAMAGED, read_arrays
 from rlreps.plotting import plot_fit, save_figure
 from rlreps.report import Section, Table, format_number, write_report
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.successor.data import Terminals, Transitions
+from rlreps.successor.data import Transitions
 from rlreps.successor.fitting import Fit
 from rlreps.successor.methods import FitConfig
 from rlreps.successor.quality import FEWEST_ROWS, Quality
@@ -40,13 +40,11 @@ class Collection:
         observation: Observation in the data of a PuddleWorld; by default the one that its arena
             names, or the position.
         environment_seed: Decides everything random of the collection.
-        terminals: Whether ``terminals`` of a file mark terminal states or any end of a trajectory.
     """
 
     collect: int | None = None
     observation: Observation | None = None
     environment_seed: int = 0
-    terminals: Terminals = "terminated"
 
 
 def read_data(name: str, collection: Collection) -> Transitions:
@@ -71,7 +69,7 @@ def read_data(name: str, collection: Collection) -> Transitions:
             require("" not in arrays, "an .npz file", "an .npy file under this name")
         except DAMAGED as error:
             raise InputError(f"expected a file of arrays, got {name}: {error}") from error
-        return Transitions.from_dictionary(arrays, terminals=collection.terminals)
+        return Transitions.from_dictionary(arrays)
     if steps is None:
         raise InputError(f"expected an .npz file, or --collect with an environment, got {name!r}")
     require(steps <= MOST_COLLECTED, f"--collect of at most {MOST_COLLECTED:,} steps", steps)
@@ -132,7 +130,7 @@ def run_fit(config: FitConfig, name: str, out: Path, collection: Collection) -> 
     def compute(folder: RunFolder) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # The command prints them.
-            rep = parts.run(folder=folder, progress=True)
+            rep = parts.run(folder=folder)
         summary = rep.write(folder)
         _write_report(folder, rep)
         return summary

@@ -97,13 +97,10 @@ def generate(
 
 def _without_damage(store: EstimateStore, row_sum: float, repair: bool) -> EstimateStore:
     """Remove damaged blocks, or refuse them."""
-    faults = [fault for of_store in store.verify(row_sum) for fault in of_store]
-    damaged = [fault for fault in faults if fault.kind != "missing"]
+    damaged = [fault for fault in store.verify(row_sum) if fault.kind != "missing"]
     if damaged and not repair:
-        raise InputError(
-            f"{store.matrix.path}: expected sound blocks to resume from, got "
-            + "; ".join(fault.text for fault in damaged)
-        )
+        found = "; ".join(fault.text for fault in damaged)
+        raise InputError(f"expected sound blocks to resume from, got {found}")
     for fault in damaged:
         store.remove_block(fault.index)
     return store

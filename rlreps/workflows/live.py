@@ -14,9 +14,9 @@ from rlreps.config import as_json, checked, interval, positive
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs, cumulant_matrix
 from rlreps.encoders import Tabular
 from rlreps.envs import arena_settings, load_arena
-from rlreps.errors import InputError, require, require_memory
+from rlreps.errors import InputError, differences, require, require_memory
 from rlreps.numerics import PRNG
-from rlreps.runs.folder import differences, finished_summary
+from rlreps.runs.folder import finished_summary
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor.ground_truth import GroundTruth, state_cells

@@ -11,17 +11,17 @@ import optax
 import pytest
 
 from rlreps.agents import AuxiliaryConfig
-from rlreps.agents.auxiliary import make_auxiliary_task, make_task_columns
-from rlreps.agents.replay import episode_window, observed_rows
-from rlreps.agents.targets import (
+from rlreps.agents.auxiliary import (
     init_moments,
+    make_auxiliary_task,
     monte_carlo_targets,
     standardise,
 )
+from rlreps.agents.replay import episode_window, observed_rows
 from rlreps.cumulants import Cells, RandomFourier, RandomIndicators
 from rlreps.encoders import FunctionEncoder
 from rlreps.errors import InputError
-from rlreps.losses import OBJECTIVES, Objective
+from rlreps.losses import OBJECTIVES
 from rlreps.numerics import optimizer_step
 from rlreps.operators import Slowness
 from rlreps.subspace import subspace_distance
@@ -117,14 +117,12 @@ RANDOM = (RandomFourier(length_scale=0.2), RandomIndicators())
 
 
 def columns_of(shape, **options):
-    return make_task_columns(AuxiliaryConfig(**options), shape)
+    return make_auxiliary_task(AuxiliaryConfig(**options), num_features=2, observation_shape=shape)
 
 
-def cumulants_of(columns, observations, seed=0):
-    """A jitted draw of columns' parameters, and their values at observations."""
-    return jax.jit(lambda key, seen: columns.apply(columns.init(key), seen))(
-        key(seed), observations
-    )
+def cumulants_of(task, observations):
+    """A jitted draw of columns, and their values at observations."""
+    return jax.jit(lambda seen: task.cumulants(task.init(key(0)).cumulants, seen))(observations)
 
 
 def test_every_column_has_a_discount_of_its_own_uniform_over_the_interval():
@@ -133,8 +131,6 @@ def test_every_column_has_a_discount_of_its_own_uniform_over_the_interval():
     assert discounts.min() >= 0.6
     assert discounts.max() <= 0.9
     assert abs(discounts.mean() - 0.75) <= 4.5 * 0.3 / math.sqrt(12 * 4_000)
-    point = columns_of((2,), num_tasks=5, discount_low=0.95, discount_high=0.95)
-    np.testing.assert_array_equal(jax.jit(point.init)(key(3)).discounts, np.float32(0.95))
 
 
 @pytest.mark.integration
@@ -399,20 +395,3 @@ def test_images_in_bytes_reach_the_objective_as_bytes():
 def test_what_cannot_work_is_refused_when_the_task_is_made(options, message):
     with pytest.raises(InputError, match=re.escape(message)):
         chain_task(**options)
-
-
-class OwnPairs(Objective):
-    """A loss on pairs that does not say so beforehand."""
-
-    def loss(self, params, encode, batch, state, key):
-        first, later = batch.pair
-        return jnp.mean((encode(params, first) - encode(params, later)) ** 2), (state, {})
-
-
-def test_a_loss_of_ones_own_that_takes_pairs_is_refused_with_its_first_batch():
-    config = AuxiliaryConfig(objective=OwnPairs(), horizon=3, sequences=4)
-    task = make_auxiliary_task(config, num_features=3, observation_shape=(2,))
-    rows = observed_rows(jnp.zeros((4, 3, 2)), jnp.zeros((4, 3), bool), jnp.zeros((4, 3), bool))
-    with pytest.raises(InputError, match="expected rows that are pairs of states") as refusal:
-        task.loss((), (), lambda _, inputs: inputs, rows, task.init(key(0)), key(0))
-    assert "\n" not in str(refusal.value)

@@ -172,22 +172,21 @@ def norm_of(tree):
 
 
 def test_one_weight_means_the_same_for_an_auxiliary_loss_of_any_scale():
-    plain = agent_of()
-    learned = []
+    learned, alone = [], jax.jit(agent_of().gradients)
     for factor in (1.0, 1e-4, 1e5):
         agent = agent_of(task=SumOfFeatures(factor=factor), auxiliary=AuxiliaryConfig(weight=0.5))
-        state, gradients = started(agent), jax.jit(agent.gradients)
+        state, gradients, update = started(agent), jax.jit(agent.gradients), jax.jit(agent.update)
         for number in range(5):
             arguments = walk(number, 16, 2), walk(9, 4, 1), jax.random.key(number)
             joint, _, metrics = gradients(state, *arguments)
-            own, _, _ = jax.jit(plain.gradients)(state, arguments[0], None, arguments[2])
+            own, _, _ = alone(state, arguments[0], None, arguments[2])
             added = jax.tree.map(np.subtract, joint["torso"], own["torso"])
             if number == 0:
                 # Half of the norm that the temporal-difference loss's gradient has.
                 assert norm_of(added) == pytest.approx(0.5 * norm_of(own["torso"]), rel=1e-3)
             assert norm_of(added) <= 0.5 * 10.0 * norm_of(own["torso"])
             np.testing.assert_array_equal(joint["head"]["weights"], own["head"]["weights"])
-            state, _ = jax.jit(agent.update)(state, *arguments)
+            state, _ = update(state, *arguments)
         learned.append((state.params, float(metrics["gradient_ratio"]) / factor))
     for params, ratio in learned[1:]:
         assert ratio == pytest.approx(learned[0][1], rel=1e-2)
@@ -202,10 +201,11 @@ def test_a_task_that_begins_to_teach_late_is_not_multiplied_without_bound():
     task = SumOfFeatures(first=3.0)
     agent = agent_of(task=task, auxiliary=AuxiliaryConfig(weight=1.0), max_gradient_norm=1e9)
     state, update = started(agent), jax.jit(agent.update)
+    gradients, alone = jax.jit(agent.gradients), jax.jit(agent_of().gradients)
     for number in range(6):
         rows, side = walk(number, 16, 2), walk(9, 4, 1)
-        joint, _, _ = jax.jit(agent.gradients)(state, rows, side, jax.random.key(0))
-        own, _, _ = jax.jit(agent_of().gradients)(state, rows, None, jax.random.key(0))
+        joint, _, _ = gradients(state, rows, side, jax.random.key(0))
+        own, _, _ = alone(state, rows, None, jax.random.key(0))
         assert norm_of(joint["torso"]) <= 30.0 * norm_of(own["torso"])
         state, _ = update(state, rows, side, jax.random.key(number))
 

@@ -1,19 +1,14 @@
 """Measures of torsos against definitions written out, and what they are taken on."""
 
 import dataclasses
-import functools
-from contextlib import closing
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnasium import spaces
 
-from rlreps.agents import AgentConfig, QNetwork, measures
+from rlreps.agents import AgentConfig, QNetwork
 from rlreps.agents.config import make_torso
-from rlreps.agents.environments import make_host_environments
 from rlreps.agents.measures import (
     COMPONENTS,
     coverage_distance,
@@ -22,9 +17,7 @@ from rlreps.agents.measures import (
     effective_rank,
     make_measure,
     make_measurement,
-    random_rows,
 )
-from rlreps.agents.probes import probe_error, puddle_world_probe
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
@@ -112,40 +105,11 @@ class TestCoverageDistance:
             coverage_distance(jnp.ones((30, 2)), jnp.ones((29, 2)))
 
 
-SMALL_PROBE = functools.partial(puddle_world_probe, bins=8, num_policies=2, num_rewards=2)
 CONFIG = AgentConfig(encoder=MLP(hidden=(16,)), num_features=8)
 
 
 def config_for(environment):
     return dataclasses.replace(CONFIG, environment=environment)
-
-
-class Brief(gymnasium.Env):
-    """Episodes that a limit cuts after five steps, and nothing else."""
-
-    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time, self.place = 0, self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
-        return self.place, {}
-
-    def step(self, action):
-        self.time += 1
-        self.place = np.clip(self.place + np.float32(0.2 * action - 0.1), -1.0, 1.0)
-        return self.place, float(action), False, self.time == 5, {}
-
-
-@pytest.fixture(autouse=True)
-def environments(monkeypatch):
-    """Registers this file's environment, and keeps probes of PuddleWorld small."""
-    monkeypatch.setattr(measures, "puddle_world_probe", SMALL_PROBE)
-    measures._probe_of.cache_clear()
-    gymnasium.register(id="Brief-v0", entry_point=Brief)
-    yield
-    measures._probe_of.cache_clear()
-    del gymnasium.registry["Brief-v0"]
 
 
 @pytest.fixture(scope="module")
@@ -187,13 +151,11 @@ def test_measures_are_those_of_each_agents_own_torso(measurement):
     @jax.jit
     def measured(own):
         features = torso.apply(own, measurement.inputs)
-        of_probe = torso.apply(own, measurement.probe.inputs)
         return {
             "effective_rank": effective_rank(features),
             "dormant_share": dormant_share(torso.hidden_activations(own, measurement.inputs)),
             "leading_distance": coverage_distance(features, measurement.basis),
             "subspace_distance": coverage_distance(features, measurement.basis[:, :8]),
-            "probe_error": probe_error(of_probe, measurement.probe),
         }
 
     for agent in range(3):
@@ -210,40 +172,23 @@ def test_a_ground_truth_of_the_arena_is_taken_if_there_is_one_and_one_of_another
     assert default_ground_truth(config_for("CartPole-v1")) is None
     measured = make_measurement(config)
     assert measured.basis is None
-    np.testing.assert_array_equal(measured.inputs, measured.probe.inputs)
+    assert measured.inputs.shape == (525, 2)  # Of 25 x 25 cells, 100 in the wall.
     with pytest.raises(InputError, match=r"expected a ground truth of the arena two_room, got \{"):
         make_measurement(config, truth)
     settings = {"environment": arena_settings(load_arena("two_room"))}
     fitting = dataclasses.replace(truth, settings=settings)
     measured = make_measurement(config, fitting)
     assert measured.basis.shape == (10_000, COMPONENTS)
-    with pytest.raises(InputError, match="expected a ground truth for PuddleWorld alone, got 'Br"):
-        make_measurement(config_for("Brief-v0"), truth)
+    with pytest.raises(InputError, match="expected a ground truth for PuddleWorld alone, got 'Ca"):
+        make_measurement(config_for("CartPole-v1"), truth)
 
 
-def test_random_rows_are_an_episode_after_the_other():
-    with closing(make_host_environments("Brief-v0", 3)) as environments:
-        rows, again, other = (
-            jax.device_get(random_rows(environments, 30, seed=seed)) for seed in (1, 1, 2)
-        )
-    jax.tree.map(np.testing.assert_array_equal, rows, again)
-    assert np.any(rows.action != other.action)
-    # Five steps and the row of the last observation, in every copy.
-    np.testing.assert_array_equal(rows.last, np.tile(np.arange(30)[:, None] % 6 == 5, (1, 3)))
-    assert not np.any(rows.terminated)
-    taken = ~rows.last
-    np.testing.assert_array_equal(rows.reward[taken], rows.action[taken])
-    moved = np.diff(rows.observation, axis=0)[taken[:-1]]
-    # Observations are scaled from [-1, 1] to [0, 1].
-    assert np.abs(moved).max() == pytest.approx(0.05, abs=1e-6)
-    assert set(np.unique(rows.action)) == {0, 1}
-
-
-def test_short_episodes_have_a_probe_of_short_sums():
-    measured, again = (make_measurement(config_for("Brief-v0")) for _ in range(2))
+def test_other_environments_are_measured_where_random_actions_lead():
+    measured, again = (make_measurement(config_for("CartPole-v1")) for _ in range(2))
     assert measured.basis is None
-    assert measured.probe.values.shape == (1_000, 16)
-    # The task's rewards of four steps, 0 or 1 each, and not of the 64 that longer episodes have.
-    rewards = np.asarray(measured.probe.values[:, -1])
-    assert rewards.max() == pytest.approx(sum(0.95**power for power in range(4)))
-    jax.tree.map(np.testing.assert_array_equal, measured.probe, again.probe)
+    assert measured.inputs.shape == (1_000, 4)
+    np.testing.assert_array_equal(measured.inputs, again.inputs)
+    assert len(np.unique(measured.inputs, axis=0)) > 900
+    found = make_measure(QNetwork(make_torso(CONFIG, (4,)), 8, 2), measured)
+    torsos = jax.vmap(make_torso(CONFIG, (4,)).init)(jax.random.split(jax.random.key(0), 1))
+    assert set(found(torsos)) == {"effective_rank", "dormant_share"}

@@ -19,18 +19,25 @@ from rlreps.agents import (
     DQNConfig,
     HostTrainer,
     ReplayConfig,
-    host,
     make_agent,
     make_trainer,
+    trainers,
 )
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import puddle_world_of
 from rlreps.agents.environments import HostEnvironments
 from rlreps.agents.keys import Use, key_for
 from rlreps.encoders import MLP, FunctionEncoder
-from rlreps.envs import ArenaError, Code, ShapedEnvironment, load_arena
+from rlreps.envs import (
+    ArenaError,
+    Code,
+    Position,
+    PuddleWorldDmEnv,
+    PuddleWorldEnv,
+    ShapedEnvironment,
+    load_arena,
+)
 from rlreps.envs.core import TimeStep
-from rlreps.envs.dm_env_adapter import JaxDmEnv
 from rlreps.envs.puddle_world import GOAL_SUM
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES, LargeBatch
@@ -67,6 +74,7 @@ class Line:
     """Places 0 ... 4 in a row, without chance: from 1 to the reward at 4, in 6 steps at most."""
 
     num_actions = 2
+    observation = Position()
 
     def reset(self, key):
         return jnp.ones((), jnp.int32), jnp.zeros((), jnp.int32)
@@ -86,10 +94,12 @@ class Line:
         )
 
 
-def make_line(seed=0):
-    return JaxDmEnv(
-        Line(), seed, "place", "direction", draw=lambda *_: np.zeros((1, 1, 3), np.uint8)
-    )
+class LineEnv(PuddleWorldEnv):
+    make = staticmethod(lambda arena: Line())
+
+
+class LineDmEnv(PuddleWorldDmEnv):
+    interface = LineEnv
 
 
 class Chain(gymnasium.Env):
@@ -116,7 +126,7 @@ def environments(monkeypatch):
     del gymnasium.registry["Chain-v0"]
 
 
-LINE = "dm_env:of_this_test:make_line"
+LINE = "dm_env:of_this_test:LineDmEnv"
 shared = functools.cache(make_trainer)
 """Trainers that several tests compile once; a run in one begins with its environments anew."""
 
@@ -248,22 +258,6 @@ def times_compiled(trainer):
 
 
 @pytest.mark.integration
-def test_explicit_weights_learn_on_the_side_without_a_second_compilation():
-    rows = {"num_tasks": 4, "horizon": 4, "sequences": 16}  # Others are compiled below.
-    auxiliary = AuxiliaryConfig(objective=OBJECTIVES["explicit"](), weight=0.1, **rows)
-    replay = ReplayConfig(capacity=400)
-    # JAX's caches are shared by all functions: full, as in a long session, they forget at once.
-    jax.clear_caches()
-    trainer = compiled(dataclasses.replace(CONFIG, auxiliary=auxiliary, replay=replay))
-    state, (_, metrics) = run(trainer, [160, 240])
-    assert np.isfinite(metrics["auxiliary_loss"]).all()
-    assert np.isfinite(metrics["value_loss"]).all()
-    # However many updates a chunk has: the first had half as many after the warm-up.
-    assert times_compiled(trainer) == 1
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner))
-
-
-@pytest.mark.integration
 def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_does():
     config = config_for(LINE, checkpoint_every=400, **EVERYTHING)
     trainer = make_trainer(config)
@@ -290,7 +284,6 @@ def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_doe
     [
         # CartPole's run is killed in a folder by tests of workflows.
         "LunarLander-v3",
-        "rlreps/PuddleWorld-v0",
         "dm_env:rlreps.envs:PuddleWorldDmEnv",
     ],
 )
@@ -304,34 +297,6 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical(name):
         assert_identical(again, whole)
         assert_identical(metrics_again, metrics)
         assert_identical(fresh.evaluate(again, 200), trainer.evaluate(whole, 200))
-
-
-@pytest.mark.integration
-def test_neither_chunks_nor_evaluations_change_training_or_compile_anew():
-    trainer = shared(config_for("CartPole-v1"))
-    whole, _ = run(trainer, [200])
-    compiled_functions = [*trainer._programs.values(), trainer._greedy]
-    state, returns = trainer.init(), []
-    for step in range(0, 200, 40):
-        state, _ = trainer.advance(state, step, 40)
-        returns.append(np.asarray(trainer.evaluate(state, step)))
-        assert_identical(trainer.evaluate(state, step), returns[-1])
-        if step == 0:
-            sizes = [function._cache_size() for function in compiled_functions]
-    assert_identical(jax.device_get(state), whole)
-    assert np.any(np.asarray(trainer.evaluate(state, 999)) != returns[-1])
-    assert len(np.unique(returns[-1][0])) > 1
-    assert_identical(run(trainer, [4] * 50)[0], whole)
-    assert [function._cache_size() for function in compiled_functions] == sizes
-
-
-@pytest.mark.integration
-def test_agents_and_their_environments_meet_different_episodes():
-    first, other = (
-        make_trainer(config_for("CartPole-v1", seed=seed)).init().acting.observations
-        for seed in (4, 9)
-    )
-    assert len(np.unique(np.concatenate([first, other]).reshape(8, -1), axis=0)) == 8
 
 
 @pytest.mark.integration
@@ -382,7 +347,7 @@ def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
     state = whole.init()
     expected = np.asarray(whole.evaluate(state, 40))
     assert len(np.unique(expected[0])) > 1
-    monkeypatch.setattr(host, "MOST_COPIES", 3)
+    monkeypatch.setattr(trainers, "MOST_COPIES", 3)
     parted = make_trainer(config_for("CartPole-v1", evaluation_episodes=7))
     np.testing.assert_array_equal(parted.evaluate(state, 40), expected)
     # Three rounds of three, and not of seven.

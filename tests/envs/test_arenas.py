@@ -12,7 +12,6 @@ from rlreps.envs import (
     Code,
     ConvexPolygon,
     Disc,
-    Puddle,
     PuddleWorld,
     arena_from_settings,
     arena_settings,
@@ -76,19 +75,6 @@ def test_an_arena_comes_back_from_a_file_and_from_its_settings(name, tmp_path):
         assert arena_from_settings(json.loads(json.dumps(arena_settings(world)))) == world
     path.write_text("")
     assert load_arena(path) == PuddleWorld()
-
-
-def test_settings_of_a_shape_that_files_do_not_know_are_refused():
-    class Everywhere:
-        def interval(self, origin, displacement):
-            return 0.0 * origin[0], 0.0 * origin[0] + 1.0
-
-        def depth(self, point):
-            return 0.0 * point[0] + 1.0
-
-    world = PuddleWorld(puddles=(Puddle(Everywhere(), 0.5),))
-    with pytest.raises(ArenaError, match="expected a shape among capsule, disc, polygon, got"):
-        arena_settings(world)
 
 
 def test_overrides_replace_fields_of_named_arenas_and_files(tmp_path):

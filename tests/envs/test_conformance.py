@@ -11,7 +11,6 @@ from gymnasium.utils.env_checker import check_env
 
 from rlreps.envs import (
     BouncingBalls,
-    BouncingBallsDmEnv,
     Environment,
     PuddleWorldDmEnv,
     ShapedEnvironment,
@@ -95,25 +94,23 @@ def test_numbers_have_the_precision_that_jax_is_set_to(name):
             assert taken.reward.dtype == dtype
 
 
-PUDDLES, BALLS = "rlreps/PuddleWorld-v0", "rlreps/BouncingBalls-v0"
+PUDDLES = "rlreps/PuddleWorld-v0"
 INTERFACES = {
-    "puddles": (PUDDLES, PuddleWorldDmEnv, {}),
-    "codes": (PUDDLES, PuddleWorldDmEnv, {"arena": "spiral", "observation": "code"}),
-    "images": (PUDDLES, PuddleWorldDmEnv, {"arena": "spiral", "observation": "image"}),
-    "balls": (BALLS, BouncingBallsDmEnv, {"frame_size": 32}),
+    "puddles": {},
+    "codes": {"arena": "spiral", "observation": "code"},
+    "images": {"arena": "spiral", "observation": "image"},
 }
 
 
 @pytest.mark.parametrize(
-    "name", ["puddles", "balls", *(pytest.param(n, marks=INTEGRATION) for n in ("codes", "images"))]
+    "name", ["puddles", *(pytest.param(n, marks=INTEGRATION) for n in ("codes", "images"))]
 )
 def test_copies_of_a_batch_and_other_interfaces_do_what_their_seeds_say(name):
     """A batch restarts in the step after an episode's end; seeds may have any size."""
-    env_id, dm_interface, settings = INTERFACES[name]
-    limit, seeds = 6, [40, 2**32 - 1, 2**64 + 40]
-    batch = gymnasium.make_vec(env_id, num_envs=3, max_episode_steps=limit, **settings)
-    singles = [gymnasium.make(env_id, max_episode_steps=limit, **settings) for _ in seeds]
-    others = [dm_interface(seed=seed, max_steps=limit, **settings) for seed in seeds]
+    settings, limit, seeds = INTERFACES[name], 6, [40, 2**32 - 1, 2**64 + 40]
+    batch = gymnasium.make_vec(PUDDLES, num_envs=3, max_episode_steps=limit, **settings)
+    singles = [gymnasium.make(PUDDLES, max_episode_steps=limit, **settings) for _ in seeds]
+    others = [PuddleWorldDmEnv(seed=seed, max_steps=limit, **settings) for seed in seeds]
     observations, _ = batch.reset(seed=np.array(seeds, object))
     assert len(np.unique(observations.reshape(3, -1), axis=0)) == 3
     for copy, (single, other) in enumerate(zip(singles, others, strict=True)):
@@ -151,8 +148,6 @@ def test_copies_of_a_batch_and_other_interfaces_do_what_their_seeds_say(name):
         *((PUDDLES, {"arena": "spiral", "observation": name}) for name in ("code", "image")),
         ("rlreps/FourRooms-v0", {"observation": {"name": "image", "size": 40}}),
         ("rlreps/FiveCorridors-v0", {"goal": [0.1, 0.1, 0.05], "observation": "code"}),
-        (BALLS, {}),
-        (BALLS, {"num_balls": 1, "frame_size": 20, "speed": 0.1}),
     ],
 )
 def test_gymnasiums_own_check_passes_without_a_warning(env_id, settings):

@@ -9,10 +9,8 @@ from dm_env import test_utils
 
 from rlreps.envs import (
     ArenaError,
-    BouncingBallsDmEnv,
     FourRoomsDmEnv,
     PuddleWorldDmEnv,
-    SpiralDmEnv,
     load_arena,
     render_frame,
 )
@@ -34,25 +32,9 @@ class TestEpisodesThatReachTheGoal(test_utils.EnvironmentTestMixin, unittest.Tes
 
 
 @pytest.mark.integration
-class TestCodesInAMaze(test_utils.EnvironmentTestMixin, unittest.TestCase):
-    def make_object_under_test(self):
-        return SpiralDmEnv(observation="code", max_steps=9)
-
-
-@pytest.mark.integration
 class TestImagesInAMaze(test_utils.EnvironmentTestMixin, unittest.TestCase):
     def make_object_under_test(self):
         return FourRoomsDmEnv(observation="image", max_steps=9, goal=(0.9, 0.1, 0.05))
-
-
-@pytest.mark.integration
-class TestShortVideos(test_utils.EnvironmentTestMixin, unittest.TestCase):
-    def make_object_under_test(self):
-        return BouncingBallsDmEnv(max_steps=4, frame_size=16)
-
-
-def video():
-    return BouncingBallsDmEnv(frame_size=16)
 
 
 def play(environment, actions):
@@ -71,13 +53,11 @@ def test_time_limits_keep_the_discount_and_goals_do_not():
     assert steps[steps.index(last) + 1].step_type is dm_env.StepType.FIRST
 
 
-def test_unknown_actions_arenas_and_seeds_are_refused():
-    for environment, action, valid in ((PuddleWorldDmEnv(), 4, "0, 1, 2, 3"), (video(), 1, "0")):
-        environment.reset()
-        with pytest.raises(ArenaError, match=rf"an action in \{{{valid}\}}, got {action}"):
-            environment.step(action)
-    with pytest.raises(ArenaError, match="expected seeds >= 0, got -1"):
-        PuddleWorldDmEnv(seed=-1)
+def test_unknown_actions_and_arenas_are_refused():
+    environment = PuddleWorldDmEnv()
+    environment.reset()
+    with pytest.raises(ArenaError, match=r"an action in \{0, 1, 2, 3\}, got 4"):
+        environment.step(4)
     with pytest.raises(ArenaError, match="expected an arena"):
         PuddleWorldDmEnv("moon")
 
@@ -89,6 +69,3 @@ def test_pictures_show_where_the_agent_is_before_during_and_after_an_episode():
     for step in play(environment, [1, 1]):
         last = step.observation
     np.testing.assert_array_equal(environment.render(), render_frame(world, last))
-    film = video()
-    film.reset()
-    assert film.render().shape == (16, 16, 3)

@@ -121,8 +121,7 @@ def without_walls(bins):
 
 
 @INTEGRATION
-@each_maze
-@pytest.mark.parametrize("bins", [20, 100])
+@pytest.mark.parametrize(("name", "bins"), [*((name, 20) for name in MAZES), ("spiral", 100)])
 def test_no_transition_leads_through_a_wall(name, bins):
     world = load_arena(name)
     grid = Grid(bins).within(world)

@@ -1,8 +1,5 @@
 """Goals anywhere, and what agents see: positions, codes, images."""
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,7 +56,7 @@ def test_no_episode_starts_in_a_goals_disc_or_a_wall():
     assert abs(share - expected) < 4.0 * np.sqrt(expected * (1.0 - expected) / len(right))
 
 
-def test_codes_are_uniform_draws_of_the_cell_and_the_same_in_every_process():
+def test_codes_are_uniform_draws_of_the_cell_and_of_the_options_alone():
     code = Code(bins=5, size=4, seed=2)
     table = code.table()
     assert (table.shape, table.dtype) == ((25, 4), np.float32)
@@ -69,9 +66,6 @@ def test_codes_are_uniform_draws_of_the_cell_and_the_same_in_every_process():
     seen = observe(places.astype(np.float32))
     np.testing.assert_array_equal(seen, table[[0, 4, 11, 24, 11]])
     np.testing.assert_array_equal(table, np.random.default_rng(2).random((25, 4), np.float32))
-    script = "from rlreps.envs import Code\nprint(Code(bins=5, size=4, seed=2).table().tolist())"
-    told = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-    np.testing.assert_array_equal(np.asarray(eval(told.stdout), np.float32), table)
     assert (Code(bins=5, size=4, seed=3).table() != table).all()
     large = Code(bins=60).table()
     np.testing.assert_allclose(large.mean(axis=0), 0.5, atol=4.0 / np.sqrt(12 * 3600))
@@ -123,8 +117,10 @@ def test_states_of_a_grid_have_observations():
     [
         ("smell", r"expected an observation \(position, code, image\), got 'smell'"),
         ({"name": "position", "bins": 3}, r"of the observation position \(none\), got 'bins'"),
-        ({"name": "code", "size": 10**6}, "at most 16,777,216 numbers .*, got 20 x 20 codes of 1"),
-        ({"name": "image", "size": 12_000}, "expected size of an image to be an int <= 1,024, g"),
+        (
+            {"name": "image", "size": 12_000},
+            r"size of an image to be an int in \[8, 1,024\], g",
+        ),
     ],
 )
 def test_observations_that_cannot_be_made_say_what_was_expected(observation, message):

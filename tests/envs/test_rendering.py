@@ -34,13 +34,6 @@ def blend(amount):
     return pytest.approx(tuple(floor + (puddle - floor) * amount), abs=1)
 
 
-def test_a_frame_has_the_size_asked_for_and_drawing_on_it_does_not_change_later_ones():
-    frame = render_frame(load_arena("sutton"), [0.5, 0.5], size=97)
-    assert (frame.shape, frame.dtype) == ((97, 97, 3), np.uint8)
-    frame[:] = 0
-    assert render_frame(load_arena("sutton"), size=97).max() > 0
-
-
 def test_the_agent_is_drawn_where_it_is_with_y_pointing_up():
     for x, y in [(0.2, 0.9), (0.8, 0.3), (0.01, 0.01)]:
         frame = render_frame(load_arena("empty"), np.asarray([x, y], np.float32), size=SIZE)

@@ -66,9 +66,12 @@ def deepest(wall, positions):
 
 
 @pytest.mark.parametrize(
-    ("points", "most_corners"), [(300, 100), pytest.param(1000, 10_000, marks=INTEGRATION)]
+    ("name", "points", "most_corners"),
+    [
+        *((name, 300, 100) for name in ("rectangle", "disc")),
+        *(pytest.param(name, 1000, 10_000, marks=INTEGRATION) for name in WALLS),
+    ],
 )
-@pytest.mark.parametrize("name", NAMES)
 def test_agents_at_the_edge_neither_sink_in_nor_stick_and_those_inside_stay(
     name, points, most_corners
 ):

@@ -59,16 +59,15 @@ def test_every_objective_means_the_same_on_several_devices():
 @pytest.mark.integration
 def test_rows_seeds_and_sources_are_shared_out_and_a_run_goes_on_elsewhere():
     found, said = on_eight_devices("shares", "seeds", "resume", "sources")
-    for devices, rows in (("1", 24), ("2", 12), ("8", 3)):
+    for devices, rows in (("1", 24), ("8", 3)):
         # The width of the hidden layer also comes with 2 inputs, 3 features and biases.
         assert max(found["shares"][devices]) == rows
-    for devices in ("2", "4"):
-        assert found["seeds"][devices] == {"off": 0.0, "collectives": 0}
+    assert found["seeds"]["2"] == {"off": 0.0, "collectives": 0}
     # Four seeds on eight devices: there the rows are spread.
     assert found["seeds"]["8"]["collectives"] > 0
     assert found["seeds"]["8"]["off"] < ROUNDING
     assert found["resume"].pop("same")  # The same bits, on the same devices.
-    assert len(found["resume"]) == 5
+    assert len(found["resume"]) == 3
     for figures in found["resume"].values():
         assert figures["steps"] == [0, 3, 6]
         assert figures["off"] < ROUNDING
@@ -100,7 +99,6 @@ def test_naming_the_one_device_changes_no_bit():
             rows=10,
             tasks=3,
             devices=devices,
-            progress=False,
         )
         return jax.tree.leaves(result.state.params)
 

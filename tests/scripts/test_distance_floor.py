@@ -19,7 +19,7 @@ def test_a_ring_of_equal_states_has_no_floor_but_for_an_estimated_policy(script)
 
 
 def test_the_visits_are_most_of_the_floor_in_sutton(script, capsys):
-    script.main(["--bins", "8", "--components", "5"])
+    script.main(bins=8, components=5)
     lines = capsys.readouterr().out.splitlines()
     afterwards, successor, by_action, visits, _ = (float(line.split()[-1]) for line in lines)
     assert afterwards < 1e-4

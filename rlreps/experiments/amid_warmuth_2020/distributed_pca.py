@@ -38,7 +38,7 @@ from rlreps.experiments.harness import (
 )
 from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
-from rlreps.streaming import run_passes, run_workers
+from rlreps.streaming import mean_then_qr
 
 MODELS = ("single", "combined", "workers")
 """One model of all rows, the workers' combined one, and theirs just before."""
@@ -78,10 +78,6 @@ class Config(pca.PcaConfig):
     workers: int = 10
     combine_every: int = 1000
 
-    def interval(self, count: int) -> int:
-        """Return the rows of each worker between combinations, of ``count`` rows in all."""
-        return min(self.combine_every, count // self.workers)
-
 
 _FEW_RATES = (0.1, 1.0, 10.0)
 PRESETS = {
@@ -101,30 +97,23 @@ PRESETS = {
 }
 
 
-def check(config: Config, observations: Any) -> pca.PcaProblem:
-    """Refuse rows that are too few, then find the exact components."""
-    return pca.check(config, observations, config.workers)
-
-
 def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dict[str, Any]:
     """Choose γ and η0, then run workers, and one model alone, from the same starts."""
     config, problem, (contender, k) = run.config, run.data, cell
     tuned = pca.choose_rates(run, cell)
-    interval, rates = config.interval(len(problem.rows)), [tuned["learning_rate"]] * config.repeats
+    interval = min(config.combine_every, len(problem.rows) // config.workers)
+    rates = [tuned["learning_rate"]] * config.repeats
     runs = (problem.rows, list(config.seeds), rates, tuned["power"], k)
-    options = {"evaluate": problem.exact.loss}
-    spread = contender.stream(
-        run_workers, *runs, workers=config.workers, combine_every=interval, **options
-    )
-    single = contender.stream(
-        run_passes, *runs, evaluate_every=config.workers * interval, **options
-    )
+    options: dict[str, Any] = {"evaluate": problem.exact.loss}
+    of_workers = options | ({"combine": mean_then_qr} if contender.mean_qr else {})
+    spread = contender.stream(*runs, workers=config.workers, evaluate_every=interval, **of_workers)
+    single = contender.stream(*runs, evaluate_every=config.workers * interval, **options)
     return {
         **tuned,
         "rows_seen": spread.rows_seen.tolist(),
         "seconds": spread.seconds.tolist(),
         "workers": spread.workers.tolist(),
-        "combined": spread.combined.tolist(),
+        "combined": spread.figures.tolist(),
         "single": single.figures.tolist(),
     }
 
@@ -136,11 +125,11 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
         pca.measured(
             run,
             cell,
+            found,
             np.moveaxis(np.asarray(found[name], np.float64), 0, -1),
             model=name,
             seed=run.config.seeds,
             worker=worker,
-            step=found["rows_seen"],
         )
         for name, worker in workers.items()
     )
@@ -216,22 +205,13 @@ def curve_rows(results: Results[Config]) -> Rows:
 def loss_rows(results: Results[Config]) -> Rows:
     """Tabulate final losses, a row for k and rule."""
     rows = []
-    for contender, k, part in pca.parts_of(results):
-        ends = results.ends.where(rule=contender.name, k=k)
+    keys = ("k", "label", "power", "learning_rate")
+    for (k, rule, *rates), ends in results.ends.groups(*keys).items():
         found = {name: str(Repeated.of(ends.where(model=name))) for name in MODELS}
         exact = f"{results.run.data.exact.exact_loss(k):.3f}"
-        about = {"k": k, "rule": contender.label, **pca.rates_of(part)}
+        about = {"k": k, "rule": rule, **dict(zip(keys[2:], rates, strict=True))}
         rows.append({**about, "exact": exact, **found})
     return rows
-
-
-def about_losses(results: Results[Config]) -> str:
-    """Say what the table of final losses shows."""
-    workers, seen = results.config.workers, int(results.ends["step"][0])
-    return (
-        f"{pca.about_losses(results)} Each of {workers} workers saw {seen:,} rows, the one model "
-        f"{workers * seen:,}."
-    )
 
 
 EXPERIMENT = pca.experiment(
@@ -239,7 +219,7 @@ EXPERIMENT = pca.experiment(
     title="Principal components by several workers",
     paper="Amid & Warmuth 2020, Table 2 and Figure 2",
     presets=PRESETS,
-    check=check,
+    check=lambda config, rows: pca.check(config, rows, config.workers),
     measure=measure,
     frame=frame,
     claims=claims,
@@ -250,7 +230,8 @@ EXPERIMENT = pca.experiment(
             Tabulated(
                 name="table_2",
                 rows=loss_rows,
-                caption=about_losses,
+                caption=f"{pca.ABOUT_LOSSES} Each of {{config.workers}} workers saw another part "
+                "of the rows, the one model all that they saw.",
             ),
             Curve(
                 name="workers",

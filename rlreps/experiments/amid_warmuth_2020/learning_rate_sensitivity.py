@@ -8,7 +8,7 @@ over scales, which are functions of means, use the jackknife's pseudo-values of 
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,6 @@ from rlreps.experiments.harness import (
 from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.runs.intervals import pseudo_values
-from rlreps.streaming import run_passes
 
 SCALES = (0.1, 1.0, 10.0)
 """Factors of the chosen η0 in the paper's table."""
@@ -87,18 +86,12 @@ PRESETS = {
 }
 
 
-def check(config: Config, observations: Any) -> pca.PcaProblem:
-    """Refuse rows that are too few, then find the exact components."""
-    return pca.check(config, observations, config.evaluations)
-
-
 def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dict[str, Any]:
     """Choose γ and η0, then stream all scales and repeats once over the rows."""
     config, problem, (contender, k) = run.config, run.data, cell
     tuned = pca.choose_rates(run, cell)
     rate, scales = tuned["learning_rate"], scales_of(contender)
     streamed = contender.stream(
-        run_passes,
         problem.rows,
         [seed for _ in scales for seed in config.seeds],
         [None if rate is None else rate * scale for scale in scales for _ in config.seeds],
@@ -119,7 +112,7 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
     """List losses: a row each scale, repeat and point."""
     losses = np.moveaxis(np.asarray(found["losses"], np.float64), 0, -1)
     axes = {"scale": scales_of(cell[0]), "seed": run.config.seeds}
-    made = pca.measured(run, cell, losses, **axes, step=found["rows_seen"])
+    made = pca.measured(run, cell, found, losses, **axes)
     return made.adding(factor=np.array([f"{scale:g} η0" for scale in made["scale"]]))
 
 
@@ -129,15 +122,13 @@ def ends_of(results: Results[Config], contender: pca.Contender, k: int) -> dict[
     return {scale: ends.where(scale=scale) for scale in scales_of(contender)}
 
 
-def printed_of(
-    results: Results[Config], contender: pca.Contender, k: int
-) -> Sequence[Printed | None]:
-    """Return what the paper prints at each scale, None where it prints nothing."""
+def printed_of(results: Results[Config], contender: pca.Contender, k: int) -> dict[float, Printed]:
+    """Return what the paper prints at each scale; nothing of other rules, k and data."""
     table = TABLE_1.get(results.run.data.data_set or "")
-    count = len(scales_of(contender))
     if not table or not contender.published:
-        return [None] * count
-    return table[PAPER_RULES.index(contender.rule)].get(k, [None] * count)
+        return {}
+    printed = table[PAPER_RULES.index(contender.rule)].get(k, ())
+    return dict(zip(scales_of(contender), printed, strict=False))
 
 
 def spread(results: Results[Config], contender: pca.Contender, k: int) -> Sample:
@@ -159,7 +150,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     """Set what the paper states beside what was found; its numbers only for rows of its data."""
     yield from batch_claims(results)
     for contender, k, _ in pca.parts_of(results):
-        printed = [each for each in printed_of(results, contender, k) if each is not None]
+        printed = [*printed_of(results, contender, k).values()]
         if printed:
             found = list(ends_of(results, contender, k).values())
             yield printed_claim("Table 1", contender, k, found, printed)
@@ -175,29 +166,22 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             )
 
 
-Cell = tuple[pca.Contender, int, Mapping[str, Any], float, Repeated, Printed | None]
-"""Rule, k, its measurement, scale, final losses and the printed ones, if any."""
-
-
-def cells_of(results: Results[Config]) -> Iterator[Cell]:
-    """Go through the cells of the paper's table."""
-    for contender, k, part in pca.parts_of(results):
-        ends, printed = ends_of(results, contender, k), printed_of(results, contender, k)
-        for (scale, end), each in zip(ends.items(), printed, strict=True):
-            yield contender, k, part, scale, Repeated.of(end), each
-
-
 def cell_rows(results: Results[Config]) -> Rows:
     """Tabulate final losses beside the printed ones, a row for each cell of the paper's table."""
     problem, rows = results.run.data, []
-    for contender, k, part, scale, found, printed in cells_of(results):
-        row = {"k": k, "rule": contender.name, "scale": scale, **pca.rates_of(part)}
-        row |= {"exact": problem.exact.exact_loss(k), **found._asdict()}
-        if printed is not None:
-            row |= {"printed": printed.mean, "printed_deviation": printed.deviation}
-            verdict = WITHIN[found.within(printed, contender.rule).holds]
-            row["within"] = verdict if problem.is_whole else "other data"
-        rows.append(row)
+    for contender, k, part in pca.parts_of(results):
+        printed = printed_of(results, contender, k)
+        for scale, end in ends_of(results, contender, k).items():
+            found = Repeated.of(end)
+            row = {"k": k, "rule": contender.name, "scale": scale}
+            row |= {name: part[name] for name in ("power", "learning_rate")}
+            row |= {"exact": problem.exact.exact_loss(k), **found._asdict()}
+            if scale in printed:
+                mean, deviation = printed[scale]
+                row |= {"printed": mean, "printed_deviation": deviation}
+                verdict = WITHIN[found.within(printed[scale], contender.rule).holds]
+                row["within"] = verdict if problem.is_whole else "other data"
+            rows.append(row)
     return rows
 
 
@@ -208,9 +192,11 @@ def table_rows(results: Results[Config]) -> Rows:
         for k in results.config.components
         for scale in SCALES
     }
-    for contender, k, _, scale, found, printed in cells_of(results):
-        beside = f" [{printed}]" if printed is not None else ""
-        rows[k, scale][contender.label] = f"{found}{beside}"
+    for contender, k, _ in pca.parts_of(results):
+        printed = printed_of(results, contender, k)
+        for scale, end in ends_of(results, contender, k).items():
+            beside = f" [{printed[scale]}]" if scale in printed else ""
+            rows[k, scale][contender.label] = f"{Repeated.of(end)}{beside}"
     return list(rows.values())
 
 
@@ -219,7 +205,7 @@ EXPERIMENT = pca.experiment(
     title="How much the initial learning rate matters",
     paper="Amid & Warmuth 2020, Table 1",
     presets=PRESETS,
-    check=check,
+    check=lambda config, rows: pca.check(config, rows, config.evaluations),
     measure=measure,
     frame=frame,
     claims=claims,
@@ -230,13 +216,8 @@ EXPERIMENT = pca.experiment(
             Tabulated(
                 name="table_1",
                 rows=table_rows,
-                caption=lambda r: (
-                    f"{pca.about_losses(r)} In brackets what is printed. Exact losses: "
-                    + ", ".join(
-                        f"{r.run.data.exact.exact_loss(k):.3f} (k = {k})"
-                        for k in r.config.components
-                    )
-                ),
+                caption=f"{pca.ABOUT_LOSSES} In brackets what is printed. The file of the figure "
+                "of scales has the exact losses.",
             ),
         ],
         "Learning curves": [

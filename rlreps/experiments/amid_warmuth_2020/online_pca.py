@@ -26,13 +26,13 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Summary,
-    Wide,
     design_of,
     image_components,
+    summary,
+    wide,
 )
 from rlreps.runs.contrasts import Sample, Verdict, all_of, at_least
-from rlreps.streaming import RULES, run_passes
+from rlreps.streaming import RULES
 
 ORTHONORMAL = ("oja", "krasulina", "incremental_pca")
 """Rules of the paper that implicit Krasulina is to be faster than."""
@@ -57,11 +57,6 @@ class Config(pca.PcaConfig):
     evaluate_every: int = 5000
     shown: tuple[str, ...] = ("implicit_krasulina", "oja")
     shown_components: int = 10
-
-    def interval(self, contender: pca.Contender, count: int) -> int:
-        """Return the rows between evaluations, whole updates, of ``count`` rows in all."""
-        asked, rows = min(self.evaluate_every, count // _LEAST_POINTS), contender.rows_per_update
-        return max(asked - asked % rows, rows)
 
 
 # γ of what the paper has not is chosen with η0. The generalised Hebbian algorithm diverges at every
@@ -104,17 +99,17 @@ PRESETS = {
 def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dict[str, Any]:
     """Choose γ and η0 and stream every repeat, one after another: each has the device to itself."""
     config, problem, (contender, k) = run.config, run.data, cell
-    tuned = pca.choose_rates(run, cell)
+    tuned, rows = pca.choose_rates(run, cell), contender.rows_per_update
+    asked = min(config.evaluate_every, len(problem.rows) // _LEAST_POINTS)
     streams = [
         contender.stream(
-            run_passes,
             problem.rows,
             [seed],
             [tuned["learning_rate"]],
             tuned["power"],
             k,
             evaluate=problem.exact.loss,
-            evaluate_every=config.interval(contender, len(problem.rows)),
+            evaluate_every=max(asked - asked % rows, rows),
         )
         for seed in config.seeds
     ]
@@ -132,7 +127,7 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
 def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str, Any]) -> Frame:
     """List losses: a row each repeat and point, with the time until then and its mean."""
     seconds, seen = np.asarray(found["seconds"], np.float64), found["rows_seen"]
-    made = pca.measured(run, cell, found["losses"], seed=run.config.seeds, step=seen)
+    made = pca.measured(run, cell, found, found["losses"], seed=run.config.seeds)
     exact = run.data.exact
     mean_losses = exact.counted(found["losses"]).mean(axis=0)
     return made.adding(
@@ -143,7 +138,6 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
         exact_loss=exact.exact_loss(cell[1]),
         mean_loss=np.broadcast_to(mean_losses, seconds.shape).ravel(),
         all_rates_diverged=found["all_diverged"],
-        **pca.rates_of(found),
     )
 
 
@@ -268,7 +262,7 @@ EXPERIMENT = pca.experiment(
             "nothing. Here Oja and Krasulina take O(k · features) a row by a closed form of the QR "
             "decomposition, in the paper by updates of it; incremental PCA rotates all "
             "components, O(k² · features).",
-            Summary(
+            summary(
                 name="times",
                 caption="Times of a row over implicit Krasulina's with the same seed, and the "
                 "median time of a row.",
@@ -279,21 +273,19 @@ EXPERIMENT = pca.experiment(
             ),
         ],
         "Excess loss": [
-            lambda r: (
-                f"{design_of(__doc__)} η0 of η0 / t^γ was chosen by one pass over a random "
-                f"{r.config.tuning_fraction:.0%} of the rows."
-            ),
+            f"{design_of(__doc__)} η0 of η0 / t^γ was chosen by one pass over a random "
+            "{config.tuning_fraction:.0%} of the rows.",
             *curves("excess", several=False, opening="One row"),
             *curves("batches", several=True, opening="Several rows (in brackets)"),
         ],
         "Where every rule ends": [
             pca.ABOUT_SANGER,
-            Wide(
+            wide(
                 caption="Percent excess loss at the end of one pass, means over runs.",
                 row="label",
                 column="k = {k}",
             ),
-            Summary(
+            summary(
                 name="final_excess",
                 caption="The learning rate η0 / t^γ that was chosen, the percent excess loss "
                 "at the end, and the median time a row of the curves.",

@@ -29,8 +29,7 @@ from rlreps.experiments.harness import (
 )
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.sources.datasets import Observations, load_observations
-from rlreps.streaming import RULES, MeanThenQR
-from rlreps.streaming.passes import MakeRule
+from rlreps.streaming import RULES
 from rlreps.streaming.tuning import TunedRule
 from rlreps.subspace.reconstruction import ExactComponents, exact_components
 
@@ -49,6 +48,12 @@ ABOUT_SANGER = (
     "longer than C itself then leave columns so long that later steps hardly turn them. It runs in "
     "float64 here, as in the authors' code. With our start, columns of about unit length, it takes "
     "the other rules' rates and float32."
+)
+
+ABOUT_LOSSES = (
+    "Final loss, the mean of ||x − Px||² over all {data.rows.shape[0]:,} rows of {data.name}: mean "
+    "± standard deviation over {config.repeats} runs. A run that diverged counts with the loss of "
+    "no components, {data.exact.no_components:.3f}."
 )
 
 SUBSET = (
@@ -103,10 +108,6 @@ class Contender(TunedRule):
     def published(self) -> bool:
         """Return whether the paper has it."""
         return self.rule in PAPER_RULES and not self.variant and self.rows_per_update == 1
-
-    def build(self, features: int, k: int, power: float) -> MakeRule:
-        made = super().build(features, k, power)
-        return (lambda initial: MeanThenQR(made(initial))) if self.mean_qr else made
 
 
 def published(start: float) -> tuple[Contender, ...]:
@@ -224,13 +225,17 @@ def choose_rates(run: Run[Config], cell: tuple[Contender, int]) -> dict[str, Any
 
 
 def measured(
-    run: Run[Any], cell: tuple[Contender, int], losses: npt.ArrayLike, **axes: Any
+    run: Run[Any],
+    cell: tuple[Contender, int],
+    found: Mapping[str, Any],
+    losses: npt.ArrayLike,
+    **axes: Any,
 ) -> Frame:
     """List losses, NaN once a run has diverged, along axes as for ``Frame.grid``.
 
     Returns:
         ``loss``; ``counted``, with the loss of no components for a run that diverged; ``excess``
-        of that over the exact loss, in percent; ``diverged``; the contender and k.
+        of that over the exact loss, in percent; ``diverged``; the contender, k, γ and η0.
     """
     (contender, k), exact, table = cell, run.data.exact, np.asarray(losses, np.float64)
     values = {
@@ -240,7 +245,8 @@ def measured(
         "diverged": ~np.isfinite(table),
     }
     about = {"rule": contender.name, "label": contender.label, "published": contender.published}
-    return Frame.grid(values, **about, k=k, **axes)
+    rates = {name: found[name] for name in ("power", "learning_rate")}
+    return Frame.grid(values, **about, k=k, **rates, **axes, step=found["rows_seen"])
 
 
 def least_claims(
@@ -276,25 +282,10 @@ def least_claims(
         yield Claim(f"{statement}, k = {k}", stated, partial(judged, k))
 
 
-def about_losses(results: Results[Any]) -> str:
-    """Say what a table of final losses shows."""
-    problem = results.run.data
-    return (
-        f"Final loss, the mean of ||x − Px||² over all {len(problem.rows):,} rows of "
-        f"{problem.name}: mean ± standard deviation over {results.config.repeats} runs. A run that "
-        f"diverged counts with the loss of no components, {problem.exact.no_components:.3f}."
-    )
-
-
 def parts_of(results: Results[Any]) -> Iterator[tuple[Contender, int, Mapping[str, Any]]]:
     """Go through contender, k and measurement of every cell."""
     for name, cell in cells(results.run).items():
         yield *cell, results.found[name]
-
-
-def rates_of(part: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return γ and η0, None without a learning rate."""
-    return {name: part[name] for name in ("power", "learning_rate")}
 
 
 def tuning_rows(results: Results[Any]) -> Rows:
@@ -329,6 +320,5 @@ def experiment(presets: Mapping[str, Config], **others: Any) -> Experiment[Confi
         decided_on=paper,
         free=("components", "repeats", "seed", "contenders"),
         decides=lambda r: r.run.data.is_whole and theirs <= {*r.config.contenders},
-        counts_cells=True,
         **others,
     )

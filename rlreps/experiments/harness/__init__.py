@@ -24,7 +24,7 @@ from rlreps.experiments.harness.figures import (
     Curve,
     DoubleArray,
     Drawn,
-    aligned,
+    aligned_maps,
     image_components,
 )
 from rlreps.experiments.harness.frame import Frame, NotRunError, Rows, summarised
@@ -35,14 +35,13 @@ from rlreps.experiments.harness.results import (
     D,
     Measure,
     Results,
-    Text,
     design_of,
 )
 from rlreps.experiments.harness.tables import (
     DETECTABLE,
-    Summary,
     Tabulated,
-    Wide,
+    summary,
+    wide,
 )
 
 __all__ = [
@@ -66,11 +65,8 @@ __all__ = [
     "Results",
     "Rows",
     "Run",
-    "Summary",
     "Tabulated",
-    "Text",
-    "Wide",
-    "aligned",
+    "aligned_maps",
     "crossed",
     "design_of",
     "differences",
@@ -82,5 +78,7 @@ __all__ = [
     "in_path",
     "print_claims",
     "summarised",
+    "summary",
     "varied",
+    "wide",
 ]

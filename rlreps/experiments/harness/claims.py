@@ -7,7 +7,7 @@ from typing import Any
 
 from rlreps.config import as_json
 from rlreps.experiments.harness.frame import NotRunError
-from rlreps.experiments.harness.results import Results, Text, text_of
+from rlreps.experiments.harness.results import Results, text_of
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 
 NOT_RUN = "not run in this preset"
@@ -43,8 +43,8 @@ class Claim:
         in_any_preset: Whether runs other than the paper's judge it, too.
     """
 
-    statement: Text
-    stated: Text
+    statement: str
+    stated: str
     judge: Verdict | Callable[[Results[Any]], Verdict]
     in_any_preset: bool = False
 

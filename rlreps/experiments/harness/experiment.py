@@ -11,16 +11,17 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import jax
 
 from rlreps.config import as_json
 from rlreps.errors import printable, require
 from rlreps.experiments.harness.claims import Claims, Found, differences, follows, scalars
-from rlreps.experiments.harness.figures import Shown
+from rlreps.experiments.harness.figures import Curve, Drawn, Shown
 from rlreps.experiments.harness.frame import Frame
 from rlreps.experiments.harness.results import Measure, Results, text_of
+from rlreps.experiments.harness.tables import Tabulated
 from rlreps.numerics import largest_even_share, usable_cores
 from rlreps.report import page
 from rlreps.report.table import Table
@@ -49,16 +50,8 @@ def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
     return Frame.grid(found["values"], **about, **found.get("axes", {}))
 
 
-class Shows(Protocol):
-    """A figure or a table of the report."""
-
-    def show(self, results: Results[Any]) -> Sequence[Table] | Sequence[Shown]:
-        """Write its files; return its content of the report: figures with captions, or tables."""
-        ...
-
-
-Part: TypeAlias = str | Shows | Callable[[Results[Any]], str | Iterable[Shows]]
-"""Paragraphs, a figure or a table, or a function that makes them from the results."""
+Part: TypeAlias = str | Curve | Drawn | Tabulated
+"""Paragraphs, a figure or a table."""
 
 
 def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Section:
@@ -66,12 +59,10 @@ def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Se
     texts: list[str] = []
     shown: list[Table | Shown] = []
     for part in parts:
-        made = part(results) if callable(part) else part
-        if isinstance(made, str):
-            texts.append(text_of(made, results))
-            continue
-        for each in made if isinstance(made, Iterable) else [made]:
-            shown += each.show(results)
+        if isinstance(part, str):
+            texts.append(text_of(part, results))
+        else:
+            shown += part.show(results)
     return page.Section(
         title=title,
         text="\n\n".join(filter(None, texts)),
@@ -87,7 +78,6 @@ class Run(Generic[Config]):
     Attributes:
         data: What ``check`` returned, else what ``load`` returned, else None.
         devices: Devices over which training is distributed; None is JAX's default device.
-        progress: Whether to show progress bars.
         shared: What ``prepare`` returned.
         jobs: Number of cells to measure at a time, each in a process with its share of the cores.
     """
@@ -96,7 +86,6 @@ class Run(Generic[Config]):
     folder: RunFolder
     data: Any = None
     devices: Sequence[jax.Device] | None = None
-    progress: bool = True
     shared: Any = None
     jobs: int = 1
 
@@ -107,41 +96,37 @@ class Run(Generic[Config]):
         *,
         keep: bool,
         title: str,
-        show: bool = True,
     ) -> dict[str, Any]:
         """Measure cells, ``jobs`` at a time; return name → measurement.
+
+        One progress bar counts cells that are kept, or that are measured side by side. Otherwise
+        each training of a cell shows its own.
 
         Args:
             measure: As for ``Experiment``.
             cells: As returned by ``Experiment.cells``.
             keep: Whether to keep measurements in ``parts``.
             title: Title of the progress bar.
-            show: Whether to show a bar even if one cell is measured at a time.
         """
-
-        def one(run: Run[Config], name: str) -> Any:
-            found = partial(measure, run, name, cells[name])
-            return run.folder.part(name, found) if keep else found()
-
+        several = min(self.jobs, len(cells)) > 1
+        counted, shares = keep or several, several and self.devices is not None
         # A worker has its own devices.
-        bare = dataclasses.replace(self, devices=None, progress=False, jobs=1)
-        shares = self.devices is not None
+        run = dataclasses.replace(self, devices=None, jobs=1) if several else self
 
-        def in_worker(name: str) -> Any:
-            devices = devices_for_small_runs() if shares else None
-            with hidden():
-                return one(dataclasses.replace(bare, devices=devices), name)
+        def one(name: str) -> Any:
+            own = dataclasses.replace(run, devices=devices_for_small_runs()) if shares else run
+            found = partial(measure, own, name, cells[name])
+            with hidden(counted):
+                return own.folder.part(name, found) if keep else found()
 
         def in_turn() -> Generator[tuple[str, Any]]:
             for name in cells:
                 advance(0, name)
-                yield name, one(self, name)
+                yield name, one(name)
 
-        several = min(self.jobs, len(cells)) > 1
-        shown = self.progress and (show or several)
         found: dict[str, Any] = {}
-        with progress_bar(title, total=len(cells), unit="parts", show=shown) as advance:
-            pairs = map_in_workers(in_worker, [*cells], self.jobs) if several else in_turn()
+        with progress_bar(title, total=len(cells), unit="parts", show=counted) as advance:
+            pairs = map_in_workers(one, [*cells], self.jobs) if several else in_turn()
             with contextlib.closing(pairs):
                 for name, each in pairs:
                     found[name] = each
@@ -195,7 +180,6 @@ class Run(Generic[Config]):
             "folder": self.training_folder(name, **described),
             "devices": devices and largest_even_share(devices, members) if members else devices,
             "description": title or name.replace("-", " "),
-            "progress": self.progress,
         }
 
 
@@ -219,8 +203,8 @@ class Experiment(Generic[Config]):
         unit: Column of the frame by which samples are paired.
         fewest: Least number of units for a verdict.
         sections: Title → content of a section of the report: paragraphs, figures (``Curve``,
-            ``Drawn``) and tables (``Summary``, ``Wide``, ``Tabulated``). Texts may
-            name fields of the configuration. The claims head the first section.
+            ``Drawn``) and tables (``Tabulated``, ``summary``, ``wide``). Texts may name fields of
+            the configuration. The claims head the first section.
         claims: The statements and how they are judged, ``r.end(method=A) < r.end(method=B)``.
         decided_on: The configuration that decides claims, of a paper its protocol; by default every
             configuration does.
@@ -232,7 +216,6 @@ class Experiment(Generic[Config]):
         prepare: Run → ``Run.shared``.
         keeps_parts: Whether to keep measurements. Otherwise they may be any objects, and are made
             again on resumption, for cells whose cost is their training.
-        counts_cells: Whether to show a progress bar of cells, if they show none themselves.
         stated: Heading of the column of statements.
         deviations: Field of the ``paper`` preset, dotted as in ``config.json``, or another part of
             the protocol → what the paper does, and why the preset does not.
@@ -257,7 +240,6 @@ class Experiment(Generic[Config]):
     check: Callable[[Config, Any], Any] | None = None
     prepare: Callable[[Run[Config]], Any] | None = None
     keeps_parts: bool = True
-    counts_cells: bool = False
     stated: str = "what the paper states"
     deviations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -268,7 +250,6 @@ class Experiment(Generic[Config]):
         *,
         data: Path | None = None,
         devices: Sequence[jax.Device] | None = None,
-        progress: bool = True,
         jobs: int = 1,
     ) -> dict[str, Any]:
         """Run the experiment in a folder, resuming an interrupted run.
@@ -280,7 +261,6 @@ class Experiment(Generic[Config]):
             data: The data set, for experiments that take one.
             devices: Devices over which training is distributed; None is JAX's default device. With
                 several jobs, each uses all devices that it sees instead.
-            progress: Whether to show progress bars.
             jobs: Number of cells to measure at a time on a CPU, each in a process with its share of
                 the cores; see ``map_in_workers``. Numbers may differ by rounding if several jobs
                 place the seeds on other devices. Measured times include the slowdown by other jobs.
@@ -308,20 +288,13 @@ class Experiment(Generic[Config]):
         checked = self.check(config, loaded) if self.check is not None else loaded
 
         def compute(folder: RunFolder) -> dict[str, Any]:
-            run = Run(config, folder, checked, devices, progress, jobs=jobs)
+            run = Run(config, folder, checked, devices, jobs=jobs)
             run.shared = self.prepare(run) if self.prepare is not None else None
             cells = self.cells(run)
-            found = run.measured(
-                self.measure,
-                cells,
-                keep=self.keeps_parts,
-                title=self.name,
-                show=self.counts_cells,
-            )
+            found = run.measured(self.measure, cells, keep=self.keeps_parts, title=self.name)
             return self._report(self.results(run, cells, found))
 
-        with hidden(not progress):
-            return complete_run(out, kind=self.name, config=described, compute=compute)
+        return complete_run(out, kind=self.name, config=described, compute=compute)
 
     def results(
         self, run: Run[Config], cells: Mapping[str, Any], found: Mapping[str, Any]

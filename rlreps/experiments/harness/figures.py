@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from rlreps import subspace
 from rlreps.experiments.harness.frame import Frame, Rows, fields_of, summarised
-from rlreps.experiments.harness.results import Axis, Chosen, Measure, Results, Text, chosen, text_of
+from rlreps.experiments.harness.results import Axis, Chosen, Measure, Results, chosen, text_of
 from rlreps.plotting import (
     Line,
     Panel,
@@ -56,7 +56,7 @@ class Curve:
     """
 
     name: str
-    caption: Text
+    caption: str
     x: Axis
     y: Measure | None = None
     line: str = "method"
@@ -70,7 +70,7 @@ class Curve:
     beside: Sequence[str] = ()
     rows: Callable[[Results[Any]], Rows] | None = None
     middle: bool = False
-    note: Text | None = None
+    note: str | None = None
     axes: Mapping[str, Any] | Callable[[Results[Any]], Mapping[str, Any]] = dataclasses.field(
         default_factory=dict
     )
@@ -161,7 +161,7 @@ class Drawn:
     """
 
     name: str
-    caption: Text
+    caption: str
     draw: Callable[[Results[Any]], tuple[Rows | None, Figure] | None]
 
     def show(self, results: Results[Any]) -> list[Shown]:
@@ -175,7 +175,7 @@ class Drawn:
         return [save(results, self.name, text_of(self.caption, results), figure)]
 
 
-def aligned(
+def aligned_maps(
     exact: DoubleArray, learned: Mapping[str, npt.ArrayLike]
 ) -> tuple[dict[str, DoubleArray], dict[str, DoubleArray]]:
     """Rotate features [n, d] within their span onto exact components [n, d] (Procrustes).
@@ -203,7 +203,7 @@ def image_components(
     Returns:
         The matched |cosines|, and the figure.
     """
-    maps, cosines = aligned(exact, learned)
+    maps, cosines = aligned_maps(exact, learned)
     images = {}
     for label, basis in {"exact": exact, **maps}.items():
         each = basis.T.reshape(-1, *shape)

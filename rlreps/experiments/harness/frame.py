@@ -268,25 +268,13 @@ def summarised(
         named = dict(zip(keys, values, strict=True))
         points: dict[tuple[Any, ...], Frame] = group.groups(*([x] if x is not None else []))
         table, _, places = group.pivot(value, unit, x)
-        finite = np.isfinite(table)
-        found: list[dict[str, Any]]
-        if finite.all():
-            whole = aggregate(table, within=within)
-            count = whole.pop("runs")
-            found = [
-                {"runs": count, **dict(zip(whole, parts, strict=True))}
-                for parts in zip(*whole.values(), strict=True)
-            ]
-        else:
-            found = [
-                aggregate(column[kept], within=within) if kept.any() else {"runs": 0}
-                for column, kept in zip(table.T, finite.T, strict=True)
-            ]
-        for place, figures in zip(places, found, strict=True):
+        for place, column in zip(places, table.T, strict=True):
+            kept = column[np.isfinite(column)]
+            figures = aggregate(kept, within=within) if len(kept) else {}
             at = {x: place} if x is not None else {}
             here = points[tuple(at.values())]
             extra = {name: _beside(here, name, unit) for name in beside}
-            rows.append({**named, **at, **figures, **extra})
+            rows.append({**named, **at, "runs": len(kept), **figures, **extra})
     return rows
 
 

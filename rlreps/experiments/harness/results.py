@@ -172,15 +172,10 @@ def design_of(docstring: str | None) -> str:
     return re.sub(r"(?<!\n)\n *(?!\n|- )", " ", plain)
 
 
-Text: TypeAlias = str | Callable[[Results[Any]], str]
-"""A text, which may name fields such as "{config.steps:,}", or a function of the results."""
-
-
-def text_of(text: Text, results: Results[Any]) -> str:
-    """Fill in the fields of a text, or call its function."""
-    if callable(text):
-        return text(results)
-    return text.format(config=results.config) if "{config." in text else text
+def text_of(text: str, results: Results[Any]) -> str:
+    """Fill in fields of ``config`` and of ``Run.data`` that a text names: "{config.steps:,}"."""
+    named = "{config." in text or "{data." in text
+    return text.format(config=results.config, data=results.run.data) if named else text
 
 
 Chosen: TypeAlias = Mapping[str, Any] | Callable[[Results[Any], Frame], Frame]

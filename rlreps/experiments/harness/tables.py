@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlreps.experiments.harness.frame import Rows, summarised
-from rlreps.experiments.harness.results import Chosen, Measure, Results, Text, chosen, text_of
+from rlreps.experiments.harness.results import Chosen, Measure, Results, chosen, text_of
 from rlreps.report.table import Table, format_number
 
 DETECTABLE = (
@@ -34,7 +34,7 @@ class Tabulated:
         shown: Whether the report shows it.
     """
 
-    caption: Text = ""
+    caption: str = ""
     rows: Callable[[Results[Any]], Rows]
     columns: Sequence[str] = ()
     name: str | None = None
@@ -64,77 +64,60 @@ def _with_interval(row: Mapping[str, Any], name: str) -> object:
     return f"{format_number(value)} [{low}, {high}]"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Summary:
-    """A measure aggregated over units, a line of the table for each value of the keys.
+def summary(
+    *,
+    keys: Sequence[str],
+    of: Chosen | None = None,
+    measure: Measure | None = None,
+    beside: Sequence[str] = (),
+    **options: Any,
+) -> Tabulated:
+    """Tabulate a measure at the last step, aggregated over units.
 
-    Attributes:
-        caption: What the table shows.
+    Args:
         keys: Columns of the frame that distinguish lines.
-        of: The measurements, at the last step.
+        of: The measurements; by default all.
         measure: The measure; the experiment's by default.
-        columns: As for ``Tabulated``, of rows from ``summarised``.
         beside: As for ``summarised``.
-        unit: Column over which to aggregate; the experiment's unit by default.
-        name: As for ``Tabulated``.
+        **options: Further attributes of ``Tabulated``.
     """
 
-    caption: Text
-    keys: Sequence[str]
-    of: Chosen = dataclasses.field(default_factory=dict)
-    measure: Measure | None = None
-    columns: Sequence[str] = ()
-    beside: Sequence[str] = ()
-    unit: str | None = None
-    name: str | None = None
+    def rows(results: Results[Any]) -> Rows:
+        shown, frame = measure or results.measure, chosen(of or {}, results, at_end=True)
+        about: Any = {"within": shown.within, "beside": beside}
+        return summarised(frame, keys, shown.value, results.unit, **about)
 
-    def show(self, results: Results[Any]) -> list[Table]:
-        """Write the rows if they have a name, and return the table."""
-        made = Tabulated(caption=self.caption, rows=self.made, columns=self.columns, name=self.name)
-        return made.show(results)
-
-    def made(self, results: Results[Any]) -> Rows:
-        """Aggregate the measurements."""
-        measure = self.measure or results.measure
-        return summarised(
-            chosen(self.of, results, at_end=True),
-            self.keys,
-            measure.value,
-            self.unit or results.unit,
-            within=measure.within,
-            beside=self.beside,
-        )
+    return Tabulated(rows=rows, **options)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Wide:
-    """Means of a measure, with a line for each value of one key and a column for each of another.
+def wide(
+    *,
+    row: str,
+    column: str,
+    of: Chosen | None = None,
+    measure: Measure | None = None,
+    **options: Any,
+) -> Tabulated:
+    """Tabulate means of a measure at the last step, a line and a column for each label.
 
-    Attributes:
-        caption: What the table shows.
+    Args:
         row: Label of lines, such as "d = {d}"; without braces, the column that holds it.
         column: Title of columns, likewise.
-        of: The measurements, at the last step.
-        measure: The measure to average; the experiment's by default.
+        of: The measurements; by default all.
+        measure: The measure; the experiment's by default.
+        **options: Further attributes of ``Tabulated``.
     """
 
-    caption: Text
-    row: str
-    column: str
-    of: Chosen = dataclasses.field(default_factory=dict)
-    measure: Measure | None = None
+    def rows(results: Results[Any]) -> Rows:
+        value = (measure or results.measure).value
+        lines = chosen(of or {}, results, at_end=True).labelled(row)
+        means = {
+            label: {
+                title: part.sample(value, results.unit).mean
+                for title, part in line.labelled(column).items()
+            }
+            for label, line in lines.items()
+        }
+        return [{"": label, **found} for label, found in means.items()]
 
-    def show(self, results: Results[Any]) -> list[Table]:
-        """Return the table."""
-        frame = chosen(self.of, results, at_end=True)
-        value = (self.measure or results.measure).value
-        titles = list(frame.labelled(self.column))
-        cells = []
-        for label, line in frame.labelled(self.row).items():
-            parts = line.labelled(self.column)
-            means = [
-                parts[title].sample(value, results.unit).mean if title in parts else None
-                for title in titles
-            ]
-            cells.append([label, *means])
-        return [Table(["", *titles], cells, text_of(self.caption, results))]
+    return Tabulated(rows=rows, **options)

@@ -15,8 +15,9 @@ effect, and the member learns as with an encoder of d features.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 from matplotlib.figure import Figure
@@ -32,13 +33,12 @@ from rlreps.experiments.harness import (
     Drawn,
     Experiment,
     Frame,
-    NotRunError,
     Results,
     Rows,
     Run,
-    Summary,
-    aligned,
+    aligned_maps,
     in_path,
+    summary,
     varied,
 )
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
@@ -89,16 +89,9 @@ class Config:
                 found[label] = dataclasses.replace(training, tasks=count)
         return found
 
-    def label_of(self, name: str) -> str:
-        """Return the label of the first method of an objective.
-
-        Raises:
-            NotRunError: If there is none.
-        """
-        for each in self.objectives:
-            if each.name == name:
-                return each.label
-        raise NotRunError(name)
+    def label_of(self, name: str) -> str | None:
+        """Return the label of the first method of an objective; None if there is none."""
+        return next((each.label for each in self.objectives if each.name == name), None)
 
 
 PAPER = Config(
@@ -173,13 +166,6 @@ COMPONENT = ("method", "component", "matched_cosine", "principal_angle")
 """Columns of the file of components."""
 
 
-class Member(NamedTuple):
-    """One run of a method."""
-
-    d: int
-    seed: int
-
-
 def measure(run: Run[Config], name: str, label: str) -> dict[str, Any]:
     """Train all runs of a method together.
 
@@ -197,21 +183,20 @@ def measure(run: Run[Config], name: str, label: str) -> dict[str, Any]:
         devices=run.devices,
         description=f"{label}, {len(members)} runs",
     )
-    drawn = members.index(Member(config.headline_dimension, config.training.seed))
-    features = features_of(drawn)
-    return {"history": result.history, "features": features}
+    drawn = members.index((config.headline_dimension, config.training.seed))
+    return {"history": result.history, "features": features_of(drawn)}
 
 
-def members_of(config: Config) -> list[Member]:
+def members_of(config: Config) -> list[tuple[int, int]]:
     """List the runs of a method: every d with every seed."""
-    return [Member(d, seed) for d in config.dimensions for seed in config.training.seeds]
+    return [*itertools.product(config.dimensions, config.training.seeds)]
 
 
 def frame(run: Run[Config], label: str, found: Mapping[str, Any]) -> Frame:
     """List subspace distances: a row each run and step."""
     members = [
-        {**member._asdict(), "noise_floor": run.shared.floor(member.d)}
-        for member in members_of(run.config)
+        {"d": d, "seed": seed, "noise_floor": run.shared.floor(d)}
+        for d, seed in members_of(run.config)
     ]
     return Frame.of_history(found["history"], members, method=label)
 
@@ -273,7 +258,7 @@ def draw_components(results: Results[Config]) -> tuple[Rows, Figure]:
     parts = zip(results.config.methods, results.found.values(), strict=True)
     features = {label: jnp.asarray(part["features"]) for label, part in parts}
     basis = truth.principal.truncated(results.config.headline_dimension).basis
-    maps, cosines = aligned(basis, features)
+    maps, cosines = aligned_maps(basis, features)
     rows = []
     for label, each in features.items():
         found = evaluate_features(each, truth)
@@ -314,7 +299,7 @@ EXPERIMENT = Experiment(
             "another matrix; it and a run of fewer updates decide none of the paper's statements."
         ],
         "Distances": [
-            Summary(
+            summary(
                 caption="Subspace distance after {config.training.steps:,} updates: means over "
                 "seeds; a run that diverged counts 1. The middle half is the interquartile mean.",
                 keys=("method", "d"),

@@ -27,12 +27,11 @@ from rlreps.experiments.harness import (
     Part,
     Results,
     Run,
-    Summary,
-    Text,
     design_of,
     falling,
     halved,
     in_path,
+    summary,
 )
 from rlreps.experiments.le_lan_2023.planted import (
     INVERSES,
@@ -358,7 +357,7 @@ SETTINGS = (*Setting._fields, "total_rows")
 """Columns of a setting."""
 
 
-def shows(name: str, caption: Text, line: str, x: Axis = STEP, **axes: Any) -> Sequence[Part]:
+def shows(name: str, caption: str, line: str, x: Axis = STEP, **axes: Any) -> Sequence[Part]:
     """Show a figure with a table of its ends: orderings are judged by those."""
     final = x is not STEP
     return [
@@ -375,7 +374,7 @@ def shows(name: str, caption: Text, line: str, x: Axis = STEP, **axes: Any) -> S
             beside=("diverged",) if final else (),
             axes=axes,
         ),
-        Summary(
+        summary(
             caption="Final distance: mean with its 95 % interval, and interquartile mean.",
             keys=SETTINGS,
             of=partial(shown, figure=name),

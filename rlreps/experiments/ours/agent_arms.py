@@ -259,7 +259,7 @@ def learned_table(
     """Fit one agent's components to its steps without rewards; 0 in cells that it never saw."""
     data = mazes.free_transitions(arena, free_steps, seed)
     how = dataclasses.replace(FIT, num_features=width, discount=discount, seed=seed)
-    return on_grid(arena, mazes.fitted(arena, data, how).features("singular"))
+    return on_grid(arena, mazes.fit_at_cells(arena, data, how).features("singular"))
 
 
 def exact_table(arena: str, width: int, discount: float) -> npt.NDArray[np.float32]:

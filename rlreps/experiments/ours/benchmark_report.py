@@ -19,7 +19,7 @@ from rlreps.experiments.harness import (
     Rows,
     in_path,
 )
-from rlreps.experiments.harness.figures import aligned
+from rlreps.experiments.harness.figures import aligned_maps
 from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
 from rlreps.experiments.ours.contestants import CONTROLS
 from rlreps.plotting import plot_components
@@ -157,7 +157,7 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
         return None
     behind = world.truth("M̃").behind_constant().first(config.tuned_at).functions
     exact = behind / np.linalg.norm(behind, axis=0)
-    maps, cosines = aligned(exact, drawn)
+    maps, cosines = aligned_maps(exact, drawn)
     figure = plot_components(
         {name: each[:, :_PICTURES] for name, each in {"M̃": exact, **maps}.items()},
         bins=config.bins,

@@ -166,7 +166,7 @@ def play(environment: str, choose: Choose | None, starts: Sequence[int]) -> Floa
     return returns
 
 
-def fitted(config: Config, task: str, seed: int) -> Made:
+def fit_random_steps(config: Config, task: str, seed: int) -> Made:
     """Fit random steps without rewards, then name the task's reward."""
     begun = time.perf_counter()
     with contextlib.closing(gymnasium.make(task)) as environment:
@@ -204,7 +204,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     config, task, way, seed = run.config, *cell.values()
     made: Made = (task, None, {})
     if way == FIT:
-        made = fitted(config, task, seed)
+        made = fit_random_steps(config, task, seed)
     elif way == DQN:
         made = trained(config, task, seed, run.folder.path / "runs" / name)
     environment, choose, seconds = made
@@ -213,14 +213,6 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     returns = play(environment, choose, [use(episode) for episode in range(config.episodes)])
     found = {"return": float(returns.mean()), "worst": float(returns.min())}
     return {"values": {**seconds, **found}}
-
-
-def returns_of(results: Results[Config]) -> dict[str, dict[str, list[float]]]:
-    """Return task → way → mean return of each seed."""
-    return {
-        task: {way: results.sample(task=task, way=way).values.tolist() for way in WAYS}
-        for task in results.config.tasks
-    }
 
 
 def reaches(results: Results[Config], task: str) -> Verdict:
@@ -248,10 +240,16 @@ def draw(results: Results[Config]) -> tuple[Rows, Figure]:
     """Draw the mean return of each way's seeds, and the goal, in every task."""
     config, frame = results.config, results.frame
     places: Mapping[float, str] = dict(zip([0.0, 1.0, 2.0], WAYS, strict=True))
-    panels = []
-    for task, found in returns_of(results).items():
-        lines = [Line.of_runs(way, [x], np.transpose([found[way]])) for x, way in places.items()]
-        panels.append(Panel(title=task, lines=lines))
+    panels = [
+        Panel(
+            title=task,
+            lines=[
+                Line.of_runs(way, [x], results.sample(task=task, way=way).values[:, None])
+                for x, way in places.items()
+            ],
+        )
+        for task in config.tasks
+    ]
     figure = plot_panels(
         panels,
         x_label="way",
@@ -294,6 +292,5 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    counts_cells=True,
     stated="our goal",
 )

@@ -17,8 +17,7 @@ leave-one-out:
 
 **Metric.** The share of the variance of values over the cells without labels that is not explained
 (1 - R²), the mean over 200 value functions: 20 random policies times 10 random rewards, solved for
-in the cells' model. A policy's rewards and logits are smooth functions of (x, y), as in
-``agents.probes``.
+in the cells' model. A policy's rewards and logits are smooth functions of (x, y).
 
 **Design.** Ten replicates an arena, each with its own transitions, fit and value functions, and
 five draws of labelled cells for each number of labels; all arms share them. Intervals and tests
@@ -41,7 +40,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.agents.probes import POLICY_SHARPNESS
 from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.experiments.harness import (
     DETECTABLE,
@@ -55,14 +53,13 @@ from rlreps.experiments.harness import (
     Rows,
     Run,
     Tabulated,
-    Wide,
     crossed,
     design_of,
+    wide,
 )
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel
 from rlreps.numerics import seed_key
-from rlreps.plotting.lines import over_runs
 from rlreps.report.table import format_number
 from rlreps.runs.contrasts import Sample, Verdict, contrast_rows
 from rlreps.successor.forward_backward import unexplained_share
@@ -92,6 +89,8 @@ _WIDTH = 128
 """Random features."""
 _SMOOTH = 0.2
 """Length scale of logits and rewards, in sides of the square."""
+POLICY_SHARPNESS = 2.0
+"""Factor of the waves that serve as logits of a random policy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,7 +140,7 @@ PRESETS = {
 def value_functions(model: CellModel, config: Config, seed: int) -> DoubleArray:
     """Solve for values of random policies and rewards, [n, policies · rewards], policy by policy.
 
-    Logits are random waves, rewards random networks, as in ``agents.probes.puddle_world_probe``.
+    Logits are random waves times ``POLICY_SHARPNESS``, rewards random networks.
     """
     waves = RandomFourier(length_scale=_SMOOTH)
     networks = RandomNetwork(input_scale=1.0 / _SMOOTH)
@@ -192,7 +191,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     size, discount = config.num_features, config.discount
     data = mazes.free_transitions(arena, config.steps, seed)
     how = dataclasses.replace(FIT, num_features=size, discount=discount, seed=seed)
-    learned = mazes.fitted(arena, data, how)
+    learned = mazes.fit_at_cells(arena, data, how)
     model = learned.model
     values = value_functions(model, config, seed)
     tables = {
@@ -307,17 +306,16 @@ EXPERIMENT = Experiment(
                 x=Axis("labels", "labelled cells", log=True, ticks=True),
                 line="arm",
                 panel="arena",
-                note=lambda r: over_runs(r.config.replicates, "replicate"),
+                note="mean over replicates, 95 % interval",
             ),
         ],
         "Every arm": [
-            Wide(
+            wide(
                 caption="Unexplained share of every arm by arena and number of labels.",
                 row="arm",
                 column="{arena}, {labels}",
             ),
         ],
     },
-    counts_cells=True,
     stated="our goal",
 )

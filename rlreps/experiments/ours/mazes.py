@@ -62,11 +62,6 @@ def world_of(arena: str, **changes: Any) -> PuddleWorld:
     return load_arena(arena, **{"observation": observation_of(arena), "max_steps": CAP, **changes})
 
 
-def places_of(positions: npt.ArrayLike) -> jax.Array:
-    """Return the places in the grid [m] of positions [m, 2]."""
-    return jax.vmap(Grid(BINS).cell)(jnp.asarray(positions))
-
-
 def free_transitions(arena: str, steps: int, seed: int, **changes: Any) -> Transitions:
     """Let the uniformly random policy act without goal or reward, from uniform starts.
 
@@ -128,7 +123,8 @@ class CellModel(TabularModel):
         """Return the cells [m] that hold positions [m, 2]; -1 for those within a wall."""
         found = np.full(BINS**2, -1, np.int64)
         found[self.cells] = np.arange(self.num_states)
-        cells: npt.NDArray[np.int64] = found[np.asarray(places_of(positions))]
+        places = jax.vmap(Grid(BINS).cell)(jnp.asarray(positions))
+        cells: npt.NDArray[np.int64] = found[np.asarray(places)]
         return cells
 
     def nearest(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
@@ -205,7 +201,7 @@ def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:
     ), codes
 
 
-def fitted(arena: str, data: Transitions, config: FitConfig) -> AtCells:
+def fit_at_cells(arena: str, data: Transitions, config: FitConfig) -> AtCells:
     """Fit a representation to free transitions: of counted codes, or of positions."""
     model = cell_model(arena)
     if arena == NULL:

@@ -54,21 +54,15 @@ RELEASED = "sutton-100"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A way to train, with a run for every d."""
-
-    name: str
-    trainings: tuple["Sized", ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sized:
-    """A training for the d leading components, of d features or more.
+    """A way to train for the d leading components, of d features or more.
 
     Attributes:
+        name: What files and figures call it, at every d.
         d: Features that are measured: the leading combinations of those that are trained.
         training: How they are trained.
     """
 
+    name: str
     d: int
     training: TrainingConfig
 
@@ -90,8 +84,8 @@ class Config:
     """Every recipe at every d, one seed at a time.
 
     Attributes:
-        recipes: The winner first, then the same without oversampling, then Danskin-LISSA's best,
-            then what they are compared with.
+        recipes: At every d, the winner first, then the same without oversampling, then
+            Danskin-LISSA's best, then what they are compared with.
         factor: How many times the distance of large batch without oversampling Danskin-LISSA's may
             be at equal time.
     """
@@ -107,40 +101,43 @@ class Config:
     factor: float = 3.0
 
     @property
-    def dimensions(self) -> tuple[int, ...]:
-        """Return the d of every recipe."""
-        return tuple(each.d for each in self.recipes[0].trainings)
+    def names(self) -> list[str]:
+        """Return the names of recipes."""
+        return list(dict.fromkeys(each.name for each in self.recipes))
+
+    @property
+    def dimensions(self) -> list[int]:
+        """Return the d of recipes."""
+        return list(dict.fromkeys(each.d for each in self.recipes))
 
 
-def _recipe(
+def _recipes(
     name: str,
     objective: Objective,
     encoder: Cosine | FourierMLP,
     *runs: tuple[int, int, float, int, int],
     oversampling: Mapping[int, int] | None = None,
-) -> Recipe:
-    """Make a recipe of runs (d, frequencies, learning rate, steps, rows) of twenty measurements."""
+) -> list[Recipe]:
+    """Make recipes of runs (d, frequencies, learning rate, steps, rows) of twenty measurements."""
     further = oversampling or {}
-    return Recipe(
-        name=name,
-        trainings=tuple(
-            Sized(
-                d=d,
-                training=TrainingConfig(
-                    encoder=dataclasses.replace(encoder, frequencies=frequencies),
-                    objective=objective,
-                    optimizer=Optimizer(learning_rate=rate, schedule="linear"),
-                    num_features=d + further.get(d, 0),
-                    steps=steps,
-                    rows=rows,
-                    tasks=1000,
-                    evaluate_every=steps // 20,
-                    checkpoint_every=steps // 2,
-                ),
-            )
-            for d, frequencies, rate, steps, rows in runs
-        ),
-    )
+    return [
+        Recipe(
+            name=name,
+            d=d,
+            training=TrainingConfig(
+                encoder=dataclasses.replace(encoder, frequencies=frequencies),
+                objective=objective,
+                optimizer=Optimizer(learning_rate=rate, schedule="linear"),
+                num_features=d + further.get(d, 0),
+                steps=steps,
+                rows=rows,
+                tasks=1000,
+                evaluate_every=steps // 20,
+                checkpoint_every=steps // 2,
+            ),
+        )
+        for d, frequencies, rate, steps, rows in runs
+    ]
 
 
 _LARGE_BATCH = LargeBatch(precondition=1e-2, leave_one_out=True)
@@ -149,7 +146,7 @@ _LARGE_BATCH = LargeBatch(precondition=1e-2, leave_one_out=True)
 # data/recipe-search.csv, but for the first recipe's. Steps are such that the second and the third
 # recipe train for about as long on two CPU cores.
 _RECIPES = (
-    _recipe(
+    *_recipes(
         "large batch, cosines, oversampled",
         _LARGE_BATCH,
         Cosine(),
@@ -161,7 +158,7 @@ _RECIPES = (
         (100, 37, 0.2, 1600, 2000),
         oversampling={2: 5, 5: 5, 10: 10, 20: 15, 50: 30, 100: 40},
     ),
-    _recipe(
+    *_recipes(
         "large batch, cosines",
         _LARGE_BATCH,
         Cosine(),
@@ -172,7 +169,7 @@ _RECIPES = (
         (50, 31, 0.1, 5400, 1000),
         (100, 31, 0.1, 3500, 1500),
     ),
-    _recipe(
+    *_recipes(
         "Danskin-LISSA in chunks, cosines",
         DanskinChunked(),
         Cosine(),
@@ -183,7 +180,7 @@ _RECIPES = (
         (50, 31, 0.05, 1340, 4000),
         (100, 31, 0.03, 1360, 4000),
     ),
-    _recipe(
+    *_recipes(
         "large batch, network",
         _LARGE_BATCH,
         FourierMLP(hidden=(256, 256)),
@@ -197,19 +194,13 @@ _RECIPES = (
 )
 
 
-def _smaller(recipe: Recipe) -> Recipe:
-    """Keep a recipe's d = 2 and 10, with few updates, for a small grid."""
-    short = {"steps": 100, "evaluate_every": 20, "checkpoint_every": 100}
-    trainings = (each for each in recipe.trainings if each.d in (2, 10))
-    return dataclasses.replace(
-        recipe, trainings=tuple(varied(each, rows=240, tasks=128, **short) for each in trainings)
-    )
-
+_SMALL: Any = {"rows": 240, "tasks": 128, "steps": 100}
+_SMALL |= {"evaluate_every": 20, "checkpoint_every": 100}
 
 PRESETS: dict[str, Config] = {
     "smoke": Config(
         successor=Transition(bins=20, points=256),
-        recipes=tuple(map(_smaller, _RECIPES)),
+        recipes=tuple(varied(each, **_SMALL) for each in _RECIPES if each.d in (2, 10)),
         num_seeds=1,
         goals=(),
     ),
@@ -228,25 +219,24 @@ def prepare(run: Run[Config]) -> tuple[OwnGroundTruth, GroundTruth | None]:
     return ground, truth if same and successor.arena == "sutton" else None
 
 
-def cells(run: Run[Config]) -> dict[str, tuple[Recipe, Sized]]:
-    """Return every recipe at every d with every seed, by name."""
+def cells(run: Run[Config]) -> dict[str, Recipe]:
+    """Return every recipe with every seed, by name."""
     return {
-        in_path(f"{recipe.name} d{each.d} seed{seed}"): (recipe, varied(each, seed=seed))
-        for recipe in run.config.recipes
-        for each in recipe.trainings
+        in_path(f"{each.name} d{each.d} seed{seed}"): varied(each, seed=seed)
+        for each in run.config.recipes
         for seed in range(run.config.num_seeds)
     }
 
 
-def measure(run: Run[Config], name: str, cell: tuple[Recipe, Sized]) -> dict[str, Any]:
+def measure(run: Run[Config], name: str, recipe: Recipe) -> dict[str, Any]:
     """Train one seed of one recipe at one d.
 
     Returns:
         Distances, 1 from where it diverged, and seconds of training at each measurement; the final
         distance to the released ground truth of the same process.
     """
-    (recipe, sized), (ground, released) = cell, run.shared
-    d, training, store = sized.d, sized.training, open_store(ground.path)
+    ground, released = run.shared
+    d, training, store = recipe.d, recipe.training, open_store(ground.path)
     learner = learner_for(training, ground.truth, store.shape[1], resets_diverged=True)
     encoder, inputs = learner.encoder, ground.truth.inputs(learner.encoder)
     basis = jnp.asarray(ground.truth.principal.truncated(d).basis)
@@ -297,7 +287,7 @@ def measure(run: Run[Config], name: str, cell: tuple[Recipe, Sized]) -> dict[str
 
 def ends(results: Results[Config], place: int, d: int) -> tuple[Sample, Sample]:
     """Return the final distances and the seconds of a recipe, by its place, at d."""
-    which: dict[str, Any] = {"recipe": results.config.recipes[place].name, "d": d}
+    which: dict[str, Any] = {"recipe": results.config.names[place], "d": d}
     return results.end(**which), results.end("seconds", **which)
 
 
@@ -324,7 +314,7 @@ def keeps_up(results: Results[Config], d: int) -> Verdict:
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the winner's goals, and how far Danskin-LISSA may be after equal time."""
     config = results.config
-    winner, rival, danskin = (recipe.name for recipe in config.recipes[:3])
+    winner, rival, danskin = config.names[:3]
     for goal in config.goals:
         if goal.d in config.dimensions:
             yield Claim(

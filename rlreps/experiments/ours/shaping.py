@@ -35,7 +35,7 @@ steps; no claim rests on it.
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -64,9 +64,9 @@ from rlreps.experiments.harness import (
     Rows,
     Run,
     Tabulated,
-    Wide,
     design_of,
     varied,
+    wide,
 )
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import BINS, CAP, GOALS, MAZES, NULL, cell_model
@@ -232,13 +232,9 @@ def train(
     *,
     devices: Sequence[jax.Device] | None = None,
 ) -> tuple[list[int], DoubleArray]:
-    """Train agents with potentials in one program.
+    """Train agents with potentials over the cells, [arms, pairs, n], in one program.
 
-    Args:
-        config: The configuration.
-        arena: Its name.
-        potentials: Over the n cells of the model, [arms, pairs, n]. Arms share a pair's seed.
-        devices: Over which agents are shared out.
+    Arms share a pair's seed. Agents are shared out over the devices.
 
     Returns:
         Environment steps of the evaluations [p], and mean unshaped returns [arms, pairs, p].
@@ -438,8 +434,10 @@ def tests(results: Results[Config]) -> Rows:
     )
 
 
-def draw_potentials(results: Results[Config], arena: str) -> tuple[Rows, Figure]:
+def draw_potentials(results: Results[Config], arena: str) -> tuple[Rows, Figure] | None:
     """Draw the potentials of the first pair, less their means."""
+    if arena not in results.found:
+        return None
     model, found = cell_model(arena), results.found[arena]["potentials"]
     values = np.stack([np.asarray(found[arm]) for arm in ARMS[1:]], axis=1)
     table = np.full((BINS**2, values.shape[1]), np.nan)
@@ -449,18 +447,6 @@ def draw_potentials(results: Results[Config], arena: str) -> tuple[Rows, Figure]
         {arena: table}, bins=BINS, labels=labels, environment=load_arena(arena)
     )
     return Frame.grid(found, cell=model.cells).rows("cell", *ARMS[1:]), figure
-
-
-def maps(results: Results[Config]) -> Iterable[Drawn]:
-    """Show the potentials in every arena."""
-    x, y, _ = results.config.goals[0]
-    for arena in results.config.arenas:
-        yield Drawn(
-            name=f"potentials_{arena}",
-            caption=f"{arena}: potentials of the first pair, with its goal at ({x:g}, {y:g}), less "
-            "their means.",
-            draw=partial(draw_potentials, arena=arena),
-        )
 
 
 _RETURNS = ("arena", "arm", "mean_return", "last_return", "reached", "against_none")
@@ -510,7 +496,7 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Do the potentials order cells by distance?": [
-            Wide(
+            wide(
                 caption="Spearman's correlation of each potential's distances with the exact "
                 "expected number of steps to the goal, over cells; mean over pairs. Random "
                 f"features are of codes, in {NULL} of positions.",
@@ -519,7 +505,15 @@ EXPERIMENT = Experiment(
                 of={"arm": ARMS[1:]},
                 measure=Measure(value="order", label="rank correlation"),
             ),
-            maps,
+            *(
+                Drawn(
+                    name=f"potentials_{arena}",
+                    caption=f"{arena}: potentials of the first pair, with its goal at "
+                    "({config.goals[0][0]:g}, {config.goals[0][1]:g}), less their means.",
+                    draw=partial(draw_potentials, arena=arena),
+                )
+                for arena in (*MAZES, NULL)
+            ),
         ],
         "When are the free steps repaid?": [
             Tabulated(
@@ -532,6 +526,5 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    counts_cells=True,
     stated="our goal",
 )

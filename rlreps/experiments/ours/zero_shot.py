@@ -66,10 +66,10 @@ from rlreps.experiments.harness import (
     Results,
     Rows,
     Run,
-    Summary,
     Tabulated,
     design_of,
     in_path,
+    summary,
     varied,
 )
 from rlreps.experiments.ours import mazes
@@ -314,7 +314,8 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> dict[str, A
             count = cell["improvements"]
             axes["line"] = f"{arm}, {count} improvement{'s' if count > 1 else ''}"
             how = dataclasses.replace(FIT, discount=config.discount, seed=cell["seed"])
-            fitted, reached = mazes.fitted(arena, data, how), model.cells_of(data.next_observation)
+            fitted = mazes.fit_at_cells(arena, data, how)
+            reached = model.cells_of(data.next_observation)
             gains = problem.gains(learned_policies(fitted, reached, problem, count))
     each = len(gains) // len(KINDS)
     table = gains.reshape(len(KINDS), each, *gains.shape[1:]).tolist()
@@ -509,11 +510,10 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Every arm": [
-            Summary(
+            summary(
                 caption="Gains of every arm, means over rewards with 95 % intervals.", keys=KEYS
             ),
         ],
     },
-    counts_cells=True,
     stated="our goal",
 )

@@ -13,7 +13,7 @@ since its protocol is run with one seed.
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,10 +33,10 @@ from rlreps.experiments.harness import (
     Measure,
     Results,
     Run,
-    Summary,
-    Wide,
     design_of,
+    summary,
     varied,
+    wide,
 )
 from rlreps.losses import Spin
 from rlreps.numerics import jit
@@ -44,12 +44,12 @@ from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, Operator
 from rlreps.operators.hydrogen import (
     ENERGIES,
     NUM_STATES,
-    aligned,
     box_quadrature,
     box_spectrum,
     hamiltonian,
     radius,
     solve_on_grid,
+    turned_in_levels,
     wavefunctions,
 )
 from rlreps.plotting import plot_signed_images
@@ -57,10 +57,6 @@ from rlreps.runs.contrasts import Verdict, all_of, unanimous
 from rlreps.sources.box import BoxSource
 from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
-
-Sampling: TypeAlias = Literal["radial", "uniform"]
-Inputs: TypeAlias = Literal["cartesian", "radial", "scaled"]
-Boundary: TypeAlias = Literal["quadratic", "root"]
 
 NOWHERE_NEAR = 0.5
 """Relative error of the worst energy from which on energies are nowhere near the true ones."""
@@ -87,9 +83,9 @@ class Contender:
     """
 
     name: str
-    sampling: Sampling = "radial"
-    inputs: Inputs = "radial"
-    boundary: Boundary = "quadratic"
+    sampling: Literal["radial", "uniform"] = "radial"
+    inputs: Literal["cartesian", "radial", "scaled"] = "radial"
+    boundary: Literal["quadratic", "root"] = "quadratic"
     encoder: Encoder = dataclasses.field(
         default=SeparateMLP(NUM_STATES, num_inputs=4, hidden=(32, 32))
     )
@@ -332,11 +328,6 @@ def learned(results: Results[Config], contender: Contender) -> Verdict:
     return unanimous(errors <= results.config.tolerance, words)
 
 
-def reaches_goal(results: Results[Config]) -> Verdict:
-    """Judge our own way, as ``learned`` does."""
-    return learned(results, results.config.contenders[0])
-
-
 def is_nowhere_near(results: Results[Config]) -> Verdict:
     """Judge that no energy without averages is near; if some are, it cannot be told."""
     errors, words = of_seeds(results, UNAVERAGED)
@@ -354,7 +345,7 @@ CLAIMS = [
     Claim(
         "{config.contenders[0].name}: all nine energies of every seed",
         "goal: within {config.tolerance:.0%} of −1, −1/9 (3 times), −1/25 (5 times)",
-        reaches_goal,
+        lambda r: learned(r, r.config.contenders[0]),
         in_any_preset=True,
     ),
     Claim(
@@ -399,13 +390,13 @@ def draw_wavefunctions(results: Results[Config]) -> tuple[None, Figure]:
     points, exact = config.grid_points, wavefunctions(grid.positions)
     drawn = {config.contenders[0].name, PUBLISHED.name, UNAVERAGED.name}
     sets = {
-        f"learned ({each.name})": aligned(
+        f"learned ({each.name})": turned_in_levels(
             eigenfunctions(config, each, trained, grid.positions), exact
         )
         for each, trained in zip(config.contenders, results.found.values(), strict=True)
         if each.name in drawn or not each.objective.masked
     }
-    sets[f"grid solver, {points} x {points}"] = aligned(grid.functions, exact)
+    sets[f"grid solver, {points} x {points}"] = turned_in_levels(grid.functions, exact)
     sets["closed form"] = exact / np.linalg.norm(exact, axis=0)
     middle = slice(points // 4, points - points // 4)
     images = {
@@ -432,7 +423,7 @@ EXPERIMENT = Experiment(
     sections={
         "Goal, and what each choice is worth": [
             design_of(__doc__),
-            Summary(
+            summary(
                 caption="Largest relative error of the nine energies over seeds, and the seeds "
                 "within {config.tolerance:.0%}.",
                 keys=("contender", "step"),
@@ -460,7 +451,7 @@ EXPERIMENT = Experiment(
             ),
         ],
         "Energies": [
-            Wide(
+            wide(
                 caption="Relative error of each energy, mean over seeds, in the order learned or, "
                 "without the mask, that of the span. The grid's lowest state is narrower than its "
                 "cells.",

@@ -1,9 +1,7 @@
 """Frames of Atari games, played by a random agent and kept in a folder."""
 
 import contextlib
-import difflib
 import io
-import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.agents.environments import import_games
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError
 from rlreps.files import write_atomically
 from rlreps.runs.progress import progress_bar
 from rlreps.sources.frames import Frames
@@ -24,23 +22,15 @@ DoubleArray: TypeAlias = npt.NDArray[np.float64]
 IMAGES, STEPS = "images.npy", "steps.npy"
 """Files in a folder of frames; the second is written last."""
 
-_PREFIX, _VERSION = "ALE/", "-v5"
-
 
 def require_game(game: str) -> None:
     """Raise an ``InputError`` if the package ``ale-py`` is missing or does not know the game."""
-    import_games(f"{_PREFIX}{game}{_VERSION}")
-    names = sorted(
-        name.removeprefix(_PREFIX).removesuffix(_VERSION)
-        for name in gymnasium.registry
-        if name.startswith(_PREFIX) and name.endswith(_VERSION)
-    )
-    if game not in names:
-        by_lower_case = {name.lower(): name for name in names}
-        wanted = game.lower().replace("_", "").replace("-", "").replace(" ", "")
-        near = difflib.get_close_matches(wanted, by_lower_case, n=5, cutoff=0.5)
-        listed = [by_lower_case[name] for name in near] or names
-        raise InputError(f"expected game to be one of {', '.join(listed)}, got {game!r}")
+    name = f"ALE/{game}-v5"
+    import_games(name)
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        raise InputError(f"expected a game of ale-py, got {game!r}: {error}") from error
 
 
 def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], None, None]:
@@ -54,7 +44,7 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
     """
     require_game(game)
     environment: gymnasium.Env[Any, Any] = gymnasium.make(
-        f"{_PREFIX}{game}{_VERSION}", obs_type="grayscale", disable_env_checker=True
+        f"ALE/{game}-v5", obs_type="grayscale", disable_env_checker=True
     )
     with contextlib.closing(environment):
         space = environment.action_space
@@ -73,12 +63,11 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
                 episode += 1
 
 
-def recorded_frames(
-    folder: Path, game: str, size: int, count: int, seed: int, *, progress: bool = True
-) -> Frames:
+def recorded_frames(folder: Path, game: str, size: int, count: int, seed: int) -> Frames:
     """Read the frames in a folder, playing them first if they are not complete.
 
-    Both files are written whole or not at all; images are read from disk as they are used.
+    Images are written to disk as they are played and read from it as they are used: half a million
+    frames need not fit in memory.
 
     Args:
         folder: The folder.
@@ -86,42 +75,29 @@ def recorded_frames(
         size: Height and width of a frame in pixels, after area-averaging.
         count: Number of frames.
         seed: Seed of the agent and the game.
-        progress: Whether to show a progress bar.
 
     Raises:
-        InputError: For a game that cannot be played, or files that are not those frames.
+        InputError: For a game that cannot be played.
     """
     if not (folder / STEPS).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / f".{IMAGES}"
-        # Written to disk in place: half a million frames need not fit in memory.
         played: Any = np.lib.format.open_memmap(
-            unfinished, mode="w+", dtype=np.uint8, shape=(count, size, size)
+            folder / IMAGES, mode="w+", dtype=np.uint8, shape=(count, size, size)
         )
         steps = np.zeros((2, count), np.int64)
         title = f"random agent in {game}, {folder.name}"
         with (
             contextlib.closing(random_agent(game, seed)) as agent,
-            progress_bar(title, total=count, unit="frames", show=progress) as advance,
+            progress_bar(title, total=count, unit="frames") as advance,
         ):
             for index, (frame, *step) in zip(range(count), agent, strict=False):
                 played[index], steps[:, index] = shrunk(frame, size), step
                 advance(1)
         played.flush()
-        del played
-        os.replace(unfinished, folder / IMAGES)
         stream = io.BytesIO()
-        np.lib.format.write_array(stream, steps, allow_pickle=False)
+        np.save(stream, steps)
         write_atomically(folder / STEPS, stream.getvalue())
-    try:
-        images = np.load(folder / IMAGES, mmap_mode="r", allow_pickle=False)
-        steps = np.load(folder / STEPS, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"expected readable frames, got {error}: {folder}") from error
-    found = (images.shape, images.dtype.name, steps.shape)
-    expected = ((count, size, size), "uint8", (2, count))
-    require(found == expected, f"frames {expected} in {folder}", found)
-    return Frames(images, *steps)
+    return Frames(np.load(folder / IMAGES, mmap_mode="r"), *np.load(folder / STEPS))
 
 
 def shrunk(frame: ByteArray, size: int) -> ByteArray:

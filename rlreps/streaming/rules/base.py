@@ -8,20 +8,51 @@ changes a state in place. Shapes are checked, values are not: NaN in a row becom
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, Self
 
 import jax.numpy as jnp
 from jax import Array, lax
 
-from rlreps.config import leaf, size
+from rlreps.config import configurable, interval, leaf, size
 from rlreps.errors import InputError, require, require_interval
-from rlreps.streaming.learning_rates import LearningRate
 
 UPDATES_BETWEEN_ANCHORS = 64
 
 
+Schedule = Callable[[Array], Array]
+"""Number of updates, [] (int32) → learning rate, []."""
+
+LearningRate = float | Array | Schedule
+"""A fixed learning rate, [], or a schedule."""
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class PowerDecay:
+    """The schedule η_t = η0 / t^γ at the t-th update, t = 1, 2, … (Amid & Warmuth 2020).
+
+    Attributes:
+        initial: η0 > 0, []; an array is not checked.
+        power: γ ≥ 0; 0 keeps the rate constant.
+        largest: Bound on the rate, []; None is none.
+    """
+
+    initial: float | Array = interval("(0, inf)")
+    power: float = interval("[0, inf)")
+    largest: float | Array | None = interval("(0, inf)", None)
+
+    def __call__(self, step: Array) -> Array:
+        """Return the learning rate of the update that follows ``step`` updates, []."""
+        time = step.astype(jnp.result_type(float)) + 1.0
+        decayed: Array = jnp.asarray(self.initial, time.dtype) * time**-self.power
+        if self.largest is None:
+            return decayed
+        return jnp.minimum(decayed, jnp.asarray(self.largest, time.dtype))
+
+
 class StreamingRule(Protocol):
-    """The contract of all rules: those of this package, wrapped rules, and your own."""
+    """The contract of all rules: those of this package, ``Centred``, and your own."""
 
     @property
     def num_inputs(self) -> int:
@@ -53,41 +84,6 @@ class StreamingRule(Protocol):
             states: With a leading worker axis.
             weights: [workers], of positive sum; they need not sum to one.
         """
-
-
-@dataclasses.dataclass(frozen=True)
-class WrappedRule:
-    """A rule that wraps another one of the same sizes and delegates to it.
-
-    ``StreamingRule`` documents its methods.
-    """
-
-    rule: StreamingRule = leaf()
-
-    @property
-    def num_inputs(self) -> int:
-        """The number of features of an observation."""
-        return self.rule.num_inputs
-
-    @property
-    def num_components(self) -> int:
-        """K."""
-        return self.rule.num_components
-
-    def init(self, key: Array) -> Any:
-        return self.rule.init(key)
-
-    def update(self, state: Any, batch: Array) -> Any:
-        return self.rule.update(state, batch)
-
-    def update_each(self, state: Any, rows: Array) -> Any:
-        return self.rule.update_each(state, rows)
-
-    def components(self, state: Any) -> Array:
-        return self.rule.components(state)
-
-    def combine(self, states: Any, weights: Array) -> Any:
-        return self.rule.combine(states, weights)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +149,8 @@ class Rule(abc.ABC):
         return self.step_batch(state, batch)
 
     def update_each(self, state: Any, rows: Array) -> Any:
-        return scan_rows(self, state, rows)
+        require_batch(rows, self.num_inputs)
+        return lax.scan(lambda state, row: (self.update(state, row[None, :]), None), state, rows)[0]
 
     @abc.abstractmethod
     def init(self, key: Array) -> Any: ...
@@ -240,12 +237,6 @@ class AnchoredRule(Rule):
 
         start = (jnp.zeros_like(count), state)
         return lax.while_loop(lambda carry: carry[0] < count, to_next_anchor, start)[1]
-
-
-def scan_rows(rule: StreamingRule, state: Any, rows: Array) -> Any:
-    """Update a state on rows [n, features], one at a time through ``update``."""
-    require_batch(rows, rule.num_inputs)
-    return lax.scan(lambda state, row: (rule.update(state, row[None, :]), None), state, rows)[0]
 
 
 def require_batch(batch: Array, num_inputs: int) -> None:

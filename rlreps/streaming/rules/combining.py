@@ -32,7 +32,7 @@ def projection_average(rows: Array, weights: Array) -> Array:
 
     The result is the span of the top k eigenvectors of Σ_m w_m V_m V_mᵀ, whose projector is nearest
     to the workers' in squared Frobenius norm. This combination is an extension: Amid & Warmuth 2020
-    know none for orthonormal matrices and take the mean followed by QR (``MeanThenQR``).
+    know none for orthonormal matrices and take the mean followed by QR (``mean_then_qr``).
     Eigenvectors come from the inner products of all workers' vectors, [workers · k, workers · k].
     Of all bases of the subspace, the one nearest to the workers' mean basis is returned, so that
     components keep their places and models that agree do not change.

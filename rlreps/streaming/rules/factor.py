@@ -1,7 +1,8 @@
-"""A full-rank factor C [features, k] with its pseudo-inverse C† = (CᵀC)⁻¹Cᵀ, tracked by updates.
+"""Krasulina's update without orthonormality, explicit and implicit (Amid & Warmuth 2020).
 
-The state holds the k x k inverse Gram matrix P = (CᵀC)⁻¹ and C as its rows [k, features]. C† = PCᵀ
-then needs no memory of its own, and one row's update costs O(k · features), plus k².
+A rule keeps a full-rank factor C [features, k], and tracks its pseudo-inverse C† = (CᵀC)⁻¹Cᵀ. The
+state holds the k x k inverse Gram matrix P = (CᵀC)⁻¹ and C as its rows [k, features]. C† = PCᵀ then
+needs no memory of its own, and one row's update costs O(k · features), plus k².
 """
 
 import dataclasses
@@ -12,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.errors import require_interval
+from rlreps.config import configurable, interval
 from rlreps.numerics import matmul
 from rlreps.streaming.rules.base import AnchoredRule, LearningRateRule
 from rlreps.streaming.rules.combining import online_em_average
-from rlreps.streaming.rules.orthonormal import orthonormalize
+from rlreps.streaming.rules.orthonormal import epsilon, orthonormalize, without_rounding
 from rlreps.subspace.linalg import solve_positive_definite
 
 
@@ -53,11 +54,7 @@ class FactorRule(AnchoredRule, LearningRateRule):
     first_anchored: ClassVar[int] = 256
 
     _: dataclasses.KW_ONLY
-    initial_scale: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_interval("initial_scale", self.initial_scale, "(0, inf)")
+    initial_scale: float | None = interval("(0, inf)", None)
 
     def init(self, key: Array) -> FactorState:
         default = 1.0 / math.sqrt(self.num_inputs)
@@ -113,3 +110,92 @@ def add_outer_residual(state: FactorState, hidden: Array, residual: Array) -> Fa
         state.rows + hidden[:, None] * residual[None, :],
         state.inverse_gram - (shrinkage * direction)[:, None] * direction[None, :],
     )
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class ExplicitKrasulina(FactorRule):
+    """Gradient descent on E‖x − CC†x‖²/2 over all factors C.
+
+        C' = C + η (x − Cy) yᵀ,  y = C†x,
+
+    or the mean over a batch of several rows. Amid & Warmuth 2020, the update after Eq. 12, list it
+    as "Sanger"; the generalised Hebbian algorithm of Sanger 1989 is ``Sanger``. As there, C† is the
+    pseudo-inverse of the current C; one row's update tracks it in O(k · features) (``factor``).
+    Components are an orthonormal basis of C's span.
+
+    η is in units of one over a variance while C's columns have unit length. s C with s² η behaves
+    the same, so a small start needs an η as small as C's squares. If η ‖y‖² is large, the step
+    overshoots and C grows, after which it hardly moves.
+    """
+
+    title: ClassVar[str] = "explicit Krasulina"
+
+    def step_row(self, state: FactorState, row: Array) -> FactorState:
+        hidden = coefficients(state, row)
+        residual = row - matmul(hidden, state.rows)
+        step = self.rate(state, row) * without_rounding(residual, row)
+        return add_outer_residual(state, hidden, step)
+
+    def step_batch(self, state: FactorState, batch: Array) -> FactorState:
+        rate = self.rate(state, batch) / batch.shape[0]
+        hidden = matmul(state.pseudo_inverse, batch.T)
+        residuals = batch - matmul(hidden.T, state.rows)
+        rows = state.rows + rate * matmul(hidden, residuals)
+        return FactorState(state.step + 1, rows, inverse_gram(rows))
+
+
+@configurable
+@dataclasses.dataclass(frozen=True)
+class ImplicitKrasulina(FactorRule):
+    """Krasulina's update with the future gradient's residual.
+
+    Amid & Warmuth 2020. With y = C†x, the new factor minimises ‖C' − C‖²/(2η) + ‖x − C'y‖²/2
+    (Eq. 10):
+
+        C' = C + η / (1 + η ‖y‖²) (x − Cy) yᵀ                         (one row, Eq. 13)
+        C' = (C + (η/b) XᵀYᵀ)(I + (η/b) YYᵀ)⁻¹,  Y = C†Xᵀ             (b rows, Eq. 12)
+
+    where η multiplies the mean over the batch. It is a step of online EM for probabilistic PCA.
+    Meyer's rank-one update tracks C† (``factor``), with anchors against rounding, so a row costs
+    O(k · features).
+
+    C' depends on η through η / ‖C‖² alone, and C grows until the two balance: from a small start
+    the learning rate hardly matters. Components are an orthonormal basis of C's span; the rule does
+    not distinguish them within it.
+
+    Attributes:
+        initial_scale: Standard deviation of C's entries at the start; None is 1/√features.
+    """
+
+    title: ClassVar[str] = "implicit Krasulina"
+
+    _: dataclasses.KW_ONLY
+    initial_scale: float | None = interval("(0, inf)", 1e-5)
+
+    def step_row(self, state: FactorState, row: Array) -> FactorState:
+        hidden = coefficients(state, row)
+        rate = self.rate(state, row)
+        step_size = rate / (1.0 + rate * jnp.sum(jnp.square(hidden)))
+        residual = row - matmul(hidden, state.rows)
+        return add_outer_residual(state, hidden, step_size * residual)
+
+    def step_batch(self, state: FactorState, batch: Array) -> FactorState:
+        hidden = matmul(state.pseudo_inverse, batch.T)
+        residuals = batch - matmul(hidden.T, state.rows)
+        rows = state.rows + matmul(_damped(hidden, self.rate(state, batch)), residuals)
+        return FactorState(state.step + 1, rows, inverse_gram(rows))
+
+
+def _damped(hidden: Array, rate: Array) -> Array:
+    """Compute ((b/η) I + YYᵀ)⁻¹ Y of hidden variables Y [k, b], by the smaller of two systems."""
+    k, rows = hidden.shape
+    left, right = (hidden, hidden.T) if k <= rows else (hidden.T, hidden)
+    inner = matmul(left, right)
+    # Rounding of the products must not exceed the term that makes them invertible.
+    least = 10.0 * epsilon(hidden) * jnp.trace(inner)
+    ridge = jnp.maximum(rows / rate, least)
+    system = inner + ridge * jnp.eye(len(inner), dtype=inner.dtype)
+    if k <= rows:
+        return solve_positive_definite(system, hidden)
+    return solve_positive_definite(system, hidden.T).T

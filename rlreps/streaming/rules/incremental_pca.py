@@ -77,11 +77,11 @@ class IncrementalPCA(AnchoredRule):
         return IncrementalState(zero, zero, rows, jnp.zeros((self.num_components,), rows.dtype))
 
     def step_row(self, state: IncrementalState, row: Array) -> IncrementalState:
-        moved = add_row(LowRank(state.rows, state.energies), row)
+        moved = add_row(state.rows, state.energies, row)
         return IncrementalState(state.step + 1, state.rows_seen + 1, *moved)
 
     def step_batch(self, state: IncrementalState, batch: Array) -> IncrementalState:
-        moved = add_rows(LowRank(state.rows, state.energies), batch)
+        moved = add_rows(state.rows, state.energies, batch)
         return IncrementalState(state.step + 1, state.rows_seen + batch.shape[0], *moved)
 
     def anchor(self, state: IncrementalState) -> IncrementalState:
@@ -97,25 +97,13 @@ class IncrementalPCA(AnchoredRule):
         return IncrementalState(jnp.max(states.step), rows_seen, *merged)
 
 
-class LowRank(NamedTuple):
-    """Σ_i λ_i v_i v_iᵀ.
-
-    Attributes:
-        rows: Orthonormal v_i, [r, features].
-        values: λ_i ≥ 0, [r]; in descending order once a row was added.
-    """
-
-    rows: Array
-    values: Array
-
-
-def add_row(matrix: LowRank, row: Array) -> LowRank:
+def add_row(rows: Array, values: Array, row: Array) -> tuple[Array, Array]:
     """Compute the leading r eigenpairs of Σ_i λ_i v_i v_iᵀ + x xᵀ, in O(r² (features + r)).
 
     The rows stay orthonormal up to a few units of rounding per update: orthonormalise them from
     time to time.
     """
-    along, residual = _residuals(matrix.rows, row[None, :])
+    along, residual = _residuals(rows, row[None, :])
     # Scaled by a power of two near the row's length: squares of short rows would underflow.
     exponent = jnp.clip(jnp.frexp(jnp.max(jnp.abs(row)))[1], -126, 126)
     unit = jnp.ldexp(jnp.ones((), row.dtype), exponent)
@@ -124,31 +112,31 @@ def add_row(matrix: LowRank, row: Array) -> LowRank:
     void = length <= rounding_length(row / unit)
     direction = residual / jnp.where(void, 1.0, length)[:, None]
     beyond = jnp.where(void, 0.0, length * unit)[:, None]
-    return _leading(matrix, along, beyond, direction, void)
+    return _leading(rows, values, along, beyond, direction, void)
 
 
-def add_rows(matrix: LowRank, batch: Array) -> LowRank:
+def add_rows(rows: Array, values: Array, batch: Array) -> tuple[Array, Array]:
     """Compute the leading r eigenpairs of Σ_i λ_i v_i v_iᵀ + XᵀX of a batch X, [b, features].
 
     The residuals' QR decomposition gives min(b, features) new directions, or none if V is complete.
     It costs O((b + r)² (features + b + r)): least per row, O(r · features), if b is about r.
     """
-    count, width = matrix.rows.shape
+    count, width = rows.shape
     if count == width:
-        along = matmul(batch, matrix.rows.T)
-        moved = _leading(matrix, along, along[:, :0], matrix.rows[:0], jnp.zeros((0,), bool))
+        along = matmul(batch, rows.T)
+        beyond, directions, void = along[:, :0], rows[:0], jnp.zeros((0,), bool)
     else:
-        along, residuals = _residuals(matrix.rows, batch)
+        along, residuals = _residuals(rows, batch)
         basis, upper = jnp.linalg.qr(residuals.T)
         void = jnp.linalg.norm(upper, axis=1) <= rounding_length(batch)
-        beyond = jnp.where(void[:, None], 0.0, upper).T
-        moved = _leading(matrix, along, beyond, basis.T, void)
+        beyond, directions = jnp.where(void[:, None], 0.0, upper).T, basis.T
+    moved, values = _leading(rows, values, along, beyond, directions, void)
     # Dependent residuals give directions without energy that are not orthogonal to V; rows with
     # energy come first and stay unchanged.
-    return moved._replace(rows=orthonormalize(moved.rows))
+    return orthonormalize(moved), values
 
 
-def weighted_mean(rows: Array, values: Array, weights: Array) -> LowRank:
+def weighted_mean(rows: Array, values: Array, weights: Array) -> tuple[Array, Array]:
     """Compute the leading r eigenpairs of Σ_m w_m Σ_i λ_mi v_mi v_miᵀ with Σ_m w_m = 1.
 
     Vectors without energy are ranked among themselves: if fewer than r directions have energy, the
@@ -170,7 +158,7 @@ def weighted_mean(rows: Array, values: Array, weights: Array) -> LowRank:
     turned = vectors[:, :count].T
     parts = jnp.square(matmul(turned, upper))
     real = (values / (values + floor)).reshape(-1)
-    return LowRank(orthonormalize(matmul(turned, basis.T)), matmul(parts, real))
+    return orthonormalize(matmul(turned, basis.T)), matmul(parts, real)
 
 
 def _residuals(rows: Array, batch: Array) -> tuple[Array, Array]:
@@ -183,30 +171,31 @@ def _residuals(rows: Array, batch: Array) -> tuple[Array, Array]:
 
 
 def _leading(
-    matrix: LowRank, along: Array, beyond: Array, directions: Array, void: Array
-) -> LowRank:
+    rows: Array, values: Array, along: Array, beyond: Array, directions: Array, void: Array
+) -> tuple[Array, Array]:
     """Compute the leading eigenpairs of the sum with a batch from its core.
 
     Args:
-        matrix: V and λ.
+        rows: Orthonormal v_i, [r, features].
+        values: λ_i ≥ 0, [r].
         along: The batch's coordinates along V, [b, r].
         beyond: The batch's coordinates along new directions, [b, q].
         directions: Unit vectors, [q, features], orthogonal to V unless void.
         void: Mask of directions along which no row of the batch has a part, [q] (bool).
     """
-    count = len(matrix.values)
+    count = len(values)
     coordinates = jnp.concatenate([along, beyond], axis=1)
     products = matmul(coordinates.T, coordinates)
     # Void directions come last, even after rows without energy, so that V keeps all its rows.
-    energy = jnp.sum(matrix.values) + jnp.trace(products)
+    energy = jnp.sum(values) + jnp.trace(products)
     penalty = -jnp.where(energy > 0.0, energy, 1.0)
-    own = jnp.concatenate([matrix.values, jnp.where(void, penalty, 0.0)])
+    own = jnp.concatenate([values, jnp.where(void, penalty, 0.0)])
     values, vectors = _descending(jnp.diag(own) + products)
     # A row keeps its sign while it turns.
     signs = jnp.where(jnp.diagonal(vectors) < 0.0, -1.0, 1.0).astype(vectors.dtype)
     turned = (vectors * signs[None, :])[:, :count]
-    basis = jnp.concatenate([matrix.rows, directions])
-    return LowRank(matmul(turned.T, basis), jnp.maximum(values[:count], 0.0))
+    basis = jnp.concatenate([rows, directions])
+    return matmul(turned.T, basis), jnp.maximum(values[:count], 0.0)
 
 
 def _descending(matrix: Array) -> tuple[Array, Array]:

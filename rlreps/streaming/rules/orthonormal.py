@@ -1,15 +1,16 @@
 """Vectors as rows: orthonormal bases, and a gradient step from a basis."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.streaming.rules.base import LearningRateRule
-from rlreps.streaming.rules.combining import projection_average
+from rlreps.errors import require
+from rlreps.streaming.rules.base import LearningRateRule, StreamingRule
+from rlreps.streaming.rules.combining import online_em_average, projection_average
 
 _UNITS = 16.0
 """Residuals shorter than this many units of rounding of the whole row count as zero."""
@@ -46,6 +47,26 @@ class VectorRule(LearningRateRule):
         # once, the calls can wait for each other forever.
         bases = lax.map(orthonormalize, states.rows)
         return VectorState(jnp.max(states.step), projection_average(bases, weights))
+
+
+def mean_then_qr(rule: StreamingRule, states: Any, weights: Array) -> Any:
+    """Combine models on orthonormal vectors by the QR factor Q of their mean.
+
+    The baseline of Amid & Warmuth 2020, who know no systematic way to combine orthonormal matrices.
+    ``projection_average`` and the mean of second moments, which the rules of rlreps use, are
+    extensions. The energies of incremental PCA are lost and set to one, as in the authors' code.
+    Arguments are those of ``StreamingRule.combine``.
+
+    Raises:
+        InputError: If the rule's rows are not orthonormal.
+    """
+    # The inverse Gram matrix of factors would no longer be that of the rows.
+    orthonormal = not hasattr(states, "inverse_gram")
+    require(orthonormal, "a rule on orthonormal vectors", type(rule).__name__)
+    combined = rule.combine(states, weights)
+    if hasattr(combined, "energies"):
+        combined = combined._replace(energies=jnp.ones_like(combined.energies))
+    return combined._replace(rows=orthonormalize(online_em_average(states.rows, weights)))
 
 
 def orthonormalize(rows: Array) -> Array:

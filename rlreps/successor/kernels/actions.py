@@ -34,53 +34,41 @@ class CellMoves(NamedTuple):
     Attributes:
         cells: Their indices in the grid, [n].
         to: P(S_1 in column | row, action), [actions, n, n].
-        on: P(S_1 in column and the episode goes on | row, action), [actions, n, n].
-        rewards: Expected reward of a step, [n, actions].
     """
 
     cells: npt.NDArray[np.int64]
     to: FloatArray
-    on: FloatArray
-    rewards: FloatArray
 
 
 def cell_moves(environment: PuddleWorld, grid: Grid, key: Array) -> CellMoves:
     """Count steps from places drawn in each cell; no move leaves a place inside a wall."""
     keys = jax.random.split(key, (grid.num_cells, _SAMPLES))
-    targets, rewards, terminated, held = (
-        np.asarray(part) for part in _sampled_steps(environment, keys, grid)
-    )
+    targets, held = (np.asarray(part) for part in _sampled_steps(environment, keys, grid))
     cells = np.flatnonzero(1.0 - held.mean(axis=1) >= _LEAST_FREE)
     places = np.full(grid.num_cells, -1)
     places[cells] = np.arange(len(cells))
     # [n, samples, actions] from here on.
     targets, counted = places[targets[cells]], ~held[cells][:, :, None]
-    inside = counted & (targets >= 0)
-    to, on = (_counts(targets, chosen) for chosen in (inside, inside & ~terminated[cells]))
-    total = np.maximum(to.sum(axis=2, keepdims=True), 1.0)
-    mean_rewards = np.sum(rewards[cells] * counted, axis=1, dtype=np.float64) / counted.sum(axis=1)
-    return CellMoves(cells, to / total, on / total, mean_rewards)
+    to = _counts(targets, counted & (targets >= 0))
+    return CellMoves(cells, to / np.maximum(to.sum(axis=2, keepdims=True), 1.0))
 
 
 @partial(jax.jit, static_argnums=2)
-def _sampled_steps(
-    environment: PuddleWorld, keys: Array, grid: Grid
-) -> tuple[Array, Array, Array, Array]:
-    """Sample targets, rewards, terminations [n, samples, actions]; held starts [n, samples]."""
+def _sampled_steps(environment: PuddleWorld, keys: Array, grid: Grid) -> tuple[Array, Array]:
+    """Sample targets [n, samples, actions], and which starts are held [n, samples]."""
     actions = jnp.arange(environment.num_actions, dtype=jnp.int32)
 
-    def one(key: Array, cell: Array) -> tuple[Array, Array, Array, Array]:
+    def one(key: Array, cell: Array) -> tuple[Array, Array]:
         start_key, step_key = jax.random.split(key)
         start = grid.sample(start_key, cell)
         state = PuddleWorldState(start, jnp.zeros((), jnp.int32))
         step = jax.vmap(lambda action: environment.step(step_key, state, action))(actions)
         ends = step.state.position
         targets = jax.vmap(grid.cell)(ends + _PULLED_BACK * (start[None] - ends))
-        return targets, step.reward, step.terminated, jnp.all(ends == start[None])
+        return targets, jnp.all(ends == start[None])
 
     cells = jnp.arange(grid.num_cells, dtype=jnp.int32)
-    sampled: tuple[Array, Array, Array, Array]
-    sampled = jax.vmap(jax.vmap(one, in_axes=(0, None)))(keys, cells)
+    sampled: tuple[Array, Array] = jax.vmap(jax.vmap(one, in_axes=(0, None)))(keys, cells)
     return sampled
 
 

@@ -74,7 +74,7 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
         f"{len(grid.divided)} such cells of {grid.bins} x {grid.bins}",
     )
     window = _window(environment, grid)
-    left, entered, outside = _counts(environment, grid, window, points, seed)
+    left, entered, outside = _counts(environment, grid, window, points, seed, together=True)
     first = _sparse(left, grid.bins, window)
     chain = _sparse(entered, grid.bins, window)
     lost = sum(int(matrix.sum(axis=0)[~grid.is_state].sum()) for matrix in (first, chain))
@@ -108,30 +108,8 @@ def action_steps(
     """
     grid = grid.within(environment)
     window = _window(environment, grid)
-    size = min(grid.num_states, max(1, _POINTS_PER_CHUNK // points))
-    sobol = jnp.asarray(qmc.Sobol(4, scramble=False).random(points), jnp.float32)
-    width = 2 * window + 1
-
-    @jax.jit
-    def count(cells: Array) -> Array:
-        """Count moves [actions, c, o] from cells [c] by offset."""
-        uniform = _shifted(sobol, cells, seed)
-        start, noise = _free_starts(grid, cells, uniform, seed), _normal(uniform[..., 2:])
-        counts = jnp.zeros((environment.num_actions, len(cells), width**2), jnp.int32)
-        move_all = jax.vmap(jax.vmap(environment.move, in_axes=(0, None, 0)), in_axes=(0, None, 0))
-        for action in range(environment.num_actions):
-            ends = jax.vmap(jax.vmap(grid.cell))(move_all(start, jnp.int32(action), noise))
-            places = _offset(grid.bins, window, cells[:, None], ends)
-            counts = counts.at[action, jnp.arange(len(cells))[:, None], places].add(1)
-        return counts
-
-    counts = np.zeros((environment.num_actions, grid.num_cells, width**2), np.int32)
-    for first in range(0, grid.num_states, size):
-        cells = grid.states[first : first + size]
-        with jax.threefry_partitionable(True):
-            found = count(jnp.asarray(np.resize(cells, size), jnp.int32))
-        counts[:, cells] = np.asarray(found)[:, : len(cells)]
-    return [_sparse(by_offset, grid.bins, window) for by_offset in counts]
+    left, _, _ = _counts(environment, grid, window, points, seed)
+    return [_sparse(by_offset, grid.bins, window) for by_offset in left]
 
 
 def _window(environment: PuddleWorld, grid: Grid) -> int:
@@ -143,15 +121,23 @@ def _window(environment: PuddleWorld, grid: Grid) -> int:
 
 
 def _counts(
-    environment: PuddleWorld, grid: Grid, window: int, points: int, seed: int
+    environment: PuddleWorld,
+    grid: Grid,
+    window: int,
+    points: int,
+    seed: int,
+    *,
+    together: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Count moves left and entered [n, o] by cell and offset o, and points outside the walls [n].
+    """Count first and second moves by cell and offset o, and points outside the walls [n].
 
+    First moves are counted by action, [actions, n, o], or together, [n, o], as second moves are.
     An offset (Δrow, Δcolumn) has the index (Δrow + w) · (2 w + 1) + Δcolumn + w.
     """
     num_offsets = (2 * window + 1) ** 2
     size = min(grid.num_states, max(1, _POINTS_PER_CHUNK // points))
-    left = np.zeros((grid.num_cells, num_offsets), np.int32)
+    actions = () if together else (environment.num_actions,)
+    left = np.zeros((*actions, grid.num_cells, num_offsets), np.int32)
     outside = np.zeros(grid.num_cells, np.int32)
     kernel = _kernel(environment, grid, window, points, seed)
     chunks = [grid.states[first : first + size] for first in range(0, grid.num_states, size)]
@@ -164,7 +150,8 @@ def _counts(
             # The option decides how keys turn into bits; a user's own setting must not change them.
             with jax.threefry_partitionable(True):
                 left_chunk, outside_chunk, entered = kernel(padded, counted, entered)
-            left[cells] = np.asarray(left_chunk)[: len(cells)]
+            first = np.asarray(left_chunk)[:, : len(cells)]
+            left[..., cells, :] = first.sum(axis=0) if together else first
             outside[cells] = np.asarray(outside_chunk)[: len(cells)]
         return np.asarray(entered)
 
@@ -173,7 +160,7 @@ def _counts(
     workers = min(_MAX_WORKERS, cores, len(chunks))
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         shares = pool.map(work, (chunks[worker::workers] for worker in range(workers)))
-        entered = np.zeros_like(left)
+        entered = np.zeros((grid.num_cells, num_offsets), np.int32)
         for share in shares:
             entered += share
     return left, entered, outside
@@ -183,7 +170,7 @@ _Kernel = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 
 
 def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed: int) -> _Kernel:
-    """Jit (cells [c], counted [c], entered [n, o]) → (left [c, o], outside [c], entered [n, o])."""
+    """Jit (cells [c], counted [c], entered [n, o]) → (left [a, c, o], outside [c], entered)."""
     sobol = qmc.Sobol(7, scramble=False).random(points)
     width = 2 * window + 1
     cell_of = jax.vmap(jax.vmap(grid.cell))
@@ -201,26 +188,20 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
         moved = jax.vmap(
             lambda action: move_all(start, jnp.broadcast_to(action, draw.shape), noise)
         )(actions)
-        counts = jnp.broadcast_to(counted[:, None], draw.shape).astype(jnp.int32)
         # Without the points drawn again: a cell counts by its part outside the walls.
         counts_entered = (counted[:, None] & free).astype(jnp.int32)
 
-        def count(
-            carry: tuple[Array, Array], step: tuple[Array, Array]
-        ) -> tuple[tuple[Array, Array], None]:
-            left, entered = carry
+        def count(entered: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
             action, position = step
             middle = cell_of(position)
-            left = left.at[jnp.arange(cells.shape[0])[:, None], offset(cells[:, None], middle)].add(
-                counts
-            )
+            left = jnp.zeros((len(cells), width**2), jnp.int32)
+            left = left.at[jnp.arange(len(cells))[:, None], offset(cells[:, None], middle)].add(1)
             # Each first action keeps one second action: all pairs occur equally often.
             last = cell_of(move_all(position, (draw + action) % 4, next_noise))
             entered = entered.at[middle, offset(middle, last)].add(counts_entered)
-            return (left, entered), None
+            return entered, left
 
-        left = jnp.zeros((cells.shape[0], width**2), jnp.int32)
-        (left, entered), _ = lax.scan(count, (left, entered), (actions, moved))
+        entered, left = lax.scan(count, entered, (actions, moved))
         return left, jnp.sum(free, axis=1, dtype=jnp.int32), entered
 
     return jax.jit(kernel, donate_argnums=2)

@@ -1,8 +1,8 @@
 """Stores of a successor measure: create, resume, open and check them.
 
 ``format`` is the matrix on disk, ``estimates`` a sampled matrix with the difference of its halves
-and the check of both, ``cache`` the results kept beside the matrix; ``blocks`` and ``reader`` read
-a store as row blocks and by single entries.
+and the check of both, ``cache`` the results kept beside the matrix; ``blocks`` reads a store as row
+blocks and by single entries.
 """
 
 from rlreps.successor.store.cache import load_subspace as load_subspace

@@ -1,13 +1,18 @@
-"""Stored matrices as row blocks, in which linear algebra reads them one at a time."""
+"""Stored matrices as row blocks, for linear algebra, and by single entries, for training."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from rlreps.subspace.row_blocks import DerivedBlocks
+from rlreps.errors import InputError, require
+from rlreps.subspace.row_blocks import DerivedBlocks, subtract_means
 from rlreps.successor.store.format import MatrixStore
+
+Entries = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.integer]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,3 +78,69 @@ class WatchedBlocks(DerivedBlocks):
         for start, rows in self.source.blocks():
             yield start, rows
             self.advance(len(rows))
+
+
+class StoreReader:
+    """Reads entries of a store's matrix, centred, straight from the block files.
+
+    Whole rows are read: a few columns take as long as all. A part of a block cannot be checked
+    against the block's checksum, which takes a full read, such as the one that computed the means.
+    Reading entries detects only blocks that are missing or too short, and NaN or infinity. Every
+    difference is computed in float64 and rounded once, as in ``subspace.centre_in_place``: equal
+    means give equal bits.
+    """
+
+    def __init__(
+        self, store: MatrixStore, means: np.ndarray, row_means: np.ndarray | None = None
+    ) -> None:
+        """Prepare to read.
+
+        Args:
+            store: A complete store.
+            means: Means subtracted from the columns, [tasks] (float64), as from
+                ``subspace.centring_means``; zeros leave the matrix unchanged.
+            row_means: Means subtracted from the rows, [n] (float64), likewise.
+
+        Raises:
+            InputError: If blocks are missing or means have another shape.
+        """
+        require(means.shape == store.shape[1:], f"column means {store.shape[1:]}", means.shape)
+        store.require_complete()
+        self._store, self._means, self._row_means = store, means, row_means
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, tasks)."""
+        return self._store.shape
+
+    def entries(self, rows: Indices, columns: Indices) -> Entries:
+        """Return entries [b, t] (float32) of rows [b] and columns [t], centred; indices may repeat.
+
+        Raises:
+            IndexError: If the matrix has no such column.
+            InputError: If a block is missing, too short or not finite.
+        """
+        store = self._store
+        width = store.shape[1]
+        found, row = np.empty((len(rows), len(columns)), np.float32), np.empty(width, "<f4")
+        blocks, offsets = np.divmod(rows, store.block_rows)
+        for block in np.unique(blocks).tolist():
+            try:
+                with store.block_file(block).open("rb", buffering=0) as file:
+                    for place in np.flatnonzero(blocks == block):
+                        file.seek(4 * width * int(offsets[place]))
+                        if file.readinto(row.data) != row.nbytes:
+                            raise OSError("too few bytes")
+                        found[place] = row[columns]
+            except OSError as error:
+                raise InputError(
+                    f"{store.path}: expected a whole {store.describe_block(block)}, "
+                    f"got {error.strerror or error}; verify the store"
+                ) from error
+        if not np.isfinite(found).all():
+            raise InputError(
+                f"{store.path}: expected finite entries, got NaN or infinity; verify the store"
+            )
+        of_rows = None if self._row_means is None else self._row_means[rows]
+        subtract_means(found, self._means[columns], of_rows, out=found)
+        return found

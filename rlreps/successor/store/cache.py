@@ -9,7 +9,6 @@ is pickled, every entry has a checksum, and equal content gives equal bytes, sin
 times.
 """
 
-import contextlib
 import errno
 import hashlib
 import io
@@ -17,7 +16,7 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,27 +53,22 @@ def write_archive(
     write_atomically(path, stream.getvalue())
 
 
-def read_archive(source: Path | IO[bytes], name: str) -> tuple[Arrays, dict[str, Any]]:
+def read_archive(path: Path, name: str) -> tuple[Arrays, dict[str, Any]]:
     """Read the arrays of an archive and its record.
 
     Args:
-        source: The file, or an open one.
+        path: The file.
         name: Name of the file in messages, with advice if it cannot be read.
 
     Raises:
         InputError: If it is corrupt or not an archive.
     """
     try:
-        with contextlib.ExitStack() as stack:
-            stream = source
-            if isinstance(stream, Path):
-                stream = stack.enter_context(stream.open("rb"))
-            with zipfile.ZipFile(stream) as archive:
-                record = json.loads(archive.read(_RECORD))
-            stream.seek(0)
-            arrays = read_arrays(stream)
-            if not isinstance(record, dict) or sorted(record.pop(_NAMES)) != sorted(arrays):
-                raise ValueError("other arrays than its record names")
+        with zipfile.ZipFile(path) as archive:
+            record = json.loads(archive.read(_RECORD))
+        arrays = read_arrays(path)
+        if not isinstance(record, dict) or sorted(record.pop(_NAMES)) != sorted(arrays):
+            raise ValueError("other arrays than its record names")
     except DAMAGED as error:
         raise InputError(f"expected readable arrays, got the corrupt {name} ({error})") from error
     return arrays, record

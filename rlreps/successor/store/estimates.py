@@ -7,7 +7,7 @@ difference is written first, so that no matrix ever lacks its error.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from rlreps.successor.rows import RowEstimates
 
 HALF_DIFFERENCE = "half_difference"
+
+_TOLERANCE = 1e-5
 
 _README = """\
 A {quantity}: {rows} states (rows) and {columns} tasks (columns), stored by rlreps.
@@ -63,7 +65,6 @@ def verify(
     store: MatrixStore,
     *,
     row_sum: float | None = None,
-    relative_tolerance: float = 1e-5,
     scale: float | None = None,
 ) -> list[BlockProblem]:
     """Read a store block by block and report all damage.
@@ -71,9 +72,8 @@ def verify(
     Args:
         store: The store.
         row_sum: The sum that every row should have, or None to skip the check. For a discounted
-            sum over h steps it is (1 - discount^h) / (1 - discount).
-        relative_tolerance: Largest |sum - row_sum| / |scale| that passes; sums are computed in
-            float64, so that only the rounding of float32 entries remains.
+            sum over h steps it is (1 - discount^h) / (1 - discount). Sums in float64 may differ by
+            1e-5 of the scale, since entries are rounded to float32.
         scale: Size of the summed numbers; None is the row sum itself.
 
     Returns:
@@ -83,7 +83,7 @@ def verify(
         InputError: If a block is a link that leads out of the store.
     """
     found: list[BlockProblem] = []
-    tolerance = relative_tolerance * abs((row_sum if scale is None else scale) or 0.0)
+    tolerance = _TOLERANCE * abs((row_sum if scale is None else scale) or 0.0)
 
     def report(index: int, kind: str, finding: str) -> None:
         found.append(BlockProblem(index, kind, f"{store.describe_block(index)}: {finding}"))
@@ -144,27 +144,20 @@ class EstimateStore:
             self.half_difference.write_block(index, estimates.half_difference)
         self.matrix.write_block(index, estimates.rows)
 
-    def verify(self, row_sum: float | None) -> list[list[BlockProblem]]:
-        """Check every block of ``stores()``: half differences sum to 0, rows to ``row_sum``."""
-        nothing = None if row_sum is None else 0.0
-        sums = [nothing, row_sum] if self.half_difference else [row_sum]
-        return [
-            verify(store, row_sum=total, scale=row_sum)
-            for store, total in zip(self.stores(), sums, strict=True)
-        ]
-
-    def problems(self, faults: Sequence[Sequence[BlockProblem]]) -> list[str]:
-        """One line for all damage that ``verify`` reported and everything that is missing."""
-        found = [
-            f"{store.path}: {problem.text}"
-            for store, of_store in zip(self.stores(), faults, strict=True)
-            for problem in of_store
-        ]
+    def verify(self, row_sum: float | None) -> list[BlockProblem]:
+        """Check both stores: half differences sum to 0, rows to ``row_sum``; see ``verify``."""
+        found = []
+        for store in self.stores():
+            total = row_sum if store is self.matrix or row_sum is None else 0.0
+            for problem in verify(store, row_sum=total, scale=row_sum):
+                text = f"{store.path}: {problem.text}"
+                found.append(dataclasses.replace(problem, text=text))
         if self.matrix.settings.get("halves") and self.half_difference is None:
-            found.append(
+            text = (
                 f"{self.matrix.path}: expected the difference of its halves in {HALF_DIFFERENCE}, "
                 "got none; generate computes it again"
             )
+            found.append(BlockProblem(0, "missing", text))
         return found
 
     def remove_block(self, index: int) -> None:

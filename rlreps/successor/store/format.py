@@ -17,7 +17,6 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,14 +28,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorstore as ts
 
-from rlreps.errors import InputError, in_gigabytes, require, require_memory
+from rlreps.errors import InputError, differences, require
 from rlreps.files import refuse_links_out
 
 Rows = npt.NDArray[np.float32]
 
 CHECKSUM_BYTES = 4
-_MOST_BLOCKS = 10**6
-"""Largest number of blocks, each a file; folders handle no more files well."""
 _BLOCKS_IN_FLIGHT = 3  # enough to overlap reading with use; memory stays at a few blocks
 
 
@@ -249,7 +246,6 @@ def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
 _FORMAT = 3
 _METADATA_FILE = "zarr.json"
 _LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # tensorstore's and the run's
-_ABSENT = object()
 
 
 def create_or_resume(
@@ -284,10 +280,12 @@ def create_or_resume(
     plain = plain_json(settings)
     if (folder / _METADATA_FILE).exists():
         store = open_store(folder)
-        _require_same(store, shape, block_rows, plain)
+        stored = {"shape": store.shape, "block_rows": store.block_rows, **store.settings}
+        given = {"shape": tuple(shape), "block_rows": block_rows, **plain}
+        if found := differences(stored, given):
+            raise InputError(f"{store.path} was made under other settings: {'; '.join(found)}")
         return store
     require_place(folder)
-    _require_room(folder, shape, block_rows)
     entry = {
         "format": _FORMAT,
         "settings": plain,
@@ -371,22 +369,6 @@ def open_store(path: str | Path) -> MatrixStore:
     )
 
 
-def _require_room(folder: Path, shape: tuple[int, int], block_rows: int) -> None:
-    """Raise InputError for a matrix too large for any memory or disk."""
-    states, tasks = shape
-    blocks = -(-states // block_rows)
-    require(blocks <= _MOST_BLOCKS, f"at most {_MOST_BLOCKS:,} blocks in {folder}", blocks)
-    require_memory(f"blocks of {block_rows} x {tasks} entries", 4 * block_rows * tasks)
-    while not folder.exists():
-        folder = folder.parent
-    disk, size = shutil.disk_usage(folder).total, 4 * states * tasks
-    if size > disk:
-        raise InputError(
-            f"expected a matrix that fits the disk of {folder}, {in_gigabytes(disk)}, got "
-            f"{states} x {tasks} entries, {in_gigabytes(size)}"
-        )
-
-
 def _checksum(shape: tuple[int, int], block_rows: int, settings: Mapping[str, Any]) -> str:
     """Hash everything that determines a matrix and its blocks."""
     canonical = json.dumps([*map(int, shape), int(block_rows), dict(settings)], sort_keys=True)
@@ -417,31 +399,3 @@ def _metadata(
         ],
         "attributes": dict(attributes),
     }
-
-
-def _require_same(
-    store: MatrixStore, shape: tuple[int, int], block_rows: int, settings: Mapping[str, Any]
-) -> None:
-    """Raise InputError that names every setting whose stored and given values differ."""
-    stored = {"shape": store.shape, "block_rows": store.block_rows, **_flat(store.settings)}
-    given = {"shape": tuple(shape), "block_rows": block_rows, **_flat(settings)}
-    differences = [
-        f"expected {_shown(name, stored)} as stored, got {_shown(name, given)}"
-        for name in sorted({*stored, *given})
-        if stored.get(name, _ABSENT) != given.get(name, _ABSENT)
-    ]
-    if differences:
-        raise InputError(f"{store.path} was made under other settings: {'; '.join(differences)}")
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten settings: the names of nested ones are joined by dots."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        nested = isinstance(value, dict) and value
-        flat.update(_flat(value, f"{prefix}{name}.") if nested else {prefix + name: value})
-    return flat
-
-
-def _shown(name: str, settings: Mapping[str, Any]) -> str:
-    return f"{name}={settings[name]!r}" if name in settings else f"no {name}"

@@ -29,7 +29,7 @@ def puddle_world(tmp_path_factory):
     return out
 
 
-ALWAYS = ("effective_rank", "dormant_share", "probe_error")
+ALWAYS = ("effective_rank", "dormant_share")
 TRUTH = ("leading_distance", "subspace_distance")
 SEEN = (
     "--env puddle-world:two_room --observation image --image-size 16 --encoder convolutional "
@@ -47,9 +47,11 @@ CASES = {
 
 @pytest.mark.integration
 @pytest.mark.parametrize("case", CASES)
-def test_agents_from_training_to_pictures(rlreps, case, tmp_path):
+def test_agents_from_training_to_pictures(rlreps, puddle_world, case, tmp_path):
     options, stored, measures, size = CASES[case]
     run, on_host = tmp_path / "run", case == "gymnasium"
+    if not options:
+        shutil.copytree(puddle_world, run)
     train = ("agent", "train", "--out", run, *TOY, *options.split())
     said = rlreps(*train)
     folder = RunFolder(run)
@@ -71,10 +73,7 @@ def test_agents_from_training_to_pictures(rlreps, case, tmp_path):
     assert set(found["measures"]) == set(measures)
     for name, measure in found["measures"].items():
         assert measure["mean"] == pytest.approx(np.mean(measure["values"]))
-        # The same torsos; the probe of what an episode is worth is random but for its seed.
         assert measure["values"] == pytest.approx(summary[name], rel=1e-3)
-    # Of episodes that training never saw, and the same every time.
-    assert json.loads(rlreps(*evaluate)) == found
     pictures = tmp_path / "pictures"
     said = rlreps("agent", "render", run, "--out", pictures, "--seed-index", "1", *named)
     names = ["learning-curves.png", "episode.gif"]
@@ -110,7 +109,7 @@ def test_torsos_are_measured_against_a_store(rlreps, refused, toy_store, tmp_pat
 
 
 BAD_ARGUMENTS = {
-    "--env rlreps/BouncingBalls-v0": "expected observations that are vectors, for the torso mlp;",
+    "--observation image": "expected observations that are vectors, for the torso mlp;",
     "--method spin --per-action": "expected an objective with weights, a head for each action, fo",
     "--method spin --sequences 7": "expected rows >= 8, as many as features, for av",
     "--env CartPole-v1 --goal 0.2 0.5 0.1": "expected a goal for puddle-world alone, got 'CartPol",

@@ -36,17 +36,16 @@ def told(monkeypatch):
 def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, tmp_path, rlreps):
     entry = EXPERIMENTS[name]
     arguments = [*words_of(name), "--out", tmp_path / "run", "--preset", "paper"]
-    expected = {}
-    if entry.takes_data:
+    expected = {"data": None, "jobs": 1}
+    if entry.shares_devices:
+        expected["devices"] = jax.devices()
+    if "data" in entry.takes:
         arguments += ["--data", tmp_path / "rows.npy"]
         expected["data"] = tmp_path / "rows.npy"
-    if entry.devices is not None:
-        expected["devices"] = (
-            jax.local_devices()[:1] if entry.devices == "chosen" else jax.devices()
-        )
-    if entry.devices == "chosen":
+    if "devices" in entry.takes:
         arguments += ["--devices", 1]
-    if entry.takes_jobs:
+        expected["devices"] = jax.local_devices()[:1]
+    if "jobs" in entry.takes:
         arguments += ["--jobs", 3]
         expected["jobs"] = 3
     printed = rlreps(*arguments, "--quiet")
@@ -87,7 +86,7 @@ def test_help_has_the_options_that_an_experiment_takes(name, capsys):
     sizes = [": ".join(preset) for preset in entry.presets.items()]
     for text in ("Folder of the run; run again to resume", *sizes, "(default: laptop)"):
         assert text in said
-    assert ("--data " in printed) == entry.takes_data
+    assert ("--data " in printed) == ("data" in entry.takes)
     assert "--devices " not in printed
 
 

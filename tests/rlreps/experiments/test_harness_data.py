@@ -26,9 +26,7 @@ from rlreps.experiments.harness import (
     Frame,
     Measure,
     NotRunError,
-    Summary,
     Tabulated,
-    Wide,
     crossed,
     design_of,
     differences,
@@ -37,7 +35,9 @@ from rlreps.experiments.harness import (
     halved,
     image_components,
     summarised,
+    summary,
     varied,
+    wide,
 )
 from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import LONGEST, Sample, Verdict
@@ -194,7 +194,7 @@ def draw_odd(results):
 def experiment(**changes):
     figure = Curve(
         name="curve",
-        caption=lambda r: f"Of {len(r.frame)} rows.",
+        caption="Of d = {config.d}.",
         x=Axis("step", "step"),
         line="{method}, d = {d}",
         beside=("diverged",),
@@ -223,8 +223,8 @@ def experiment(**changes):
                     rows=lambda r: [{"own": len(r.ends)}],
                 ),
                 dataclasses.replace(figure, name="runs", line="method", keys=("seed", "d")),
-                Summary(caption="Ends.", keys=("method", "d"), name="ends"),
-                Wide(caption="Wide.", row="method", column="d = {d}"),
+                summary(caption="Ends.", keys=("method", "d"), name="ends"),
+                wide(caption="Wide.", row="method", column="d = {d}"),
                 Tabulated(
                     caption="Own & more.",
                     rows=lambda r: [{"x": 3.0, "x_low": 2.0, "x_high": "never", "y": None}],
@@ -264,7 +264,7 @@ def test_numbered_columns_become_rows():
 
 
 def test_an_experiment_writes_what_it_declares(tmp_path):
-    summary = experiment().run(PAPER, tmp_path / "run", progress=False)
+    summary = experiment().run(PAPER, tmp_path / "run")
     held, missing, long = summary["claims"]
     mine, theirs = (
         [Frame.of(ROWS).where(method=name, step=10, seed=s)["distance"].mean() for s in (0, 1)]
@@ -301,7 +301,7 @@ def test_an_experiment_writes_what_it_declares(tmp_path):
             "Table 2. Ends.",
             "Own &amp; more.",
             "<td>3.00 [2.00, never]</td>",
-            "Figure 1. Of 12 rows.",
+            "Figure 1. Of d = 2.",
             "<h2>Second</h2>",
         ),
         "&quot;width&quot;",
@@ -356,19 +356,19 @@ def in_parts(measured, dies_in=None, **changes):
 
 def test_a_resumed_run_measures_what_is_missing_and_a_finished_one_nothing(tmp_path, files_below):
     out, resumed = tmp_path / "run", []
-    whole = in_parts([]).run(PAPER, tmp_path / "whole", progress=False)
+    whole = in_parts([]).run(PAPER, tmp_path / "whole")
     values = [(row["cell"], row["value"]) for row in whole["found"]]
     assert values == [("c", 15), ("a", 5), ("b", 10)]
     config = json.loads((tmp_path / "whole/config.json").read_text())
     assert (config["kind"], config["config"]["data"]) == ("data", {"size": 5})
     with pytest.raises(KeyboardInterrupt):
-        in_parts([], dies_in="a").run(PAPER, out, progress=False)
+        in_parts([], dies_in="a").run(PAPER, out)
     assert not (out / "summary.json").exists()
-    summary = in_parts(resumed).run(PAPER, out, progress=False)
+    summary = in_parts(resumed).run(PAPER, out)
     assert resumed == ["a", "b"]
     assert {**summary, "report": ""} == {**whole, "report": ""}
     before = files_below(out)
-    assert in_parts([], dies_in="c").run(PAPER, out, progress=False) == summary
+    assert in_parts([], dies_in="c").run(PAPER, out) == summary
     assert files_below(out) == before
 
 
@@ -380,7 +380,7 @@ def test_measurements_that_are_not_kept_may_be_any_object_and_trainings_have_fol
         return {"rows": ROWS, "object": object()}
 
     unkept = in_parts([], measure=measure, keeps_parts=False)
-    found = unkept.run(PAPER, tmp_path / "run", progress=False)["found"]
+    found = unkept.run(PAPER, tmp_path / "run")["found"]
     assert [row["cell"] for row in found] == ["c", "a", "b"]
     assert not (tmp_path / "run" / "parts").exists()
     assert [folder.path.name for folder in kept] == ["c", "a", "b"]
@@ -390,23 +390,21 @@ def test_measurements_that_are_not_kept_may_be_any_object_and_trainings_have_fol
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("keeps", [True, False])
-def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path, keeps):
+def test_jobs_measure_in_processes_of_their_own_and_find_the_same(tmp_path):
     def measure(run, name, cell):
-        assert not run.progress
         return {"rows": ROWS, "value": cell, "process": os.getpid()}
 
     # Workers cannot import this module, where tests start without the checkout in their path.
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     try:
-        made = in_parts([], measure=measure, keeps_parts=keeps)
-        found = made.run(PAPER, tmp_path / "run", progress=False, jobs=2)["found"]
+        made = in_parts([], measure=measure)
+        found = made.run(PAPER, tmp_path / "run", jobs=2)["found"]
     finally:
         cloudpickle.unregister_pickle_by_value(module)
     assert [(row["cell"], row["value"]) for row in found] == [("c", 3), ("a", 1), ("b", 2)]
     assert os.getpid() not in [row["process"] for row in found]
-    assert (tmp_path / "run/parts").exists() == keeps
+    assert (tmp_path / "run/parts").exists()
 
 
 def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
@@ -417,12 +415,12 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
         ({"jobs": 10_000}, r"expected jobs in \[1, "),
     ):
         with pytest.raises(InputError, match=message):
-            in_parts([]).run(PAPER, out, progress=False, **options)
+            in_parts([]).run(PAPER, out, **options)
         assert not out.exists()
-    in_parts([]).run(PAPER, out, progress=False)
+    in_parts([]).run(PAPER, out)
     before = files_below(out)
     with pytest.raises(InputError, match=r"holds another run: expected d=2, got 3"):
-        in_parts([]).run(varied(PAPER, d=3), out, progress=False)
+        in_parts([]).run(varied(PAPER, d=3), out)
     assert files_below(out) == before
 
 
@@ -438,12 +436,12 @@ def test_only_the_papers_configuration_decides_and_the_report_says_what_a_run_ch
         ("free", varied(PAPER, d=7), True),
         ("other", varied(PAPER, steps=7), None),
     ):
-        found = judged.run(config, tmp_path / name, progress=False)["claims"]
+        found = judged.run(config, tmp_path / name)["claims"]
         assert [claim["holds"] for claim in found] == [decided, True]
         assert [claim["found"] for claim in found] == ["found"] * 2
     assert "inner.steps" in (tmp_path / "other/report.html").read_text()
     other_data = dataclasses.replace(judged, decides=lambda r: len(r.frame) > 12)
-    found = other_data.run(PAPER, tmp_path / "data", progress=False)["claims"]
+    found = other_data.run(PAPER, tmp_path / "data")["claims"]
     assert [claim["holds"] for claim in found] == [None, True]
 
 

@@ -11,20 +11,30 @@ import numpy as np
 import pytest
 
 from rlreps.config import as_json, from_json, with_sizes
-from rlreps.encoders import MLP, Tabular
+from rlreps.encoders import MLP, Tabular, TwoTowers
 from rlreps.errors import InputError
 from rlreps.losses import (
     OBJECTIVES,
+    PAIR_OBJECTIVES,
+    BarlowTwins,
     Batch,
+    Clip,
     DanskinChunked,
     DanskinEmpirical,
     DanskinLissa,
     Explicit,
+    InfoNCE,
     LargeBatch,
     Naive,
+    NestedLora,
     Oracle,
+    OrbitalMinimization,
     Population,
+    SelfPrediction,
+    SpectralContrastive,
     Spin,
+    TDInfoNCE,
+    TDLowRank,
 )
 from rlreps.sources.matrix import matrix_source
 
@@ -49,6 +59,16 @@ WITH_OPTIONS = [
     Spin(averaging_rate=0.2, masked=False, shifted=False, starts_at_identity=True),
 ]
 
+PAIRS = [
+    *(cls() for cls in PAIR_OBJECTIVES.values()),
+    BarlowTwins(redundancy=0.1),
+    NestedLora(nesting="sequential"),
+    OrbitalMinimization(nested=False),
+    SelfPrediction(averaging_rate=0.1),
+    TDLowRank(orthonormality=1.0),
+]
+OF_TWO = (SpectralContrastive, NestedLora, TDLowRank, InfoNCE, TDInfoNCE)
+
 
 def _label(objective):
     defaults = vars(type(objective)())
@@ -61,29 +81,44 @@ def of_every(with_options=pytest.mark.integration):
     return pytest.mark.parametrize("objective", [*PLAIN, *rest], ids=_label)
 
 
+@dataclasses.dataclass(frozen=True)
+class Indicators:
+    """The indicator of each state, as cumulants of state indices."""
+
+    def init(self, key, num_tasks):
+        return jnp.eye(num_tasks)
+
+    def apply(self, params, positions):
+        return params[positions]
+
+
+def sized(objective, encoder):
+    sizes = {"num_features": NUM_FEATURES, "num_tasks": NUM_TASKS, "encoder_learning_rate": 1e-2}
+    return with_sizes(objective, encoder=encoder, cumulants=Indicators(), **sizes)
+
+
 class Setup:
     """An objective with an encoder and a source, and one update as a function."""
 
-    def __init__(self, objective, num_tasks=NUM_TASKS, dtype=np.float32):
-        self.objective = with_sizes(
-            objective,
-            num_features=NUM_FEATURES,
-            num_tasks=NUM_TASKS,
-            encoder=ENCODER,
-            encoder_learning_rate=1e-2,
-        )
-        matrix = np.random.default_rng(0).normal(size=(NUM_STATES, NUM_TASKS)).astype(dtype)
+    def __init__(self, objective, num_tasks=NUM_TASKS):
+        self.encoder = TwoTowers(ENCODER, ENCODER) if isinstance(objective, OF_TWO) else ENCODER
+        self.objective = sized(objective, self.encoder)
+        matrix = np.random.default_rng(0).normal(size=(NUM_STATES, NUM_TASKS)).astype(np.float32)
         self.source = matrix_source(matrix, with_population=True)
         self.num_tasks, self.traces = num_tasks, 0
 
     def init(self, key):
-        return ENCODER.init(key), self.objective.init(jax.random.fold_in(key, 1))
+        return self.encoder.init(key), self.objective.init(jax.random.fold_in(key, 1))
 
-    def gradient(self, params, state, key):
+    def gradient(self, params, state, key, encode=None):
         self.traces += 1
-        batch = self.source.sample(key, NUM_ROWS, self.num_tasks)
+        if self.objective.needs_clips:
+            states = jax.random.randint(key, (2, NUM_ROWS), 0, NUM_STATES)
+            batch = Batch(Clip(tuple(states)), jnp.zeros((NUM_ROWS, 0)))
+        else:
+            batch = self.source.sample(key, NUM_ROWS, self.num_tasks)
         (value, (state, metrics)), gradient = jax.value_and_grad(self.objective.loss, has_aux=True)(
-            params, ENCODER.apply, batch, state, jax.random.fold_in(key, 1)
+            params, encode or self.encoder.apply, batch, state, jax.random.fold_in(key, 1)
         )
         return value, gradient, state, metrics
 
@@ -136,28 +171,52 @@ def test_descent_lowers_the_loss_and_degenerate_features_have_finite_gradients(o
     assert setup.traces == 1
 
 
-@of_every(with_options=())
+@pytest.mark.parametrize("objective", PAIRS, ids=_label)
+def test_degenerate_features_of_pairs_have_finite_gradients(objective):
+    setup = Setup(objective)
+    params, state = setup.init(jax.random.key(0))
+    gradient = jax.jit(setup.gradient)
+    for change in (
+        jnp.zeros_like,
+        jnp.ones_like,
+        lambda table: jnp.repeat(table[:, :1], NUM_FEATURES, axis=1),
+        lambda table: 1e-12 * table,
+        lambda table: 1e6 * table,
+    ):
+        found = gradient(jax.tree.map(change, params), state, jax.random.key(1))
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(found))
+
+
+@pytest.mark.parametrize("objective", [*PLAIN, *WITH_OPTIONS, *PAIRS], ids=_label)
 def test_an_objective_survives_json_and_tracing_and_keeps_shapes_and_types(objective):
     stored = json.loads(json.dumps(as_json(objective), allow_nan=False))
-    assert stored.pop("name") == objective.name
+    classes = OBJECTIVES | PAIR_OBJECTIVES
+    assert classes[stored.pop("name")] is type(objective)
     assert from_json(type(objective), stored) == objective
     assert hash(objective) == hash(dataclasses.replace(objective))
     leaves, structure = jax.tree.flatten(objective)
     assert structure.unflatten(leaves) == objective
     setup = Setup(objective, num_tasks=1)
 
-    def update(traced, key):
+    def update(traced, key, dtype):
         setup.objective = traced
-        return setup.init(key), setup.gradient(*setup.init(key), key)
+
+        def encode(params, inputs):
+            return setup.encoder.apply(params, inputs).astype(dtype)
+
+        return setup.init(key), setup.gradient(*setup.init(key), key, encode)
 
     # Every number that is a leaf may be traced: shapes are found, nothing is compiled.
-    before, after = jax.eval_shape(update, setup.objective, jax.random.key(0))
-    value, gradient, state, metrics = after
-    assert value.shape == ()
-    assert all(metric.shape in ((), (NUM_FEATURES,)) for metric in metrics.values())
-    assert jax.tree.structure((gradient, state)) == jax.tree.structure(before)
-    for new, old in zip(jax.tree.leaves((gradient, state)), jax.tree.leaves(before), strict=True):
-        assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
+    for dtype in (jnp.float32, jnp.bfloat16):
+        traced = functools.partial(update, dtype=dtype)
+        before, after = jax.eval_shape(traced, setup.objective, jax.random.key(0))
+        value, gradient, state, metrics = after
+        assert (value.shape, value.dtype) == ((), jnp.float32)
+        assert all(metric.shape in ((), (NUM_FEATURES,)) for metric in metrics.values())
+        assert jax.tree.structure((gradient, state)) == jax.tree.structure(before)
+        kept = zip(jax.tree.leaves((gradient, state)), jax.tree.leaves(before), strict=True)
+        for new, old in kept:
+            assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
 
 
 @of_every()
@@ -217,15 +276,29 @@ def loss_of(objective, rows=30, features=NUM_FEATURES, **batch):
 
     def evaluate(key):
         states = jnp.arange(rows) % NUM_STATES
-        given = {
-            "inputs": states,
-            "targets": jnp.ones((rows, 2)),
-            "tasks": jnp.zeros(2, jnp.int32),
-        } | batch
+        of_pairs = {"inputs": Clip((states, states)), "targets": jnp.zeros((rows, 0))}
+        of_entries = {"inputs": states, "targets": jnp.ones((rows, 2))}
+        given = of_pairs if objective.needs_clips else of_entries
+        given = given | {"tasks": None if objective.needs_clips else jnp.zeros(2, jnp.int32)}
         table = jnp.ones((NUM_STATES, features))
-        return objective.loss(table, getitem, Batch(**given), objective.init(key), key)
+        state = objective.init(key)
+        return objective.loss(table, getitem, Batch(**(given | batch)), state, key)[0]
 
     return jax.eval_shape(evaluate, jax.random.key(0))
+
+
+@pytest.mark.parametrize("objective", PAIRS, ids=_label)
+def test_pairs_and_features_that_do_not_fit_are_refused(objective):
+    assert loss_of(sized(objective, ENCODER)).shape == ()
+    for options, message in (
+        ({"inputs": jnp.zeros(30, jnp.int32)}, "rows that are pairs of states.* 'single states"),
+        ({"rows": 1}, f"rows >= 2, for independent .* {objective.name}\\), got 1"),
+        # A single encoder of twice the features is not two functions.
+        ({"features": 2 * NUM_FEATURES}, rf"encoder of 4 features.*, got .*{2 * NUM_FEATURES}\)"),
+    ):
+        encoder = Tabular(options.get("features", NUM_FEATURES), num_states=NUM_STATES)
+        with pytest.raises(InputError, match="expected .*" + message):
+            loss_of(sized(objective, encoder), **options)
 
 
 SIZED = {"num_tasks": NUM_TASKS, "weight_learning_rate": 0.1}
@@ -252,6 +325,7 @@ REFUSALS = [
     (lambda: loss_of(Explicit(4, num_tasks=3)), "a weight_learning_rate or the encoder's"),
     (lambda: loss_of(Explicit(4, **SIZED), tasks=None), "that names its tasks, got tasks=None"),
     (lambda: loss_of(Oracle(4)), "a batch with its population, got population=None"),
+    (lambda: loss_of(TDLowRank()), "an encoder for the averages of td_low_rank, got None"),
     (lambda: Spin(operator=None), r"an Operator \(rlreps.operators\), got None"),
     (lambda: loss_of(Spin(4, averaging_rate=0.5)), "an encoder for averaging_rate < 1, got None"),
     (

@@ -163,23 +163,3 @@ def test_the_running_norm_is_the_decayed_mean_or_maximum_of_batch_maxima(feature
         state, metrics = evaluate(batch, state)
         np.testing.assert_allclose(state.squared_norm, expected, rtol=1e-5)
         np.testing.assert_allclose(metrics["running_squared_norm"], expected, rtol=1e-5)
-
-
-def test_a_running_norm_damps_rows_that_are_smaller_than_usual():
-    rows = np.arange(16)
-    batch = Batch(rows, jnp.asarray(MATRIX[rows], jnp.float32))
-    small = jnp.asarray(0.1 * TABLE, jnp.float32)
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def value(feature_norm, squared_norm):
-        roles = {"gradient_rows": 2, "weight_rows": 3, "covariance_rows": 4}
-        objective = DanskinLissa(NUM_FEATURES, feature_norm=feature_norm, **roles)
-        state = objective.init(None)._replace(squared_norm=jnp.float32(squared_norm))
-        return objective.loss(small, getitem, batch, state, None)[0]
-
-    # A vanishing step size leaves weights near zero and the residual near the target.
-    rest = 0.5 * np.mean(MATRIX[:2] ** 2)
-    assert abs(value("running", 1e6) - rest) < 1e-3
-    assert abs(value("batch", 1e6) - rest) > 1e-2
-    # A running value below the rows' own maximum would let the series diverge: it is not used.
-    np.testing.assert_allclose(value("running", 1e-6), value("batch", 1e-6), rtol=1e-6)

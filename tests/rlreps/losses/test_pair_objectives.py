@@ -1,4 +1,4 @@
-"""Objectives on pairs of states: one suite for all, and each led to its optimum on small chains.
+"""Objectives on pairs of states, each led to its optimum on small chains.
 
 Expectations are exact: over every batch of two independent rows where an objective claims to be
 unbiased, so that the claim is tested too, else on the batch in which each pair of the chain appears
@@ -6,9 +6,6 @@ as often as it is likely. Optima are NumPy's eigenfunctions, singular functions 
 """
 
 import dataclasses
-import functools
-import json
-from operator import getitem
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +13,12 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.config import as_json, from_json, with_sizes
+from rlreps.config import with_sizes
 from rlreps.encoders import Tabular, TwoTowers
-from rlreps.errors import InputError
 from rlreps.losses import (
-    PAIR_OBJECTIVES,
     AugmentedLagrangian,
     BarlowTwins,
     Batch,
-    BYOLGamma,
     Clip,
     CumulantDifferences,
     GeneralizedGraphDrawing,
@@ -387,128 +381,3 @@ def test_self_prediction_ends_at_the_extreme_eigenvalues_that_its_start_has_sign
     expected = [*values[:positive], *values[3 + positive :]]
     np.testing.assert_allclose(found, expected, atol=1e-4)
     np.testing.assert_allclose(explained[-1], np.mean(np.square(expected)), atol=0.01)
-
-
-# --- One suite for all ----------------------------------------------------------------------------
-
-NUM_STATES, NUM_FEATURES, NUM_ROWS = 9, 4, 32
-WITH_OPTIONS = [
-    BarlowTwins(redundancy=0.1),
-    NestedLora(nesting="sequential"),
-    OrbitalMinimization(nested=False),
-    SelfPrediction(averaging_rate=0.1),
-    TDLowRank(orthonormality=1.0),
-]
-EVERY = [*(cls() for cls in PAIR_OBJECTIVES.values()), *WITH_OPTIONS]
-OF_TWO = (SpectralContrastive, NestedLora, TDLowRank, InfoNCE, TDInfoNCE)
-of_every = pytest.mark.parametrize("objective", EVERY, ids=repr)
-
-
-class Setup:
-    """An objective with a table, or two where it takes two, and its gradient on a batch."""
-
-    def __init__(self, objective):
-        table = Tabular(NUM_FEATURES, num_states=NUM_STATES)
-        self.encoder = TwoTowers(table, table) if isinstance(objective, OF_TWO) else table
-        sizes = {"num_features": NUM_FEATURES, "cumulants": Indicators()}
-        self.objective = with_sizes(objective, encoder=self.encoder, **sizes)
-
-    def init(self, key):
-        return self.encoder.init(key), self.objective.init(key)
-
-    def gradient(self, params, state, key, encode=None):
-        states = jax.random.randint(key, (2, NUM_ROWS), 0, NUM_STATES)
-        batch = Batch(Clip(tuple(states)), jnp.zeros((NUM_ROWS, 0)))
-        (value, (state, metrics)), gradient = jax.value_and_grad(self.objective.loss, has_aux=True)(
-            params, encode or self.encoder.apply, batch, state, key
-        )
-        return value, gradient, state, metrics
-
-
-@of_every
-def test_an_objective_survives_json_and_tracing_and_keeps_shapes_and_types(objective):
-    stored = json.loads(json.dumps(as_json(objective), allow_nan=False))
-    assert PAIR_OBJECTIVES[stored.pop("name")] is type(objective)
-    assert from_json(type(objective), stored) == objective
-    assert objective.needs_clips
-    assert not objective.needs_population
-    leaves, structure = jax.tree.flatten(objective)
-    assert structure.unflatten(leaves) == objective
-    assert hash(objective) == hash(structure.unflatten(leaves))
-    setup = Setup(objective)
-
-    def update(traced, key, dtype):
-        setup.objective = traced
-
-        def encode(params, inputs):
-            return setup.encoder.apply(params, inputs).astype(dtype)
-
-        return setup.init(key), setup.gradient(*setup.init(key), key, encode)
-
-    for dtype in (jnp.float32, jnp.bfloat16):
-        traced = functools.partial(update, dtype=dtype)
-        before, after = jax.eval_shape(traced, setup.objective, jax.random.key(0))
-        value, gradient, state, metrics = after
-        assert (value.shape, value.dtype) == ((), jnp.float32)
-        assert all(metric.shape in ((), (NUM_FEATURES,)) for metric in metrics.values())
-        kept = zip(jax.tree.leaves((gradient, state)), jax.tree.leaves(before), strict=True)
-        for new, old in kept:
-            assert (new.shape, new.dtype, new.weak_type) == (old.shape, old.dtype, old.weak_type)
-
-
-@of_every
-def test_degenerate_features_have_finite_gradients(objective):
-    setup = Setup(objective)
-    params, state = setup.init(jax.random.key(0))
-    gradient = jax.jit(setup.gradient)
-    for change in (
-        jnp.asarray,
-        jnp.zeros_like,
-        jnp.ones_like,
-        lambda table: jnp.repeat(table[:, :1], NUM_FEATURES, axis=1),
-        lambda table: 1e-12 * table,
-        lambda table: 1e6 * table,
-    ):
-        found = gradient(jax.tree.map(change, params), state, jax.random.key(1))
-        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(found))
-
-
-def loss_of(objective, rows=6, width=NUM_FEATURES, inputs=None):
-    """Evaluate a loss by shapes alone."""
-    states = jnp.zeros(rows, jnp.int32)
-    batch = Batch(Clip((states, states)) if inputs is None else inputs, jnp.zeros((rows, 0)))
-    table = jnp.ones((NUM_STATES, width))
-    encoder = Tabular(width, num_states=NUM_STATES)
-    objective = with_sizes(objective, encoder=encoder, cumulants=Indicators())
-
-    def evaluate(key):
-        return objective.loss(table, getitem, batch, objective.init(key), key)[0]
-
-    return jax.eval_shape(evaluate, jax.random.key(0))
-
-
-@of_every
-def test_rows_and_features_that_do_not_fit_are_refused(objective):
-    objective = with_sizes(objective, num_features=NUM_FEATURES)
-    assert loss_of(objective).shape == ()
-    single = jnp.zeros(6, jnp.int32)
-    with pytest.raises(
-        InputError, match=r"expected rows that are pairs of states.* 'single states"
-    ):
-        loss_of(objective, inputs=single)
-    with pytest.raises(
-        InputError, match=f"rows >= 2, for independent .* {objective.name}\\), got 1"
-    ):
-        loss_of(objective, rows=1)
-    # A single encoder of twice the features is not two functions.
-    for width in (5, 2 * NUM_FEATURES):
-        with pytest.raises(InputError, match=rf"encoder of 4 features.*, got .*{width}\)"):
-            loss_of(objective, width=width)
-
-
-def test_what_has_averages_asks_for_the_encoder():
-    with pytest.raises(
-        InputError, match="expected an encoder for the averages of td_low_rank, got"
-    ):
-        TDLowRank().init(jax.random.key(0))
-    assert BYOLGamma().label == "BYOL-γ"

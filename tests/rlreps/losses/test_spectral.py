@@ -10,10 +10,10 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.encoders import MLP, SeparateMLP, Tabular
+from rlreps.encoders import SeparateMLP, Tabular
 from rlreps.losses import NestedLora
 from rlreps.losses.base import Batch
-from rlreps.losses.spectral import CovarianceJacobian, Moments, Spin, operator_shift
+from rlreps.losses.spectral import Moments, Spin, operator_shift
 from rlreps.numerics import DecayedMean, num_rows
 from rlreps.operators import Clip, Diagonal, Kernel, Laplacian, MatrixOperator
 from rlreps.subspace.ordered import ordered_spectrum
@@ -260,51 +260,21 @@ def test_from_settled_averages_the_gradient_is_unbiased_at_four_rows(num_feature
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def descend(objective, sample, learning_rate, steps, encoder=TABULAR):
-    """Parameters after Adam with cosine decay, float32 unless JAX is told otherwise."""
+def descend(objective, states, learning_rate, steps):
+    """A table after Adam with cosine decay on one batch of states."""
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
 
-    def step(carry, key):
+    def step(carry, _):
         params, moments, state = carry
-        batch = batch_of(sample(key))
-        gradient, _, state, _ = gradient_of(objective, params, batch, state, encoder.apply)
+        gradient, _, state, _ = gradient_of(objective, params, batch_of(states), state)
         with jax.numpy_dtype_promotion("standard"):
             updates, moments = optimizer.update(gradient, moments)
         return (optax.apply_updates(params, updates), moments, state), None
 
-    params = encoder.init(jax.random.key(0))
+    params = TABULAR.init(jax.random.key(0))
     start = (params, optimizer.init(params), objective.init(jax.random.key(0)))
-    keys = jax.random.split(jax.random.key(1), steps)
-    (params, _, _), _ = jax.jit(functools.partial(jax.lax.scan, step))(start, keys)
-    return np.asarray(encoder.apply(params, jnp.asarray(ALL_STATES)), np.float64)
-
-
-def ordered(features, operator, measure=None):
-    """Eigenvalues and eigenfunctions [n, d] in the features' order."""
-    weighted = features * (1 / NUM_STATES if measure is None else measure[:, None])
-    with jax.enable_x64(True):
-        spectrum = ordered_spectrum(
-            jnp.asarray(weighted.T @ features), jnp.asarray(weighted.T @ operator @ features)
-        )
-    return np.asarray(spectrum.eigenvalues), features @ np.asarray(spectrum.transform)
-
-
-def assert_eigenpairs(features, operator, values, vectors, tolerance):
-    found, functions = ordered(features, operator)
-    np.testing.assert_allclose(found, values, atol=tolerance)
-    np.testing.assert_allclose(found.sum(), values.sum(), atol=tolerance)
-    assert np.all(np.diff(found) > 0.0)
-    overlaps = np.abs(functions.T @ vectors) / np.sqrt(NUM_STATES)
-    np.testing.assert_allclose(overlaps, np.eye(NUM_FEATURES), atol=3.0 * tolerance)
-
-
-@in_double_precision
-@pytest.mark.parametrize("sign", [-1.0, pytest.param(1.0, marks=IN_FULL)])
-def test_exact_expectations_find_the_extreme_eigenpairs_in_order(sign):
-    objective = spin(sign * MatrixOperator(SYMMETRIC))
-    features = descend(objective, lambda key: ALL_STATES, 0.05, 1_500)
-    order = np.argsort(sign * LEVELS)[:NUM_FEATURES]
-    assert_eigenpairs(features, sign * SYMMETRIC, sign * LEVELS[order], ROTATION[:, order], 1e-5)
+    (params, _, _), _ = jax.jit(lambda carry: jax.lax.scan(step, carry, length=steps))(start)
+    return np.asarray(params, np.float64)
 
 
 @in_double_precision
@@ -312,57 +282,13 @@ def test_exact_expectations_find_the_extreme_eigenpairs_in_order(sign):
 def test_averages_that_lag_do_not_collapse_features_of_positive_eigenvalues(averaging_rate):
     operator = SYMMETRIC + 3.0 * np.eye(NUM_STATES)
     objective = spin(MatrixOperator(operator), averaging_rate)
-    features = descend(objective, lambda key: ALL_STATES, 0.01, 2_500)
-    vectors = ROTATION[:, :NUM_FEATURES]
-    assert_eigenpairs(features, operator, LEVELS[:NUM_FEATURES] + 3.0, vectors, 1e-3)
+    features = descend(objective, ALL_STATES, 0.01, 2_500)
+    moments = features.T @ features / NUM_STATES, features.T @ operator @ features / NUM_STATES
+    values, transform = ordered_spectrum(*map(jnp.asarray, moments))
+    np.testing.assert_allclose(values, LEVELS[:NUM_FEATURES] + 3.0, atol=1e-3)
+    overlaps = np.abs((features @ transform).T @ ROTATION[:, :NUM_FEATURES]) / np.sqrt(NUM_STATES)
+    np.testing.assert_allclose(overlaps, np.eye(NUM_FEATURES), atol=3e-3)
     assert np.linalg.cond(features) < 100.0
-
-
-@in_double_precision
-@pytest.mark.parametrize(
-    ("encoder", "separate", "rows_at_once", "masked"),
-    [
-        (SeparateMLP(NUM_FEATURES, num_inputs=2, hidden=(4,)), True, 2, True),
-        (MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, None, True),
-        (MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, None, False),
-        *(
-            pytest.param(
-                MLP(NUM_FEATURES, num_inputs=2, hidden=(5,)), False, rows, True, marks=IN_FULL
-            )
-            for rows in (1, 4, 50)
-        ),
-    ],
-)
-def test_the_jacobian_holds_and_contracts_the_pairs(encoder, separate, rows_at_once, masked):
-    inputs = jax.random.normal(jax.random.key(0), (8, 2))
-    shares = jax.random.uniform(jax.random.key(1), (8, 1)) / 8
-    jacobian = CovarianceJacobian(NUM_FEATURES, separate, rows_at_once, masked)
-    kept = np.triu(np.ones((NUM_FEATURES, NUM_FEATURES))) if masked else np.ones((3, 3))
-    coefficients = np.random.default_rng(0).normal(size=(NUM_FEATURES, NUM_FEATURES))
-
-    def encode(p):
-        return encoder.apply(p, inputs)
-
-    @jax.jit
-    def evaluate(params):
-        held = encode(params)
-        found = jacobian.of_batch(encode, params, held, shares)
-        # E[u_j ∂u_k/∂θ] for all j and k, leaves [d, d, ...]: only the second factor moves.
-        means = jax.jacrev(lambda p: jnp.einsum("bj,bk->jk", held * shares, encode(p)))(params)
-        return found, jacobian.contract(found, coefficients), means
-
-    params = encoder.init(jax.random.key(2))
-    found, contracted, means = evaluate(params)
-    assert jacobian.num_passes == (3 if separate else kept.sum())
-    zeros = jacobian.zeros(params)
-    jax.tree.map(lambda leaf, zero: np.testing.assert_equal(leaf.shape, zero.shape), found, zeros)
-    means = jax.tree.map(np.asarray, means)
-    if not separate:
-        assert_trees_close(found, jax.tree.map(lambda leaf: leaf[np.nonzero(kept)], means))
-    expected = jax.tree.map(
-        lambda leaf: np.einsum("jk,jk...->...", kept * coefficients, leaf), means
-    )
-    assert_trees_close(contracted, expected)
 
 
 def assert_trees_close(tree, other, rtol=1e-10, atol=1e-12):

@@ -70,24 +70,6 @@ def test_what_a_kernel_is_at_equal_points_does_not_matter():
     np.testing.assert_array_equal(found, expected)
 
 
-def test_the_target_kernel_is_the_kernel_of_the_targets_products():
-    states = jnp.asarray(RNG.integers(0, NUM_STATES, size=9))
-    targets = jnp.asarray(RNG.normal(size=(9, 5)))
-
-    def weights(inputs):
-        return jnp.exp(lookup(inputs)[:, 0])
-
-    products = Kernel(lambda x, y: targets @ targets.T / 5.0, samples=np.arange(9))
-    for given in (None, weights):
-        found, expected = (
-            jax.jit(lambda x, k=k, w=given: act(k, lookup, x, targets=targets, weights=w).images)(
-                states
-            )
-            for k in (TargetKernel(), products)
-        )
-        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
-
-
 def test_a_kernel_that_is_not_symmetric_is_refused_with_the_samples_that_show_it():
     points = jnp.asarray(RNG.normal(size=(6, 2)))
     require_symmetric(lambda x, y: jnp.tanh(x @ y.T), points)

@@ -1,86 +1,12 @@
-"""Operators on finitely many states: matrices, and the graph Laplacian of a chain."""
+"""Operators on finitely many states: matrices and slowness."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-import scipy.sparse
 
 from rlreps.errors import InputError
-from rlreps.operators import (
-    Clip,
-    Diagonal,
-    MatrixOperator,
-    Slowness,
-    act,
-    graph_laplacian,
-)
-
-NUM_STATES = 7
-RNG = np.random.default_rng(0)
-TRANSITION = RNG.dirichlet(np.full(NUM_STATES, 0.4), size=NUM_STATES)
-DISTRIBUTION = RNG.dirichlet(np.full(NUM_STATES, 2.0))
-"""Far from stationary."""
-TABLE = RNG.normal(size=(NUM_STATES, 3))
-
-
-def exact_slowness():
-    """Expectations over all transitions, by loops: of squared changes, and of both ends."""
-    change = np.zeros((3, 3))
-    second_moment = np.zeros((3, 3))
-    for state in range(NUM_STATES):
-        for later in range(NUM_STATES):
-            chance = DISTRIBUTION[state] * TRANSITION[state, later]
-            step = TABLE[state] - TABLE[later]
-            change += chance * np.outer(step, step)
-            for end in (state, later):
-                second_moment += 0.5 * chance * np.outer(TABLE[end], TABLE[end])
-    return change, second_moment
-
-
-@pytest.mark.parametrize("sparse", [True, False])
-def test_laplacian_measure_and_operator_hold_the_slowness_of_a_chain_out_of_equilibrium(sparse):
-    following = DISTRIBUTION @ TRANSITION
-    assert np.abs(following - DISTRIBUTION).max() > 0.05
-    graph = graph_laplacian(
-        scipy.sparse.csr_array(TRANSITION) if sparse else TRANSITION, DISTRIBUTION
-    )
-    change, second_moment = exact_slowness()
-    np.testing.assert_allclose(TABLE.T @ (graph.laplacian @ TABLE), change, rtol=1e-10)
-    np.testing.assert_allclose(TABLE.T @ (graph.measure[:, None] * TABLE), second_moment)
-    np.testing.assert_allclose(graph.next_distribution, following, rtol=1e-12)
-    weights = NUM_STATES * graph.measure
-    action = act(
-        graph.operator(),
-        lambda states: jnp.asarray(TABLE)[states],
-        jnp.arange(NUM_STATES),
-        weights=lambda states: jnp.asarray(weights)[states],
-    )
-    np.testing.assert_allclose(action.operator_matrix, change, rtol=1e-10)
-    np.testing.assert_allclose(action.covariance, second_moment, rtol=1e-10)
-    flat = act(graph.operator(), lambda states: jnp.ones((len(states), 1)), jnp.array([3, 0, 3]))
-    np.testing.assert_array_equal(flat.images, 0.0)
-    outside = act(graph.operator(), lambda states: jnp.ones((len(states), 1)), jnp.array([7]))
-    assert np.isnan(outside.images).all()
-
-
-HALVES = np.full((2, 2), 0.5)
-EVEN = np.full(2, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("transition", "distribution", "message"),
-    [
-        (HALVES, np.full(3, 1 / 3), r"transitions of shape \(3, 3\), got \(2, 2\)"),
-        (HALVES, EVEN[:, None], r"a distribution of shape \[states\], got \(2, 1\)"),
-        (HALVES, EVEN * 0.9, "a distribution with sums of 1, got 'a sum off by 0.1'"),
-        (np.array([[1.5, -0.5], [0.0, 1.0]]), EVEN, "transitions with entries >= 0, got '-0.5'"),
-        (np.eye(3), np.array([0.5, 0.5, 0.0]), "a chain that visits every state, got '1 never"),
-    ],
-)
-def test_what_is_no_chain_is_refused(transition, distribution, message):
-    with pytest.raises(InputError, match="expected .*" + message):
-        graph_laplacian(transition, distribution).operator()
+from rlreps.operators import Clip, Diagonal, MatrixOperator, Slowness, act
 
 
 def test_symmetry_is_in_the_measure_and_indices_beyond_the_states_give_nothing():

@@ -173,18 +173,17 @@ def test_verdicts_together_where_three_are_needed(parts, every, two, one):
     assert any_of(parts, of=3).holds is one
 
 
-def test_runs_that_disagree_cannot_be_told():
-    for holding, expected in (([True] * 2, True), ([False], False), ([True, False], None)):
-        assert unanimous(np.array(holding), "found") == Verdict(expected, "found")
-    assert unanimous([], "none").holds is None
-
-
-def test_the_opposite_of_a_verdict_and_two_together():
-    assert (~HOLDS).holds is False
-    assert (~OPEN).holds is None
-    assert (HOLDS & OPEN).holds is None
-    assert (HOLDS & HOLDS).holds is True
+def test_opposites_pairs_and_single_runs():
+    assert [(~each).holds for each in (HOLDS, OPEN)] == [False, None]
+    assert [(HOLDS & each).holds for each in (HOLDS, OPEN)] == [True, None]
     assert HOLDS.open() == Verdict(None, "True")
+    for holding, expected in (
+        ([True] * 2, True),
+        ([False], False),
+        ([True, False], None),
+        ([], None),
+    ):
+        assert unanimous(holding, "found") == Verdict(expected, "found")
 
 
 def test_words_are_never_longer_than_they_may_be():

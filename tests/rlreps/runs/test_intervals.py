@@ -69,16 +69,6 @@ def test_equal_runs_have_an_interval_of_no_width_and_one_run_has_none():
         assert np.isnan([one[f"{name}_low"], one[f"{name}_high"]]).all()
 
 
-def test_a_point_has_the_same_interval_alone_and_among_others():
-    values = np.random.default_rng(3).normal(size=(30, 150))  # more than one block of points
-    together = aggregate(values)
-    for index in (0, 69, 70, 149):
-        alone = aggregate(values[:, index])
-        assert isinstance(alone["mean"], float)
-        for name, value in alone.items():
-            assert value == pytest.approx(np.broadcast_to(together[name], 150)[index], rel=1e-12)
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_diverged_run_is_not_dropped_silently(bad):
     message = f"expected finite values; give a diverged run its worst value, got {bad}"
@@ -105,19 +95,6 @@ def test_methods_of_other_seeds_are_no_pairs():
 )
 def test_a_threshold_is_reached_by_two_evaluations_of_three(curve, expected):
     assert samples_to_reach((10, 20, 30, 40, 50), [curve], 5.0) == [expected]
-
-
-@pytest.mark.parametrize("runs", [5, 10])
-def test_flips_of_signs_are_counted_out(runs):
-    rng = np.random.default_rng(runs)
-    ours, theirs = rng.normal(size=(2, runs)) + np.array([[0.7], [0.0]])
-    signs = 1 - 2 * ((np.arange(2**runs)[:, None] >> np.arange(runs)) & 1)
-    means = np.abs(signs @ (ours - theirs))
-    expected = np.mean(means >= np.abs(np.sum(ours - theirs)) * (1 - 1e-12))
-    assert sign_flip_p_value(ours, theirs) == pytest.approx(expected)
-    assert sign_flip_p_value(theirs, ours) == pytest.approx(expected)
-    assert sign_flip_p_value(ours, ours) == 1.0
-    assert sign_flip_p_value(ours + 9.0, ours) == pytest.approx(2.0 ** (1 - runs))
 
 
 def test_one_pair_decides_nothing_and_many_are_sampled_the_same_way_every_time():

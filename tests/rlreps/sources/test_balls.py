@@ -65,17 +65,6 @@ def test_a_video_has_as_many_clips_as_it_says_and_fresh_ones_never_come_twice():
     assert len(np.unique(starts(None), axis=0)) == 200
 
 
-def test_frames_and_positions_of_one_key_are_of_the_same_states(pairs):
-    frames, centres = pairs[0], np.concatenate(pairs[1].pair)
-    images = np.concatenate(frames.pair)
-    assert (images.shape, frames.targets.shape) == ((4000, 16, 16, 1), (2000, 0))
-    ticks, brightness = (np.arange(16) + 0.5) / 16, images[..., 0]
-    total = brightness.sum(axis=(1, 2))
-    across = (brightness.sum(axis=1) * ticks).sum(axis=1) / total
-    along = (brightness.sum(axis=2) * ticks[::-1]).sum(axis=1) / total
-    np.testing.assert_allclose(np.stack([across, along], 1), centres.mean(axis=1), atol=0.01)
-
-
 def test_pixels_are_means_over_squares():
     frames = np.random.default_rng(0).uniform(size=(2, 16, 16, 2)).astype(np.float32)
     found = pooled_pixels(16, 4)(frames)  # NumPy in, NumPy out: nothing is compiled.

@@ -10,17 +10,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rlreps.cumulants import RandomFourier, cumulant_matrix
-from rlreps.encoders import FourierMLP
-from rlreps.envs import load_arena
-from rlreps.losses import LargeBatch
-from rlreps.sources.live import LiveSource, puddle_world_source
-from rlreps.subspace import centre_in_place, exact_svd
+from rlreps.sources.live import LiveSource
 from rlreps.successor.chains import MarkovChain
-from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import distance_evaluation
-from rlreps.successor.store import open_store
-from rlreps.training import Optimizer, train
 
 NUM_STATES, DISCOUNT, HORIZON = 5, 0.8, 6
 TRANSITIONS = np.random.default_rng(0).dirichlet([0.4] * NUM_STATES, NUM_STATES)
@@ -152,33 +143,3 @@ def test_equal_sources_share_a_compilation_and_seeds_get_the_batches_they_get_al
     alone = jax.jit(lambda key: known_source(centring_starts=3).sample(key, 2, 2).targets)
     for index in (0, 1, 9_999):
         np.testing.assert_allclose(together[index], alone(keys[index]), rtol=1e-5)
-
-
-@pytest.mark.integration
-def test_training_on_live_entries_finds_the_principal_subspace_of_the_ground_truth(toy_store):
-    family, centres, d = RandomFourier(length_scale=0.3), Grid(8).centres(), 2
-    store = open_store(toy_store)
-    measure = store.read()
-    centre_in_place(measure)
-    columns = measure @ np.asarray(cumulant_matrix(family, jax.random.key(5), centres, 4_000))
-    basis = exact_svd(columns, d).basis
-    settings = {name: store.settings[name] for name in ("horizon", "discount", "count_start")}
-    source = puddle_world_source(load_arena("sutton"), family, **settings)
-    encoder = FourierMLP(d, num_inputs=2, hidden=(64,), frequencies=4)
-    steps = 200
-    result = train(
-        encoder,
-        LargeBatch(2),
-        source,
-        optimizer=Optimizer(learning_rate=1e-2, schedule="cosine"),
-        steps=steps,
-        rows=128,
-        tasks=32,
-        seeds=(0,),
-        evaluate=distance_evaluation(encoder, jnp.asarray(centres), basis),
-        evaluate_every=steps,
-        progress=False,
-    )
-    before, after = (record["subspace_distance"][0] for record in result.history)
-    assert before > 0.4
-    assert after < 0.02

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlreps.streaming.model import no_moments, take_in
+from rlreps.streaming.moments import no_moments, take_in
 
 FEATURES = 5
 
@@ -41,13 +41,6 @@ def test_rows_weigh_by_their_place_in_the_stream(fading, k):
     assert (components[np.arange(k), np.argmax(np.abs(components), axis=1)] > 0.0).all()
 
 
-def test_batches_of_any_size_have_the_covariance_of_all_rows_without_fading():
-    rows, basis = rows_and_basis(40, FEATURES)
-    moments, _ = streamed(rows, basis, [7, 1, 2, 20], 0.0)
-    expected = np.linalg.eigvalsh(np.cov(rows.T))[::-1]
-    np.testing.assert_allclose(moments.variances, expected, rtol=1e-9)
-
-
 def test_what_lies_outside_of_the_new_span_is_lost_along_it_and_kept_in_total():
     rows, _ = rows_and_basis(30, 1)
     first, second = np.eye(FEATURES)[:2], np.eye(FEATURES)[1:3]
@@ -58,11 +51,3 @@ def test_what_lies_outside_of_the_new_span_is_lost_along_it_and_kept_in_total():
     # The second direction is in both spans, but for the shift of the mean that the third shares.
     assert moments.variances.sum() > 0.9 * covariance[1, 1]
     np.testing.assert_allclose(moments.total_variance, np.trace(covariance), rtol=1e-9)
-
-
-def test_one_row_has_no_variance():
-    rows, basis = rows_and_basis(1, 2)
-    moments, components = take_in(no_moments(FEATURES, 2), 0.0 * basis, basis, rows)
-    np.testing.assert_array_equal(moments.variances, np.zeros(2))
-    assert moments.total_variance == 0.0
-    np.testing.assert_allclose(components @ components.T, np.eye(2), atol=1e-12)

@@ -11,12 +11,11 @@ from rlreps.errors import InputError
 from rlreps.streaming import (
     ImplicitKrasulina,
     IncrementalPCA,
-    MeanThenQR,
     Oja,
     PowerDecay,
     Runs,
+    mean_then_qr,
     run_passes,
-    run_workers,
 )
 
 FEATURES, K = 6, 2
@@ -97,45 +96,44 @@ def test_runs_together_end_where_each_ends_alone_whatever_the_interval():
     assert np.abs(together.components[2] - together.components[0]).max() > 1e-2
 
 
-@pytest.mark.parametrize("combine_every", [3, 10])
-def test_intervals_that_do_not_fit_the_rows_are_refused(combine_every):
-    options = {"workers": 3, "combine_every": combine_every, "rows_per_update": 2}
-    expected = "combine_every in [1, 8], the rows of a worker, and a multiple"
-    with pytest.raises(InputError, match=re.escape(expected)):
-        run_workers(Recorder, data(26), Runs([5], [1.0]), evaluate=float, **options)
+@pytest.mark.parametrize("evaluate_every", [1, 10])
+def test_intervals_that_do_not_fit_the_rows_are_refused(evaluate_every):
+    options = {"workers": 3, "evaluate_every": evaluate_every, "rows_per_update": 2}
+    with pytest.raises(InputError, match=re.escape("evaluate_every in [2, 8], from an update's")):
+        run_passes(Recorder, data(26), Runs([5], [1.0]), evaluate=float, **options)
 
 
 def test_workers_share_the_rows_of_a_pass_and_go_on_from_their_mean():
     rows = data(26)
-    found = run_workers(
+    found = run_passes(
         Recorder,
         rows,
         Runs([5, 6], [1.0, 7.0]),
         workers=3,
-        combine_every=4,
+        evaluate_every=5,
         evaluate=lambda components: float(components[0, 0]),
         rows_per_update=2,
     )
     assert found.rows_seen.tolist() == [0, 4, 8]
     assert found.workers.shape == (3, 2, 3)
-    np.testing.assert_allclose(found.workers.mean(axis=2), found.combined, atol=1e-5)
+    np.testing.assert_allclose(found.workers.mean(axis=2), found.figures, atol=1e-5)
     assert (np.ptp(found.workers[1:], axis=2) > 0.1).all()
     np.testing.assert_array_equal(found.components[:, 1:, 0], [[4, 1], [4, 7]])
     # Of 26 rows three workers get eight each.
     for run, seed in enumerate((5, 6)):
         order = Runs([seed], [1.0]).orders(26)[0]
         np.testing.assert_allclose(
-            found.combined[2, run], rows[order[:24], 0].sum() / 3.0, rtol=1e-4, atol=1e-5
+            found.figures[2, run], rows[order[:24], 0].sum() / 3.0, rtol=1e-4, atol=1e-5
         )
 
 
-@pytest.mark.parametrize("base", [Oja(FEATURES, K, learning_rate=0.1), IncrementalPCA(FEATURES, K)])
-def test_mean_then_qr_takes_the_mean_basis_and_forgets_the_energies(base):
-    rule, weights = MeanThenQR(base), np.asarray([1.0, 2.0, 0.5], np.float32)
+@pytest.mark.parametrize("rule", [Oja(FEATURES, K, learning_rate=0.1), IncrementalPCA(FEATURES, K)])
+def test_mean_then_qr_takes_the_mean_basis_and_forgets_the_energies(rule):
+    weights = np.asarray([1.0, 2.0, 0.5], np.float32)
     start = rule.init(jax.random.key(0))
     learned = [rule.update(start, data(12, seed=worker)) for worker in range(3)]
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *learned)
-    combined = rule.combine(states, weights)
+    combined = mean_then_qr(rule, states, weights)
     bases = np.stack([np.asarray(state.rows, np.float64).T for state in learned])
     basis, upper = np.linalg.qr(np.tensordot(weights / weights.sum(), bases, axes=1))
     expected = basis * np.sign(np.diagonal(upper))

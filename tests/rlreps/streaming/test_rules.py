@@ -11,7 +11,7 @@ import scipy.linalg
 
 from rlreps.config import as_json, from_json
 from rlreps.errors import InputError
-from rlreps.streaming import RULES, Oja, PowerDecay
+from rlreps.streaming import RULES, PowerDecay
 from rlreps.streaming.passes import scan_updates
 from rlreps.streaming.rules.factor import FactorRule
 from rlreps.subspace import longest_eigenvector_streak, subspace_distance
@@ -331,21 +331,13 @@ def test_a_rule_is_its_configuration(name):
     assert len(leaves) >= 2 * RULES[name].needs_learning_rate
 
 
-def test_one_program_serves_several_learning_rates_as_arguments():
-    start, rows = Oja(6, 2, learning_rate=1.0).init(jax.random.key(0)), jnp.ones((1, 6))
-    update = jax.jit(lambda rule: rule.update(start, rows).rows)
-    for rate in (0.1, 0.2):
-        rule = Oja(6, 2, learning_rate=rate)
-        np.testing.assert_allclose(update(rule), rule.update(start, rows).rows, atol=1e-6)
-    assert update._cache_size() == 1
-
-
 def test_rates_fall_as_a_power_of_the_updates_number():
     rates = jax.vmap(PowerDecay(3.0, 0.8))(jnp.arange(4))
     np.testing.assert_allclose(rates, 3.0 / np.arange(1, 5) ** 0.8, rtol=1e-6)
     initial = jnp.asarray([1.0, 2.0])
     halves = jax.vmap(lambda rate: PowerDecay(rate, 0.5)(jnp.int32(3)))(initial)
     np.testing.assert_allclose(halves, initial / 2.0, rtol=1e-6)
+    np.testing.assert_allclose(PowerDecay(3.0, 1.0, largest=2.0)(jnp.arange(3)), [2.0, 1.5, 1.0])
 
 
 @pytest.mark.integration

@@ -1,4 +1,4 @@
-"""Running means and missing entries in front of a rule, against means and rules that see all."""
+"""A running mean in front of a rule, against means of all rows."""
 
 import dataclasses
 

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.errors import InputError
 from rlreps.subspace import (
     ArrayBlocks,
     CentredBlocks,
@@ -99,23 +98,6 @@ def test_centred_blocks_are_the_centred_array_bit_for_bit(block_rows, order, dty
     centre_in_place(in_memory, centring)
     assert streamed.dtype == dtype
     np.testing.assert_array_equal(streamed, in_memory)
-
-
-@pytest.mark.parametrize(
-    ("blocks", "message"),
-    [
-        ([(0, np.ones((2, 3), np.float32))], "expected blocks of 4 rows in all, got 2"),
-        ([(1, np.ones((2, 3), np.float32))], "expected a float32 block from row 0 .* from row 1"),
-        ([(0, np.ones((5, 3), np.float32))], r"got float32 of shape \(5, 3\) from row 0"),
-        ([(0, np.ones((2, 2), np.float32))], r"got float32 of shape \(2, 2\)"),
-        ([(0, np.ones((2, 3), np.float64))], "got float64"),
-        ([(0, np.ones((4, 3), np.float32))] * 2, "block from row 4 .* from row 0"),
-    ],
-    ids=["too few", "gap", "too many", "columns", "dtype", "twice"],
-)
-def test_blocks_that_do_not_make_up_the_matrix_are_refused(blocks, message):
-    with pytest.raises(InputError, match=message):
-        column_means(_Scripted((4, 3), *blocks))
 
 
 def test_second_moments_of_float32_rows_are_summed_in_float64():

@@ -1,7 +1,5 @@
 """LISSA and the empirical inverse against exact expectations, series and NumPy."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,18 +9,7 @@ from rlreps.subspace import (
     chunked_lissa,
     empirical_inverse_covariance,
     lissa,
-    lissa_kappa,
 )
-
-SUPPORT = np.array([[1.0, 0.2, -0.3], [-0.4, 0.9, 0.5], [0.3, -0.6, 0.8]])
-PROBABILITIES = np.array([0.5, 0.3, 0.2])
-COVARIANCE = np.einsum("s,si,sj->ij", PROBABILITIES, SUPPORT, SUPPORT)
-KAPPA = 1.9 / np.max(np.sum(SUPPORT**2, axis=1))
-
-
-def _summed_series(covariance: np.ndarray, kappa: float, num_terms: int) -> np.ndarray:
-    factor = np.eye(len(covariance)) - kappa * covariance
-    return kappa * sum(np.linalg.matrix_power(factor, i) for i in range(num_terms + 1))
 
 
 def _recursion(features: np.ndarray, kappa: float) -> np.ndarray:
@@ -34,17 +21,6 @@ def _recursion(features: np.ndarray, kappa: float) -> np.ndarray:
     return delta
 
 
-def test_the_expectation_over_all_sequences_is_the_truncated_neumann_series():
-    num_terms = 4
-    sequences = np.array(list(itertools.product(range(3), repeat=num_terms)))
-    assert len(sequences) == 81
-    weights = np.prod(PROBABILITIES[sequences], axis=1)
-    features = jnp.asarray(SUPPORT[sequences], jnp.float32)
-    estimates = jax.vmap(lambda rows: lissa(rows, jnp.eye(rows.shape[1]), KAPPA))(features)
-    expectation = np.einsum("s,sij->ij", weights, np.asarray(estimates, np.float64))
-    np.testing.assert_allclose(expectation, _summed_series(COVARIANCE, KAPPA, num_terms), atol=1e-5)
-
-
 def test_the_estimate_follows_the_recursion_in_the_order_of_the_rows():
     rows = np.random.default_rng(1).standard_normal((6, 4))
     kappa = 1.9 / np.max(np.sum(rows**2, axis=1))
@@ -53,18 +29,8 @@ def test_the_estimate_follows_the_recursion_in_the_order_of_the_rows():
     assert np.max(np.abs(_recursion(rows[::-1], kappa) - _recursion(rows, kappa))) > 1e-2
 
 
-def test_kappa_divides_by_the_largest_squared_norm_or_the_one_given():
-    features = jnp.asarray([[3.0, 4.0], [1.0, 0.0]])
-    np.testing.assert_allclose(lissa_kappa(features, 1.9), 1.9 / 25.0, rtol=1e-6)
-    np.testing.assert_allclose(lissa_kappa(features, 1.9, squared_norm=50.0), 0.038, rtol=1e-6)
-    running = jnp.asarray(10.0)
-    np.testing.assert_allclose(jax.jit(lissa_kappa, static_argnums=1)(features, 0.5, running), 0.05)
-
-
 def test_zero_features_give_finite_numbers_everywhere():
     features = jnp.zeros((5, 3))
-    assert float(lissa_kappa(features, 1.5)) == 1.5
-    assert float(lissa_kappa(features, 1.5, squared_norm=0.0)) == 1.5
     np.testing.assert_allclose(lissa(features, jnp.eye(features.shape[1]), 1.5), 9.0 * np.eye(3))
     np.testing.assert_array_equal(empirical_inverse_covariance(features), np.zeros((3, 3)))
 
@@ -76,22 +42,6 @@ def test_the_empirical_inverse_equals_numpys_pseudo_inverse(num_rows):
     with jax.enable_x64(True):
         inverse = np.asarray(empirical_inverse_covariance(jnp.asarray(rows)))
     np.testing.assert_allclose(inverse, expected, rtol=1e-8, atol=1e-8 * np.max(np.abs(expected)))
-
-
-def test_chunks_average_over_all_sequences_to_the_truncated_series_of_the_mean_right_hand_side():
-    targets = np.array([[1.0, -0.4], [0.3, 0.8], [-0.9, 0.5]])
-    num_chunks = 3
-    # Chunks of one row each, every sequence of three of three states.
-    sequences = np.array(list(itertools.product(range(3), repeat=num_chunks)))
-    probabilities = np.prod(PROBABILITIES[sequences], axis=1)
-    features = SUPPORT[sequences]
-    covariances = jnp.asarray(np.einsum("sji,sjk->sjik", features, features), jnp.float32)
-    products = jnp.asarray(np.einsum("sji,sjt->sjit", features, targets[sequences]), jnp.float32)
-    estimates = jax.vmap(chunked_lissa, in_axes=(0, 0, None))(covariances, products, KAPPA)
-    expectation = np.einsum("s,sit->it", probabilities, np.asarray(estimates, np.float64))
-    mean_product = np.einsum("s,si,st->it", PROBABILITIES, SUPPORT, targets)
-    series = _summed_series(COVARIANCE, KAPPA, num_chunks - 1)
-    np.testing.assert_allclose(expectation, series @ mean_product, atol=1e-5)
 
 
 def test_own_right_hand_sides_leave_only_the_noise_of_the_residual():

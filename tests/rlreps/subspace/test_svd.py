@@ -4,7 +4,6 @@ import concurrent.futures
 import threading
 import tracemalloc
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,7 +17,7 @@ from rlreps.subspace import (
     noise_floor,
     products,
 )
-from rlreps.subspace.products import SharedProducts
+from rlreps.subspace.products import Products
 
 
 def randomized_svd(matrix, rank, **options):
@@ -58,17 +57,6 @@ def test_a_planted_spectrum_is_recovered(method, shape):
     # The largest entry of every component is positive.
     assert np.all(np.max(found.basis, axis=0) == np.max(np.abs(found.basis), axis=0))
     np.testing.assert_allclose(method(-matrix, 10).basis, found.basis, atol=1e-4)
-
-
-def test_a_matrix_on_an_accelerator_is_decomposed_through_products_taken_there(monkeypatch):
-    # No accelerator is needed: a CPU array is treated as one, which takes the same code path.
-    matrix = np.random.default_rng(8).standard_normal((60, 40)).astype(np.float32)
-    expected = randomized_svd(matrix, 5)
-    monkeypatch.setattr(products, "_on_accelerator", lambda _: True)
-    found = randomized_svd(jnp.asarray(matrix), 5)
-    np.testing.assert_allclose(found.basis, expected.basis, atol=1e-5)
-    np.testing.assert_allclose(found.singular_values, expected.singular_values, rtol=1e-5)
-    np.testing.assert_allclose(found.total_energy, expected.total_energy, rtol=1e-6)
 
 
 def test_sign_fixing_breaks_ties_by_the_first_index():
@@ -151,7 +139,7 @@ def test_rows_shared_out_over_processes_give_what_one_gives(cut):
             meeting.wait(60)
             return summed
 
-        shared = SharedProducts(ArrayBlocks(matrix[rows], 5), rows.start, 90, total)
+        shared = Products(ArrayBlocks(matrix[rows], 5), first=rows.start, num_rows=90, total=total)
         return randomized_svd(shared, 6, oversampling=8, power_iterations=2)
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -151,10 +151,9 @@ def test_dictionaries_of_other_libraries_are_read():
     np.testing.assert_array_equal(whole.next_observation, STATES[1:])
     assert whole.terminated[-1]
     # OGBench: terminals end trajectories, masks are 0 behind terminal states.
-    cut = Transitions.from_dictionary(ends, terminals="ends")
-    np.testing.assert_array_equal(cut.truncated, [0, 0, 1, 0, 0, 1])
-    masked = as_transitions({**ends, "masks": 1 - terminal})
-    np.testing.assert_array_equal(masked.terminated, terminal)
+    masked = as_transitions({**ends, "masks": np.array([1, 1, 1, 1, 0, 1])})
+    np.testing.assert_array_equal(masked.terminated, [0, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal(masked.truncated, [0, 0, 1, 0, 0, 1])
     index = {**ends, "terminals": [0] * ROWS, "episode": [4, 4, 4, 7, 7, 7]}
     np.testing.assert_array_equal(as_transitions(index).truncated, [0, 0, 1, 0, 0, 1])
     boxed = as_transitions({**ends, "actions": np.ones((ROWS, 2)), "action_low": -1.0})
@@ -164,20 +163,14 @@ def test_dictionaries_of_other_libraries_are_read():
 
 
 def test_floats_that_look_like_indices_of_actions_are_warned_of():
-    rows = {
-        "observation": np.arange(4.0)[:, None],
-        "next_observation": np.arange(1.0, 5.0)[:, None],
-        "terminated": np.zeros(4, bool),
-    }
-    counts = np.array([0.0, 2.0, 1.0, 1.0])
+    counts = np.array([0.0, 2.0, 1.0, 1.0, 0.0, 0.0])
     with pytest.warns(FitWarning, match="all whole numbers") as said:
-        assert Transitions(**rows, action=counts).continuous
+        assert Transitions(**columns(action=counts)).continuous
     assert said[0].filename == __file__
     # Silent: warnings are errors here.
-    Transitions(**rows, action=counts, action_low=0.0)
-    Transitions(**rows, action=counts[:, None])
-    Transitions(**rows, action=counts - 1.0)
-    Transitions(**rows, action=counts / 2.0)
+    Transitions(**columns(action=counts, action_low=0.0))
+    for other in (counts[:, None], counts - 1.0, counts / 2.0):
+        Transitions(**columns(action=other))
 
 
 class Count(gymnasium.Env):

@@ -16,8 +16,7 @@ from rlreps.subspace import (
     svd,
 )
 from rlreps.successor import stored_subspace as module
-from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import load_ground_truth, state_cells
+from rlreps.successor.ground_truth import load_ground_truth
 from rlreps.successor.released import load
 from rlreps.successor.rows import RowEstimates
 from rlreps.successor.store import open_store
@@ -159,29 +158,6 @@ def test_without_a_rank_all_that_a_small_matrix_has_is_kept(store, method):
         load_ground_truth(path, DECOMPOSITIONS[method](rank=37))
 
 
-def test_states_are_the_cells_outside_the_walls_that_a_store_records(tmp_path):
-    inside = [0, 1, 2, 3, 4, 7, 31, 32, 33, 34, 35]
-    values = RowEstimates(*(np.delete(values, inside, axis=0) for values in planted()))
-    store = make(tmp_path / "psi", values, wall_cells="0-4, 7-7, 31-35").matrix
-    grid, cells = state_cells(store)
-    found = grid.unit_centres()[cells]
-    np.testing.assert_array_equal(found, np.delete(Grid(BINS).centres(), inside, axis=0))
-
-
-@pytest.fixture
-def computations(monkeypatch):
-    """Counts how often an error is computed."""
-    computed = []
-    original = module._compute_error
-
-    def counting(*arguments):
-        computed.append(arguments)
-        return original(*arguments)
-
-    monkeypatch.setattr(module, "_compute_error", counting)
-    return computed
-
-
 def test_the_standard_error_is_that_of_an_entry_of_the_mean(store, tmp_path):
     error = module.sampling_error(store, EXACT)
     # A half errs by NOISE, the mean of two by √½ of that; 1296 entries know it to 2 %.
@@ -196,11 +172,11 @@ def test_the_standard_error_is_that_of_an_entry_of_the_mean(store, tmp_path):
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_an_error_is_computed_once_until_the_matrix_or_the_half_difference_changes(
-    store, computations, part
+    store, decompositions, part
 ):
     before = module.sampling_error(store, EXACT)
     again = module.sampling_error(open_estimates(store.matrix.path), EXACT)
-    assert len(computations) == 1
+    assert len(decompositions) == 2, "of both halves"
     assert again.noise_floor.tobytes() == before.noise_floor.tobytes()
     assert again.standard_error == before.standard_error
     rows = [values[:7].copy() for values in planted()]
@@ -210,9 +186,9 @@ def test_an_error_is_computed_once_until_the_matrix_or_the_half_difference_chang
     assert not np.array_equal(after.noise_floor, before.noise_floor)
     assert (after.standard_error != before.standard_error) == (part == 1)
     module.sampling_error(store, EXACT)
-    assert len(computations) == 2
+    assert len(decompositions) == 4
     module.sampling_error(store, RANDOMIZED)
-    assert len(computations) == 3
+    assert len(decompositions) == 6
 
 
 @pytest.mark.parametrize("centring", ["columns", "rows", "both"])

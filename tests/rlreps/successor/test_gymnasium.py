@@ -6,12 +6,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from rlreps.errors import InputError
 from rlreps.successor.grids import BoxGrid
-from rlreps.successor.gymnasium import GymnasiumRowSampler
+from rlreps.successor.gymnasium import GymnasiumRowSampler, state_attribute
 from rlreps.successor.settings import RolloutSettings
 
 SIZE = 8
@@ -67,30 +66,20 @@ def exact_measure(transitions, settings):
     return mean, square - mean**2
 
 
-def walks(copies=32, *, limit=None, mode=AutoresetMode.NEXT_STEP, **walk_options):
-    def make():
-        walk = Walk(**walk_options)
-        return walk if limit is None else TimeLimit(walk, limit)
-
-    return SyncVectorEnv([make] * copies, autoreset_mode=mode)
+def set_walk_state(environment, state):
+    environment.unwrapped.state = int(state)
+    return state
 
 
-def set_walk_state(environment, states):
-    environment.set_attr("state", [int(state) for state in states])
-    return states
+SETTINGS = RolloutSettings(rollouts=200, horizon=9, discount=0.8, seed=3)
 
 
-SETTINGS = RolloutSettings(rollouts=400, horizon=9, discount=0.8, seed=3)
+def row_sampler(environment, *, set_state=set_walk_state, settings=SETTINGS, **options):
+    return GymnasiumRowSampler(environment, set_state=set_state, settings=settings, **options)
 
 
-def row_sampler(environment, *, policy=None, set_state=set_walk_state, cell=None, **changes):
-    return GymnasiumRowSampler(
-        environment,
-        set_state=set_state,
-        cell=cell,
-        policy=policy,
-        settings=dataclasses.replace(SETTINGS, **changes),
-    )
+def changed(**changes):
+    return dataclasses.replace(SETTINGS, **changes)
 
 
 def assert_errors_match(estimates, transitions, settings):
@@ -110,8 +99,8 @@ def assert_errors_match(estimates, transitions, settings):
 
 @pytest.mark.parametrize("count_start", [True, False])
 def test_rows_and_half_differences_lie_within_the_exact_standard_error(count_start):
-    settings = dataclasses.replace(SETTINGS, count_start=count_start)
-    sampler = row_sampler(walks(last_ends=True), count_start=count_start)
+    settings = changed(count_start=count_start)
+    sampler = row_sampler(Walk(last_ends=True), settings=settings)
     estimates = next(sampler.row_blocks([range(SIZE - 1)]))
     assert_errors_match(estimates, walk_transitions(last_ends=True), settings)
     np.testing.assert_allclose(estimates.rows.sum(axis=1), settings.row_sum, rtol=1e-6)
@@ -119,21 +108,21 @@ def test_rows_and_half_differences_lie_within_the_exact_standard_error(count_sta
 
 
 def test_rows_have_the_same_bits_in_any_blocks_and_order_and_for_a_used_environment():
-    sampler = row_sampler(walks(7), rollouts=20)
+    sampler = row_sampler(Walk(), settings=changed(rollouts=20))
     whole = sampler.rows(range(SIZE))
     blocks = list(sampler.row_blocks([[5, 2], [], [7]]))
     np.testing.assert_array_equal(blocks[0].rows, whole[[5, 2]])
     assert blocks[1].rows.shape == (0, SIZE)
     np.testing.assert_array_equal(blocks[2].rows, whole[[7]])
-    other = row_sampler(walks(7), rollouts=20, seed=4)
+    other = row_sampler(Walk(), settings=changed(rollouts=20, seed=4))
     assert np.any(other.rows(range(SIZE)) != whole)
 
 
 def test_a_policy_decides_the_actions():
-    def timid(states, generator):
-        return (generator.random(states.shape) < np.where(states < 4, 0.9, 0.2)).astype(np.int64)
+    def timid(state, generator):
+        return int(generator.random() < (0.9 if state < 4 else 0.2))
 
-    sampler = row_sampler(walks(), policy=timid)
+    sampler = row_sampler(Walk(), policy=timid)
     transitions = walk_transitions(ahead=0.9)
     transitions[4:] = walk_transitions(ahead=0.2)[4:]
     assert_errors_match(sampler.estimates(), transitions, SETTINGS)
@@ -158,13 +147,7 @@ class NumberedFromOne(Walk):
 
 def test_discrete_observations_are_cells_without_a_grid_wherever_they_start():
     settings = RolloutSettings(rollouts=32, horizon=5, discount=0.5)
-    reference = GymnasiumRowSampler(
-        walks(),
-        settings=settings,
-        cell=lambda states: states,
-        num_cells=SIZE,
-        set_state=set_walk_state,
-    )
+    reference = row_sampler(Walk(), settings=settings, cell=lambda states: states, num_cells=SIZE)
     for environment in (Walk(), NumberedFromOne()):
         found = GymnasiumRowSampler(environment, settings=settings).estimates()
         np.testing.assert_array_equal(found.rows, reference.estimates().rows)
@@ -187,16 +170,6 @@ class Line(gymnasium.Env):
         return self.state, 0.0, False, False, {}
 
 
-def test_copies_have_what_was_changed_in_the_environment():
-    for environment in (gymnasium.make("MountainCar-v0"), Line()):
-        name = "gravity" if environment.spec else "stride"
-        setattr(environment.unwrapped, name, 0.05)
-        grid = BoxGrid((0.0,), (1.0,), (4,))
-        copied = GymnasiumRowSampler(environment, settings=SETTINGS, grid=grid, copies=2)
-        assert copied.environment.get_attr(name) == (0.05, 0.05)
-        assert len({id(each.unwrapped) for each in copied.environment.envs}) == 2
-
-
 class Draws(Walk):
     """The next state does not depend on the current one."""
 
@@ -206,7 +179,7 @@ class Draws(Walk):
 
 
 def test_next_states_that_do_not_depend_on_the_current_one_are_told_and_taken():
-    settings = RolloutSettings(rollouts=400, horizon=4, discount=0.5)
+    settings = RolloutSettings(rollouts=200, horizon=4, discount=0.5)
     sampler = GymnasiumRowSampler(Draws(), settings=settings)
     with pytest.warns(UserWarning, match="set_state made no difference to the next step"):
         estimates = sampler.estimates()
@@ -216,29 +189,35 @@ def test_next_states_that_do_not_depend_on_the_current_one_are_told_and_taken():
 def pendulum():
     grid = BoxGrid((-1, -1, -8), (1, 1, 8), (2, 2, 2))
     environment = gymnasium.make("Pendulum-v1")
-    return GymnasiumRowSampler(environment, settings=SETTINGS, grid=grid, copies=2)
+    return GymnasiumRowSampler(environment, settings=SETTINGS, grid=grid)
+
+
+def with_cell(cell):
+    return row_sampler(Walk(), cell=cell, num_cells=SIZE).rows([SIZE - 1])
 
 
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda: row_sampler(Walk), r"make_vec gives, got 'type'"),
+        (lambda: row_sampler(Walk), r"a single environment .*, got 'type'"),
         (lambda: row_sampler(Line()), "a grid, or a cell function and num_cells"),
-        (lambda: row_sampler(walks(2, mode=AutoresetMode.DISABLED)), "next-step autoreset"),
-        (lambda: row_sampler(walks(2), rollouts=3), "even number of rollouts"),
+        (lambda: row_sampler(Walk(), settings=changed(rollouts=3)), "even number of rollouts"),
         (
-            lambda: row_sampler(walks(limit=7), rollouts=2).rows([0]),
+            lambda: row_sampler(TimeLimit(Walk(), 7)).rows([0]),
             "runs for 8 steps, got one that is truncated after 7",
         ),
-        (lambda: row_sampler(walks(2)).rows([SIZE]), "start cells"),
+        (lambda: row_sampler(Walk()).rows([SIZE]), "start cells"),
+        (lambda: with_cell(lambda states: states + 1), r"cells in \[0, 8\)"),
+        (lambda: with_cell(lambda states: states / 2), "one integer for each observation"),
         (
-            lambda: row_sampler(walks(2), set_state=lambda _, s: (s + 1) % SIZE).rows([3]),
+            lambda: row_sampler(Walk(), set_state=lambda _, s: (s + 1) % SIZE).rows([3]),
             "in cell 3, got 4",
         ),
         (
-            lambda: row_sampler(walks(2), set_state=lambda _, states: None).rows([3]),
-            "as reset returns them, got None",
+            lambda: row_sampler(Walk(), set_state=lambda _, state: None).rows([3]),
+            "as reset returns it, got None",
         ),
+        (lambda: row_sampler(Walk(), set_state=state_attribute("s")).rows([3]), "attribute 's'"),
         (lambda: pendulum().rows([3]), r"of shape \(2,\), with a cell .* \(3,\)"),
     ],
 )
@@ -247,23 +226,9 @@ def test_mistakes_are_named(use, message):
         use()
 
 
-@pytest.mark.parametrize(
-    ("cell", "message"),
-    [
-        (lambda states: states + 1, r"cells in \[0, 8\)"),
-        (lambda states: states / 2, "one integer for each observation"),
-    ],
-)
-def test_cell_functions_are_checked(cell, message):
-    with pytest.raises(InputError, match=message):
-        GymnasiumRowSampler(
-            walks(2), settings=SETTINGS, cell=cell, num_cells=SIZE, set_state=set_walk_state
-        ).rows([SIZE - 1])
-
-
-def test_an_environment_of_your_own_is_copied_and_seen_through_a_grid():
-    def set_state(environment, states):
-        return set_walk_state(environment, np.round(states[:, 0]).astype(np.int64))
+def test_an_environment_of_your_own_is_seen_through_a_grid():
+    def set_state(environment, state):
+        return set_walk_state(environment, round(state[0]))
 
     sampler = GymnasiumRowSampler(
         Walk(last_ends=True),
@@ -271,7 +236,6 @@ def test_an_environment_of_your_own_is_copied_and_seen_through_a_grid():
         grid=BoxGrid((-0.5,), (SIZE - 1.5,), (SIZE - 1,), ("state",)),
         cell=lambda states: np.asarray(states),
         num_cells=SIZE,
-        copies=40,
         set_state=set_state,
     )
     estimates = sampler.estimates()

@@ -94,7 +94,7 @@ def test_figures_are_those_of_the_exact_chain():
     np.testing.assert_allclose([found.r_squared, found.attainable], exact, atol=0.04)
     assert found.missed == 0.0
     assert abs(found.overfit) < 0.03
-    np.testing.assert_allclose([found.leading, found.row_sums], [1.0, 0.0], atol=2e-3)
+    assert found.row_sums < 2e-3
     assert found.untried == 0.0
     assert len(found.effective_rows) == 4
     assert np.corrcoef(found.predicted, found.realised)[0, 1] ** 2 > exact - 0.15
@@ -147,7 +147,7 @@ def test_states_without_rows_are_counted_unless_they_ended_episodes():
     )
     found = measured(data)
     assert found.untried == pytest.approx(1 / 4)
-    assert found.leading is found.row_sums is None
+    assert found.row_sums is None
     assert any("no row starts in 25% of the states" in said for said in found.warnings())
 
 
@@ -241,7 +241,7 @@ def test_a_few_enormous_errors_are_warned_of():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_good_fits_are_not_warned_of(seed):
     # Warnings are errors.
     fit(random_mdp(40_000, seed), seed=seed)

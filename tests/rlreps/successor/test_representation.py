@@ -318,15 +318,14 @@ def test_parts_of_ones_own_are_asked_for_when_loading(tmp_path):
     own = FunctionEncoder(
         lambda key: jnp.ones((2, 6)) * jnp.arange(6.0)[None], lambda params, seen: seen @ params
     )
-    half = FunctionEncoder(lambda key: jnp.eye(2), lambda params, seen: seen @ params)
     data = walk()
-    parts = {"encoder": own, "backward_encoder": half, "behaviour": even}
+    parts = {"encoder": own, "behaviour": even}
     rep = fit(data, num_features=2, **QUICK, **parts)
     rep.save(tmp_path / "rep")
     with pytest.raises(InputError, match="expected encoder= for the representation"):
         SuccessorRepresentation.load(tmp_path / "rep", behaviour=even)
     with pytest.raises(InputError, match="expected behaviour= for the representation"):
-        SuccessorRepresentation.load(tmp_path / "rep", encoder=own, backward_encoder=half)
+        SuccessorRepresentation.load(tmp_path / "rep", encoder=own)
     again = SuccessorRepresentation.load(tmp_path / "rep", **parts)
     np.testing.assert_array_equal(again.features(data.observation), rep.features(data.observation))
     fit(data, num_features=2).save(tmp_path / "plain")

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from rlreps.envs import load_arena
 from rlreps.errors import InputError
-from rlreps.successor import BoxGrid, Grid, RowEstimates, load
+from rlreps.successor import BoxGrid, RowEstimates, load
 from rlreps.successor.ground_truth import save_matrix
 
 GRID = BoxGrid((-1.2, -0.07), (0.6, 0.07), (6, 5), ("position (m)", "velocity (m/step)"))
@@ -36,7 +35,9 @@ def test_a_matrix_comes_back_with_its_subspace_grid_and_coordinates(tmp_path):
     assert save_matrix(tmp_path / "own", matrix, GRID).content_key() == store.content_key()
     with pytest.raises(InputError, match=r"made under other settings: expected sha256="):
         save_matrix(tmp_path / "own", matrix + 1.0, GRID)
-    with pytest.raises(InputError, match=r"of shape \(30, 20\) in .*own, got \(29, 20\)$"):
+    with pytest.raises(
+        InputError, match=r"made under other settings: .*shape=\(30, 20\), got \(29, 20\)"
+    ):
         save_matrix(tmp_path / "own", matrix[1:])
     for features in (left.T, left[1:]):
         with pytest.raises(InputError, match="features of all 30 states, a row each"):
@@ -55,10 +56,6 @@ def test_states_may_be_some_of_the_cells_or_have_no_grid(tmp_path):
     np.testing.assert_allclose(numbered.coordinates[:, 0], (np.arange(26) + 0.5) / 26, rtol=1e-6)
     assert numbered.grid.names == ("state",)
     assert max(truth.distance(left), numbered.distance(left)) < 1e-9
-    walled = Grid(6).within(load_arena("two_room"))
-    own, _ = planted(walled.num_states)
-    save_matrix(tmp_path / "walled", own, walled)
-    np.testing.assert_array_equal(load(tmp_path / "walled").coordinates, walled.centres())
 
 
 def test_what_does_not_fit_is_named_and_nothing_is_written(tmp_path):

@@ -48,7 +48,7 @@ class Sums(Program):
         return {"sum": kept[0]}
 
 
-OPTIONS = {"steps": 24, "evaluate_every": 4, "checkpoint_every": 8, "progress": False}
+OPTIONS = {"steps": 24, "evaluate_every": 4, "checkpoint_every": 8}
 
 
 def finish(folder=None, program=None, **changes):
@@ -201,7 +201,7 @@ def test_loggers_get_finite_means_and_the_environment_names_those_of_a_folder(
 def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(
     run_folder, die_at, capsys, progress_bars
 ):
-    options = {"progress": True, "description": "adding", "unit": "sums"}
+    options = {"description": "adding"}
     die_at(4, finish)
     for step, said in (
         (12, "adding starts over: it was interrupted before its first checkpoint"),
@@ -213,7 +213,7 @@ def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(
     captured = capsys.readouterr()
     words = " ".join(captured.err.split())
     assert captured.out == ""
-    assert all(word in words for word in ("adding", "24/24", "sums/s", "sum 4324"))
+    assert all(word in words for word in ("adding", "24/24", "steps/s", "sum 4324"))
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,6 @@ def run(encoder, objective=None, evaluate=None):
         steps=1,
         rows=8,
         evaluate=evaluate,
-        progress=False,
     )
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.config import as_json, from_json
 from rlreps.numerics import optimizer_step
 from rlreps.training import Optimizer, RMSProp
 from rlreps.training.optimizers import SCHEDULES, GivenOptimizer
@@ -88,10 +87,3 @@ def test_a_rate_of_each_member_gives_what_it_would_give_alone():
         )
     own = GivenOptimizer(optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2)))
     assert np.all(np.abs(descend(own, 3)[-1]) < np.abs(START))
-
-
-def test_an_optimizer_survives_a_file_without_its_steps():
-    optimizer = Optimizer(name="sgd", learning_rate=3e-5, schedule="cosine", steps=7)
-    stored = as_json(optimizer)
-    assert stored == {"name": "sgd", "learning_rate": 3e-5, "schedule": "cosine"}
-    assert from_json(Optimizer, {**stored, "steps": 7}) == optimizer

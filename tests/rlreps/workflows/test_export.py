@@ -155,7 +155,9 @@ def test_the_lines_of_the_handbook_load_the_weights_into_pytorch(live):
         ("vectors", {}),
         ("box", {}),
         ("vectors", {"method": "td", "steps": 2, "rows": 8}),
-        ("images", {"method": "td", "steps": 2, "rows": 8}),
+        pytest.param(
+            "images", {"method": "td", "steps": 2, "rows": 8}, marks=pytest.mark.integration
+        ),
         ("indices", {"method": "td", "steps": 2, "rows": 8}),
     ],
 )

@@ -40,7 +40,7 @@ def small_store(first_figures):
 
 
 def test_a_generated_store_is_complete_and_verifies(small_store):
-    assert verify(small_store, row_sum=SMALL.row_sum, relative_tolerance=1e-6) == []
+    assert verify(small_store, row_sum=SMALL.row_sum) == []
     assert small_store.shape == (16, 16)
     assert small_store.block_rows == 3
     assert small_store.settings["row_sum"] == pytest.approx(sum(0.9**t for t in range(5)))
@@ -95,7 +95,7 @@ def test_centring_changes_no_bit_but_what_is_read(small_store, tmp_path):
         means = np.asarray(truth.matrix, np.float64).mean(axis=axis)
         np.testing.assert_allclose(means, 0.0, atol=1e-6)
     assert describe_matrix(open_store(tmp_path / "psi")) != describe_matrix(small_store)
-    with pytest.raises(InputError, match="expected centred_on_reading='rows' as stored, got "):
+    with pytest.raises(InputError, match="expected centred_on_reading='rows', got 'both'"):
         run(dataclasses.replace(SMALL, centring="both"), tmp_path / "psi")
     with pytest.raises(InputError, match="expected centring to be one of both, columns, rows"):
         dataclasses.replace(SMALL, centring="none")
@@ -132,9 +132,9 @@ def test_an_error_while_writing_stops_the_work_and_a_resume_ends_bit_identical(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"seed": 1}, "seed=0 as stored, got seed=1"),
-        ({"rollouts": 7}, "rollouts=6 as stored, got rollouts=7"),
-        ({"bins": 5}, "bins=4 as stored, got bins=5"),
+        ({"seed": 1}, "seed=0, got 1"),
+        ({"rollouts": 7}, "rollouts=6, got 7"),
+        ({"bins": 5}, "bins=4, got 5"),
         ({"arena": "sutton"}, "environment.puddles="),
     ],
 )
@@ -183,7 +183,9 @@ def test_repair_computes_only_damaged_blocks_again_and_to_the_same_bytes(
         zarr.open(damaged.path, mode="r+")[6, 3] += 1.0
     assert file.read_bytes() != before[damaged.path.name, 2][0]
     ruined = state()
-    with pytest.raises(InputError, match=r"expected sound blocks to resume from, got block 2 \("):
+    with pytest.raises(
+        InputError, match=r"expected sound blocks to resume from, got .*: block 2 \("
+    ):
         run(SMALL, store.matrix.path)
     assert state() == ruined
     assert generate(SMALL, store.matrix.path, repair=True)["computed_rows"] == 3
@@ -192,4 +194,4 @@ def test_repair_computes_only_damaged_blocks_again_and_to_the_same_bytes(
     for (name, index), (content, written) in after.items():
         assert content == before[name, index][0]
         assert (written == before[name, index][1]) == (index != 2)
-    assert not any(store.verify(SMALL.row_sum))
+    assert store.verify(SMALL.row_sum) == []

@@ -320,35 +320,27 @@ OF_SANGER = {
 """Settings of the fourth by the authors' code."""
 
 
-def protocol(others, open_fields, start, ours=0):
-    """Fields of a paper preset: the paper's values, and those on which it is silent."""
-    paper = {"tuning_fraction": 0.1, "repeats": 10, **others}
-    sanger = {**OF_SANGER, "initial_scale": start}
-    paper |= {f"contenders.3.{field}": value for field, value in sanger.items()}
-    paper["contenders.2.learning_rates"] = []
+@pytest.mark.parametrize(
+    ("name", "start", "others"),
+    [
+        ("learning-rate-sensitivity", 1e-5, {"components": [5, 10, 20]}),
+        ("online-pca", 1e-4, {"components": [5, 10, 20, 50], "evaluate_every": 5000}),
+        (
+            "distributed-pca",
+            1e-4,
+            {"components": [5, 20], "workers": 10, "combine_every": 1000}
+            | {f"contenders.{place}.mean_qr": place < 3 for place in range(5)},
+        ),
+    ],
+)
+def test_paper_presets_follow_the_paper(check_protocol, name, start, others):
+    paper = {"tuning_fraction": 0.1, "repeats": 10, **others, "contenders.2.learning_rates": []}
+    for field, value in {**OF_SANGER, "initial_scale": start}.items():
+        paper[f"contenders.3.{field}"] = value
     paper["contenders.4.initial_scale"] = start
     for field, values in OF_RULES.items():
         paper |= {f"contenders.{place}.{field}": value for place, value in enumerate(values)}
-    silent = {"seed", *open_fields}
-    grids = ("learning_rates", "initial_scale", "double")
-    silent |= {f"contenders.{place}.{field}" for place in range(5) for field in grids} - set(paper)
-    silent |= {f"contenders.{place}.mean_qr" for place in range(5)} - set(paper)
-    # Contenders of ours follow the paper's.
-    added = (*OF_RULES, *grids, "mean_qr")
-    silent |= {f"contenders.{5 + place}.{field}" for place in range(ours) for field in added}
-    return paper, silent
-
-
-def test_paper_presets_follow_the_paper(check_protocol):
-    scales = {"components": [5, 10, 20]}
-    check_protocol("learning-rate-sensitivity", *protocol(scales, {"evaluations"}, 1e-5, ours=1))
-    assert sensitivity.SCALES == (0.1, 1.0, 10.0)
-    figure = {"components": [5, 10, 20, 50], "evaluate_every": 5000}
-    check_protocol("online-pca", *protocol(figure, {"shown", "shown_components"}, 1e-4))
-    workers = {"components": [5, 20], "workers": 10, "combine_every": 1000}
-    for place, mean_qr in enumerate((True, True, True, False, False)):
-        workers[f"contenders.{place}.mean_qr"] = mean_qr
-    check_protocol("distributed-pca", *protocol(workers, set(), 1e-4, ours=4))
+    check_protocol(name, paper)
 
 
 @pytest.fixture

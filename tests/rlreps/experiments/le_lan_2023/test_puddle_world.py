@@ -8,13 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.encoders import MLP
 from rlreps.envs import load_arena
 from rlreps.experiments.le_lan_2023 import puddle_world
 from rlreps.experiments.le_lan_2023.puddle_world import EXPERIMENT, PRESETS
-from rlreps.losses import Explicit, LargeBatch
-from rlreps.runs.checkpoints import Checkpoints
-from rlreps.successor.measure import MonteCarlo
 
 SMOKE = PRESETS["smoke"]
 
@@ -55,23 +51,11 @@ def test_each_statement_of_the_paper_is_decided_by_pairs_of_five_runs(judge, end
     assert [claim.holds for claim in found] == holds
 
 
-def test_other_settings_than_the_papers_and_missing_methods_decide_nothing(judge):
-    training = PAPER.training
-    for config in (
-        dataclasses.replace(PAPER, training=dataclasses.replace(training, states="centres")),
-        dataclasses.replace(PAPER, successor=MonteCarlo(bins=20, centring="rows")),
-        dataclasses.replace(PAPER, objectives=(*PAPER.objectives[:2], LargeBatch())),
-    ):
-        found = judge(EXPERIMENT, config, rows(FIGURE_4, config=config))
-        assert [claim.holds for claim in found] == [None] * 3
+def test_narrow_ranges_of_d_and_missing_methods_decide_nothing(judge):
     for dimensions in ((1, 2), (2, 25), (5, 50)):
         narrow = dataclasses.replace(PAPER, dimensions=dimensions)
         found = judge(EXPERIMENT, narrow, rows(FIGURE_4, config=narrow))
         assert [claim.holds for claim in found] == [None] * 3
-    # What changes no run changes no verdict.
-    seed = dataclasses.replace(training, seed=7, evaluate_every=10, checkpoint_every=10)
-    same = dataclasses.replace(PAPER, training=seed, columns=(10,))
-    assert [claim.holds for claim in judge(EXPERIMENT, same, rows(FIGURE_4))] == [True] * 3
     fewer = dataclasses.replace(PAPER, objectives=PAPER.objectives[:2])
     left = {name: pair for name, pair in FIGURE_4.items() if name != "large_batch"}
     found = judge(dataclasses.replace(EXPERIMENT, decided_on=fewer), fewer, rows(left))
@@ -119,20 +103,10 @@ PROTOCOL = {
     "training.states": "uniform",
     "training.num_seeds": 5,
 }
-SILENT = {
-    *("successor.seed", "successor.block_rows", "objectives.1.weight_learning_rate"),
-    *("training.seed", "training.evaluate_every", "training.checkpoint_every"),
-    *("dimensions", "headline_dimension"),
-    # How biases start.
-    "training.encoder.bias_scale",
-    # Replaced run by run.
-    *(f"training.objective.{name}" for name in ("name", "weight_rows", "ridge", "precondition")),
-    *("training.objective.leave_one_out", "training.num_features"),
-}
 
 
 def test_the_paper_preset_is_the_published_protocol(check_protocol):
-    check_protocol("puddle-world", PROTOCOL, SILENT)
+    check_protocol("puddle-world", PROTOCOL)
 
 
 def test_the_noise_is_slowed_inside_a_puddle_as_its_deviation_says():
@@ -142,43 +116,6 @@ def test_the_noise_is_slowed_inside_a_puddle_as_its_deviation_says():
     np.testing.assert_allclose(moves.mean(axis=0), [0.025, 0.0], atol=1e-4)
     np.testing.assert_allclose(moves.std(axis=0), 0.005, rtol=0.02)
     assert "0.005 instead of 0.01" in puddle_world.DEVIATIONS["moves inside puddles"]
-
-
-@pytest.mark.integration
-def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch):
-    config = dataclasses.replace(
-        SMOKE,
-        # The smoke preset has all three.
-        objectives=(Explicit(), LargeBatch(weight_rows="all")),
-        columns=(4,),
-        successor=MonteCarlo(bins=8, rollouts=20, horizon=60, discount=0.9, block_rows=32),
-        training=dataclasses.replace(
-            SMOKE.training,
-            encoder=MLP(hidden=(16,)),
-            steps=40,
-            evaluate_every=20,
-            checkpoint_every=20,
-        ),
-    )
-    EXPERIMENT.run(config, tmp_path / "whole", progress=False)
-    save, saved = Checkpoints.save, []
-
-    def save_then_fail(checkpoints, step, state, **options):
-        save(checkpoints, step, state, **options)
-        saved.append(step)
-        if len(saved) == 3:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "save", save_then_fail)
-        with pytest.raises(KeyboardInterrupt):
-            EXPERIMENT.run(config, tmp_path / "run", progress=False)
-    EXPERIMENT.run(config, tmp_path / "run", progress=False)
-    for file in (tmp_path / "whole" / "results").iterdir():
-        assert (tmp_path / "run" / "results" / file.name).read_bytes() == file.read_bytes()
-    table = json.loads((tmp_path / "run/results/distance_by_dimension.json").read_text())
-    assert table[2]["method"] == "explicit, 4 columns an update"
-    assert [row["mean"] for row in table[2:4]] != [row["mean"] for row in table[:2]]
 
 
 @pytest.mark.experiments

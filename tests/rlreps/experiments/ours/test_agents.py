@@ -165,21 +165,6 @@ def test_agents_in_the_maze_kept_aside_have_seeds_of_their_own():
     assert LAPTOP.agents("spiral", SCRATCH).features.kind == "none"
 
 
-def test_differences_are_paired_and_adjusted_within_the_arena(results_of):
-    results = results_of(EXPERIMENT, LAPTOP, rows((20, 5, 0), (0, 0, 0)))
-    found = {
-        (row["arena"], row["arm"], row["against"]): row
-        for row in agents.compared(results, "reached")
-    }
-    assert len(found) == 4 * (len(WAYS) - 1 + 2)
-    ours = found["five_corridors", LEARNED, SCRATCH]
-    # Twenty signs of twenty, of as many tests as the arena has arms beside scratch and controls.
-    assert ours["difference"] == 1.0
-    assert ours["p_value"] == pytest.approx((len(WAYS) + 1) * 2.0**-19)
-    # Five of twenty gain: the exact p-value is 1/16, whose adjustment is at most 1.
-    assert found["spiral", LEARNED, SCRATCH]["p_value"] == pytest.approx((len(WAYS) + 1) / 16)
-
-
 @pytest.mark.integration
 def test_thresholds_and_components_are_those_of_the_arenas_exact_model():
     model, width, discount = mazes.cell_model("five_corridors"), 16, 0.95

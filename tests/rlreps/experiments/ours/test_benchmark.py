@@ -241,7 +241,7 @@ def test_an_objective_that_fails_is_a_line_and_the_others_go_on(tmp_path, monkey
     monkeypatch.setattr(World, "source", only_in_sutton)
     whole, choosy = (Row(each, GraphDrawing(), truth="walk") for each in ("whole", "choosy"))
     rows = (Row("broken", Broken(), truth="walk"), whole, choosy)
-    summary = EXPERIMENT.run(dataclasses.replace(TINY, rows=rows), tmp_path / "run", progress=False)
+    summary = EXPERIMENT.run(dataclasses.replace(TINY, rows=rows), tmp_path / "run")
     lines = {(row["method"], row["world"]): row for row in summary["benchmark"]}
     assert {place: row["note"] for place, row in lines.items()} == {
         ("broken", "sutton"): "tuning: KeyError: 'weights'",
@@ -276,7 +276,7 @@ def test_errors_of_the_machine_end_the_run():
 def test_a_seed_without_a_fixed_point_leaves_the_others_their_distances(monkeypatch, results_of):
     row = BY_METHOD["random cumulants by TD"]
     config = dataclasses.replace(TINY, worlds=("sutton",), rows=(row,), dimensions=(2,))
-    run = Run(config, folder=None, progress=False)
+    run = Run(config, folder=None)
     world = World.of("sutton", config.bins, config.discount)
     learners = [benchmark_runs.learner_of(config, row, 2, 0.01, 0.1)] * 3
     _, whole = benchmark_runs.trained(world, row, learners, range(3), steps=4, evaluate_every=2)

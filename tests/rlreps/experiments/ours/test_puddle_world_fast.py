@@ -10,7 +10,7 @@ from rlreps.experiments.ours.puddle_world_fast import EXPERIMENT, PRESETS, Goal
 
 SMOKE = PRESETS["smoke"]
 FIRST, SECOND = SMOKE.dimensions
-WINNER, RIVAL, DANSKIN = (recipe.name for recipe in SMOKE.recipes[:3])
+WINNER, RIVAL, DANSKIN = SMOKE.names[:3]
 
 
 def rows(recipe, d, distances, seconds):

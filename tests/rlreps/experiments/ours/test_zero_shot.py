@@ -130,7 +130,7 @@ def test_rewards_of_agents_are_those_of_the_cell_reached_and_only_the_cap_ends()
 
 
 def rows(arena, learned, *, kind=SMOOTH, agents=(0.0, 0.2, 0.5, 0.95), count=50, spread=0.01):
-    """Gains of each arm about its mean; those of agents may be given, [snapshots, 5]."""
+    """Gains of each arm about its mean; those of agents may be given for rewards, [4, 5]."""
     config, noise = Config(), spread * np.linspace(-1.0, 1.0, count)
     learning = np.broadcast_to(np.transpose(agents), (5, 4)).T + noise[:5] * (np.ndim(agents) == 1)
     arms = [
@@ -184,21 +184,10 @@ def test_the_goals_are_intervals_above_19_and_18_twentieths_in_all_mazes(
     assert holds([*low, *both(NULL, 0.5, agents=ahead)]) == [False, False, False, True]
     few = [row for arena in MAZES for row in both(arena, 1.0, count=19)]
     assert holds([*few, *both(NULL, 0.9)])[:2] == [None, None]
-
-
-@pytest.mark.parametrize(("agents", "verdict"), [(0.93, None), (0.85, False), (0.99, True)])
-def test_no_lead_in_the_null_is_an_interval_below_nought_and_not_one_that_is_wide(
-    judge, agents, verdict
-):
-    noise = np.linspace(-1.0, 1.0, 50)[:5] / 100
-    last = agents + noise + 0.04 * np.linspace(-1.0, 1.0, 5)
-    snapshots = np.stack([noise, 0.2 + noise, last, 0.3 + noise])
-    found = both(NULL, 0.93, agents=snapshots)
-    config = Config(arenas=(NULL,))
-    *_, claim = judge(EXPERIMENT, config, found)
-    assert claim.holds is verdict
-    cut = [row for row in found if row["arm"] != DQN or row["reward"] < 4]
-    assert judge(EXPERIMENT, config, cut)[-1].holds is None
+    # Too few rewards that agents learn, or gains of agents that differ too much.
+    four = [row for row in both(NULL, 0.5) if row["arm"] != DQN or row["reward"] < 4]
+    wide = both(NULL, 0.9, agents=np.full((4, 5), 0.9) + np.linspace(-0.5, 0.5, 5))
+    assert [holds([*found, *null])[-1] for null in (four, wide)] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -212,24 +201,6 @@ def test_no_lead_in_the_null_is_an_interval_below_nought_and_not_one_that_is_wid
 )
 def test_free_steps_are_repaid_by_as_many_rewards_as_take_dqn_so_many_steps(even, free, said):
     assert zero_shot.repaid(Config(main=(5, free)), even) == said
-
-
-def test_comparisons_with_agents_are_no_tests_and_change_no_other_tests_value(results_of):
-    results = results_of(EXPERIMENT, Config(arenas=("spiral",)), both("spiral", 0.9))
-    found = zero_shot.contrasts(results)
-    of_agents = [row for row in found if row["against"].startswith(DQN)]
-    assert len(of_agents) == 2 * 4
-    assert {row["pairs"] for row in of_agents} == {5}
-    for row in of_agents:
-        assert row["p_value"] is row["detectable"] is None
-        assert row["difference_low"] <= row["difference"] <= row["difference_high"]
-    tested = [row for row in found if row not in of_agents]
-    assert len(tested) == 4
-    # Four tests of fifty pairs that all differ one way, without spread: no random flip is as far.
-    for row in tested:
-        np.testing.assert_allclose(row["p_value"], 4 * 2 / (2**14 + 1), rtol=0.01)
-        np.testing.assert_allclose(row["detectable"], 0.0, atol=1e-12)
-        assert row["higher"] == 0
 
 
 @pytest.mark.parametrize(

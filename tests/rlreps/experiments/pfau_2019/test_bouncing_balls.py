@@ -84,14 +84,7 @@ def test_the_paper_preset_is_the_papers_protocol(check_protocol):
             "num_frames": 200_000,
             "steps": 1_000_000,
         },
-        {
-            # Of slowness the gradient is the same either way, on every batch.
-            "objective.through_operator", "objective.jacobian_rows_at_once",
-            "encoder.encoder.unpadded", "evaluations", "evaluation_batches", "seed", "num_seeds",
-            "pooling", "components", "degree", "linear_batches", "test_batches", "map_bins",
-            "response_batches", "shown",
-        },
-    )  # fmt: skip
+    )
     # Three balls, 64 x 64 pixels.
     video = bouncing_balls.VIDEO
     assert (video.num_balls, video.frame_size) == (3, 64)

@@ -1,0 +1,102 @@
+"""Variances of a stream along components that turn, in float64."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+FADING = 2.0
+"""Exponent with which variances of a stream forget: the t-th of n rows has weight (t/n)²."""
+
+
+class Moments(NamedTuple):
+    """Weighted sums of squares of the rows so far, about their weighted mean.
+
+    Attributes:
+        rows_seen: Number of rows so far.
+        weight: Sum of the rows' weights; the newest row has weight one.
+        squared_weight: Sum of the squared weights.
+        mean: Weighted mean, [features].
+        along: Sum of squares along each component, [k].
+        total: Sum of squares over all features.
+    """
+
+    rows_seen: int
+    weight: float
+    squared_weight: float
+    mean: Floats
+    along: Floats
+    total: float
+
+    @property
+    def variances(self) -> Floats:
+        """Variance along each component, [k]; unbiased if weights are equal (ddof = 1)."""
+        return self.along * self._per_row
+
+    @property
+    def total_variance(self) -> float:
+        """Sum of the variances of all features; zero for fewer than two rows."""
+        return self.total * self._per_row
+
+    @property
+    def _per_row(self) -> float:
+        if self.rows_seen < 2:
+            return 0.0
+        return 1.0 / (self.weight - self.squared_weight / self.weight)
+
+
+def no_moments(num_inputs: int, num_components: int) -> Moments:
+    """Return the moments of no rows."""
+    return Moments(0, 0.0, 0.0, np.zeros(num_inputs), np.zeros(num_components), 0.0)
+
+
+def take_in(
+    moments: Moments, components: Floats, basis: Floats, rows: Floats, fading: float = FADING
+) -> tuple[Moments, Floats]:
+    """Add rows, and turn the moments to the principal axes of a new basis' span.
+
+    Sums of squares along old components are carried over to the span of the new ones; the part
+    outside the span is lost. While a basis turns, old rows therefore count for less than they
+    should, so they fade: before rows n + 1, …, n + b their weight is multiplied by
+    (n/(n + b))^fading, which leaves row t the share (t/n)^fading of the newest. Within the span
+    everything is exact, including the shift of the mean (Chan, Golub & LeVeque 1983).
+
+    Args:
+        moments: Moments of the rows so far.
+        components: Orthonormal rows that the moments are along, [k, features].
+        basis: Orthonormal rows of the new span, [k, features].
+        rows: New rows, complete, [b, features].
+        fading: 0 weighs all rows equally.
+
+    Returns:
+        The moments, along components of descending variance, and these components: orthonormal
+        rows in the span of the basis, [k, features], the largest entry of each positive.
+    """
+    count = len(rows)
+    kept = (moments.rows_seen / (moments.rows_seen + count)) ** fading
+    before = kept * moments.weight
+    mean = rows.mean(axis=0)
+    centred = rows - mean
+    shift = mean - moments.mean
+    shared = before * count / (before + count)
+
+    turned = basis @ components.T
+    projected, projected_shift = centred @ basis.T, basis @ shift
+    scatter = (turned * (kept * moments.along)) @ turned.T
+    scatter += projected.T @ projected + shared * np.outer(projected_shift, projected_shift)
+    values, axes = np.linalg.eigh(scatter)
+    principal = axes[:, ::-1].T @ basis
+    peaks = np.argmax(np.abs(principal), axis=1)
+    signs = np.where(principal[np.arange(len(basis)), peaks] < 0.0, -1.0, 1.0)
+
+    grown = Moments(
+        rows_seen=moments.rows_seen + count,
+        weight=before + count,
+        squared_weight=kept**2 * moments.squared_weight + count,
+        mean=moments.mean + count / (before + count) * shift,
+        along=np.maximum(values[::-1], 0.0),
+        total=kept * moments.total + float(np.sum(centred**2) + shared * shift @ shift),
+    )
+    return grown, principal * signs[:, None]
