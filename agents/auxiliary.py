@@ -33,8 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from rlreps.agents.network import as_inputs
-from rlreps.agents.replay import Rows, Window, episode_window
+from rlreps.agents.replay import Rows, Window, as_inputs, episode_window
 from rlreps.config import checked, positive, registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder

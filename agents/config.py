@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from rlreps.agents.replay import ReplayConfig
 from rlreps.config import checked, positive, with_sizes
 from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, load_arena
+from rlreps.envs.core import Environment
+from rlreps.envs.gymnax_adapter import PREFIX, gymnax_environment
 from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require
 
@@ -34,8 +37,8 @@ class AgentConfig:
     """A training run of agents that differ only in their seeds.
 
     Attributes:
-        environment: ``puddle-world`` or ``puddle-world:ARENA`` (compiled), the id of a Gymnasium
-            environment, or ``dm_env:MODULE:FUNCTION``, a function without arguments.
+        environment: ``puddle-world``, ``puddle-world:ARENA`` or ``gymnax:ID`` (compiled), the id of
+            a Gymnasium environment, or ``dm_env:MODULE:FUNCTION``, a function without arguments.
         observation: What agents see of PuddleWorld.
         goal: Where PuddleWorld's episodes end: a disc (x, y, radius); None is the arena's own goal,
             or the corner x + y >= 1.9.
@@ -153,6 +156,18 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     return load_arena(arena, max_steps=config.max_episode_steps, **changes).with_task()
 
 
+def compiled_world_of(config: AgentConfig) -> Environment | None:
+    """Load the environment that is compiled together with agents; None for one on the host.
+
+    Raises:
+        InputError: As ``puddle_world_of`` and ``gymnax_environment``.
+        ArenaError: For an unknown or invalid arena.
+    """
+    world = puddle_world_of(config)
+    name = config.environment
+    return gymnax_environment(name) if name.startswith(PREFIX) else world
+
+
 def make_agent(
     config: AgentConfig,
     observation_shape: Sequence[int],
@@ -235,12 +250,11 @@ def make_torso(
             require(len(shape) == 1, f"{expected}; images need a convolutional one", shape)
         network = with_sizes(
             config.encoder,
-            frame_shape=shape,
+            frame_shape=(*shape[:-1], shape[-1] + fitted),
             num_inputs=shape[0] + fitted,
             num_states=1,
             num_features=config.num_features,
         )
     if not fitted:
         return network
-    require(len(shape) == 1, f"observations that are vectors, for {fits.kind} features", shape)
-    return WithFitted(network=network, config=fits, num_inputs=shape[0])
+    return WithFitted(network=network, config=fits, num_inputs=math.prod(shape))

@@ -350,9 +350,12 @@ class DQN:
     def _optimizer(self) -> optax.GradientTransformation:
         options = self.options
         rate = SCHEDULES[options.schedule](options.learning_rate, self.num_updates)
-        return optax.chain(
-            optax.clip_by_global_norm(options.max_gradient_norm),
-            optax.adam(rate, eps=options.adam_epsilon),
+        # On one vector of all parameters: small arrays cost more than their numbers.
+        return optax.flatten(
+            optax.chain(
+                optax.clip_by_global_norm(options.max_gradient_norm),
+                optax.adam(rate, eps=options.adam_epsilon),
+            )
         )
 
     # The training loop.

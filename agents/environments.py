@@ -372,7 +372,7 @@ def explained(name: str) -> Iterator[None]:
 
 def imports_code(name: str) -> bool:
     """Tell whether an environment's name includes a module, which making it would run."""
-    return ":" in name and not name.startswith("puddle-world:")
+    return ":" in name and not name.startswith(("puddle-world:", "gymnax:"))
 
 
 def import_named(module: str, name: str) -> ModuleType:

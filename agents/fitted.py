@@ -49,8 +49,8 @@ class FeatureConfig:
     Attributes:
         kind: ``fitted`` after the warm-up and again during learning, ``fitted_once`` after the
             warm-up alone, ``random`` features at the same states, or ``none``.
-        basis: ``counted`` for observations that repeat exactly, such as codes and unit vectors;
-            ``fourier`` for vectors of numbers, whose fit takes random Fourier features.
+        basis: ``counted`` for observations that repeat exactly, such as codes, unit vectors and
+            images of a grid; ``fourier`` for others, whose fit takes random Fourier features.
         basis_size: Largest number of distinct observations; or of random Fourier features.
         num_components: d, number of fitted features.
         feature_discount: γ of the successor measure.
@@ -86,16 +86,16 @@ class FeatureConfig:
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithFitted(Encoder):
-    """A network on an observation and its fitted features, [b, c] → [b, features].
+    """A network on an observation and its fitted features, [b, ..., c] → [b, features].
 
-    Parameters are ``network``, those of the network on [b, c + d], and ``fitted``, which no
-    gradient changes. Before the first fit, and at observations that no fit has counted, fitted
-    features are 0.
+    Parameters are ``network``, those of the network on [b, ..., c + d], and ``fitted``, which no
+    gradient changes. Every pixel of an image has the same fitted features, as further channels.
+    Before the first fit, and at observations that no fit has counted, fitted features are 0.
 
     Attributes:
         network: The network.
         config: The options of the fits.
-        num_inputs: c.
+        num_inputs: Numbers in an observation.
     """
 
     network: Encoder = leaf()
@@ -126,7 +126,11 @@ class WithFitted(Encoder):
 
     def _seen(self, fitted: Params, inputs: Array) -> Array:
         # Fits set the features, and gradients do not.
-        return jnp.concatenate([inputs, lax.stop_gradient(fitted_features(fitted, inputs))], axis=1)
+        flat = inputs.reshape(len(inputs), self.num_inputs)
+        found = lax.stop_gradient(fitted_features(fitted, flat))
+        shape = (*inputs.shape[:-1], found.shape[1])
+        beside = found.reshape(len(found), *(1,) * (inputs.ndim - 2), -1)
+        return jnp.concatenate([inputs, jnp.broadcast_to(beside, shape)], axis=-1)
 
 
 def fitted_features(fitted: Params, observations: Array) -> Array:
@@ -164,7 +168,7 @@ def _mixed(bits: Any) -> Any:
 
 
 def replayed(rows: Rows, count: int) -> Steps:
-    """List the transitions of one agent's memory, [N, ...].
+    """List the transitions of one agent's memory, with flat observations as its network sees them.
 
     Args:
         rows: The memory, [slots, environments, ...].
@@ -174,6 +178,7 @@ def replayed(rows: Rows, count: int) -> Steps:
     filled = min(count, slots)
     order = (count - filled + np.arange(filled)) % slots
     held = Rows(*(np.asarray(part)[order] for part in rows))
+    held = held._replace(observation=_flat(held.observation))
     taken = ~np.asarray(held.last)[:-1]
     before, action, terminated, after = (
         np.asarray(part)[taken]
@@ -185,6 +190,14 @@ def replayed(rows: Rows, count: int) -> Steps:
         )
     )
     return Steps(before, action, after, terminated)
+
+
+def _flat(observations: np.ndarray) -> np.ndarray:
+    """Flatten observations [slots, environments, ...]; bytes become what ``as_inputs`` makes."""
+    seen = observations.reshape(*observations.shape[:2], -1)
+    if seen.dtype != np.uint8:
+        return seen
+    return seen.astype(np.float32) * np.float32(1.0 / 255.0)
 
 
 def fit_features(

@@ -15,11 +15,18 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.special import xlogy
 
-from rlreps.agents.config import DEFAULT_ARENA, AgentConfig, arena_of, puddle_world_of
+from rlreps.agents.config import (
+    DEFAULT_ARENA,
+    AgentConfig,
+    arena_of,
+    compiled_world_of,
+    puddle_world_of,
+)
 from rlreps.agents.environments import HostEnvironments
 from rlreps.agents.host_observations import Inputs
 from rlreps.agents.network import QNetwork
 from rlreps.envs import arena_settings, load_arena
+from rlreps.envs.core import Environment, step_or_reset
 from rlreps.errors import require
 from rlreps.losses.base import Params
 from rlreps.numerics import jit_briefly
@@ -151,8 +158,12 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
     if world is None or arena is None:
         require(truth is None, "a ground truth for PuddleWorld alone", config.environment)
         name, limit = config.environment, config.max_episode_steps
-        with closing(HostEnvironments(name, _COPIES, max_episode_steps=limit)) as environments:
-            seen = random_observations(environments, _STEPS, seed=_SEED)
+        compiled = compiled_world_of(config)
+        if compiled is not None:
+            seen = np.asarray(random_walks(compiled, _COPIES, _STEPS, jax.random.key(_SEED)))
+        else:
+            with closing(HostEnvironments(name, _COPIES, max_episode_steps=limit)) as environments:
+                seen = random_observations(environments, _STEPS, seed=_SEED)
         chosen = np.random.default_rng(_SEED).choice(len(seen), _STATES, replace=False)
         return Measurement(inputs=jnp.asarray(seen[chosen]), basis=None)
     see = jax.jit(jax.vmap(world.observe_position))
@@ -181,6 +192,28 @@ def random_observations(environments: HostEnvironments, steps: int, *, seed: int
         actions = generator.integers(environments.num_actions, size=count)
         seen.append(environments.step(actions).observations)
     return np.concatenate(seen)
+
+
+def random_walks(environment: Environment, copies: int, steps: int, key: Array) -> Array:
+    """Collect observations [steps x copies, ...] of uniformly random actions."""
+
+    def step(carry: tuple[Any, Array], key: Array) -> tuple[tuple[Any, Array], Array]:
+        states, ended = carry
+        action_key, step_key = jax.random.split(key)
+        actions = jax.random.randint(action_key, (copies,), 0, environment.num_actions, jnp.int32)
+        keys = jax.random.split(step_key, copies)
+        taken = step_or_reset(environment, keys, states, actions, ended, jnp.any(ended))
+        return (taken.state, taken.terminated | taken.truncated), taken.observation
+
+    @jit_briefly
+    def walk(key: Array) -> Array:
+        start_key, walk_key = jax.random.split(key)
+        states = jax.vmap(environment.reset)(jax.random.split(start_key, copies))
+        start = states, jnp.zeros((copies,), bool)
+        seen: Array = lax.scan(step, start, jax.random.split(walk_key, steps))[1]
+        return seen.reshape(steps * copies, *seen.shape[2:])
+
+    return walk(key)
 
 
 def make_measure(

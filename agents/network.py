@@ -7,14 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from rlreps.agents.fitted import WithFitted
+from rlreps.agents.replay import as_inputs
 from rlreps.encoders import Encoder, FunctionEncoder
 from rlreps.losses.base import Params
-
-
-def as_inputs(observations: Array) -> Array:
-    """Convert observations to float32; bytes are divided by 255."""
-    scale = 1.0 / 255.0 if observations.dtype == jnp.uint8 else 1.0
-    return observations.astype(jnp.float32) * scale
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,6 +42,12 @@ class Rows(NamedTuple):
     last: Array
 
 
+def as_inputs(observations: Array) -> Array:
+    """Convert observations to float32; bytes are divided by 255."""
+    scale = 1.0 / 255.0 if observations.dtype == jnp.uint8 else 1.0
+    return observations.astype(jnp.float32) * scale
+
+
 def observed_rows(observation: Array, terminated: Array, last: Array) -> Rows:
     """Make rows without actions and rewards, which auxiliary tasks ignore, from a user's arrays.
 
@@ -190,15 +196,11 @@ def draw(key: Array, replay: Rows, count: Array, num: int, length: int) -> Rows:
     """
     slots, num_envs = replay.action.shape
     filled = jnp.minimum(count, slots)
-
-    def integers(key: Array, low: Array, high: Array) -> Array:
-        return jax.random.randint(key, (_DRAWS, num), low, high, jnp.int32)
-
-    # Leave out the oldest row, so that there is always a row before. One call draws both: a call of
-    # the generator costs more than its numbers.
-    low, high = jnp.array([1, 0], jnp.int32), jnp.stack([filled - length + 1, num_envs])
-    offsets, environments = jax.vmap(integers)(jax.random.split(key), low, high)
-    places = (count - filled + offsets) % slots
+    # Leave out the oldest row, so that there is always a row before. One draw names the row and its
+    # environment: a call of the generator costs more than its numbers.
+    shape, end = (_DRAWS, num), (filled - length + 1) * num_envs
+    drawn = jax.random.randint(key, shape, num_envs, end, jnp.int32)
+    places, environments = (count - filled + drawn // num_envs) % slots, drawn % num_envs
     is_last = replay.last[places, environments]
     first = jnp.argmin(is_last, axis=0)[None]
     place, environment, none_found = (

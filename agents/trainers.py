@@ -14,6 +14,7 @@ by a time limit, and count in no return.
 """
 
 import abc
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.config import AgentConfig, make_agent, puddle_world_of
+from rlreps.agents.config import AgentConfig, compiled_world_of, make_agent
 from rlreps.agents.dqn import AGENTS, DQN, SUMS, Acting, AgentState
 from rlreps.agents.environments import HostEnvironments, HostStep
 from rlreps.agents.fitted import refit
@@ -418,7 +419,7 @@ def make_trainer(
     torso: Encoder | None = None,
     auxiliary: AuxiliaryTask | None = None,
 ) -> Trainer:
-    """Make the trainer of a configuration: compiled for PuddleWorld, on the host for others.
+    """Make the trainer of a configuration: compiled for PuddleWorld and gymnax, else on the host.
 
     Args:
         config: The run.
@@ -430,8 +431,11 @@ def make_trainer(
         InputError: For an environment that does not exist or does not fit the agent.
         ArenaError: For an unknown or invalid arena.
     """
-    world = puddle_world_of(config)
+    world = compiled_world_of(config)
     if world is not None:
+        # The environment's own limit of steps counts, if it has one.
+        limit = getattr(world, "max_steps", config.max_episode_steps)
+        config = dataclasses.replace(config, max_episode_steps=limit)
         sight, actions = observation_struct(world), world.num_actions
     else:
         # Checkpoints, which cut episodes, must leave whole sequences.

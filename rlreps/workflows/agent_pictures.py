@@ -13,7 +13,7 @@ from jax import Array
 from matplotlib.figure import Figure
 from PIL import Image
 
-from rlreps.agents.config import AgentConfig, puddle_world_of
+from rlreps.agents.config import AgentConfig, compiled_world_of, puddle_world_of
 from rlreps.agents.dqn import DQN
 from rlreps.agents.environments import HostEnvironments
 from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for
@@ -174,6 +174,8 @@ def _host_frames(agent: TrainedAgent) -> Iterator[Picture]:
         InputError: If the environment cannot be drawn.
     """
     config, act = agent.config, jax.jit(agent.act)
+    drawn = compiled_world_of(config) is None
+    require(drawn, "an environment that can be drawn, which gymnax's cannot", config.environment)
     # The first episode of ``evaluate_agents``.
     seed = environment_seed(config.seeds[agent.number], Use.EVALUATE, config.steps + 1, 0)
     limit = config.max_episode_steps

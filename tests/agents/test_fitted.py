@@ -11,6 +11,7 @@ import pytest
 from rlreps.agents import AgentConfig, DQNConfig, FeatureConfig, ReplayConfig, Rows, make_trainer
 from rlreps.agents.config import make_torso
 from rlreps.agents.fitted import fit_features, fitted_features, replayed, state_numbers
+from rlreps.agents.replay import as_inputs
 from rlreps.encoders import MLP, Convolutional
 from rlreps.envs import Code
 from rlreps.errors import InputError
@@ -109,6 +110,25 @@ def test_counted_features_are_singular_functions_of_the_counted_measure():
     np.testing.assert_array_equal(seen, FREE[:-1])  # Nothing follows the goal.
     assert np.mean(np.square(found[FREE])) == pytest.approx(1.0, rel=1e-4)
     np.testing.assert_array_equal(features_at(fitted(rows, 800), CODES + 1e-3), 0.0)
+
+
+def test_images_have_the_features_of_what_they_show_beside_every_pixel():
+    rows = played(800)
+    places = np.argmin(np.linalg.norm(rows.observation[:, :, None] - CODES, axis=-1), axis=-1)
+    pictures = (255 * np.eye(STATES, dtype=np.uint8)).reshape(STATES, SIDE, SIDE, 1)
+    images = rows._replace(observation=pictures[places])
+    encoder = Convolutional(channels=(2,), hidden=4)
+    config = AgentConfig(features=config_of(), encoder=encoder, num_features=2)
+    torso = make_torso(config, (SIDE, SIDE, 1))
+    params = torso.init(jax.random.key(0))
+    found = fit_features(config.features, replayed(images, 800), ACTIONS, params["fitted"], 0)
+    seen = as_inputs(jnp.asarray(pictures))
+    features = np.asarray(features_at(found, seen.reshape(STATES, -1)))
+    np.testing.assert_allclose(gram(features), gram(by_hand(rows)), atol=1e-5)
+    planes = np.broadcast_to(features[:, None, None, :], (STATES, SIDE, SIDE, 5))
+    both = np.concatenate([seen, planes], axis=-1)
+    expected = torso.network.apply(params["network"], jnp.asarray(both))
+    np.testing.assert_allclose(torso.apply({**params, "fitted": found}, seen), expected, atol=1e-5)
 
 
 def test_a_read_out_keeps_its_values_when_features_are_fitted_to_more_data():
@@ -297,8 +317,6 @@ def test_agents_on_the_host_fit_too():
 def test_features_that_cannot_be_fitted_are_refused():
     with pytest.raises(InputError, match=r"fewer components than basis_size \(8\), got 8"):
         FeatureConfig(kind="fitted", basis="fourier", basis_size=8, num_components=8)
-    with pytest.raises(InputError, match="observations that are vectors, for fitted features"):
-        make_torso(dataclasses.replace(CONFIG, encoder=Convolutional()), (8, 8, 3))
     rows = played(800)
     with pytest.raises(InputError, match=r"at most 20 distinct observations to count .* got 21"):
         fitted(rows, 800, config=config_of(basis_size=20))

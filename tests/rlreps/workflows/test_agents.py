@@ -138,6 +138,23 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
     assert_same_run(whole, folder)
 
 
+@pytest.mark.integration
+def test_a_killed_run_in_gymnax_goes_on_to_what_it_would_have_been(killed_when_logging, tmp_path):
+    pytest.importorskip("gymnax")
+    config = dataclasses.replace(CONFIG, environment="gymnax:MountainCar-v0", num_seeds=1)
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    with jax.numpy_dtype_promotion("standard"):
+        run_agents(config, whole)
+        killed_when_logging(300, run_agents, config, folder)
+        run_agents(config, folder)
+    assert_same_run(whole, folder)
+    # Episodes end by gymnax's own limit of 200 steps, not by the configuration's of 30.
+    assert (history(RunFolder(whole), "returns")[1] == -200.0).all()
+    goal = dataclasses.replace(config, goal=(0.5, 0.5, 0.1))
+    with pytest.raises(InputError, match="a goal for puddle-world alone"):
+        run_agents(goal, tmp_path / "goal")
+
+
 def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
     folder = RunFolder(finished)
     assert load_agent_config(folder) == CONFIG

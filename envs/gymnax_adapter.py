@@ -1,0 +1,131 @@
+"""Environments of gymnax (Lange 2022), compiled together with agents."""
+
+import dataclasses
+import json
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rlreps.envs.core import TimeStep, pytree_dataclass
+from rlreps.errors import InputError, require
+
+PREFIX = "gymnax:"
+"""Prefix of the names of gymnax environments."""
+
+_LARGEST = 1e6
+"""A coordinate with a larger bound counts as unbounded: scaling would make it zero."""
+
+
+class GymnaxState(NamedTuple):
+    """A state of gymnax and what an agent sees of it."""
+
+    inner: Any
+    observation: jax.Array
+
+
+@pytree_dataclass(static=("environment",))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GymnaxEnvironment:
+    """An environment of gymnax 1.0 or later behind the contract ``Environment``.
+
+    Observations are float32. Coordinates with bounds of at most 10⁶ are scaled to [0, 1].
+
+    Attributes:
+        environment: the environment, with discrete actions and observations in one array.
+        params: its parameters.
+        least: what is subtracted from observations, [*observation].
+        width: what they are then divided by, [*observation].
+
+    Raises:
+        InputError: For other actions or observations.
+    """
+
+    environment: Any
+    params: Any
+    least: Any = dataclasses.field(init=False, repr=False, compare=False)
+    width: Any = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        actions = self.environment.action_space(self.params)
+        require(hasattr(actions, "n"), "an environment with discrete actions", actions)
+        seen = self.environment.observation_space(self.params)
+        require(hasattr(seen, "low"), "observations in one array of numbers", seen)
+        low, high = (np.broadcast_to(bound, seen.shape) for bound in (seen.low, seen.high))
+        bounded = (np.abs(low) <= _LARGEST) & (np.abs(high) <= _LARGEST) & (low < high)
+        least = np.where(bounded, low, 0.0).astype(np.float32)
+        object.__setattr__(self, "least", least)
+        object.__setattr__(self, "width", np.where(bounded, high, 1.0).astype(np.float32) - least)
+
+    @property
+    def num_actions(self) -> int:
+        """Number of discrete actions, numbered from 0."""
+        return int(self.environment.action_space(self.params).n)
+
+    @property
+    def max_steps(self) -> int:
+        """Steps after which an episode is truncated."""
+        return int(self.params.max_steps_in_episode)
+
+    def reset(self, key: jax.Array) -> GymnaxState:
+        """Draw a start state."""
+        seen, inner = self.environment.reset_env(key, self.params)
+        # Steps have arrays where a reset may have Python's numbers.
+        typed = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), inner)
+        return GymnaxState(typed, self._scaled(seen))
+
+    def step(self, key: jax.Array, state: GymnaxState, action: jax.Array) -> TimeStep:
+        """Take an action, without gymnax's reset at an episode's end."""
+        seen, after, reward, terminated, _ = self.environment.step_env(
+            key, state.inner, action, self.params
+        )
+        after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, state.inner)
+        state = GymnaxState(after, self._scaled(seen))
+        return TimeStep(
+            state=state,
+            observation=state.observation,
+            reward=jnp.asarray(reward, jnp.float32),
+            terminated=jnp.asarray(terminated, bool),
+            truncated=jnp.asarray(self.environment.is_truncated(after, self.params), bool),
+        )
+
+    def observe(self, state: GymnaxState) -> jax.Array:
+        """Return what an agent sees."""
+        return state.observation
+
+    def _scaled(self, seen: Any) -> jax.Array:
+        scaled: jax.Array = (jnp.asarray(seen, jnp.float32) - self.least) / self.width
+        return scaled
+
+
+def gymnax_environment(name: str) -> GymnaxEnvironment:
+    """Make the environment of a name ``gymnax:ID`` or ``gymnax:ID:option=value,...``.
+
+    Options are parameters of the environment, such as ``max_steps_in_episode``, or arguments of its
+    class, such as ``use_visual_obs`` of ``FourRooms-misc``. Values are JSON.
+
+    Raises:
+        InputError: For an unknown environment or option, a value that is not JSON, an environment
+            that does not fit, or without the package gymnax.
+    """
+    try:
+        import gymnax
+    except ImportError as error:
+        raise InputError(
+            f'expected the package gymnax for {name}, got none: pip install "rlreps[gymnax]"'
+        ) from error
+    _, identifier, *rest = name.split(":", 2)
+    known = ", ".join(gymnax.registered_envs)
+    require(identifier in gymnax.registered_envs, f"an environment of gymnax ({known})", identifier)
+    pairs = [pair.partition("=") for pair in ",".join(rest).split(",") if pair]
+    try:
+        options = {option: json.loads(value) for option, _, value in pairs}
+        default = gymnax.make(identifier)[1]
+        fields = {field.name for field in dataclasses.fields(default)}
+        given = {key: value for key, value in options.items() if key not in fields}
+        environment, params = gymnax.make(identifier, **given)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"expected {PREFIX}ID:option=value,..., got {name!r}: {error}") from error
+    changed = {key: value for key, value in options.items() if key in fields}
+    return GymnaxEnvironment(environment=environment, params=params.replace(**changed))

@@ -1,0 +1,70 @@
+"""gymnax's environments behind the contract, against Gymnasium's."""
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.envs import Environment, gymnax_environment
+from rlreps.errors import InputError
+
+pytest.importorskip("gymnax")
+
+
+@pytest.fixture(autouse=True)
+def promoted():
+    """Let gymnax mix types, which tests of our own code must not."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def test_episodes_of_cartpole_are_those_of_gymnasium():
+    world = gymnax_environment("gymnax:CartPole-v1")
+    assert isinstance(world, Environment)
+    other = gymnasium.make("CartPole-v1").unwrapped
+    other.reset()
+    state, step = jax.jit(world.reset)(jax.random.key(0)), jax.jit(world.step)
+    other.state = np.array([getattr(state.inner, n) for n in ("x", "x_dot", "theta", "theta_dot")])
+    width = np.where(np.abs(other.observation_space.high) < 1e6, other.observation_space.high, 0.5)
+    for count in range(100):
+        action = count // 3 % 2
+        taken = step(jax.random.key(count), state, jnp.int32(action))
+        seen, reward, terminated, _, _ = other.step(action)
+        state = taken.state
+        # Positions and angles are bounded, and scaled to [0, 1]; speeds are not.
+        expected = np.where(width == 0.5, seen, (seen / width + 1.0) / 2.0)
+        np.testing.assert_allclose(taken.observation, expected, atol=1e-4)
+        np.testing.assert_array_equal(taken.observation, world.observe(state))
+        assert (float(taken.reward), bool(taken.terminated)) == (reward, terminated)
+        if terminated:
+            break
+    assert terminated
+
+
+def test_options_are_parameters_or_arguments_and_the_limit_truncates():
+    name = "gymnax:FourRooms-misc:use_visual_obs=true,max_steps_in_episode=3,fail_prob=0"
+    world = gymnax_environment(name)
+    assert (world.num_actions, world.max_steps) == (4, 3)
+    state = world.reset(jax.random.key(0))
+    assert state.observation.shape == (13, 13, 2)
+    ends = []
+    for count in range(3):
+        taken = jax.jit(world.step)(jax.random.key(count), state, jnp.int32(0))
+        state = taken.state
+        ends.append((bool(taken.terminated), bool(taken.truncated)))
+    assert ends == [(False, False), (False, False), (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gymnax:CartPole-v7", "an environment of gymnax .*, got 'CartPole-v7'"),
+        ("gymnax:CartPole-v1:gravity=strong", "gymnax:ID:option=value,.* Expecting value"),
+        ("gymnax:CartPole-v1:weight=1", "unexpected keyword argument 'weight'"),
+        ("gymnax:Pendulum-v1", "discrete actions, got Box"),
+    ],
+)
+def test_names_that_cannot_be_made_are_refused(name, message):
+    with pytest.raises(InputError, match=message):
+        gymnax_environment(name)
