@@ -104,7 +104,7 @@ def forward(encoder: Any, params: Any, inputs: Array) -> Array:
     return features
 
 
-def learner_of(config: Config, row: Row, d: int, rate: float, value: float) -> Learner:
+def learner_of(config: Config, row: Row, d: int, rate: float, value: float | None) -> Learner:
     """Make the update of an objective at d with a learning rate and a value of its own option."""
     assert row.objective is not None
     one = with_sizes(config.encoder, num_features=d)
@@ -186,13 +186,13 @@ def released_rows(config: Config) -> tuple[Row, ...]:
 # --- Tuning ---------------------------------------------------------------------------------------
 
 
-def trials(config: Config, row: Row) -> list[tuple[float, float]]:
-    """List the learning rates and values of the own option of an objective's trials.
+def trials(config: Config, row: Row) -> list[tuple[float, float | None]]:
+    """List the learning rates of an objective's trials and the values of its own option, or None.
 
     Raises:
         InputError: If there are too many values for two learning rates each.
     """
-    values = row.values or (math.nan,)
+    values: tuple[float | None, ...] = row.values or (None,)
     most = config.trials // 2
     require(len(values) <= most, f"at most {most} values of {row.option}", len(values))
     rates = np.geomspace(*config.rates, config.trials // len(values)).tolist()
