@@ -250,9 +250,10 @@ def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMea
     """Subtract each column's running mean and divide all by one running standard deviation.
 
     All columns share one deviation, so that they keep their relative sizes and the principal
-    subspace stays that of the centred Ψ. Dividing at all makes a weight mean the same for all
-    tasks. Averages are those of earlier batches: given these, rows of a batch stay independent of
-    each other, which a mean of their own would undo. The first batch takes its own.
+    subspace stays that of the centred Ψ. The division makes the weight of a loss independent of the
+    targets' unit. Mean and deviation come from earlier batches, so that the rows of a batch stay
+    independent of each other; with the batch's own mean they would not. The first batch has to take
+    its own.
 
     Args:
         moments: Averages over the batches before.

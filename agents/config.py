@@ -49,8 +49,8 @@ class AgentConfig:
         replay: Its memory.
         auxiliary: Its auxiliary task.
         num_envs: Environments in which each agent acts at a time.
-        max_episode_steps: Steps after which an episode is cut if the environment has no limit of
-            its own, unlike most of Gymnasium's.
+        max_episode_steps: Steps after which an episode is truncated if the environment has no limit
+            of its own. Most of Gymnasium's environments have one.
         steps: Environment steps of each agent.
         evaluate_every: Environment steps between evaluations.
         evaluation_episodes: Episodes of an evaluation, apart from training.

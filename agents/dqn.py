@@ -283,10 +283,11 @@ class DQN:
         """Compute the joint gradient; arguments as for ``update``.
 
         The auxiliary task's gradient is added times the configured weight. If the weight is
-        ``relative``, it is first divided by the ratio of both gradients' root mean square norms at
-        the torso, running averages of decay 0.99 that include this update. Including this update
-        bounds the added gradient: whatever came before, it is at most ten weights times as large as
-        its share. Its 1 % makes the factor depend a little on the rows that it multiplies.
+        ``relative``, it is first divided by the ratio of the root mean square norms of the two
+        gradients at the torso, running averages of decay 0.99 that include this update. This update
+        has a weight of 1 % in the averages. So the norm of the added gradient is at most ten times
+        the weight times the average norm of the other gradient, whatever came before. The factor
+        depends slightly on the rows of this update.
 
         Returns:
             The gradient, the auxiliary task's new state and norms, and metrics, those of the

@@ -32,7 +32,7 @@ from rlreps.successor.least_squares import LeastSquares
 from rlreps.successor.least_squares import Rows as Steps
 
 _UNUSED = 2.0**25
-"""Number of an unused row of the table; hashes are below 2^24. Finite, as all parameters are."""
+"""Marks an unused row of the table. No hash reaches it, and it is finite as parameters must be."""
 
 _COMPARED_STATES = 2_000
 """Largest number of states at which Fourier features are aligned."""

@@ -181,8 +181,9 @@ def add(replay: Rows, count: Array, rows: Rows) -> Rows:
 def draw(key: Array, replay: Rows, count: Array, num: int, length: int) -> Rows:
     """Draw sequences whose starts are independent and uniform over rows that are not ``last``.
 
-    Uniform except for one start in (rows of an episode)⁴: if each of four draws found an episode's
-    last row, the row before it is taken.
+    Each start is drawn up to four times, until it is not ``last``. If all four draws are ``last``,
+    the row before the first of them is taken. With episodes of l rows this happens with probability
+    l⁻⁴; otherwise starts are exactly uniform.
 
     Args:
         key: Random key.

@@ -97,7 +97,7 @@ def pytree_dataclass(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], typ
 
 
 LARGEST_NUMBER = 1000.0
-"""Larger sizes and places leave no digit of the unit square in single precision."""
+"""Largest size or coordinate. With larger ones, float32 would not resolve the unit square."""
 
 
 def as_number(value: Any, name: str) -> Any:

@@ -15,9 +15,10 @@ class PuddleWorldDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has 
     """One PuddleWorld; actions are those of ``PuddleWorld``.
 
     Args:
-        arena: of ``resolve_arena``.
-        seed: decides everything random; of any size, from 0 on.
-        **arguments: of ``resolve_arena``.
+        arena: a name, the path of a TOML file, or a ``PuddleWorld``.
+        seed: decides everything random; at least 0, of any size.
+        **arguments: ``task`` (False leaves out goal and penalties), ``max_steps``, and fields of
+            ``PuddleWorld`` to replace, such as ``goal`` and ``observation``.
     """
 
     interface: type[PuddleWorldEnv] = PuddleWorldEnv

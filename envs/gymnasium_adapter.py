@@ -39,9 +39,11 @@ class PuddleWorldEnv(gymnasium.Env[Observation, np.int64]):
     resets without a seed continue it.
 
     Args:
-        *arguments: of ``resolve_arena``.
+        *arguments: the arena: a name, the path of a TOML file, or a ``PuddleWorld``; by default
+            "sutton".
         render_mode: "rgb_array" or None.
-        **parameters: of ``resolve_arena``.
+        **parameters: ``task`` (False leaves out goal and penalties), ``max_steps``, and fields of
+            ``PuddleWorld`` to replace, such as ``goal`` and ``observation``.
     """
 
     metadata = METADATA
@@ -99,7 +101,7 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         num_envs: number of copies, at least 1.
         render_mode: "rgb_array" or None.
         max_episode_steps: steps after which an episode is truncated; None for the arena's own.
-        **parameters: of ``resolve_arena``.
+        **parameters: ``arena``, and the parameters of ``PuddleWorldEnv``.
     """
 
     metadata = METADATA | {"autoreset_mode": AutoresetMode.NEXT_STEP}

@@ -170,8 +170,9 @@ class PuddleWorld:
     def reset(self, key: jax.Array) -> PuddleWorldState:
         """Draw a start position, uniform over the square outside the walls and a goal's disc.
 
-        It is the first of ``RESET_DRAWS`` uniform draws that lies outside them. If none does, it is
-        the first draw; if they cover half of the square, this happens in one start of 2^32.
+        The start is the first of ``RESET_DRAWS`` uniform draws that lies outside both. If no draw
+        does, the start is the first draw. If walls and goal cover half of the square, this happens
+        with probability 2^-32.
         """
         draws = jax.random.uniform(key, (RESET_DRAWS, 2))
         free = jax.vmap(self._is_start)(draws)
@@ -215,9 +216,9 @@ class PuddleWorld:
         reaches a puddle is a budget; a stretch inside costs 1 / multiplier per unit length, and the
         move ends where the budget is spent.
 
-        If there are walls, moves begin and end some roundings within the square (8e-6 in float32).
-        An agent on the square's edge would otherwise be on the edge of a wall that ends there, and
-        agents are free to move along a wall's edge.
+        If there are walls, moves begin and end a small distance inside the square (8e-6 in
+        float32). Otherwise an agent could pass a wall that ends on the square's edge: there, it
+        would be on the edge of the wall, along which agents may move.
 
         Args:
             position: [2], in the unit square.

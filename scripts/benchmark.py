@@ -3,8 +3,8 @@
     python scripts/benchmark.py ground-truth
     python scripts/benchmark.py streaming --data MNIST_FOLDER --figure streaming-speed.png
 
-Ways to do the same are timed in turns in one run, compilation left out; absolute times vary with
-the machine, ratios less. ``docs/results/speed.md`` quotes what each comparison prints.
+Each comparison times several implementations of the same task in turns, without compilation.
+Ratios vary less between machines than absolute times. ``docs/results/speed.md`` quotes the output.
 """
 
 import contextlib

@@ -4,11 +4,11 @@
 
 The features of a perfect fit are computed from the chain's own transition matrices, and compared
 with the ground truth as ``distance`` compares those of a fit. A ground truth is the singular value
-decomposition of the measure of states from t = 0, less its column means, with each cell as
-important as any other. A fit differs in four things, which come in one by one: means are removed
-after the decomposition, sums begin with the first successor, rows are states and actions, whose
-features are averaged over the actions, and states count as often as the data visit them. Last the
-averages are taken with a policy that is estimated from the data.
+decomposition of the measure of states from t = 0, less its column means, with equal weights for all
+cells. A fit differs in five things, and the table adds them one by one: means are removed after
+the decomposition; sums begin with the first successor; rows are pairs of a state and an action,
+whose features are averaged over the actions; states are weighted by how often the data visit them;
+and the averages use a policy that is estimated from the data.
 """
 
 import numpy as np

@@ -3,7 +3,8 @@
     python scripts/faults.py --area losses --results runs/faults.csv
 
 The tests of a fault run up to the first failure, tier 0 alone. Faults that the results list as
-caught are not run again, so that a call goes on where an earlier one ended, or mended.
+caught are not run again: a repeated call continues an interrupted one, and tries faults that were
+not caught again.
 """
 
 import csv

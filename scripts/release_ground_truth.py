@@ -1,4 +1,4 @@
-"""Makes a released ground truth: what ``rlreps.successor.load`` reads.
+"""Make a released ground truth: what ``rlreps.successor.load`` reads.
 
     python scripts/release_ground_truth.py --out data/sutton-100.npz
 

@@ -62,7 +62,7 @@ def write_page(
         docs: Folder of the results pages; figures go to ``figures/EXPERIMENT`` below it.
         command: The command that made the run.
         name: Of the page; the experiment's by default.
-        tables: Names of the only tables to show, whole; all by default, long ones not whole.
+        tables: Names of the tables to show in full. By default, show all and cut long ones.
 
     Returns:
         The page.

@@ -24,8 +24,8 @@ class Entry:
     Attributes:
         module: Below this package; it holds ``EXPERIMENT``.
         description: One line.
-        presets: Preset → how long its run took, where it is recorded, or what it is: on two cores,
-            some with other work on the machine. None is a promise.
+        presets: Preset → how long a recorded run took, or else what the preset is. Times are on two
+            cores, some of them shared with other work, and only indicate the order of magnitude.
         takes: Options of its command: ``data``, ``objective``, ``devices``, ``jobs``. Parts may be
             computed side by side (``jobs``) if no verdict is on their times.
         shares_devices: Whether many small runs are shared out to all cores or accelerators.

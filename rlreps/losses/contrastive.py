@@ -1,8 +1,8 @@
 """Contrastive objectives: f(s)ᵀg(t) approximates the logarithm of the density ratio M̃ of pairs.
 
 Symbols as in ``rlreps.losses.pairs``. f and g are the two encoders of ``TwoTowers``, or one encoder
-is both. Since the logarithm is what has rank d, optimal features need not span the singular
-functions of M̃.
+is both. The logarithm of M̃ is factorised, not M̃ itself, so optimal features need not span the
+singular functions of M̃.
 """
 
 import dataclasses

@@ -118,9 +118,9 @@ class SelfPrediction(TowardsAverages):
     has a loss of zero. With tabular features, small plain steps, current targets, a reversible
     chain and uniform p, E[φφᵀ] is constant, and from E[φφᵀ] = I the flow of K = E[φ(s)φ(s')ᵀ] obeys
     K̇ = SK + KS with S positive semi-definite. So neither tr K² nor |det K| ever falls, and K keeps
-    the signs of its eigenvalues. From a start at which k eigenvalues of K are positive, the
-    invariant subspace of the k largest and the d − k least λ attracts: only some starts lead to the
-    d largest |λ|. Adam's steps do not keep E[φφᵀ] constant. Not ordered.
+    the signs of its eigenvalues. If k eigenvalues of K are positive at the start, the flow leads to
+    the invariant subspace of the k largest and the d − k smallest λ. Only some starts therefore
+    lead to the d largest |λ|. Adam's steps do not keep E[φφᵀ] constant. Not ordered.
 
     Metrics: ``explained``, the share of E‖φ̄(s⁺)‖² that A φ(s) explains.
 

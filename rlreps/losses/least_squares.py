@@ -76,10 +76,9 @@ class LargeBatch(Objective):
       mean of ŵŵᵀ. With r → 0 and S = ŵŵᵀ over every task this is φ − (ŵŵᵀ)⁻¹ŵψ, the step to the
       features that are best for these weights: alternating least squares in function space. The
       plain gradient along a singular direction scales with σ², so small directions are learned
-      last. Mapping the gradient at the features by an invertible matrix keeps its zeros in function
-      space, with tabular features, and for the weights of a last linear layer. In the layers below,
-      contributions of rows that cancelled need not cancel once mapped, so a network may have other
-      stationary points than without it.
+      last. The matrix is invertible, so tabular features and the weights of a last linear layer
+      keep their stationary points. In lower layers, contributions of rows that cancel without the
+      matrix need not cancel with it. A network may therefore have other stationary points.
     * ``leave_one_out``: each row's residual becomes that of the weights fitted without the row,
       (φᵀŵ − ψ)/(1 − h) with its leverage h = φᵀ(ΦᵀΦ)⁻¹φ (Allen 1974, PRESS). Fitting a row shrinks
       its residual by 1 − h; h is about d / b on average. The ŵ in front stays.
@@ -89,8 +88,9 @@ class LargeBatch(Objective):
             ``all``, every state, which batches must bring as their population; or a number of
             further rows, the last of each batch, which then leave fewer to the gradient.
         ridge: Tikhonov term relative to the mean eigenvalue of the batch covariance. It keeps the
-            solve well posed with fewer rows than features or with dependent features. At least ten
-            roundings times d are applied: in float32 1.2e-6·d, so that 1e-6 has no effect there.
+            solve well posed with fewer rows than features or with dependent features. The ridge
+            used is at least 10 d ε, with the dtype's machine epsilon ε: 1.2e-6·d in float32, where
+            1e-6 therefore has no effect.
         precondition: r; 0.01 worked well. None leaves the gradient as it is.
         leave_one_out: Whether each residual is that of weights fitted without its row; requires
             ``weight_rows="gradient"``.
@@ -168,7 +168,7 @@ class LargeBatch(Objective):
 def leverages(features: Array, ridge: float | Array) -> Array:
     """Compute the leverage h = φᵀ(ΦᵀΦ + …)⁻¹φ of each row, [b], regularised like the weights.
 
-    At most 1 − 1e-3: a row that alone decides a feature has no residual without itself.
+    At most 1 − 1e-3: a row with leverage 1 has no leave-one-out residual.
 
     Args:
         features: Φ, [b, d].
@@ -197,8 +197,8 @@ def least_squares_weights(features: Array, targets: Array, ridge: float | Array 
     Args:
         features: Φ, [b, d].
         targets: Ψ, [b, t].
-        ridge: Tikhonov term relative to the mean eigenvalue of ΦᵀΦ. At least ten roundings times d
-            are applied, in float32 1.2e-6·d.
+        ridge: Tikhonov term relative to the mean eigenvalue of ΦᵀΦ; at least 10 d ε is used, with
+            the dtype's machine epsilon ε (in float32 1.2e-6·d).
 
     Returns:
         Weights [d, t].

@@ -155,8 +155,9 @@ class TDLowRank(TowardsAverages):
 
     Attributes:
         discount: γ.
-        orthonormality: Weight of ``orthonormality_loss``. It chooses one of the factorisations with
-            equal product (g orthonormal), and so moves no optimum if p⁺ has at least d states.
+        orthonormality: Weight of ``orthonormality_loss``. Of all factorisations with the same
+            product fgᵀ, it selects one with orthonormal g. It does not change the optimal product
+            if p⁺ is positive at d states or more.
     """
 
     discount: float = interval("[0, 1)", 0.95)

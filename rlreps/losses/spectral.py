@@ -63,11 +63,12 @@ class Spin(Objective):
 
     By default averages are corrected for their start at zero. With β < 1, feature k uses the
     operator K − c, which has the same eigenfunctions; c = Λ_kk + max_{j≤k}|Λ_jj| of the averages so
-    far, if positive. Without c, where Λ_kk > 0, averages that lag behind push a feature that has
-    shrunk, or turned towards earlier features, further the same way, and features collapse onto
-    each other. Pfau et al. do neither (``starts_at_identity``, ``shifted``), and they also
-    differentiate the operator's action (``through_operator``). Only the part of ∂Σ/∂θ in which the
-    later of two features moves is averaged: the rest does not occur in Eq. 14.
+    far, if positive. The shift is needed where Λ_kk > 0. If a feature has shrunk, or turned towards
+    earlier features, the averages lag behind; without the shift, the gradient then increases the
+    deviation, and features collapse onto each other. Pfau et al. neither correct nor shift
+    (``starts_at_identity``, ``shifted``), and also differentiate the operator's action
+    (``through_operator``). Of ∂Σ_jk/∂θ, only the derivative of the later feature is averaged: the
+    other does not occur in Eq. 14.
 
     Attributes:
         operator: K; by default −ΨΨᵀ of the batch's target columns, whose smallest eigenvalues

@@ -280,8 +280,8 @@ class Contrast:
             level: Level of the test, corrected for the number of tests.
 
         Returns:
-            The difference; None if so few pairs can have no p-value at or below the level, or no
-            share is detectable.
+            The difference; None if there are too few pairs for any p-value at or below the level,
+            or if no difference of shares is detectable.
         """
         if self.by_signs:
             found = sign_test_detectable(self.differences, level)
@@ -323,8 +323,9 @@ Key = TypeVar("Key", bound=Hashable)
 def corrected(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Key, Verdict]:
     """Judge each contrast of a family to be above its effect, with p-values adjusted by Holm.
 
-    As ``Contrast.above``, but a p-value not below the level means that it cannot be told. The
-    p-value is that of a difference equal to the effect. Refutations are not adjusted.
+    A contrast holds if ``Contrast.above`` does and its adjusted p-value, for a difference equal to
+    the effect, is below the level. If only ``Contrast.above`` holds, the contrast cannot be told.
+    Verdicts that a contrast does not hold are not adjusted.
     """
     verdicts = {}
     p_values = holm([each.p_value for each in contrasts.values()]).tolist()

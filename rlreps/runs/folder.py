@@ -118,8 +118,9 @@ class RunFolder:
             config: Everything that decides the result, as JSON values.
 
         Returns:
-            The run, or None if the folder is empty or does not exist: a place for a new run. The
-            run may have fewer steps, if its learning rate is constant.
+            The run, or None if the folder is empty or does not exist, so that a new run may start
+            there. If the learning-rate schedule is constant, the run found may have been configured
+            for fewer steps.
 
         Raises:
             InputError: If the folder holds another run (with the differences) or other files.

@@ -222,8 +222,9 @@ def pseudo_values(statistic: Callable[[FloatArray], FloatArray], runs: npt.Array
     """Compute the jackknife's pseudo-values of a statistic of means over runs (Tukey 1958).
 
     Let θ be the statistic of the means of all n runs and θ₋ᵢ that without run i. The pseudo-values
-    are n θ − (n − 1) θ₋ᵢ. Their mean interval is one of θ; if θ is the mean itself, they are the
-    runs. They are linear in θ: pseudo-values of methods whose runs share seeds compare in pairs.
+    are n θ − (n − 1) θ₋ᵢ. Their ``mean_interval`` is an interval of θ; if θ is the mean itself, the
+    pseudo-values are the runs. Pseudo-values are linear in θ, so that those of two methods whose
+    runs share seeds can be compared in pairs.
 
     Args:
         statistic: Means [..., choices] → [choices], for each choice of runs.
@@ -287,10 +288,11 @@ def holm(p_values: Sequence[float]) -> FloatArray:
 def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
     """Compute the two-sided exact p-value of the sign test of pairs; McNemar's test if all are ±1.
 
-    Without an effect, pairs that do not differ do not count (Conover 1999, Section 3.4). With one,
-    the null hypothesis is that the share of pairs that gain, less the share that lose, is the
-    effect. Outcomes are ordered by the t statistic of their signs. The p-value is twice the smaller
-    tail, each the largest over a grid of shares that lose, which the hypothesis leaves open.
+    With ``effect=0``, ties do not count (Conover 1999, Section 3.4). Otherwise the null hypothesis
+    is that the share of positive pairs minus the share of negative ones equals the effect. Outcomes
+    are ordered by the t statistic of their signs. The hypothesis leaves the share of negative pairs
+    open: each tail probability is the largest over a grid of this share. The p-value is twice the
+    smaller tail probability.
 
     Args:
         differences: Differences of pairs, [pairs]; their signs count.
@@ -327,8 +329,8 @@ def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
 def sign_test_detectable(differences: npt.ArrayLike, level: float) -> float:
     """Compute the smallest difference of shares that the exact sign test of pairs would detect.
 
-    The design has as many pairs as these, and the same share of them differs against the trend.
-    Exact, by the trinomial distribution of pairs that differ one way, the other way, or not.
+    The assumed experiment has as many pairs, and the same share of pairs with the rarer sign. The
+    power is exact, from the trinomial distribution of positive, negative and tied pairs.
 
     Args:
         differences: Differences of pairs, [pairs]; their signs count.

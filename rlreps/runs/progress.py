@@ -1,6 +1,6 @@
 """One progress bar for all long work: rate, time left and latest measure, on standard error.
 
-Bars are shown unless ``hidden``. Functions between a command and its work pass no choice on.
+Bars are shown unless ``hidden``, so that no function needs an argument to show or hide them.
 """
 
 import contextlib

@@ -14,14 +14,15 @@ same update, for the same cumulants. There are two ways:
 
 - A separate start for each row (``centring_starts=None``). Rows stay independent, so that
   everything unbiased for a stored centred matrix is unbiased here, including products of two rows'
-  targets (which ``danskin_lissa`` needs). The price is noise: every target has the variance of one
-  more rollout and of ψ_j over states.
+  targets (which ``danskin_lissa`` needs). But targets are noisier: the variance of each grows by
+  the variance of one more rollout, and by that of ψ_j over states.
 - A shared group of B starts, whose mean is subtracted from every row. Targets stay unbiased and
   less noisy, but rows share the error of the mean, of variance v = Var_j / B, where Var_j is the
   variance of one rollout's sum from a random start. A product of two rows' targets is biased by v.
-  To the objectives it looks as if the constant function were one more left singular vector, with
-  the squared singular value n · v for each task, where Σ_k σ_k² = n · Var_s ψ_j. It enters the
-  learned top d if it exceeds σ_d²: fine for large leading values, but a bias for a deep spectrum.
+  The constant function then acts as one more left singular vector, with the squared singular value
+  n · v for each task, where Σ_k σ_k² = n · Var_s ψ_j. It is learned as one of the top d components
+  if its squared singular value exceeds σ_d². So sharing is safe for components whose singular
+  values are large, and biased for many components.
 
 ``large_batch``, whose weights also fit noise, stays biased by its finite batch either way, as on a
 stored matrix.

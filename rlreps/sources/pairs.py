@@ -29,10 +29,10 @@ class PairSource:
 
     Row i is drawn with replacement, and s⁺ is the state reached k steps after the next one, with
     P(k) = (1 − γ)γᵏ: s⁺ = S_{i+1+k}. If k leads beyond the end of the episode or of its record, s⁺
-    is the last state reached. So a terminal state counts as if the episode stayed there for ever,
-    and a state at which the record was cut takes the whole rest γ^l of the distribution, for l rows
-    left from row i on. For long records with few cuts, s⁺ given s is distributed as (1 − γ) Σ_{t≥0}
-    γᵗ P^{t+1}(s, ·), the normalised successor measure of the data's policy.
+    is the last state reached. So a terminal state counts as if the episode stayed there for ever.
+    If the record is cut l rows after row i, the last state has the remaining probability γ^l, which
+    belongs to unknown later states. For long records with few cuts, s⁺ given s is distributed as
+    (1 − γ) Σ_{t≥0} γᵗ P^{t+1}(s, ·), the normalised successor measure of the data's policy.
 
     Attributes:
         observation: s of every row, [N, ...].

@@ -58,8 +58,8 @@ class Centred:
     Each update first moves the running mean by the batch (Chan, Golub & LeVeque 1983; Welford's
     step for one row) and then gives the rule the batch less the new mean. Early rows are therefore
     centred by a poor mean; the very first row is centred by itself and becomes zero. This does not
-    matter to rules that forget. A rule that sums squares loses the share n/(n + b) of each batch's
-    shift of the mean; ``exact_scatter`` adds this share back.
+    matter to rules that forget. A rule that sums squares would lack n ‖shift‖² whenever a batch
+    shifts the mean of n rows; ``exact_scatter`` adds these squares.
 
     Combining models averages their means, weighted by rows · weights, and their numbers of rows,
     by the weights. If workers started from a common mean, however often they combine, the result is

@@ -44,7 +44,7 @@ RELATIVE_RATE = 0.5
 """Default η0 times the variance along the k-th component."""
 
 LEAST_SHARE = 0.05
-"""Least variance along the k-th component that the default η0 assumes, times k over the total."""
+"""The default η0 assumes at least this times the total variance / k along the k-th component."""
 
 INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
 """Size of implicit Krasulina's first entries; its rate is in units of their squares."""
@@ -59,8 +59,8 @@ LARGEST_RATES = {"eigengame": 2.0}
 """Rule → bound on the default rate times the total variance."""
 
 LARGEST_RATE = 0.5
-"""The same bound for other rules. If a rule does not orthonormalise in every step, larger rates
-diverge; EigenGame's steps are means over rows."""
+"""The same bound for other rules. With larger rates, rules that do not orthonormalise in every step
+diverge. EigenGame has a larger bound, since each of its steps averages over several rows."""
 
 
 class Model(NamedTuple):
@@ -90,21 +90,27 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
     JAX, in float32 unless x64 is enabled; each new shape of a batch is compiled once a process.
     ``fit`` and ``transform`` also take sparse arrays, and make about 1,024 rows dense at a time.
 
+    A batch that cannot be used (another number of features, NaN or infinity) raises a
+    ``ValueError``. A step whose outcome is not finite raises a
+    ``rlreps.errors.TrainingDivergedError``. Both leave the model as it was. If the stream is
+    constant, the components stay at their random orthonormal start, with zero variance.
+
     Args:
         n_components: k; None takes the number of rows or features of the first array, whichever is
             smaller.
         rule: One of ``rlreps.streaming.RULES``.
         learning_rate: η0 of η_t = η0 / t^power at update t, for most rules in units of one over a
-            variance. None takes one half over the variance along the k-th component, of the first
-            1,024 rows in ``fit`` and of all rows so far in ``partial_fit``, and bounds η_t by one
-            half (EigenGame: two) over the total variance. Implicit Krasulina, which hardly depends
-            on it, multiplies it by its first vectors' squared length. Incremental PCA has no
-            learning rate.
+            variance. None takes η0 = 1 / (2 v), where v is the variance along the k-th component,
+            or 5 % of the total variance / k if that is larger. ``fit`` estimates both variances
+            from the first 1,024 rows, ``partial_fit`` from all rows so far. η_t is then at most
+            one half (EigenGame: two) over the total variance. Implicit Krasulina hardly depends on
+            its rate; its default is eight times as large, times the squared length of its initial
+            vectors, without a bound. Incremental PCA has no learning rate.
         power: Exponent of the learning rate's decay; 0 keeps the rate, for drifting components.
-        batch_size: Rows that one update averages over. The last update of an array or batch may be
-            smaller. EigenGame needs at least as many rows as components, learns well from several
-            times as many, and adds a smaller rest to the update before. None is 2 k for EigenGame,
-            5 k and at least 50 for incremental PCA, and 1 for the other rules.
+        batch_size: Rows that one update averages over. The last update of an array or batch may
+            have fewer. EigenGame needs at least k rows in an update, and learns well from several
+            times k; if fewer than k rows are left, they join the previous update. None is 2 k for
+            EigenGame, 5 k and at least 50 for incremental PCA, and 1 for the other rules.
         passes: How often ``fit`` goes over the rows, each time in another order. With a few
             thousand rows or fewer, one pass leaves most rules some per cent short of the best k
             components; with very many rows it is enough. Rules without a learning rate (incremental
@@ -130,12 +136,6 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         n_samples_seen_: Number of rows that the model has seen, each counted once.
         n_features_in_: Number of features of a row.
         feature_names_in_: Names of the features, if the rows came with names.
-
-        A constant stream leaves the components at their start: orthonormal, of zero variance.
-
-        A batch that cannot be used (another number of features, NaN or infinity) raises a
-        ValueError and leaves the model as it was. So does a step whose outcome is not finite, by
-        ``rlreps.errors.TrainingDivergedError``.
     """
 
     whiten: ClassVar[bool] = False

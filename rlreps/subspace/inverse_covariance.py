@@ -16,10 +16,10 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
     (2023), after Agarwal, Bullins & Hazan (2017). If rows are independent and kappa does not depend
     on them, the expectation is the truncated Neumann series kappa sum_{i<=J} (I - kappa C)^i, which
     tends to the inverse of C = E phi phi^T as J grows if kappa lies in (0, 2 / lambda_max) and C is
-    invertible. For a singular C it grows without bound, and does not tend to the pseudo-inverse, as
-    Eq. 13 of Le Lan et al. (2023) says. Weights are unaffected, since E phi psi vanishes where C
-    does. If kappa comes from the same rows, the expectation is not the series. In vector form, a
-    term costs O(d t).
+    invertible. For a singular C the series grows without bound; the limit in Eq. 13 of Le Lan et
+    al. (2023), the pseudo-inverse, holds only on the range of C. Weights are unaffected, since
+    E phi psi lies in that range. If kappa comes from the same rows, the expectation is not the
+    series. In vector form, a term costs O(d t).
 
     Args:
       features: [j, d] rows phi_1, ..., phi_J, the first row entering first.

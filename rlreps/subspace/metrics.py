@@ -35,8 +35,8 @@ def leading_combinations(features: jax.Array, matrix: jax.Array, d: int) -> jax.
     """Compute the d combinations of features that explain most of a matrix (Rayleigh-Ritz).
 
     Features times the combinations span the leading left singular subspace of P_Phi Psi, the
-    matrix projected onto the features' span. Train more features than d, then keep these d: the
-    leading components are learned sooner than the last ones that are trained beside them.
+    matrix projected onto the features' span. To learn d components sooner, train more than d
+    features and keep these combinations: the last of the trained components converge slowest.
 
     Args:
       features: Phi, [n, m], m >= d.

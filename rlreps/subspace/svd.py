@@ -32,10 +32,10 @@ class PrincipalSubspace:
       total_energy: squared Frobenius norm of the centred matrix, summed in float64.
       method: "exact" or "randomized".
       settings: the arguments of the computation (rank, and for "randomized" oversampling,
-      power_iterations and seed).
+        power_iterations and seed).
       distance_bound: [k] float64, for d = 1, ..., k an upper bound on the subspace distance between
-      the first d columns of the basis and the exact top-d left singular subspace of the matrix
-      (see `rlreps.subspace.error_bound`); 1 if nothing is known, None if it was not computed.
+        the first d columns of the basis and the exact top-d left singular subspace of the matrix
+        (see `rlreps.subspace.error_bound`); 1 if nothing is known, None if it was not computed.
     """
 
     basis: np.ndarray
@@ -64,8 +64,8 @@ class PrincipalSubspace:
 
 
 MOST_POWER_ITERATIONS = 1000
-"""More iterations change no digit: each divides the rest of other directions by the ratio of
-singular values."""
+"""Largest number of power iterations: further ones would change no digit, since each divides the
+error by a ratio of squared singular values."""
 
 
 def fix_signs(basis: np.ndarray) -> np.ndarray:
@@ -227,8 +227,8 @@ class RandomizedSVD:
 
     Attributes:
       rank: number of leading singular vectors; None is 100, or all that the matrix has if fewer.
-      oversampling: extra columns of the Gaussian test panel; capped if the panel would exceed
-      min(n, t).
+      oversampling: extra columns of the Gaussian test panel; fewer if the panel would have more
+        than min(n, t) columns.
       power_iterations: passes with the matrix and its transpose that sharpen the spectrum.
       seed: seed of the test panel and of the error bound's probes.
     """

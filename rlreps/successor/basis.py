@@ -195,7 +195,7 @@ class Candidates(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ActionBasis:
-    """Features b of actions: unit vectors of discrete ones, quadratic polynomials in a box.
+    """Features b of actions: one-hot for discrete actions, quadratic polynomials for a box.
 
     Attributes:
         num_actions: A; None for boxes.

@@ -35,7 +35,7 @@ MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
 
 _FEWEST_EPISODES = 10
-"""With at least this many episodes, a split takes whole episodes; else it cuts them into blocks."""
+"""A split cuts an episode with more than 1 / _FEWEST_EPISODES of the rows into blocks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -194,9 +194,9 @@ class Transitions:
 
         Rows are in the order of time. Without ``next_observations``, the next observation of a row
         is the observation of the following row. If there is one observation more than actions, as
-        in an episode of Minari, the last one is the final next observation. Otherwise the last row
-        of each episode has no known next state and is left out, a terminal state is lost, and the
-        episode counts as cut.
+        in an episode of Minari, the last one is the final next observation. Otherwise the next
+        state of the last row of each episode is unknown: the row is left out, and the episode
+        counts as truncated even if it terminated.
 
         Args:
             data: ``observations`` and ``actions``; ``next_observations`` if known; ends as
@@ -305,9 +305,10 @@ class Transitions:
         return parts
 
     def held_out(self, share: float, seed: int) -> np.ndarray:
-        """Choose whole episodes that hold about a share of the rows, [N].
+        """Choose whole episodes that hold about a share of the rows; return their mask, [N].
 
-        Episodes with more than a tenth of all rows are cut into blocks.
+        An episode is cut into blocks if it holds more than a tenth of all rows, or more than
+        ``share`` or 1 − ``share`` of them.
 
         Args:
             share: In (0, 1).

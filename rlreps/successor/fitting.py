@@ -53,8 +53,9 @@ _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 _SEARCHED_ROWS = 10_000
 _SEARCHED_FEATURES = 300
 _TOLERANCES = (1.5, 1.1)
-"""Multiples of the least error up to which widths and ridges count as equally good. Improved
-policies leave the data, where wide kernels extrapolate better: widths have the larger factor."""
+"""A width, or a ridge, counts as good if its error is at most this multiple of the least error. The
+factor of widths is larger: improved policies reach states outside the data, where wide kernels
+extrapolate better."""
 _WIDTHS_AT = 1e-5
 """λ at which widths are compared; with less, single systems are close to singular."""
 

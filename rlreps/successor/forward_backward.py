@@ -73,7 +73,7 @@ class ActionHeads(Encoder):
         """Compute features weighted over actions, [b, d]."""
         heads = self.encoder.apply(params, inputs.state)
         heads = heads.reshape(len(heads), self.num_actions, -1)
-        # A sum of few numbers, most of them zero, instead of a product that an accelerator rounds.
+        # An explicit sum over the actions: accelerators compute matrix products in low precision.
         features: Array = jnp.sum(heads * inputs.weights[:, :, None], axis=1)
         return features
 
@@ -162,7 +162,7 @@ class TransitionSource:
 class ForwardBackwardLoss(TDLowRank):
     """``TDLowRank`` with actions: F and B of a ``ForwardBackward`` encoder, on ``Step`` rows.
 
-    The encoder's F is (1 − γ) times F.
+    The network computes (1 − γ) F(s, a), whose size does not depend on γ.
 
     Attributes:
         discount: γ.
@@ -243,7 +243,7 @@ def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
         shrunk = values**2 / (values**2 + strength)
         residuals = centred - left @ (shrunk[:, None] * overlap)
         leverages = 1.0 / len(targets) + np.square(left) @ shrunk
-        # A row that alone decides its fit has no known error without itself.
+        # With leverage 1, the fit without the row does not determine its prediction.
         residuals /= np.maximum(1.0 - leverages, 1e-12)[:, None]
         errors.append(np.mean(np.square(residuals), axis=0))
     best = np.argmin(errors, axis=0)

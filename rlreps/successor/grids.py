@@ -16,8 +16,8 @@ from rlreps.envs import PuddleWorld, Shape
 from rlreps.errors import require, require_positive
 
 _LATTICE = 16
-"""Points along each side of a cell that decide whether it is a state. Changing this number changes
-the cells that the matrix of a walled store has."""
+"""Number of points along each side of a cell that decide whether the cell is a state. Changing this
+number changes which cells are states, and so the matrices of arenas with walls."""
 
 _EDGE = 1e-5
 """Larger than the rounding by which an agent may stand beyond a wall's edge."""
@@ -26,7 +26,7 @@ _WINDOWS_AT_ONCE = 2048
 """Cells whose surroundings are examined together."""
 
 _MOST_WALLED_BINS = 2048
-"""With more bins, a matrix would take 70 TB, and its lattice of points minutes."""
+"""Largest number of bins with walls: here a matrix takes 70 TB, and finding its states minutes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Grid:
     """bins x bins square cells over [0, 1]²; cell index = row · bins + column, row from y.
 
     A cell is a state if one of 16 x 16 points spread evenly over it lies outside the walls. States
-    are numbered from 0 in the order of their cells; without walls, the numbers agree. A position in
-    a cell that is no state counts to the nearest state. Agents reach such positions only at the
-    very edge of a wall, which may be a cell's edge, or in a corner that the points miss.
+    are numbered from 0 in the order of their cells; without walls, a state's number is its cell's
+    index. A position in a cell that is not a state is assigned to the nearest state. Agents reach
+    such a position only where a wall's edge is also a cell's edge, or in a corner between points.
 
     Attributes:
         bins: Cells along each axis.
@@ -102,8 +102,8 @@ class Grid:
 
         Two pieces count as apart if no path within the eight surrounding cells joins them; around
         the end of a wall there is a path. Counting such pieces as one state lets the chain pass
-        through the wall. Cells are extended by 1e-5 on each side, as agents stop at a wall's very
-        edge. The test uses points a sixteenth of a cell apart, so it may miss much thinner walls.
+        through the wall. The test extends each cell by 1e-5 on each side, since agents stop exactly
+        at a wall's edge. Its points are a sixteenth of a cell apart, so it may miss thinner walls.
         """
         from scipy import ndimage  # Slow to import and seldom needed.
 
@@ -179,7 +179,7 @@ class Grid:
 
     @functools.cached_property
     def _nearest(self) -> np.ndarray:
-        """The state's cell that is nearest to each eighth of a cell, [bins², 8] (int32).
+        """The nearest cell that is a state, for each eighth of each cell, [bins², 8] (int32).
 
         Both diagonals and both middle lines divide a cell into eight triangles.
         """
@@ -242,7 +242,7 @@ class Grid:
         return np.asarray(jax.jit(jax.vmap(environment.observe_position))(centres))
 
     def on_cells(self, values: np.ndarray) -> np.ndarray:
-        """Return values by state [n, ...] by cell, [bins², ...]: NaN in cells that are no state."""
+        """Arrange values of states [n, ...] by cell, [bins², ...], with NaN in the other cells."""
         if not self.walls:
             return values
         cells = np.full((self.num_cells, *values.shape[1:]), np.nan)
@@ -290,7 +290,7 @@ class BoxGrid:
     Attributes:
         low: Lower corner [k], in the units of the observations.
         high: Upper corner [k].
-        bins: Cells along each axis [k]; fewer than 2³¹ in all, which float32 must tell apart.
+        bins: Cells along each axis [k]; fewer than 2³¹ in all. Float32 must resolve their edges.
         names: Names of the axes with their units, [k], for figures; x0, x1, ... by default.
     """
 

@@ -128,15 +128,17 @@ class Improvement:
         of three regressions on independently drawn features, in the targets too (Anschel, Baram &
         Shimkin 2017), so that the maximum over actions picks up less of each regression's error.
 
-        Rounds end when the greedy action changes at less than 0.1 % of the rows for twenty rounds,
-        or when later rounds weigh less than 1 %. The maximum over actions makes the rounds diverge
-        where the regression extrapolates. Next values are therefore clipped to the range that the
-        rewards allow, or 0, and the ridge is the least of 10⁻⁵ … 10⁻² with which no value exceeds
-        its range by half. If nothing terminates, a constant added to all rewards changes no policy:
-        rewards then count from their mean, and the ridge shrinks towards it where data are few.
+        Iteration stops once the greedy action has changed at less than 0.1 % of the rows in each of
+        twenty successive rounds, or after n rounds with γⁿ ≤ 0.01. It would diverge where the
+        regression extrapolates, since the maximum over actions picks the largest errors. The next
+        values are therefore clipped to the interval of possible values: discounted sums of rewards,
+        and 0. The ridge is the smallest of 10⁻⁵ … 10⁻² for which no |value| exceeds 1.5 times the
+        larger bound of this interval. If no row terminates, a constant added to all rewards changes
+        no policy. The mean reward is then subtracted, so that the ridge shrinks values towards the
+        value of the mean reward instead of 0.
 
         Warns:
-            FitWarning: If values exceed their range by half with every ridge.
+            FitWarning: If a |value| exceeds 1.5 times the larger bound with every ridge.
         """
         solution, members = self.solution, (self, *self._redrawn)
         if not solution.rows.terminated.any():
@@ -168,7 +170,7 @@ class Improvement:
         return ActionValues(zip(bases, (np.asarray(each).T for each in weights), strict=True))
 
     def root(self, ridge: float) -> Array:
-        """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N; only the root's rounding errors enter."""
+        """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N; R is better conditioned than the inverse."""
         if self._last is None or self._last[0] != ridge:
             solution = self.solution
             gram = solution.gram + (ridge - solution.regularisation) * np.eye(len(solution.gram))

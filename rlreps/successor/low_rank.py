@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 STEPS = 20
-"""Steps of the chain before the sum is closed at rank K; after them, the rest is smooth."""
+"""Number of exact steps; the rest of the sum is then smooth enough for the rank-K matrix."""
 
 
 class LowRank(NamedTuple):
@@ -48,7 +48,8 @@ def solved_rows(
     """Compute rows as the page does: steps of the chain, then the rest of the sum at rank K.
 
     Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ'. Ψ' has T terms fewer; it is Ψ at rank K, scaled to the row sums of
-    Ψ'. T steps have smoothed the rest, and the terms beyond the horizon have a weight of γʰ.
+    Ψ'. Both approximations are small: Pᵀ smooths the error of rank K, and the terms that Ψ has
+    beyond those of Ψ' have weights of about γʰ.
 
     Args:
         chain: P [n, n] between states.

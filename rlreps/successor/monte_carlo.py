@@ -34,12 +34,12 @@ CELLS = "cells"
 
 
 def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray, float]:
-    """Return the discounts γᵗ as whole numbers [h] (uint32) of a unit, and this power of two.
+    """Return the discounts γᵗ as integer multiples [h] (uint32) of a unit, and the unit.
 
-    The unit is the smallest for which the sum over all visits of all rollouts fits 32 bits. Float32
-    sums would round each of millions of additions, equally for equal weights: a start cell that is
-    never left would miss its row sum by 3e-4. Here the running sum of the discounts is rounded
-    instead, so that the errors of neighbouring steps cancel and the row sum keeps all its digits.
+    The unit is the smallest power of two for which the sum over all visits of all rollouts fits 32
+    bits. Float32 sums would round equal additions equally, millions of times: the row of a cell
+    that is never left would miss its sum by 3e-4. Here the cumulative sums of the discounts are
+    rounded and then differenced. Errors of successive steps cancel, and row sums keep all digits.
     """
     discounts = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
     sums = np.cumsum(discounts)
@@ -207,8 +207,8 @@ class RowSampler(RowEstimator):
         first, second = (self._sum_of_half(half, padded, stopped)[: len(cells)] for half in (0, 1))
         more, fewer = map(np.float32, self._halves)
         rollouts = more + fewer
-        # The means of two unequal halves differ by more than the error of their common mean.
-        # Scaled by √(more · fewer) / rollouts, the difference has the variance of this mean.
+        # If the halves are unequal, half their difference has a larger variance than the mean of
+        # all rollouts. The factor √(more · fewer) / rollouts makes the variances equal.
         scale = np.float32(math.sqrt(self._halves[0] * self._halves[1])) / rollouts
         return np.stack([(first + second) / rollouts, (first / more - second / fewer) * scale])
 

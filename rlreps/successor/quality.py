@@ -24,20 +24,20 @@ from rlreps.successor.least_squares import Factors, LeastSquares, Rows
 
 NUM_CUMULANTS = 32
 LACKING = (
-    0.05  # Largest share of a complete sum's mass that a cut may take; its prediction fills it.
+    0.05  # A cut sum counts as complete if at most this share of its weight lies after the cut.
 )
-# Starts at a time count if this share of the episodes is complete from there. If starts were chosen
-# one by one, complete late starts would be those that happen to terminate before a cut.
+# Starts at a time step count only if this share of the episodes has complete sums from that step.
+# Without the condition, late starts would come only from episodes that terminate before a cut.
 COMPLETE = 0.9
 
 # Thresholds of warnings.
-MISSED = 0.25  # Missed share of the predictable variance: values err by half their spread.
-LEAST_PREDICTABLE = 0.2  # If less is predictable, MISSED is a share of this.
-OVERFIT = 0.3  # Two rows per state and action have 1, six 0.45, ten 0.2 (random chains).
-ROW_SUMS = 0.1  # Ten times the deviation of a fit with enough rows and a small ridge.
-UNTRIED = 0.05  # Share of states with unknown values; the last row alone may add one.
-FEWEST_ROWS = 10.0  # A component with fewer effective rows describes just these rows.
-FEW_COMPONENTS = 0.25  # Up to this share, trailing components of few rows do little harm.
+MISSED = 0.25  # Of the predictable variance: values are wrong by half their standard deviation.
+LEAST_PREDICTABLE = 0.2  # If the predictable share is smaller, MISSED is relative to this share.
+OVERFIT = 0.3  # In random chains: 1 for two rows per state and action, 0.45 for six, 0.2 for ten.
+ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth of this.
+UNTRIED = 0.05  # Share of states with unknown values. Above 0, since the last row may add a state.
+FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
+FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
 
 _REFERENCE = 100  # Features of the fit that trained features are compared with.
 _MOST_ROWS = 20_000  # Rows of the reference fit and of fitted TD errors; up to twice as many.
@@ -52,13 +52,16 @@ class Quality:
     Attributes:
         starts: Number of held-out rows from which sums are complete.
         r_squared: R² of the predicted sums of all cumulants together; None without starts.
-        attainable: Estimated R² that noise allows; None without starts.
+        attainable: Estimated R² that noise allows, or R² of a small reference fit where it is
+            greater (for features of networks); None without starts.
         discount: γ of these sums: the fit's, or a smaller one if records are too short for it.
-        missed: Share of the variance by which squared errors exceed noise, a constant or a small
-            reference fit: the low end of a 95 % interval; None without starts.
-        worse: Share of the variance by which squared errors exceed those of a constant, likewise.
-        overfit: Relative excess of squared TD errors on held-out rows over those on fitted rows; a
-            fit without memory of the rows, by the mean alone, has 1.
+        missed: Excess of the mean squared error over a bound, as a share of the variance. The
+            bounds are the noise, the error of a constant and that of the reference fit; the largest
+            of the three excesses counts, each the lower end of its 95 % interval. None without
+            starts.
+        worse: The same for the error of a constant alone.
+        overfit: Mean squared TD error on held-out rows minus that on fitted rows, relative to
+            (1 − γ²) times the variance of the sums.
         row_sums: Mean relative deviation of the row sums from 1 / (1 − γ); None if data terminate.
         untried: Share of the states reached in which no row starts and no episode ended; None for
             observations that are not indices.

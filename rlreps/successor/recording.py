@@ -136,7 +136,7 @@ class _Actions:
         box = isinstance(space, Box) and space.dtype is not None and space.dtype.kind == "f"
         known = box or isinstance(space, Discrete)
         require(known, "discrete actions or a box of floats", str(space))
-        self.space: Discrete | Box = space
+        self.space: Discrete[Any] | Box = space
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class _Actions:
     def draw(self, generator: np.random.Generator) -> Any:
         """Draw an action uniformly, as the environment takes it."""
         if isinstance(self.space, Discrete):
-            return int(generator.integers(self.space.n)) + int(self.space.start)
+            return int(generator.integers(int(self.space.n))) + int(self.space.start)
         return generator.uniform(self.space.low, self.space.high)
 
     def checked(self, chosen: Any) -> Any:
@@ -187,7 +187,7 @@ class _OfDmEnv:
             low, high = (np.broadcast_to(bound, spec.shape) for bound in bounds)
             self.action_space = Box(low, high, dtype=spec.dtype)
         states = getattr(environment.observation_spec(), "num_values", None)
-        self.observation_space = None if states is None else Discrete(int(states))
+        self.observation_space: Any = None if states is None else Discrete(int(states))
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         return self._environment.reset().observation, {}

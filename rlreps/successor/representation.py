@@ -103,7 +103,15 @@ class SuccessorRepresentation:
         return self.factors.singular_values
 
     def forward(self, observations: Any, actions: Any = None) -> np.ndarray:
-        """Compute F(s, a) of all discrete actions, [m, A, d], or of given ones [m, ...], [m, d]."""
+        """Compute F(s, a) of all discrete actions, [m, A, d], or of given ones, [m, d].
+
+        Args:
+            observations: s, [m, ...].
+            actions: a, [m] (integers) or [m, k] (a box); None is every discrete action.
+
+        Raises:
+            InputError: For observations or actions unlike the data's, or a box without ``actions``.
+        """
         blocks = self._projected(observations, self._forward)
         if actions is None:
             require(self.observed.num_actions is not None, "actions= of a box", None)
@@ -121,7 +129,15 @@ class SuccessorRepresentation:
         return self._projected(observations, self.factors.backward)
 
     def measure(self, observations: Any, goals: Any) -> np.ndarray:
-        """Compute FᵀB, the density of states s⁺ relative to the states of the data, [m, A, g]."""
+        """Compute FᵀB, the density of states s⁺ relative to the states of the data, [m, A, g].
+
+        Args:
+            observations: s, [m, ...].
+            goals: s⁺, [g, ...], observations like s.
+
+        Raises:
+            InputError: For observations unlike the data's, or continuous actions.
+        """
         forward, backward = self.forward(observations), self.backward(goals)
         measure: np.ndarray = np.einsum("mad,gd->mag", forward, backward)
         return measure
@@ -360,8 +376,9 @@ class SuccessorRepresentation:
         States are observed as ``truth.observations``, or else by their positions. For a fit to
         pictures, ``truth.seen_as("image")`` fills in the observations.
 
-        The result has d features [n, d]. If the truth's column means were removed, one feature is
-        (nearly) constant: the result is then the leading d − 1, scaled by σ, less their means.
+        For a truth that is centred by rows, the result is all d features σu, [n, d]. Otherwise the
+        result is the leading d − 1 principal components of the centred features, [n, d − 1]:
+        features span (nearly) the constant function, so centring removes one direction.
         """
         seen = truth.coordinates if truth.observations is None else truth.observations
         features = self.features(np.asarray(seen), scaling="singular")

@@ -15,7 +15,7 @@ MOST_ROLLOUTS = 10**9
 """Largest number of rollouts from a cell: their standard error is far below single precision's."""
 
 ROLLOUTS_PER_BLOCK = 250
-"""Rollouts that share a key. A seed's meaning depends on this: changing it changes every matrix."""
+"""Number of rollouts that share a key. Changing it changes the matrix of every seed."""
 
 
 @checked

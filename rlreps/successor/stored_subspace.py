@@ -115,7 +115,7 @@ def principal_subspace(
     progress: Progress = no_progress,
     share: Share = ALONE,
 ) -> PrincipalSubspace:
-    """Return the principal subspace of a stored matrix, from beside it if computed before.
+    """Return the principal subspace of a stored matrix; compute it once and cache it in the store.
 
     Args:
         store: A complete store.
@@ -271,7 +271,7 @@ def sampling_error(
     *,
     progress: Progress = no_progress,
 ) -> SamplingError | None:
-    """Return the sampling error of a stored matrix, from beside it if computed before.
+    """Return the sampling error of a stored matrix; compute it once and cache it in the store.
 
     Both halves are centred and decomposed like the matrix itself.
 

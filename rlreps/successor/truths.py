@@ -163,9 +163,9 @@ class ChainTruths:
     def log_density_ratio(self) -> Truth:
         """Compute the left singular functions of log M̃(s, t) + c(s) in L2(p x p⁺).
 
-        c is undetermined, and the function of least norm is taken: each row's mean in p⁺ is
-        removed. Contrastive objectives find these functions if the rank of the features suffices
-        for the logarithm. If not, these are best in squares, not in cross-entropy.
+        c is arbitrary. Here c(s) is minus the mean of row s in p⁺, which minimises the norm.
+        Contrastive objectives find these functions if the rank of the logarithm is at most the
+        number of features. Otherwise they minimise the squared error, not the cross-entropy.
 
         Raises:
             InputError: If some state cannot follow another: the logarithm is not defined there.
@@ -201,8 +201,8 @@ class ChainTruths:
         Both semi-gradients of ``TDLowRank`` vanish if f spans an invariant subspace of M P*, with
         P*(s, t) = p(t) P(t, s) / p'(s) the chain in reversed time. Those of ``CumulantDifferences``
         vanish if φ spans an invariant subspace of M K Pᵀ D, with K = Σ c cᵀ and D the diagonal of
-        p. The first is the second with K = 1 / p'. The leading subspace attracts. p need not be
-        stationary. Functions span the truth; their order has no meaning.
+        p. ``TDLowRank`` is the case K = diag(1 / p'). Training converges to the leading subspace. p
+        need not be stationary. The truth is the span of the functions; their order has no meaning.
 
         Args:
             count: d.

@@ -1,8 +1,9 @@
 """Runs with different numbers of features in one program: features beyond a run's d are zero.
 
-LISSA and least squares give weight zero to a feature that is zero at every state, and its stored
-weights have no effect, so a run learns as with an encoder of d features. The regularised inverses
-of preconditioning and whitening depend on the largest d: objectives with them are refused.
+LISSA and least squares give weight zero to a feature that is zero at every state, and stored
+weights of such a feature have no effect. A run therefore learns as with an encoder of d features.
+Preconditioning and whitening invert regularised matrices whose regularisation depends on the
+largest d, so objectives with these options are refused.
 """
 
 import dataclasses

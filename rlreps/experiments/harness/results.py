@@ -83,7 +83,7 @@ class Results(Generic[Config]):
         measure: Default measure of samples.
         unit: Column by which samples are paired, such as seeds.
         fewest: Least number of units with which samples decide anything.
-        named: Values that some preset names: runs of others are not left out but misspelled.
+        named: Values in any preset. A value in none is an error, not a run that was left out.
         rows: Rows of figures and tables by their names, once they were made.
         tables: Names of tables, whose rows belong to the summary.
     """

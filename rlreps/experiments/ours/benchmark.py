@@ -19,9 +19,9 @@ fixed point where d separates a complex pair: means are over the seeds that have
 Self-prediction has no optimum: only some starts reach its truth, the functions of largest |λ|.
 
 **Tuning.** Every objective has the same number of trials in each world, with equal updates, on
-seeds that are not reported: learning rates by values of an option of its own, or more learning
-rates. The trial with the least last distance to the own truth is taken, of ordered objectives the
-trial with the largest mean |cosine|: tuned with the truth at hand, all alike.
+seeds that are not reported: a grid of learning rates and values of one option of its own, or more
+learning rates. The best trial is the one that ends closest to the objective's own truth or, for
+ordered objectives, with the largest mean |cosine|. Tuning thus uses the truth, for all objectives.
 
 **Controls** need no training: cosines of lowest frequency and random features, both beside the
 constant, and the singular functions of a chain counted from as many transitions as others draw.

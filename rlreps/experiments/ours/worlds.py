@@ -113,9 +113,10 @@ class World:
         return [jnp.concatenate([constant, others], axis=1)] * len(seen)
 
     def _counted(self, d: int, seed: int, seen: Sequence[int]) -> list[Array]:
-        """Decompose the density ratio of a counted chain; a state that was not seen stays.
+        """Decompose the density ratio of a counted chain.
 
-        So every other state does with a millionth of a count: nothing is divided by zero.
+        Every state has a millionth of a count of staying, so that no row of counts sums to zero. A
+        state that was not seen stays where it is.
         """
         rng, chain = np.random.default_rng((seed, 2)), self.chain.transition
         counts, tables = 1e-6 * np.eye(len(chain)), []

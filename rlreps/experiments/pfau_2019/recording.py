@@ -53,9 +53,9 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
         frame, _ = environment.reset(seed=seed)
         episode = 0
         while True:
-            action = int(generator.integers(space.n))
+            action = int(generator.integers(int(space.n)))
             yield frame, episode, action
-            frame, _, terminated, truncated, _ = environment.step(space.start + action)
+            frame, _, terminated, truncated, _ = environment.step(int(space.start) + action)
             if terminated or truncated:
                 # The frame at the end is yielded too, before the next episode's first.
                 yield frame, episode, 0

@@ -1,7 +1,7 @@
 """Principal components as the Nash equilibrium of a game: EigenGame and its unbiased successor.
 
-Players are unit vectors that move at once. Each follows the part of its own gradient tangent to the
-sphere at v_i, by a step of size η, and is normalised.
+Players are unit vectors v_i that move simultaneously. Each takes a step of size η along its own
+gradient, projected onto the tangent space of the sphere at v_i, and is then normalised.
 """
 
 import abc

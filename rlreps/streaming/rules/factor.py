@@ -124,9 +124,10 @@ class ExplicitKrasulina(FactorRule):
     pseudo-inverse of the current C; one row's update tracks it in O(k · features) (``factor``).
     Components are an orthonormal basis of C's span.
 
-    η is in units of one over a variance while C's columns have unit length. s C with s² η behaves
-    the same, so a small start needs an η as small as C's squares. If η ‖y‖² is large, the step
-    overshoots and C grows, after which it hardly moves.
+    η is in units of one over a variance while C's columns have unit length. The update of s C with
+    rate s² η is s times the update of C with rate η. A small initial C therefore needs an η that is
+    smaller by the square of the scale. If η ‖y‖² is large, the step overshoots: C becomes large,
+    and later steps hardly turn it.
     """
 
     title: ClassVar[str] = "explicit Krasulina"

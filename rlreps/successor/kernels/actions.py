@@ -21,8 +21,8 @@ _SAMPLES = 256
 """Number of moves from each cell by each action."""
 
 _PULLED_BACK = 1e-3
-"""Share of a move that is taken back before its end is assigned to a cell. An agent stopped by a
-wall stands on the wall's edge, which may be the edge of a cell within the wall."""
+"""Fraction by which a move is shortened before its end point is assigned to a cell. An agent that a
+wall has stopped stands on the wall's edge, and would else be assigned to a cell in the wall."""
 
 _LEAST_FREE = 0.05
 """Share of a cell that must be outside the walls; a smaller share would give too few moves."""
@@ -41,7 +41,7 @@ class CellMoves(NamedTuple):
 
 
 def cell_moves(environment: PuddleWorld, grid: Grid, key: Array) -> CellMoves:
-    """Count steps from places drawn in each cell; no move leaves a place inside a wall."""
+    """Count steps from random positions in each cell, without positions inside a wall."""
     keys = jax.random.split(key, (grid.num_cells, _SAMPLES))
     targets, held = (np.asarray(part) for part in _sampled_steps(environment, keys, grid))
     cells = np.flatnonzero(1.0 - held.mean(axis=1) >= _LEAST_FREE)

@@ -5,11 +5,11 @@ With the first step F and the chain P of ``OneStep``,
     Ψ_h = I + γ F Σ_{t=0}^{h-2} γᵗ Pᵗ        (sum from the start state)
     Ψ_h = F Σ_{t=0}^{h-1} γᵗ Pᵗ              (sum from the first successor)
 
-and the geometric sum is (I - γᵐ Pᵐ)(I - γP)⁻¹. Besides quadrature there is one approximation: an
-agent forgets its place in a cell, and continues like agents that entered the cell anywhere. In an
-arena without walls the error shrinks with the square of the cells' width; with walls, at whose very
-edges agents stop, with the width itself. ``refinement`` divides cells for the computation and
-merges them in the result.
+and the geometric sum is (I - γᵐ Pᵐ)(I - γP)⁻¹. Besides quadrature there is one approximation, state
+aggregation: a step from a cell starts from the distribution of all agents that enter the cell, not
+from the agent's own position. Without walls, the error is proportional to the square of the cells'
+width. With walls, at whose edges agents stop, it is proportional to the width. ``refinement``
+divides each cell into sub-cells for the computation; the result sums over sub-cells.
 """
 
 import dataclasses
@@ -47,12 +47,12 @@ _LONGEST_SINGLE_PRECISION = 1000.0
 class TransitionEstimator(RowEstimator):
     """Computes rows of PuddleWorld's successor measure; prepared once, for any rows in any order.
 
-    With f = (bins · refinement)² sub-cells, the longest move crossing w rows of them, and strips of
-    b = w · bins · refinement sub-cells, it holds 12 f b bytes of factors (24 f b for discounts
-    above 0.999, which are computed in float64), after counting transitions in about 20 f (2 w + 1)²
-    bytes: 0.1 GB each for 100 x 100 sub-cells, 2 GB each for 200 x 200. Rows come in aligned tiles
-    of ``TILE_ROWS``. Their bits depend on the machine, its BLAS and the BLAS's threads, but not on
-    the rows requested.
+    Memory: let f = (bins · refinement)² be the number of sub-cells, w the number of rows of
+    sub-cells that the longest move crosses, and b = w · bins · refinement. Counting transitions
+    takes about 20 f (2 w + 1)² bytes. The factors then take 12 f b bytes, or 24 f b for discounts
+    above 0.999, which need float64. Each of the two is 0.1 GB for 100 x 100 sub-cells and 2 GB for
+    200 x 200. Rows are computed in aligned tiles of ``TILE_ROWS``, so that their bits do not depend
+    on the rows requested. The bits do depend on the machine, its BLAS and the BLAS's threads.
     """
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
@@ -98,7 +98,7 @@ class TransitionEstimator(RowEstimator):
 
     def _prepare_closed_form(self, bins: int) -> None:
         discount, terms = self._settings.discount, self._terms
-        # Modes that are left out may be worth this share of the sum: γᵐ ρᵐ against 1 - γᵐ.
+        # The omitted modes contribute γᵐ ρᵐ / (1 - γᵐ) of the sum, at most the tolerance.
         weight = discount**terms
         log_rest = (np.log(_CUT_TOLERANCE) + np.log1p(-weight) - terms * np.log(discount)) / terms
         double = 1.0 / (1.0 - discount) > _LONGEST_SINGLE_PRECISION
@@ -197,7 +197,7 @@ def _end_of_sum(modes: SlowModes, discount: float, terms: int) -> tuple[np.ndarr
 
 
 def _with_row_sums(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Remove the rounding of single precision: no entry negative, exact row sums."""
+    """Correct float32 rounding: set negative entries to 0 and rescale rows to their exact sums."""
     rows = np.maximum(rows, 0.0)
     found = rows.sum(axis=1)
     scales = np.divide(sums, found, out=np.ones_like(sums), where=found > 0.0)

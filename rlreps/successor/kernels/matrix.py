@@ -43,7 +43,7 @@ class OneStep(NamedTuple):
         free: [n] (float64), the share of a cell outside the walls, by its points; more than 0 in
             every state.
         chain: [n, n] (float64), P(S_2 = column | S_1 = row), with S_0 uniform over the square
-            outside the walls. A state that is never entered keeps its agents.
+            outside the walls. The row of a state that is never entered is that of the identity.
 
     Rows sum to 1. Cells that are not states have rows and columns of zeros.
     """
@@ -188,7 +188,7 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
         moved = jax.vmap(
             lambda action: move_all(start, jnp.broadcast_to(action, draw.shape), noise)
         )(actions)
-        # Without the points drawn again: a cell counts by its part outside the walls.
+        # Skip redrawn points, so that a cell counts in proportion to its area outside the walls.
         counts_entered = (counted[:, None] & free).astype(jnp.int32)
 
         def count(entered: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:

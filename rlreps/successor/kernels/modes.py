@@ -42,8 +42,9 @@ def slow_modes(
 ) -> SlowModes | None:
     """Compute the modes with eigenvalues of modulus above ``largest_rest``, and a few more.
 
-    Subspace iteration with (I - γP)⁻¹, which has the invariant subspaces of P, then with P itself,
-    which damps the rest of its fast modes; then the Schur form of P in the panel.
+    Iterate on a panel of vectors with (I - γP)⁻¹, which has the same invariant subspaces as P. Then
+    iterate with P, which damps what is left of the fast modes. Last, take the Schur form of P
+    projected onto the panel.
 
     Args:
         chain: P, [n, n].

@@ -1,4 +1,4 @@
-"""A sampled matrix on disk, the difference of its halves, which shows its error, and their check.
+"""A sampled matrix on disk, and the difference of its halves, which shows its error.
 
 The matrix is the store itself. The half differences (see ``estimates``) lie in a store of the same
 form below it, ``half_difference/``. A block counts as written once both stores have it. The half

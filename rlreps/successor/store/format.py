@@ -5,10 +5,10 @@ key ``rlreps``, the *settings* that determine the matrix and the *provenance* th
 
 One chunk file holds one block of rows, all columns, as raw little-endian float32 followed by a
 CRC-32C checksum (a shorter last block is padded). There is no compression: zstd saves 10 % on a
-dense matrix of float32 averages and makes reading three times slower. Since chunks have equal
-sizes, the rests of a killed writer do no harm: tensorstore writes each chunk to ``<chunk>.__lock``,
-syncs it and renames it; version 0.1.86 does not shorten a lock file that it finds, and here every
-write covers the whole file.
+dense matrix of float32 averages and makes reading three times slower. A killed writer does no harm:
+tensorstore writes each chunk to ``<chunk>.__lock``, syncs the file and renames it. Version 0.1.86
+does not truncate a lock file that a killed writer left; since all chunks have the same size, the
+next write overwrites the whole file.
 
 """
 
