@@ -71,8 +71,6 @@ def write_page(
     page = docs / f"{name or folder.kind}.md"
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     parts = [_origin(folder, command, summary), _claims(summary.get("claims", []))]
-    if folder.kind == "quickstart":
-        parts.append(_trainings(summary))
     # A curve against time or entries ends as it does against updates.
     ending = ("_by_time", "_by_seconds", "_by_entries")
     paths = sorted((run / "results").glob("*.csv"))
@@ -197,15 +195,6 @@ def _claims(claims: list[dict[str, Any]]) -> str | None:
         for claim in claims
     ]
     return _markdown(["claim", "stated", "found", "verdict"], rows) if rows else None
-
-
-def _trainings(summary: dict[str, Any]) -> str:
-    """Tabulate what a quickstart trained."""
-    names = ("method", "recipe", "d", "steps", "seconds")
-    names += ("subspace_distance", "relative_excess_loss")
-    runs = [run for method in summary["methods"].values() for run in method["runs"]]
-    rows = [[_number(str(run[name])) for name in names] for run in runs]
-    return _markdown([*names], rows)
 
 
 def _table(path: Path, *, whole: bool = False) -> str | None:

@@ -92,7 +92,7 @@ def sweep(
     from rlreps.workflows.sweep import print_sweep, run_sweep
 
     points = SweepConfig(base=config, grid=parse_grid(grid))
-    print_sweep(run_sweep(points, store, out, devices=choose_devices(devices)))
+    print_sweep(points, run_sweep(points, store, out, devices=choose_devices(devices)))
 
 
 def evaluate(run_folder: Positional[Path], store: Path | None = None) -> None:

@@ -3,10 +3,8 @@
 from rlreps.plotting.charts import (
     plot_curves,
     plot_fit,
-    plot_learning,
     plot_spectrum,
     plot_subspace_error,
-    plot_sweep,
 )
 from rlreps.plotting.images import plot_reconstructions, plot_signed_images
 from rlreps.plotting.lines import Line, Look, Panel, plot_panels
@@ -22,14 +20,12 @@ __all__ = [
     "plot_curves",
     "plot_environment",
     "plot_fit",
-    "plot_learning",
     "plot_panels",
     "plot_policy_and_value",
     "plot_reconstructions",
     "plot_signed_images",
     "plot_spectrum",
     "plot_subspace_error",
-    "plot_sweep",
     "save_figure",
     "signed_colormap",
 ]

@@ -1,7 +1,7 @@
 """The charts of this toolkit, made of arrays and rows and drawn by ``plot_panels``."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,13 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rlreps.plotting.lines import REFERENCE, Line, Panel, have_intervals, joined, plot_panels
-from rlreps.plotting.style import OKABE_ITO, FloatArray, plain_log_ticks, series_style, styled
+from rlreps.plotting.style import OKABE_ITO, plain_log_ticks, series_style, styled
 
 DISTANCE_FROM_TRUTH = "subspace distance from the truth"
-
-_MEAN = "mean over seeds, 95 % interval"
-
-_DIMENSION_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def plot_curves(
@@ -24,8 +20,9 @@ def plot_curves(
     x_label: str,
     y_label: str,
     noise_floor: float | None = None,
+    **options: Any,
 ) -> Figure:
-    """Draw curves in one panel with a logarithmic vertical axis.
+    """Draw curves in one panel, by default with a logarithmic vertical axis.
 
     Args:
         curves: The curves, at least one, as from ``Line.of_runs``.
@@ -33,16 +30,20 @@ def plot_curves(
         y_label: Text of the vertical axis, with its unit.
         noise_floor: Error of the ground truth itself, drawn as a dashed line: below it no method
             can be told from a perfect one.
+        **options: Further arguments of ``plot_panels``.
     """
     lines, floor = list(curves), None
     if noise_floor is not None:
         ends = joined(line.x for line in lines)
         floor = ([ends.min(), ends.max()], [noise_floor, noise_floor])
+    kinds = ["95 % interval"] * have_intervals(lines)
+    kinds += ["thin: each of them"] * any(line.runs is not None for line in lines)
     return plot_panels(
         [Panel(title="", lines=lines, noise_floor=floor)],
         x_label=x_label,
         y_label=y_label,
-        note=_MEAN if have_intervals(lines) else None,
+        note=f"mean over seeds, {' or '.join(kinds)}" if kinds else None,
+        **options,
     )
 
 
@@ -59,85 +60,7 @@ def plot_subspace_error(
         Line(label=label, x=np.arange(1, np.size(distances) + 1), mean=distances)
         for label, distances in errors.items()
     ]
-    longest = max((np.size(line.x) for line in lines), default=0)
-    return plot_panels(
-        [Panel(title="", lines=lines)],
-        x_label="number of components d",
-        y_label=y_label,
-        log_x=True,
-        x_ticks=[tick for tick in _DIMENSION_TICKS if tick <= longest],
-    )
-
-
-def plot_sweep(
-    lines: Sequence[Line],
-    *,
-    names: Sequence[str] | None = None,
-    x_label: str,
-    y_label: str,
-) -> Figure:
-    """Draw means with their intervals, or the runs themselves if few, against a swept field.
-
-    Points with diverged runs are crossed.
-
-    An axis is logarithmic if its values are positive and far apart: means by a factor of three,
-    places by a factor of ten.
-
-    Args:
-        lines: The lines, at least one; an empty label leaves a line out of the legend.
-        names: Labels of the places 0, 1, …, if they are names instead of numbers.
-        x_label: Text of the horizontal axis.
-        y_label: Text of the vertical axis.
-    """
-    places, means = (joined(line.x for line in lines), joined(line.mean for line in lines))
-
-    def spans(values: FloatArray, ratio: float) -> bool:
-        return bool(values.min() > 0 and values.max() / values.min() >= ratio)
-
-    return plot_panels(
-        [Panel(title="", lines=lines)],
-        x_label=x_label,
-        y_label=y_label,
-        log_x=names is None and spans(places, 10.0),
-        log_y=spans(means, 3.0),
-        x_ticks=sorted({*places.tolist()}) if names is None else dict(enumerate(names)),
-        note=_over_runs(lines),
-    )
-
-
-def _over_runs(lines: Sequence[Line]) -> str | None:
-    """Describe lines: with intervals if there are enough runs, else with the runs."""
-    banded = have_intervals(lines)
-    thin = any(line.runs is not None for line in lines)
-    kinds = ["95 % interval"] * banded + ["thin: each of them"] * thin
-    return f"mean over runs, {' or '.join(kinds)}" if kinds else None
-
-
-def plot_learning(steps: npt.ArrayLike, measures: Mapping[str, npt.ArrayLike]) -> Figure:
-    """Draw a panel for each measure of agents, with its own scale: every agent, and the mean.
-
-    Args:
-        steps: Environment steps of an agent at each evaluation, [p], increasing.
-        measures: By the text above their panel, [seeds, p] each; NaN where there is no value.
-    """
-    panels = []
-    for title, values in measures.items():
-        table = np.atleast_2d(np.asarray(values, np.float64))
-        # A point without a value of some agent has no mean of all agents.
-        whole = np.where(np.isfinite(table).all(axis=0), table, np.nan)
-        line = Line.of_runs("one agent", steps, whole, middle=True)
-        if len(table) > 1:
-            label = f"interquartile mean ({len(table)} seeds)"
-            line = dataclasses.replace(line, label=label, runs=table)
-        panels.append(Panel(title=title, lines=[line]))
-    return plot_panels(
-        panels,
-        x_label="environment steps of an agent",
-        y_label="value",
-        log_y=False,
-        share_y=False,
-        note="95 % interval" if have_intervals(p.lines[0] for p in panels) else None,
-    )
+    return plot_curves(lines, x_label="number of components d", y_label=y_label, log_x=True)
 
 
 @styled

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from rlreps.errors import InputError, require, require_choice
-from rlreps.plotting.style import INK, MUTED, FloatArray, plain_log_ticks, series_style, styled
+from rlreps.plotting.style import MUTED, FloatArray, plain_log_ticks, series_style, styled
 from rlreps.runs.intervals import FEWEST_BANDED, interquartile_mean_interval, mean_interval
 
 DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
@@ -33,7 +33,6 @@ _SHIFT = 0.008
 
 REFERENCE: Mapping[str, Any] = {"color": MUTED, "zorder": 1}
 _NOISE_FLOOR: Mapping[str, Any] = {**REFERENCE, "linestyle": (0, (4, 3)), "linewidth": 1.1}
-_CROSSED = "some runs diverged"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +63,6 @@ class Line:
         low: Lower ends of its intervals, [p]; NaN for points without one.
         high: Upper ends, [p].
         runs: [runs, p], drawn thin behind it.
-        crossed: Whether any run diverged, [p]: such points are crossed.
         variant: The variant, which decides its style.
 
     Raises:
@@ -77,13 +75,12 @@ class Line:
     low: npt.ArrayLike | None = None
     high: npt.ArrayLike | None = None
     runs: npt.ArrayLike | None = None
-    crossed: npt.ArrayLike | None = None
     variant: str | None = None
 
     def __post_init__(self) -> None:
         points = np.shape(self.x)
         require(len(points) == 1 and points[0] >= 1, "x [p] with p >= 1", f"shape {points}")
-        for name in ("mean", "low", "high", "runs", "crossed"):
+        for name in ("mean", "low", "high", "runs"):
             part = getattr(self, name)
             if part is not None and (np.ndim(part) == 0 or np.shape(part)[-1] != points[0]):
                 raise InputError(
@@ -99,7 +96,6 @@ class Line:
         runs: npt.ArrayLike,
         *,
         middle: bool = False,
-        counted: bool = False,
         within: tuple[float, float] | None = None,
         **others: Any,
     ) -> "Line":
@@ -111,7 +107,6 @@ class Line:
             runs: [runs, p], or [p] for one run; values that are not finite are left out, point by
                 point.
             middle: Whether to take the interquartile mean.
-            counted: Whether the label states the number of runs.
             within: Smallest and largest possible value, to which intervals are clipped.
             **others: Further attributes.
 
@@ -119,10 +114,6 @@ class Line:
             InputError: For shapes that do not fit together.
         """
         table = np.atleast_2d(np.asarray(runs, np.float64))
-        if table.ndim != 2 or np.shape(x) != table.shape[1:] or table.size == 0:
-            raise InputError(
-                f"expected values [seeds, {np.size(x)}] of {label!r}, got shape {np.shape(runs)}"
-            )
         parts = np.full((3, table.shape[1]), np.nan)
         known = np.isfinite(table)
         # Points with values of the same runs share their resamples.
@@ -136,9 +127,7 @@ class Line:
             parts[1:] = np.nan
             if len(table) > 1:
                 others = {"runs": np.where(known, table, np.nan), **others}
-        counts = known.sum(axis=0)[known.any(axis=0)]
-        said = f"{label} ({_count(counts)})" if counted else label
-        return cls(label=said, x=x, mean=parts[0], low=parts[1], high=parts[2], **others)
+        return cls(label=label, x=x, mean=parts[0], low=parts[1], high=parts[2], **others)
 
 
 def over_runs(count: int, what: str = "seed") -> str:
@@ -147,14 +136,6 @@ def over_runs(count: int, what: str = "seed") -> str:
         return f"one {what}"
     spread = "95 % interval" if count >= FEWEST_BANDED else "thin: each of them"
     return f"mean over {count} {what}s, {spread}"
-
-
-def _count(counts: npt.NDArray[np.int64]) -> str:
-    """State the number of runs behind points: "5 seeds", or "3 to 5 seeds" with gaps."""
-    if counts.size == 0:
-        return "no values"
-    low, high = int(counts.min()), int(counts.max())
-    return f"{low} to {high} seeds" if low != high else f"{high} seed{'s' if high > 1 else ''}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -302,10 +283,6 @@ def _draw(
         for number, run in enumerate(np.atleast_2d(np.asarray(line.runs, np.float64))):
             name = _EACH if number == 0 else None
             axes.plot(x, run, color=style["color"], alpha=0.4, linewidth=0.7, label=name)
-    if line.crossed is not None and np.any(line.crossed):
-        crossed = np.asarray(line.crossed, bool)
-        cross: dict[str, Any] = {"markersize": 9.0, "markeredgewidth": 1.4, "zorder": 5}
-        axes.plot(x[crossed], mean[crossed], "x", color=INK, label=_CROSSED, **cross)
     if bars and not (np.isfinite(low) & np.isfinite(high)).any():
         # Otherwise the legend would show bars.
         axes.plot(x, mean.T, label=line.label, **style)
@@ -375,7 +352,7 @@ def _legend(
     series: Sequence[str],
     looks: Mapping[str, Look],
 ) -> None:
-    """Name series in their order, then variants or references, and last the meaning of crosses."""
+    """Name series in their order, then variants or references."""
     found: dict[str, Any] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -393,8 +370,6 @@ def _legend(
         entries[variant] = Line2D([], [], color=MUTED, alpha=max(look.alpha, 0.5), **line)  # type: ignore[arg-type]
     if _EACH in entries and len(series) > 1:
         entries[_EACH] = Line2D([], [], color=MUTED, alpha=0.6, linewidth=0.7)
-    if _CROSSED in entries:
-        entries[_CROSSED] = entries.pop(_CROSSED)
     widest = max(map(len, entries), default=0)
     if widest == 0 and note is None:
         return

@@ -11,18 +11,18 @@ import html
 import importlib.resources
 import io
 import json
-import os
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlreps.errors import InputError
 from rlreps.files import write_atomically
 from rlreps.report.table import Table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from rlreps.runs.folder import RunFolder
+
+REPORT = "report.html"
 
 _EXPLORE = """
 <p>Rows of the successor measure, its components and values of painted rewards are on
@@ -39,41 +39,34 @@ class Section:
     Attributes:
         title: Heading.
         text: Paragraphs, separated by blank lines. Plain text, no markup.
-        figures: A matplotlib figure or the path of a PNG file, each with its caption, which is also
-            the alternative text of the image.
+        figures: The path of a PNG file, each with its caption, which is also the alternative text
+            of the image.
         tables: Tables, shown below the text and above the figures.
     """
 
     title: str
     text: str = ""
-    figures: "Sequence[tuple[Figure | str | os.PathLike[str], str]]" = ()
+    figures: Sequence[tuple[Path, str]] = ()
     tables: Sequence[Table] = ()
 
 
 def write_report(
-    path: str | os.PathLike[str],
+    folder: "RunFolder",
     *,
     title: str,
     summary: str,
     sections: Sequence[Section],
-    config: Mapping[str, Any],
-    provenance: Mapping[str, Any],
     explorable: bool = False,
 ) -> Path:
-    """Write one self-contained HTML page and return its path.
+    """Write one self-contained HTML page of a run, ``report.html``, and return its path.
 
     Args:
-        path: The page's file; an existing page is replaced only by a complete one.
+        folder: The run; its page is replaced only by a complete one.
         title: Title of the page.
         summary: Paragraphs below the title, separated by blank lines.
         sections: The parts, in order.
-        config: The run's full configuration, as JSON values.
-        provenance: Its versions, revision and device (``RunFolder.provenance``).
         explorable: Whether the report's folder holds a store of states by states, for which
             ``rlreps explore`` can make a page beside the report: it is linked, with its command.
-
-    Raises:
-        InputError: A figure's path that is not a readable PNG file.
     """
     counts = {"Figure": 0, "Table": 0}
     parts = [_section_html(number, part, counts) for number, part in enumerate(sections, start=1)]
@@ -81,7 +74,7 @@ def write_report(
         importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
         for name in ("page.html", "sort.js")
     )
-    described = json.dumps(config, indent=2, ensure_ascii=False)
+    described = json.dumps(folder.config, indent=2, ensure_ascii=False)
     text = string.Template(page).substitute(
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -90,10 +83,10 @@ def write_report(
         contents=_contents(sections),
         sections="\n".join(parts),
         config=html.escape(described),
-        versions=_versions(provenance).to_html(),
+        versions=_versions(folder.provenance).to_html(),
     )
     # A path in the configuration may hold bytes that are not text; write the page all the same.
-    return write_atomically(path, text.encode(errors="xmlcharrefreplace"))
+    return write_atomically(folder.path / REPORT, text.encode(errors="xmlcharrefreplace"))
 
 
 def _paragraphs(text: str) -> str:
@@ -126,23 +119,11 @@ def _section_html(number: int, section: Section, counts: dict[str, int]) -> str:
     return f'<section id="section-{number}">\n<h2>{title}</h2>\n{body}\n</section>'
 
 
-def _figure_html(image: "Figure | str | os.PathLike[str]", caption: str) -> str:
+def _figure_html(path: Path, caption: str) -> str:
     from PIL import Image
 
-    if isinstance(image, str | os.PathLike):
-        try:
-            data = Path(image).read_bytes()
-            with Image.open(io.BytesIO(data), formats=["PNG"]) as file:
-                file.verify()
-        except (OSError, SyntaxError) as error:
-            raise InputError(
-                f"expected a readable PNG file, got {str(image)!r}: {error}"
-            ) from error
-    else:
-        from rlreps.plotting import figure_bytes  # Deferred: run folders need tables alone.
-
-        data = figure_bytes(image)
-    with Image.open(io.BytesIO(data)) as file:
+    data = path.read_bytes()
+    with Image.open(io.BytesIO(data), formats=["PNG"]) as file:
         horizontal, vertical = file.info.get("dpi", (96.0, 96.0))
         # CSS pixels, 96 an inch.
         width, height = round(file.width * 96 / horizontal), round(file.height * 96 / vertical)

@@ -19,7 +19,6 @@ from rlreps.errors import InputError, printable
 from rlreps.runs.intervals import FEWEST_BANDED
 
 _MINUS = "\N{MINUS SIGN}"
-_FORMULA = ("=", "+", "-", "@", "\t")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -109,14 +108,11 @@ class Table:
         )
 
     def to_csv(self) -> str:
-        """Return the table as CSV: full precision, with missing and non-finite values left empty.
-
-        Text that a spreadsheet would read as a formula begins with an apostrophe.
-        """
+        """Return the table as CSV: full precision; missing and non-finite values are left empty."""
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         for row in (self.header, *self.rows):
-            writer.writerow([_csv_cell(cell) for cell in row])
+            writer.writerow([finite_or_none(cell) for cell in row])
         return text.getvalue()
 
     def print(self) -> None:
@@ -141,15 +137,6 @@ class Table:
             bool(cells) and not any(isinstance(cell, str | bool) for cell in cells)
             for cells in given
         ]
-
-
-def _csv_cell(cell: object) -> object:
-    value = finite_or_none(cell)
-    if not isinstance(value, str):
-        return value
-    # The writer does not quote carriage returns, which end a row for some readers.
-    text = value.replace("\r", " ")
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def finite_or_none(value: object) -> object:

@@ -1,7 +1,8 @@
 """Pictures of one agent of a run: an episode, its policy and values, its components."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+import io
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,9 +22,9 @@ from rlreps.agents.measures import COMPONENTS, default_ground_truth
 from rlreps.envs import PuddleWorld, render_frame
 from rlreps.envs.rendering import Picture
 from rlreps.errors import InputError, require
+from rlreps.files import write_atomically
 from rlreps.losses.base import Params
 from rlreps.plotting import plot_components, plot_policy_and_value, save_figure
-from rlreps.plotting.animation import write_gif
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import centre_columns, exact_svd
 from rlreps.successor.grids import Grid
@@ -39,10 +40,8 @@ _MOST_FRAMES = 500
 _LARGEST_SIDE = 320
 """Most pixels along a side; larger pictures are shrunk, so that files are small enough to send."""
 
-_HELD = 10
-"""Number of frames for which the last frame of an episode stays."""
-
-_FRAMES_PER_SECOND = 25.0
+_SHOWN, _HELD = 40, 400
+"""Milliseconds for which a frame is shown, and the last one."""
 
 
 class TrainedAgent(NamedTuple):
@@ -110,12 +109,20 @@ def render_agents(
                 figure = _components(agent, world, truth)
                 written.append(save_figure(figure, target / "components.png"))
         play = _host_frames(agent) if world is None else _puddle_world_frames(agent, world)
-        frames = [*play]
-        frames += [frames[-1]] * _HELD
-        written.append(
-            write_gif(target / "episode.gif", frames, frames_per_second=_FRAMES_PER_SECOND)
-        )
+        written.append(write_gif(target / "episode.gif", [*play]))
     return written
+
+
+def write_gif(path: Path, frames: Sequence[Picture]) -> Path:
+    """Write frames, uint8 [height, width, 3] each, as a GIF that plays for ever."""
+    # Without dithering, still parts do not flicker.
+    images = [Image.fromarray(each).quantize(dither=Image.Dither.NONE) for each in frames]
+    shown = [*[_SHOWN] * (len(images) - 1), _HELD]
+    buffer = io.BytesIO()
+    images[0].save(
+        buffer, format="GIF", save_all=True, append_images=images[1:], duration=shown, loop=0
+    )
+    return write_atomically(path, buffer.getvalue())
 
 
 def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) -> Array:

@@ -1,5 +1,6 @@
 """Reports of runs of agents: learning curves, tables, a page."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,8 +9,9 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.agents.config import AgentConfig
-from rlreps.errors import InputError, printable, require
-from rlreps.plotting import plot_learning, save_figure
+from rlreps.errors import printable
+from rlreps.plotting import Line, Panel, plot_panels, save_figure
+from rlreps.plotting.lines import have_intervals
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table, format_number, with_interval
 from rlreps.runs.folder import RunFolder
@@ -17,8 +19,6 @@ from rlreps.runs.folder import RunFolder
 FloatArray = npt.NDArray[np.float64]
 
 CURVES = "learning-curves.png"
-REPORT = "report.html"
-
 MEASURES = {
     "returns": "return of an evaluation episode",
     "leading_distance": "distance to the ground truth's ten leading components",
@@ -34,23 +34,32 @@ OF_TORSOS = tuple(name for name in MEASURES if name != "returns")
 def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
     """Read steps [p] and a measure of every evaluation [seeds, p]; NaN if it was not measured."""
     records = folder.read_metrics()
-    try:
-        steps = np.asarray([record["step"] for record in records], np.float64)
-        missing = [np.nan] * len(records[0]["returns"])
-        values = np.asarray([record.get(name, missing) for record in records], np.float64)
-        require(values.shape == (len(steps), len(missing)), "a figure of each seed", values.shape)
-    except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"expected step and returns in all metrics of {folder.path}, got {error}"
-        ) from error
-    return steps, values.T
+    steps = np.asarray([record["step"] for record in records], np.float64)
+    missing = [np.nan] * len(records[0]["returns"])
+    return steps, np.asarray([record.get(name, missing) for record in records], np.float64).T
 
 
 def learning_curves(folder: RunFolder) -> Figure:
-    """Draw every measure of a run's evaluations over training."""
+    """Draw a panel for each measure of a run's evaluations: every agent, and their middle half."""
     known = folder.read_metrics()[-1]
-    tables = {title: history(folder, name)[1] for name, title in MEASURES.items() if name in known}
-    return plot_learning(history(folder, "returns")[0], tables)
+    panels = []
+    for name in (each for each in MEASURES if each in known):
+        steps, values = history(folder, name)
+        # A point without a value of some agent has no mean of all agents.
+        whole = np.where(np.isfinite(values).all(axis=0), values, np.nan)
+        line = Line.of_runs("one agent", steps, whole, middle=True)
+        if len(values) > 1:
+            label = f"interquartile mean ({len(values)} seeds)"
+            line = dataclasses.replace(line, label=label, runs=values)
+        panels.append(Panel(title=MEASURES[name], lines=[line]))
+    return plot_panels(
+        panels,
+        x_label="environment steps of an agent",
+        y_label="value",
+        log_y=False,
+        share_y=False,
+        note="95 % interval" if have_intervals(panel.lines[0] for panel in panels) else None,
+    )
 
 
 def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[str, Any]) -> None:
@@ -61,7 +70,7 @@ def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[
     if task is not None:
         text += f" The weight of the auxiliary task is {config.auxiliary.weight:g}."
     write_report(
-        folder.path / REPORT,
+        folder,
         title=f"Agents in {config.environment}",
         summary=text,
         sections=[
@@ -72,8 +81,6 @@ def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[
                 figures=[(curves, "Every figure of the run's evaluations, over training.")],
             )
         ],
-        config=folder.config,
-        provenance=folder.provenance,
     )
 
 

@@ -222,13 +222,7 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
     summary = folder.read_summary()
     if summary is None:
         raise InputError(f"expected finished runs, got {folder.path}, which has no summary")
-    try:
-        runs = readers[folder.kind](label, folder.config, summary)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"expected the figures of a {in_words(folder.kind)} in {folder.path}, got "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    runs = readers[folder.kind](label, folder.config, summary)
     if not runs or not all(run.measures for run in runs):
         raise InputError(
             f"expected runs that were measured against a ground truth or on held-out data, got "
@@ -253,7 +247,7 @@ def _read_sweep(label: str, config: Figures, summary: Figures) -> list[FinalFigu
     runs = []
     for point in summary["points"]:
         given = {**config["base"], **point}
-        place = ", ".join(f"{flag_of(name)}={as_text(point[name])}" for name in summary["fields"])
+        place = ", ".join(f"{flag_of(name)}={as_text(point[name])}" for name in config["grid"])
         method = point.get("method", config["base"]["objective"]["name"])
         found = {
             "subspace_distance": point["subspace_distances"],
@@ -263,7 +257,7 @@ def _read_sweep(label: str, config: Figures, summary: Figures) -> list[FinalFigu
             FinalFigures(
                 label=f"{label} {place}",
                 about=_about(method, given["num_features"], given["steps"]),
-                problem={"d": given["num_features"], train.MATRIX: config[train.MATRIX]},
+                problem={"d": given["num_features"], train.MATRIX: config[sweep.MATRIX]},
                 measures=_samples(range(given["seed"], given["seed"] + given["num_seeds"]), found),
                 diverged=point["diverged"],
             )

@@ -79,7 +79,7 @@ def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None)
         InputError: If there is no readable checkpoint, or it does not fit the states.
     """
     config = load_config(folder)
-    matrix = _trained_matrix(folder)
+    matrix = folder.config[MATRIX]
     if isinstance(config.encoder, Tabular):
         require(
             truth.num_states == matrix["states"],
@@ -143,14 +143,23 @@ def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
     }
 
 
-def successor_components(folder: RunFolder, truth: GroundTruth) -> Array:
-    """Return the features of a fitted successor representation at a truth's states, [n, k].
+def features_of(folder: RunFolder, truth: GroundTruth, step: int | None = None) -> Array:
+    """Return a run's features at a truth's states, [n, d]: of its first seed, or of a fit.
 
-    The fit sees of the states what its folder names, or the position.
+    A fit sees of the states what its folder names, or the position.
+
+    Args:
+        folder: A training run, or a fitted successor representation.
+        truth: The states.
+        step: The checkpoint of a training run; None is the newest.
 
     Raises:
-        InputError: If the states are not observed like the data of the fit.
+        InputError: As for ``load_encoder``, or if the states are not observed like the data of a
+            fit.
     """
+    if folder.kind != SUCCESSOR:
+        first: Array = load_encoder(folder, truth, step).features()[0]
+        return first
     rep = SuccessorRepresentation.load(folder.path)
     return jnp.asarray(rep.components(_seen_by(rep, folder, truth)))
 
@@ -173,10 +182,10 @@ def _seen_by(rep: SuccessorRepresentation, folder: RunFolder, truth: GroundTruth
 def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str, Any]:
     if store_path is None:
         summary = folder.read_summary()
-        require(summary is not None, f"a finished fit in {folder.path}", "an unfinished one")
-        stored = (summary or {}).get("quality")
-        require(stored is None or isinstance(stored, dict), f"a quality in {folder.path}", stored)
+        if summary is None:
+            raise InputError(f"expected a finished fit in {folder.path}, got an unfinished one")
         # None: there were too few rows to hold some out.
+        stored = summary["quality"]
         quality = None if stored is None else from_json(Quality, stored)
         figures = {} if quality is None else dataclasses.asdict(quality)
         # Sums that are kept for a figure are left out.
@@ -198,17 +207,6 @@ def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str,
     }
 
 
-def _trained_matrix(folder: RunFolder) -> dict[str, Any]:
-    """Read the identity of a run's matrix: its ``checksum``, ``states`` and ``tasks``."""
-    matrix = folder.config.get(MATRIX)
-    found = matrix if isinstance(matrix, dict) else {}
-    sizes = [found.get(name) for name in ("states", "tasks")]
-    whole = all(isinstance(size, int) and size >= 1 for size in sizes)
-    if not whole or "checksum" not in found:
-        raise InputError(f"expected {folder.path} to describe its matrix, got {matrix!r}")
-    return found
-
-
 def trained_store(folder: RunFolder) -> Path | None:
     """Find the store that a run was trained on; None if it is missing or has changed.
 
@@ -216,7 +214,7 @@ def trained_store(folder: RunFolder) -> Path | None:
         InputError: If the files in its place cannot be read.
     """
     path = named_store(folder)
-    if not path.exists() or open_store(path).content_key() != _trained_matrix(folder)["checksum"]:
+    if not path.exists() or open_store(path).content_key() != folder.config[MATRIX]["checksum"]:
         return None
     return path
 
@@ -239,8 +237,8 @@ def required_store(folder: RunFolder, given: Path | None) -> Path:
 def named_store(folder: RunFolder) -> Path:
     """Return the path of a run's store, also if both were moved together."""
     stored = folder.provenance.get("store")
-    if not isinstance(stored, str):
-        raise InputError(f"expected {folder.path} to name its store, got {stored!r}")
+    if stored is None:
+        raise InputError(f"expected {folder.path} to name its store; name a ground truth (--store)")
     moved = folder.path / str(folder.provenance.get("store_from_run"))
     return moved.resolve() if not Path(stored).exists() and moved.exists() else Path(stored)
 
@@ -249,17 +247,12 @@ def distance_history(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:
     """Read a run's learning curve: steps [p] and subspace distances [seeds, p].
 
     Raises:
-        InputError: If the folder holds another kind of run, or a run without metrics.
+        InputError: If the folder holds another kind of run, or one that was not measured.
     """
     if folder.kind != live.KIND:
         folder.require_kind(KIND)
     records = folder.read_metrics()
-    try:
-        steps = np.asarray([int(record["step"]) for record in records])
-        distances = np.asarray([record["subspace_distance"] for record in records], np.float64).T
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"expected step and subspace_distance in all metrics of {folder.path}, got {error}"
-        ) from error
-    require(bool(records), f"metrics in {folder.path}", "none")
-    return steps, distances
+    measured = [record["subspace_distance"] for record in records if "subspace_distance" in record]
+    require(bool(measured), f"subspace distances in the metrics of {folder.path}", "none")
+    steps = np.asarray([record["step"] for record in records])
+    return steps, np.asarray(measured, np.float64).T

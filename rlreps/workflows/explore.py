@@ -33,9 +33,8 @@ from rlreps.successor.store.estimates import open_estimates
 from rlreps.successor.stored_subspace import centring_of, principal_subspace, sampling_error
 from rlreps.workflows.evaluate import (
     distance_history,
+    features_of,
     load_config,
-    load_encoder,
-    successor_components,
     trained_store,
 )
 from rlreps.workflows.features import recorded_features
@@ -388,11 +387,6 @@ def _learned(
     components, cosines = {}, {}
     num_features = 0
     for step, features in _features(folder, truth, recorded=not elsewhere).items():
-        require(
-            features.ndim == 2 and len(features) == truth.num_states,
-            f"features of {truth.num_states} states in {folder.path}",
-            features.shape,
-        )
         num_features = features.shape[1]
         basis = principal.basis[:, :num_features]
         components[step], cosines[step] = rotated(features, basis)
@@ -408,14 +402,11 @@ def _learned(
 def _features(folder: RunFolder, truth: GroundTruth, *, recorded: bool) -> dict[int, np.ndarray]:
     """Return the features [n, d] of a run's first seed by step: recorded, or of checkpoints."""
     if folder.kind == SUCCESSOR:
-        return {0: np.asarray(successor_components(folder, truth), np.float32)}
+        return {0: np.asarray(features_of(folder, truth), np.float32)}
     files = recorded_features(folder) if recorded else {}
     if files:
         return {step: np.load(file, allow_pickle=False) for step, file in files.items()}
     steps = Checkpoints(folder.path / "checkpoints", run=folder.identity).complete_steps()
     if not steps:
         raise InputError(f"expected a checkpoint in {folder.path}, got none")
-    return {
-        step: np.asarray(load_encoder(folder, truth, step).features()[0], np.float32)
-        for step in steps
-    }
+    return {step: np.asarray(features_of(folder, truth, step), np.float32) for step in steps}

@@ -1,10 +1,11 @@
 """Single figures from stores and runs: what ``rlreps plot`` draws."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from jax import Array
+from matplotlib.figure import Figure
 
 from rlreps import plotting, subspace
 from rlreps.envs import load_arena
@@ -13,15 +14,13 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import Decomposition
 from rlreps.successor.ground_truth import GroundTruth, environment_of
-from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.successor.stored_subspace import principal_subspace, sampling_error
 from rlreps.workflows.evaluate import (
     distance_history,
+    features_of,
     load_config,
-    load_encoder,
-    successor_components,
     trained_store,
 )
 from rlreps.workflows.train import KIND, ground_truth_for
@@ -69,18 +68,22 @@ def draw_components(
     """
     require_positive("d", d)
     truth = ground_truth_for(store_path, d)
-    components = {"ground truth": truth.principal.truncated(d).basis}
-    cosines = {}
-    for label, run in labelled(runs):
-        components[label], cosines[label] = aligned_components(RunFolder(run), truth, d)
-    figure = plotting.plot_components(
+    folders = {label: RunFolder(run) for label, run in labelled(runs)}
+    return plotting.save_figure(plot_learned_components(truth, folders, d), out)
+
+
+def plot_learned_components(truth: GroundTruth, runs: Mapping[str, RunFolder], d: int) -> Figure:
+    """Draw d leading components above those that runs have learned, by label."""
+    components, cosines = {"ground truth": truth.principal.truncated(d).basis}, {}
+    for label, folder in runs.items():
+        components[label], cosines[label] = aligned_components(folder, truth, d)
+    return plotting.plot_components(
         components,
         grid=truth.grid,
         cells=truth.cells,
         environment=environment_of(truth.settings),
         cosines=cosines,
     )
-    return plotting.save_figure(figure, out)
 
 
 def aligned_components(
@@ -97,10 +100,7 @@ def aligned_components(
     Raises:
         InputError: If the run has fewer than d features.
     """
-    if folder.kind == SUCCESSOR:
-        features = successor_components(folder, truth)
-    else:
-        features = load_encoder(folder, truth).features()[0]
+    features = features_of(folder, truth)
     available = features.shape[1]
     require(d <= available, f"d <= {available}, the features of {folder.path}", d)
     return rotated(features, truth.principal.truncated(d).basis)
@@ -115,19 +115,20 @@ def rotated(features: Array | np.ndarray, basis: np.ndarray) -> tuple[np.ndarray
 def draw_curves(runs: Sequence[Path], out: Path) -> Path:
     """Draw the learning curves of training runs; return the figure's path."""
     require(len(runs) >= 1, "at least one training run", list(runs))
-    curves = []
-    for label, run in labelled(runs):
-        steps, distances = distance_history(RunFolder(run))
-        curves.append(
-            plotting.Line.of_runs(label, steps, distances, counted=True, within=(0.0, 1.0))
-        )
-    figure = plotting.plot_curves(
-        curves,
-        x_label="update",
-        y_label="subspace distance",
-        noise_floor=_common_noise_floor([RunFolder(run) for run in runs]),
-    )
+    folders = {label: RunFolder(run) for label, run in labelled(runs)}
+    figure = plot_distances(folders, _common_noise_floor([*folders.values()]))
     return plotting.save_figure(figure, out)
+
+
+def plot_distances(runs: Mapping[str, RunFolder], noise_floor: float | None) -> Figure:
+    """Draw the learning curves of training runs, by label."""
+    curves = [
+        plotting.Line.of_runs(label, *distance_history(run), within=(0.0, 1.0))
+        for label, run in runs.items()
+    ]
+    return plotting.plot_curves(
+        curves, x_label="update", y_label="subspace distance", noise_floor=noise_floor
+    )
 
 
 def _common_noise_floor(folders: Sequence[RunFolder]) -> float | None:

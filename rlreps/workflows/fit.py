@@ -15,7 +15,8 @@ from rlreps.envs.observations import Observation
 from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.files import DAMAGED, read_arrays
 from rlreps.plotting import plot_fit, save_figure
-from rlreps.report import Section, Table, format_number, write_report
+from rlreps.report.page import REPORT, Section, write_report
+from rlreps.report.table import Table, format_number
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.successor.data import Transitions
 from rlreps.successor.fitting import Fit
@@ -27,8 +28,6 @@ from rlreps.workflows.evaluate import OBSERVATION
 _PUDDLE_WORLD = "puddle-world"
 
 MOST_COLLECTED = 10**8
-
-REPORT = "report.html"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,7 +180,7 @@ def _write_report(folder: RunFolder, rep: SuccessorRepresentation) -> None:
             )
         ]
     write_report(
-        folder.path / REPORT,
+        folder,
         title="Successor representation of data",
         summary=f"{len(values)} features of {rep.description['data']['rows']:,} transitions, "
         f"discount {rep.config.discount:g}.",
@@ -198,6 +197,4 @@ def _write_report(folder: RunFolder, rep: SuccessorRepresentation) -> None:
                 ],
             ),
         ],
-        config=folder.config,
-        provenance=folder.provenance,
     )

@@ -21,8 +21,8 @@ from rlreps.numerics import jit
 from rlreps.runs import processes
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.progress import progress_bar
-from rlreps.sources.matrix import MatrixSource, Source, matrix_source
-from rlreps.sources.store import StoreReader, StreamedSource, streamed_source
+from rlreps.sources.matrix import Source, matrix_source
+from rlreps.sources.store import StoreReader, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
 from rlreps.successor.ground_truth import GroundTruth, distance_evaluation, load_ground_truth
@@ -177,15 +177,29 @@ def learner_for(
     return make_learner(config, **sizes, num_tasks=num_tasks, resets_diverged=resets_diverged)
 
 
+class Problem(NamedTuple):
+    """Batches to train an encoder on, and a ground truth to measure it against.
+
+    Attributes:
+        source: Draws the batches.
+        target: The ground truth, if there is one, and the encoder inputs of all its states,
+            [n, ...].
+    """
+
+    source: Source
+    target: tuple[GroundTruth, Array] | None = None
+
+
 @contextlib.contextmanager
-def batches_of(
-    config: TrainingConfig, store: MatrixStore, truth: GroundTruth, inputs: Array
-) -> Iterator[MatrixSource | StreamedSource]:
+def stored_problem(
+    config: TrainingConfig, store: MatrixStore, truth: GroundTruth
+) -> Iterator[Problem]:
     """Yield batches from the matrix in memory, or from its store if it is larger than memory.
 
     Raises:
         InputError: If the method needs a matrix in memory and there is none.
     """
+    inputs = truth.inputs(config.encoder)
     needs_population = config.objective.needs_population
     widths = truth.cell_widths if config.states == "uniform" else None
     if config.states == "uniform":
@@ -195,9 +209,10 @@ def batches_of(
         require(allowed, "cells without walls, for states anywhere inside them", start)
     if not isinstance(truth.matrix, CentredBlocks):
         assert isinstance(truth.matrix, Array)
-        yield matrix_source(
+        whole = matrix_source(
             truth.matrix, inputs, with_population=needs_population, cell_widths=widths
         )
+        yield Problem(whole, (truth, inputs))
         return
     if needs_population:
         raise InputError(
@@ -205,7 +220,7 @@ def batches_of(
             f"got one of {store.shape[0]} x {store.shape[1]} entries"
         )
     reader = StoreReader(store, truth.matrix.means, truth.matrix.row_means)
-    yield streamed_source(reader, inputs, cell_widths=widths)
+    yield Problem(streamed_source(reader, inputs, cell_widths=widths), (truth, inputs))
 
 
 def train_masked(
@@ -233,10 +248,10 @@ def train_masked(
     inputs = truth.inputs(learner.encoder)
     basis = jnp.asarray(truth.principal.truncated(config.num_features).basis)
     mask = masks([d for d, _ in members], config.num_features)
-    with batches_of(config, store, truth, inputs) as source:
+    with stored_problem(config, store, truth) as problem:
         result = train_population(
             masked_learners(learner, mask),
-            source,
+            problem.source,
             steps=config.steps,
             seeds=[seed for _, seed in members],
             evaluate=masked_evaluation(learner.encoder, inputs, basis),
@@ -250,29 +265,6 @@ def train_masked(
         return jit(learner.encoder.apply)(result.params(index), inputs)[:, : members[index][0]]
 
     return result, features
-
-
-class Problem(NamedTuple):
-    """Batches to train an encoder on, and a ground truth to measure it against.
-
-    Attributes:
-        source: Draws the batches.
-        target: The ground truth, if there is one, and the encoder inputs of all its states,
-            [n, ...].
-    """
-
-    source: Source
-    target: tuple[GroundTruth, Array] | None = None
-
-
-@contextlib.contextmanager
-def stored_problem(
-    config: TrainingConfig, store: MatrixStore, truth: GroundTruth
-) -> Iterator[Problem]:
-    """Yield batches of a store for a run, and its ground truth; see ``batches_of``."""
-    inputs = truth.inputs(config.encoder)
-    with batches_of(config, store, truth, inputs) as source:
-        yield Problem(source, (truth, inputs))
 
 
 def describe_matrix(store: MatrixStore) -> dict[str, Any]:

@@ -323,15 +323,13 @@ class Experiment(Generic[Config]):
         first, *others = [section(*each, results) for each in self.sections.items()]
         claims = self.judged(results)
         path = page.write_report(
-            run.folder.path / "report.html",
+            run.folder,
             title=self.title,
-            summary=f"{self.paper}\n\n{counted(claims)}",
+            summary=f"{self.paper}\n\n{counted(claims) if claims else ''}",
             sections=[
                 dataclasses.replace(first, tables=[*self._tables(run, claims), *first.tables]),
                 *others,
             ],
-            config=run.folder.config,
-            provenance=run.folder.provenance,
             explorable=find_store(run.folder.path / STORE) is not None,
         )
         return {

@@ -141,7 +141,7 @@ PRESETS = {
             num_seeds=2,
         ),
         arenas=("five_corridors",),
-        labels=(SCRATCH, EXPLICIT, LEARNED, FITTED),
+        labels=(SCRATCH, LEARNED, FITTED),
         free_steps=1_000,
         num_features=4,
     ),

@@ -47,7 +47,7 @@ from rlreps.successor.released import load
 from rlreps.successor.store import open_store
 from rlreps.training import Optimizer, train_population
 from rlreps.workflows.ground_truths import OwnGroundTruth, own_ground_truth
-from rlreps.workflows.train import TrainingConfig, batches_of, learner_for
+from rlreps.workflows.train import TrainingConfig, learner_for, stored_problem
 
 RELEASED = "sutton-100"
 
@@ -248,10 +248,10 @@ def measure(run: Run[Config], name: str, recipe: Recipe) -> dict[str, Any]:
             return features
         return features @ leading_combinations(features, matrix, d)
 
-    with batches_of(training, store, ground.truth, inputs) as source:
+    with stored_problem(training, store, ground.truth) as problem:
         result = train_population(
             learner,
-            source,
+            problem.source,
             own_numbers=False,
             steps=training.steps,
             seeds=[training.seed],

@@ -102,7 +102,7 @@ def test_every_command_works_from_generation_to_pictures(rlreps, tmp_path, monke
 def test_two_stores_are_compared_beside_their_noise_floors(rlreps, toy_store, tmp_path):
     sampled, again = (shutil.copytree(toy_store, tmp_path / name) for name in ("sampled", "again"))
     exact = tmp_path / "exact"
-    exactly = "--method transition --bins 8 --horizon 60 --discount 0.9 --quiet"
+    exactly = "--method transition --bins 8 --horizon 60 --discount 0.9 --points 64 --quiet"
     made = json.loads(rlreps("successor", "generate", "--out", exact, *words(exactly)))
     assert made["computed_rows"] == 64
     assert "transitions" not in made

@@ -44,7 +44,7 @@ def note(figure):
 
 
 def heights(axes):
-    """Heights of the lines, without references, bars and crosses."""
+    """Heights of the lines, without references and bars."""
     return [each.get_ydata() for each in axes.lines if each.get_linestyle() not in ("None", ":")]
 
 
@@ -63,11 +63,10 @@ class TestLine:
         np.testing.assert_array_equal(found.high, expected[f"{name}_high"])
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf])
-    def test_missing_values_are_left_out_point_by_point_and_runs_are_counted(self, bad):
+    def test_missing_values_are_left_out_point_by_point(self, bad):
         runs = RUNS[:5, :4].copy()
         runs[1:, 2] = runs[:, 3] = bad
-        found = Line.of_runs("a", np.arange(4), runs, counted=True)
-        assert found.label == "a (1 to 5 seeds)"
+        found = Line.of_runs("a", np.arange(4), runs)
         np.testing.assert_allclose(found.mean, [*runs[:, :2].mean(axis=0), runs[0, 2], np.nan])
         np.testing.assert_array_equal(np.isnan(found.low), [False, False, True, True])
         np.testing.assert_array_equal(found.high[:2], aggregate(runs[:, :2])["mean_high"])
@@ -171,45 +170,16 @@ class TestPanels:
         assert legend(figure) == ["a", "b", "bold", "faint"]
 
 
-class TestSweep:
-    def test_names_stand_side_by_side_and_diverged_points_are_crossed_and_named_last(self):
-        lines = [
-            line("a", [1.0, 0.5, 1.0], x=[0, 1, 2], crossed=[True, False, True]),
-            line("b", [0.2, 1.0, 0.2], x=[0, 1, 2], crossed=[False, True, False]),
-        ]
+class TestCurves:
+    def test_names_stand_side_by_side(self):
+        lines = [line(name, [1.0, 0.5, 1.0], x=[0, 1, 2]) for name in "ab"]
         names = ["sgd", "adam", "rmsprop"]
-        figure = plotting.plot_sweep(lines, names=names, x_label="x", y_label="y")
+        ticks = dict(enumerate(names))
+        figure = plotting.plot_curves(lines, x_label="x", y_label="y", x_ticks=ticks)
         figure.draw_without_rendering()
         assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == names
-        crosses = [each for each in figure.axes[0].lines if each.get_marker() == "x"]
-        assert [cross.get_ydata().tolist() for cross in crosses] == [[1.0, 1.0], [1.0]]
-        assert legend(figure) == ["a", "b", "some runs diverged"]
-        assert note(figure) == "mean over runs, 95 % interval"
-
-
-class TestAgents:
-    STEPS = np.arange(12) * 1000
-
-    def test_each_measure_has_a_panel_with_every_agent_and_their_interquartile_mean(self):
-        tables = {"return": 100.0 * RUNS[:, :12], "rank": RUNS[:, 12:24]}
-        tables["rank"] = np.where(np.arange(12) == 3, np.nan, tables["rank"])
-        figure = plotting.plot_learning(self.STEPS, tables)
-        panels = [axes for axes in figure.axes if axes.axison]
-        assert [axes.get_title() for axes in panels] == list(tables)
-        for axes, values in zip(panels, tables.values(), strict=True):
-            *agents, mean = axes.lines
-            for each, expected in zip(agents, values, strict=True):
-                np.testing.assert_array_equal(each.get_ydata(), expected)
-            known = np.isfinite(values[0])
-            expected = aggregate(values[:, known])["interquartile_mean"]
-            np.testing.assert_allclose(mean.get_ydata()[known], expected)
-            assert np.isnan(mean.get_ydata()[~known]).all()
-        assert panels[0].get_ylim()[1] > 10 * panels[1].get_ylim()[1]
-        assert legend(figure) == ["interquartile mean (6 seeds)", "each run"]
-        assert note(figure) == "95 % interval"
-        alone = plotting.plot_learning(self.STEPS, {"return": RUNS[:1, :12]})
-        assert len(alone.axes[0].lines) == 1
-        assert legend(alone) == ["one agent"]
+        assert legend(figure) == ["a", "b"]
+        assert note(figure) == "mean over seeds, 95 % interval"
 
 
 class TestSpectrum:

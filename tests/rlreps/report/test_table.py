@@ -53,14 +53,6 @@ def test_a_terminal_obeys_no_name_and_takes_none_for_markup(capsys):
         assert text in shown
 
 
-def test_a_spreadsheet_runs_no_cell_of_a_file():
-    formulas = ["=1+1", "+1|cmd", "-1", "@sum", "\t=1"]
-    table = Table(("=head", "x"), [*((text, -1.5) for text in formulas), ("a\r=b", -2)], "c")
-    header, *rows = csv.reader(io.StringIO(table.to_csv(), newline=""))
-    assert header == ["'=head", "x"]
-    assert rows == [*([f"'{text}", "-1.5"] for text in formulas), ["a =b", "-2"]]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -129,14 +129,13 @@ def test_a_damaged_block_is_named_and_its_targets_are_nan(tmp_path, damage):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("cores", [1, 2])
-def test_training_never_waits_for_itself(store, start_rlreps, cores):
-    """A callback can wait for the very threads that called it: here, with as few as there are."""
+def test_training_never_waits_for_itself(store, start_rlreps):
+    """A callback can wait for the very threads that called it: with one core there is but one."""
     program = textwrap.dedent(
         """
         import os, sys
         if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:int(sys.argv[2])])
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         import numpy as np, optax
         from rlreps.encoders import FourierMLP
         from rlreps.losses import LargeBatch
@@ -145,7 +144,7 @@ def test_training_never_waits_for_itself(store, start_rlreps, cores):
         from rlreps.training import train
         store = open_store(sys.argv[1])
         inputs = np.random.default_rng(0).random((store.shape[0], 2), np.float32)
-        for seeds, rows in (((0,), 10_000), ((0, 1, 2), 10_000), ((0, 1, 2), 50)):
+        for seeds, rows in (((0,), 50), ((0, 1, 2), 10_000)):
             reader = StoreReader(store, np.zeros(store.shape[1]))
             train(FourierMLP(3, hidden=(16,)), LargeBatch(3),
                   streamed_source(reader, inputs), optimizer=optax.adam(1e-3), steps=10,
@@ -154,6 +153,6 @@ def test_training_never_waits_for_itself(store, start_rlreps, cores):
         sys.exit()
         """
     )
-    process = start_rlreps(store.path, cores, first=program)
+    process = start_rlreps(store.path, first=program)
     process.communicate(timeout=300)
     assert process.returncode == 0

@@ -33,7 +33,7 @@ sys.exit()
 @pytest.mark.integration
 def test_any_number_of_devices_writes_the_same_bytes(start_rlreps, tmp_path, block_bytes):
     stores = {}
-    for count in (1, 2, 8):
+    for count in (1, 3):
         flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
         arguments = [json.dumps(dataclasses.asdict(CONFIG)), tmp_path / str(count), count]
         process = start_rlreps(*arguments, first=RUN, XLA_FLAGS=flags)
@@ -48,6 +48,6 @@ def test_any_number_of_devices_writes_the_same_bytes(start_rlreps, tmp_path, blo
     sampler = RowSampler(chain, CONFIG, devices=[jax.local_devices()[0]])
     cells = np.random.default_rng(0).permutation(CONFIG.num_states)[:20]
     found = sampler.estimates(cells)
-    assert found.rows.tobytes() == stores[8].matrix.read()[cells].tobytes()
-    half_difference = stores[8].half_difference.read()[cells]
+    assert found.rows.tobytes() == stores[3].matrix.read()[cells].tobytes()
+    half_difference = stores[3].half_difference.read()[cells]
     assert found.half_difference.tobytes() == half_difference.tobytes()

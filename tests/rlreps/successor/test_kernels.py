@@ -157,7 +157,6 @@ def test_banded_solves_equal_dense_ones(dtype):
         ("sutton", BINS, 1, 700, 0.99),
         ("two_room", 8, 2, 60, 0.97),
         pytest.param("sutton", BINS, 1, 700, 0.9995, marks=INTEGRATION),
-        pytest.param("two_room", BINS, 1, 700, 0.99, marks=INTEGRATION),
     ],
 )
 def test_rows_equal_the_sum_term_by_term(

@@ -241,12 +241,11 @@ def test_a_few_enormous_errors_are_warned_of():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("seed", range(2))
-def test_good_fits_are_not_warned_of(seed):
+def test_good_fits_are_not_warned_of():
     # Warnings are errors.
-    fit(random_mdp(40_000, seed), seed=seed)
+    fit(random_mdp(40_000, 0))
     for slippery in (False, True):
         lake = gymnasium.make("FrozenLake-v1", is_slippery=slippery)
-        fit(Transitions.collect(lake, steps=20_000, seed=seed), seed=seed)
+        fit(Transitions.collect(lake, steps=20_000))
     # Fewer features than the default for time alone.
-    fit(cart_pole(20_000, seed), seed=seed, max_features=200)
+    fit(cart_pole(20_000, 0), max_features=200)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image, ImageSequence
 
 from rlreps.agents import (
     AgentConfig,
@@ -28,7 +29,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.successor.grids import Grid
 from rlreps.workflows import agent_pictures, agents
 from rlreps.workflows.agent_pictures import TrainedAgent, map_of_values
-from rlreps.workflows.agent_report import history
+from rlreps.workflows.agent_report import MEASURES, history, learning_curves
 from rlreps.workflows.agents import (
     OwnParts,
     StartingTorsos,
@@ -54,6 +55,7 @@ CONFIG = AgentConfig(
     seed=4,
     num_seeds=2,
 )
+SHOWN = ("returns", "effective_rank", "dormant_share")
 PUDDLE_WORLD = dataclasses.replace(CONFIG, environment="puddle-world", evaluation_episodes=32)
 
 
@@ -172,6 +174,17 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
     assert not {"leading_distance", "subspace_distance"} & set(summary)
 
 
+def test_curves_have_a_panel_for_each_measure_with_every_agent_and_their_mean(finished):
+    figure = learning_curves(RunFolder(finished))
+    panels = [axes for axes in figure.axes if axes.axison]
+    assert [axes.get_title() for axes in panels] == [MEASURES[name] for name in SHOWN]
+    for axes, name in zip(panels, SHOWN, strict=True):
+        values = history(RunFolder(finished), name)[1]
+        first, second, mean = (line.get_ydata() for line in axes.lines)
+        np.testing.assert_array_equal([first, second], values)
+        np.testing.assert_allclose(mean, values.mean(axis=0))
+
+
 def test_a_finished_run_is_not_run_again_and_another_configuration_refused(
     finished, monkeypatch, files_below
 ):
@@ -285,6 +298,20 @@ def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
     # As in maps of components, cells are missing that are no states, whatever their centres.
     assert (~jax.vmap(Grid(6).within(world).is_free)(Grid(6).centres())).sum() > 0
     assert np.isfinite(map_of_values(agent, world, 6)).all()
+
+
+def test_an_episode_plays_for_ever_and_its_last_frame_stays(tmp_path):
+    generator = np.random.default_rng(0)
+    frames = generator.integers(0, 256, (4, 6, 9, 1), np.uint8) * np.ones(3, np.uint8)
+    path = agent_pictures.write_gif(tmp_path / "new" / "episode.gif", frames)
+    with Image.open(path) as image:
+        assert image.info["loop"] == 0
+        shown = [
+            (np.asarray(each.convert("RGB")), each.info["duration"])
+            for each in ImageSequence.Iterator(image)
+        ]
+    assert [time for _, time in shown] == [40, 40, 40, 400]
+    np.testing.assert_array_equal([picture for picture, _ in shown], frames)
 
 
 class Undrawable(gymnasium.Env):

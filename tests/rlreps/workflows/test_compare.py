@@ -137,8 +137,8 @@ def test_a_sweep_is_compared_point_by_point(finished, trained):
         for d in (2, 3)
     ]
     base, grid = as_json(TrainingConfig(num_seeds=2, steps=60)), {"num_features": [2, 3]}
-    summary = {"fields": ["num_features"], "points": [{**each, "diverged": 1} for each in points]}
-    config = {"matrix": MATRIX, "base": base, "grid": grid}
+    summary = {"points": [{**each, "diverged": 1} for each in points]}
+    config = {"data": MATRIX, "base": base, "grid": grid}
     found = compare_runs([path, finished("grid", "sweep", config, summary)])
     labels = ["run", "grid num-features=2", "grid num-features=3"]
     rows = [row for row in found.rows if row["measure"] == "subspace_distance"]
@@ -194,7 +194,6 @@ def test_what_cannot_be_compared_is_refused_in_one_line(finished, trained, refus
         (finished("unfinished", "train", config, None),): "expected finished runs, got",
         (finished("start", "quickstart", {}, {}),): "which holds a quickstart",
         (finished("live", "train-live", live, summary),): "measured against a ground truth",
-        (finished("broken", "sweep", config, {}),): "the figures of a sweep in",
         (tmp_path / "none",): "expected a run's config.json",
         (run, "--out", tmp_path / "file.csv"): "expected a folder to write tables",
     }.items():

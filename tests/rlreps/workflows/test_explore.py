@@ -224,10 +224,8 @@ def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
 @pytest.fixture(scope="module")
 def walled_store(tmp_path_factory):
     path = tmp_path_factory.mktemp("stores") / "walled"
-    config = Transition(
-        arena="two_room", bins=10, horizon=90, discount=0.95, count_start=False, block_rows=32
-    )
-    generate(config, path)
+    settings = {"horizon": 90, "discount": 0.95, "count_start": False, "points": 1024}
+    generate(Transition(arena="two_room", bins=10, block_rows=32, **settings), path)
     return path
 
 
@@ -472,14 +470,8 @@ def test_a_heading_of_a_report_sorts_the_rows_of_its_table(browser, tmp_path):
         ("d", None, "x"),
     ]
     table = Table(("name", "value", "time"), rows, "Values.")
-    path = write_report(
-        tmp_path / "report.html",
-        title="t",
-        summary="",
-        sections=[Section("s", tables=[table])],
-        config={},
-        provenance={},
-    )
+    run = RunFolder.create_or_resume(tmp_path / "run", kind="train", config={}, provenance={})
+    path = write_report(run, title="t", summary="", sections=[Section("s", tables=[table])])
     browser.get(path.as_uri())
 
     def sorted_by(column):

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from rlreps.cli import main
 from rlreps.config import as_json
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.errors import InputError
+from rlreps.experiments.harness import Run
 from rlreps.losses import DanskinLissa, Explicit, Naive
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.runs.folder import RunFolder
 from rlreps.runs.intervals import mean_interval
 from rlreps.training import Optimizer
 from rlreps.workflows import sweep as module
@@ -27,11 +28,10 @@ from rlreps.workflows.grid import (
 )
 from rlreps.workflows.sweep import (
     Member,
-    draw_sweep,
-    gather,
+    experiment_of,
     groups_of,
+    rows_of_points,
     run_sweep,
-    write_sweep_report,
 )
 from rlreps.workflows.train import TrainingConfig, ground_truth_for, make_learner, run_training
 
@@ -145,30 +145,31 @@ def test_runs_that_differ_in_seeds_and_numbers_share_a_program_and_others_do_not
     assert seeds == [(0, 5), (0, 6), (1, 5), (1, 6), (1, 7)]
 
 
-def measured(*texts, excess=0.5, diverged=(), **base):
-    """A sweep and its rows, from made-up distances 0.01, 0.02, ... by point and seed."""
+def measured(*texts, excess=0.5, **base):
+    """A sweep and its results, from made-up distances 0.01, 0.02, ... by point and seed."""
     config = sweep(*texts, **base)
-    found = groups(config)
-    order = sorted(member for group in found for member in group.members)
-    results = [
-        {
+    cells = dict(enumerate(groups(config), start=1))
+    order = sorted(member for group in cells.values() for member in group.members)
+    found = {
+        number: {
+            "group": number,
             "seconds": 10.0 * number,
             "members": [
                 {
                     "subspace_distance": 0.01 * (1 + order.index(member)),
                     "relative_excess_loss": excess,
-                    "diverged": member.point in diverged,
+                    "diverged": False,
                 }
                 for member in group.members
             ],
         }
-        for number, group in enumerate(found, start=1)
-    ]
-    return config, gather(config, found, results)
+        for number, group in cells.items()
+    }
+    return experiment_of(config).results(Run(config, None), cells, found)
 
 
 def test_rows_come_in_the_order_of_the_grid_whichever_program_trained_them():
-    _, rows = measured("learning-rate=0.1,0.2", "num-features=5,10", num_seeds=3)
+    rows = rows_of_points(measured("learning-rate=0.1,0.2", "num-features=5,10", num_seeds=3))
     assert [row["num_features"] for row in rows] == [5, 10, 5, 10]
     assert [row["group"] for row in rows] == [1, 2, 1, 2]
     for index, row in enumerate(rows):
@@ -178,12 +179,12 @@ def test_rows_come_in_the_order_of_the_grid_whichever_program_trained_them():
         found = [row[f"subspace_distance{end}"] for end in ("", "_low", "_high")]
         assert found == pytest.approx([own.value, max(own.low, 0.0), own.high])
         assert row["runs"] == 3
-    _, rows = measured("hidden=8 8,16", "leave-one-out=true", excess=None)
+    rows = rows_of_points(measured("hidden=8 8,16", "leave-one-out=true", excess=None))
     assert [row["encoder.hidden"] for row in rows] == ["8 8", "16"]
     for row in rows:
         assert row["objective.leave_one_out"] is True
         assert row["subspace_distance"] is not None
-        assert row["subspace_distance_high"] is None
+        assert np.isnan(row["subspace_distance_high"])
         assert row["relative_excess_loss"] is None
 
 
@@ -199,23 +200,10 @@ def test_rows_come_in_the_order_of_the_grid_whichever_program_trained_them():
     ],
 )
 def test_the_figure_runs_along_the_first_field_of_several_numbers(texts, x_label, lines):
-    config, rows = measured(*texts)
-    axes = draw_sweep(config, rows).axes[0]
-    assert axes.get_xlabel() == x_label
-    assert [line.get_label() for line in axes.lines] == lines
-    drawn = np.concatenate([line.get_ydata() for line in axes.lines])
-    assert sorted(drawn) == [row["subspace_distance"] for row in rows]
-    for line in axes.lines:
-        assert np.all(np.diff(line.get_xdata()) > 0)
-
-
-def test_the_report_names_the_best_point_and_how_many_runs_diverged(tmp_path):
-    config, rows = measured("seed=3,4", "method=naive,oracle", diverged=(1,), num_seeds=2)
-    folder = RunFolder.create_or_resume(tmp_path / "x", kind="sweep", config={}, provenance={})
-    page = write_sweep_report(config, folder, rows).read_text()
-    assert "8 runs at 4 points, of which 2 diverged." in page
-    assert "mean distance is 0.0150, at seed = 3, method = naive." in page
-    assert (folder.path / "figures" / "sweep.png").stat().st_size > 1000
+    results = measured(*texts)
+    _, _, curve = experiment_of(results.config).sections["Final distances"]
+    assert curve.x.label == x_label
+    assert [*results.frame.labelled("line")] == lines
 
 
 BASE = TrainingConfig(
@@ -239,10 +227,6 @@ def configured(*texts, **changes):
     return SweepConfig(base=dataclasses.replace(BASE, **changes), grid=parse_grid(texts))
 
 
-def members(out, group=1):
-    return json.loads((out / "groups" / f"{group:03d}" / "summary.json").read_text())["members"]
-
-
 @pytest.fixture(scope="module")
 def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("sweeps") / "sweep"
@@ -255,11 +239,10 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
 ):
     out, summary = finished
     alone = run_training(configured(*GRID).points[0].config, toy_store, tmp_path)
-    for ours, theirs in zip(members(out), alone["per_seed"], strict=False):
-        for name in ("subspace_distance", "representation_loss", "principal_angles"):
-            np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-3, err_msg=name)
-    assert [run["diverged"] for run in members(out)] == 4 * [False] + 4 * [True]
-    learned = [run["subspace_distance"] for run in members(out)[:4]]
+    first = summary["points"][0]["subspace_distances"]
+    theirs = [each["subspace_distance"] for each in alone["per_seed"]]
+    np.testing.assert_allclose(first, theirs, rtol=1e-3)
+    learned = [each for row in summary["points"][:2] for each in row["subspace_distances"]]
     assert len({*learned}) == 4
     assert max(learned) < 0.9
     compared = [row for row in compare_runs([out]).rows if row["measure"] == "subspace_distance"]
@@ -276,8 +259,9 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
             assert point["relative_excess_loss"] == pytest.approx(excess, rel=1e-3)
             assert point["subspace_distance"] == pytest.approx(1.0, abs=1e-6)
     assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
-    assert json.loads((out / "results" / "sweep.json").read_text()) == summary["points"]
-    with (out / "results" / "sweep.csv").open(encoding="utf-8", newline="") as file:
+    assert json.loads((out / "results" / "points.json").read_text()) == summary["points"]
+    assert (out / "figures" / "sweep.png").stat().st_size > 1000
+    with (out / "results" / "points.csv").open(encoding="utf-8", newline="") as file:
         table = [*csv.DictReader(file)]
     assert table == [{k: str(value) for k, value in point.items()} for point in summary["points"]]
 
@@ -300,30 +284,17 @@ def test_a_finished_sweep_computes_nothing_and_another_is_refused(
 
 
 @pytest.mark.integration
-def test_an_interrupted_sweep_trains_what_is_left_and_ends_the_same(
-    toy_store, tmp_path, monkeypatch
+def test_a_sweep_without_its_summary_trains_nothing_again_and_ends_the_same(
+    finished, toy_store, tmp_path, monkeypatch
 ):
-    config = configured("tasks=8,16", "learning-rate=1e-2,1e-3")
-    whole = run_sweep(config, toy_store, tmp_path / "whole")
-    save, saved = Checkpoints.save, []
-
-    def save_three(checkpoints, step, state, **options):
-        save(checkpoints, step, state, **options)
-        saved.append(step)
-        if len(saved) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Checkpoints, "save", save_three)
-    out = tmp_path / "sweep"
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(config, toy_store, out)
-    assert not (out / "summary.json").exists()
-    resumed = run_sweep(config, toy_store, out)
-    assert saved == [50, 100, 50, 100]
-    for mine, other in zip(resumed["points"], whole["points"], strict=True):
-        assert {**mine, "seconds": 0} == {**other, "seconds": 0}
-    for group in (1, 2):
-        assert members(out, group) == members(tmp_path / "whole", group)
+    whole, summary = finished
+    out = shutil.copytree(whole, tmp_path / "sweep")
+    (out / "summary.json").unlink()
+    (out / "results" / "points.csv").unlink()
+    monkeypatch.setattr(Checkpoints, "save", None)
+    again = run_sweep(configured(*GRID), toy_store, out)
+    assert again["points"] == summary["points"]
+    assert (out / "results" / "points.csv").exists()
 
 
 OPTIONS = (
@@ -342,7 +313,7 @@ def test_the_command_is_the_same_sweep_and_prints_its_table(finished, rlreps, to
     assert said[header].split()[:4] == ["learning-rate", "kappa0", "runs", "diverged"]
     found = [line.split() for line in said[header + 1 : -1] if line.strip("─━ ")]
     assert [row[:4] for row in found] == [
-        [str(point[field]) for field in (*summary["fields"], "runs", "diverged")]
+        [str(point[field]) for field in (*parse_grid(GRID), "runs", "diverged")]
         for point in summary["points"]
     ]
     assert said[-1] == f"Report: {out / 'report.html'}"
