@@ -1,8 +1,5 @@
 """Tables and figures of the benchmark."""
 
-import dataclasses
-import importlib.resources
-import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +20,7 @@ from rlreps.experiments.harness import (
     in_path,
 )
 from rlreps.experiments.harness.figures import aligned_maps
-from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config
+from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
 from rlreps.experiments.ours.contestants import CONTROLS
 from rlreps.plotting import plot_components
 from rlreps.runs.intervals import mean_interval, median_interval, samples_to_reach
@@ -57,24 +54,14 @@ def lines(results: Results[Config]) -> Rows:
             row |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
         failed, without = str(group["failed"][0]), int(np.isnan(group["subspace_distance"]).sum())
         row["seconds"] = float(group["seconds"][0])
+        row |= {"released": True} if group["released"][0] else {}
         row["diverged"] = None if failed else int(np.sum(group["diverged"]))
         if without and not failed:
             row["note"] = f"no truth of its own for {without} of {len(group)} seeds"
         else:
             row["note"] = failed
         found.append(row)
-    return [*found, *released(results, "benchmark")]
-
-
-def released(results: Results[Config], name: str) -> Rows:
-    """Read the rows that come with the package, where all else is as they were made."""
-    whole, here = Config(), {row.method for row in results.config.rows}
-    same = dataclasses.replace(results.config, rows=whole.rows) == whole
-    if not same or {row.method for row in whole.rows} <= here:
-        return []
-    file = importlib.resources.files("rlreps.data") / f"{name}.json"
-    rows: Rows = json.loads(file.read_text(encoding="utf-8"))
-    return [{**row, "released": True} for row in rows if row["method"] not in here]
+    return found
 
 
 def by_world(results: Results[Config], value: str) -> Rows:
@@ -114,7 +101,7 @@ def times(results: Results[Config]) -> Rows:
                     unknown = math.isnan(each)
                     row[f"{name}{end}"] = None if unknown else NEVER if math.isinf(each) else each
             found.append(row)
-    return [*found, *released(results, "benchmark_times")]
+    return found
 
 
 def named(start: str, family: str) -> str:
@@ -131,7 +118,8 @@ def curves(start: str, x: Axis, y: Measure = SUBSPACE_DISTANCE) -> list[Curve]:
 
     def of(family: str) -> Callable[[Results[Any], Frame], Frame]:
         def known(results: Results[Any], rows: Frame) -> Frame:
-            methods = [row.method for row in results.config.rows if row.family == family]
+            every = (*results.config.rows, *released_rows(results.config))
+            methods = [row.method for row in every if row.family == family]
             methods += [row.method for row in CONTROLS if methods]
             above: Any = {x.column: lambda each: each > 0, y.value: np.isfinite}
             return rows.where(d=results.config.tuned_at, method=methods, **above)
@@ -161,7 +149,8 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
     config, arena = results.config, results.config.worlds[0]
     world, drawn = results.run.data[arena], {}
     for name, each in results.cells.items():
-        features = results.found[name].get("features")
+        found = released() if each["released"][0] else results.found
+        features = found[name].get("features")
         if features and len(each.where(world=arena, d=config.tuned_at, family=family)):
             drawn[str(each["method"][0])] = jnp.asarray(features)
     if not drawn:

@@ -2,6 +2,9 @@
 
 import dataclasses
 import functools
+import gzip
+import importlib.resources
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -101,7 +104,7 @@ def forward(encoder: Any, params: Any, inputs: Array) -> Array:
     return features
 
 
-def learner_of(config: Config, row: Row, d: int, rate: float, value: float) -> Learner:
+def learner_of(config: Config, row: Row, d: int, rate: float, value: float | None) -> Learner:
     """Make the update of an objective at d with a learning rate and a value of its own option."""
     assert row.objective is not None
     one = with_sizes(config.encoder, num_features=d)
@@ -161,16 +164,35 @@ def trained(
     }
 
 
+# --- Released rows --------------------------------------------------------------------------------
+
+
+@functools.cache
+def released() -> dict[str, Found]:
+    """Read what the laptop preset measured, by cell; it comes with the package."""
+    file = importlib.resources.files("rlreps.data") / "benchmark.json.gz"
+    found: dict[str, Found] = json.loads(gzip.decompress(file.read_bytes()))
+    return found
+
+
+def released_rows(config: Config) -> tuple[Row, ...]:
+    """Return the released rows that a run lacks, if all its settings are as theirs."""
+    whole, here = Config(), {row.method for row in config.rows}
+    if dataclasses.replace(config, rows=whole.rows) != whole:
+        return ()
+    return tuple(row for row in whole.rows if row.method not in here)
+
+
 # --- Tuning ---------------------------------------------------------------------------------------
 
 
-def trials(config: Config, row: Row) -> list[tuple[float, float]]:
-    """List the learning rates and values of the own option of an objective's trials.
+def trials(config: Config, row: Row) -> list[tuple[float, float | None]]:
+    """List the learning rates of an objective's trials and the values of its own option, or None.
 
     Raises:
         InputError: If there are too many values for two learning rates each.
     """
-    values = row.values or (math.nan,)
+    values: tuple[float | None, ...] = row.values or (None,)
     most = config.trials // 2
     require(len(values) <= most, f"at most {most} values of {row.option}", len(values))
     rates = np.geomspace(*config.rates, config.trials // len(values)).tolist()
@@ -219,8 +241,13 @@ def tune(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
 
 @attempted
 def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
-    """Train all seeds of an objective, or measure a control; values are [seeds, evaluations]."""
+    """Train all seeds of an objective, or measure a control; values are [seeds, evaluations].
+
+    Of a released row, ``frame`` reads them.
+    """
     config, row, d = run.config, cell["row"], cell["d"]
+    if row not in config.rows:
+        return {}
     world, seeds = run.data[cell["world"]], range(config.num_seeds)
     steps = range(0, config.steps + 1, config.steps // config.evaluations)
     values: dict[str, Any]
@@ -259,18 +286,25 @@ def explained(config: Config, world: World, features: Array, seed: int) -> float
     return 1.0 - float(np.mean([unexplained_share([basis], values, each) for each in orders]))
 
 
+CELL = "{row.method}-{world}-{d}"
+"""Name of a row in a world at a d."""
+
+
 MEASURED = ("subspace_distance", "density_distance", "cosine", "least_cosine", "r2")
 """What is averaged over seeds."""
 
 KEYS = ("world", "d", "method")
 
 
-def frame(run: Run[Config], cell: Mapping[str, Any], found: Mapping[str, Any]) -> Frame:
+def frame(run: Run[Config], cell: Mapping[str, Any], found: Found) -> Frame:
     """Put a cell into long form, with what its updates cost in environment steps.
 
     A cell that failed has one step, without figures.
     """
     config, row = run.config, cell["row"]
+    is_released = row not in config.rows
+    if is_released:
+        found = released()[in_path(CELL.format(**cell))]
     costs = {"entries": math.nan, "transitions": 1.0, "nothing": math.nan}
     cost = config.batch * costs.get(row.sees, 1.0 / (1.0 - config.discount))
     steps, unknown = found.get("steps", [0]), np.full((1, 1), math.nan)
@@ -288,4 +322,5 @@ def frame(run: Run[Config], cell: Mapping[str, Any], found: Mapping[str, Any]) -
         truth=row.truth,
         options=(row.objective is not None) + bool(row.option),
         failed=found.get("failed", ""),
+        released=is_released,
     )

@@ -1,0 +1,87 @@
+"""Release a run of ``rlreps benchmark --preset laptop``, beside which others set their own rows.
+
+    python scripts/release_benchmark.py runs/benchmark [--retime]
+
+Writes ``data/benchmark.json.gz``: what each cell measured, with four significant digits, and the
+features that the report draws.
+
+``--retime`` first replaces the seconds in the run's parts, which other work on the machine may have
+stretched: by the least time of an update, of several in a row, times the number of updates. Start
+``rlreps benchmark`` again without ``summary.json`` for a report with these times.
+"""
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlreps.experiments.harness import crossed, in_path
+from rlreps.experiments.ours.benchmark_runs import CELL, TRIALS, Config, learner_of, trained
+from rlreps.experiments.ours.contestants import Row
+from rlreps.experiments.ours.worlds import World
+
+CONFIG = Config()
+UPDATES, REPEATS = 50, 6
+"""Updates that are timed together, and how often."""
+
+
+def rounded(value: Any) -> Any:
+    """Round every number in nested lists and dictionaries."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def update_seconds(run: Path, row: Row, world: World, d: int) -> float:
+    """Measure the seconds of one update of one seed, the least over repeats."""
+    name = in_path(TRIALS.format(row=row, world=CONFIG.worlds[0]))
+    tuned = json.loads((run / "parts" / f"{name}.json").read_text(encoding="utf-8"))
+    rate, value, _ = tuned["trials"][0]
+    learner = learner_of(CONFIG, row, d, rate, value)
+    seeds = range(CONFIG.num_seeds)
+    result, _ = trained(
+        world, row, [learner] * len(seeds), seeds, steps=UPDATES * REPEATS, evaluate_every=UPDATES
+    )
+    spans = np.diff([each["seconds"] for each in result.history])
+    return float(np.min(spans)) / (UPDATES * len(seeds))
+
+
+def retime(run: Path) -> None:
+    """Replace the seconds in a run's parts."""
+    world = World.of(CONFIG.worlds[0], CONFIG.bins, CONFIG.discount)
+    for row in CONFIG.rows:
+        for d in CONFIG.dimensions if row.objective is not None else ():
+            cost = update_seconds(run, row, world, d)
+            print(f"{row.method}, d = {d}: {1e3 * cost:.3f} ms", flush=True)
+            for place in CONFIG.worlds:
+                name = in_path(CELL.format(row=row, world=place, d=d))
+                path = run / "parts" / f"{name}.json"
+                part = json.loads(path.read_text(encoding="utf-8"))
+                part["values"]["seconds"] = [[cost * step for step in part["steps"]]]
+                path.write_text(json.dumps(part), encoding="utf-8")
+
+
+def main() -> None:
+    """Gather the parts of the run."""
+    run, found = Path(sys.argv[1]), {}
+    if "--retime" in sys.argv:
+        retime(run)
+    cells = crossed(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)
+    for name, cell in cells.items():
+        part = json.loads((run / "parts" / f"{name}.json").read_text(encoding="utf-8"))
+        if (cell["world"], cell["d"]) != (CONFIG.worlds[0], CONFIG.tuned_at):
+            part.pop("features", None)
+        found[name] = rounded(part)
+    text = json.dumps(found, separators=(",", ":")).encode()
+    released = Path(__file__).parents[1] / "data" / "benchmark.json.gz"
+    released.write_bytes(gzip.compress(text, mtime=0))
+    print(f"{released}: {len(found)} cells, {released.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
