@@ -305,7 +305,8 @@ def _item(key: str, entry: Entry) -> str:
     place = next(field[kind] for kind in kinds if kind in field)
     note = f" {field['annote']}" if "annote" in field else ""
     start = f'<a id="{key}"></a>**{_short(entry)} {field["year"]}**<br>'
-    return f"{start}{authors}: *{field['title']}*. {place}.{note}"
+    title = re.sub("[{}]", "", field["title"])  # Braces keep the case of letters in BibTeX.
+    return f"{start}{authors}: *{title}*. {place}.{note}"
 
 
 # Checks of what was built

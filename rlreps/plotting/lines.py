@@ -6,6 +6,7 @@ Heights are arithmetic or interquartile means over runs, with the same intervals
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -33,6 +34,10 @@ _SHIFT = 0.008
 
 REFERENCE: Mapping[str, Any] = {"color": MUTED, "zorder": 1}
 _NOISE_FLOOR: Mapping[str, Any] = {**REFERENCE, "linestyle": (0, (4, 3)), "linewidth": 1.1}
+_TITLE_WIDTH = 42
+"""Characters of a title that fit above one of several panels."""
+_LEGEND_ROWS, _ROW_HEIGHT = 3, 0.2
+"""Rows of the legend that the figure has room for; height of a further one, in inches."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,7 +218,8 @@ def plot_panels(
     shift = _SHIFT * np.ptp(np.log(places) if log_x else places) if apart else 0.0
     for axes, panel in zip(grid, panels, strict=True):
         axes.grid(visible=True)
-        axes.set_title(panel.title)
+        title = panel.title if columns == 1 else textwrap.fill(panel.title, _TITLE_WIDTH)
+        axes.set_title(title)
         axes.set_xscale("log" if log_x else "linear")
         axes.set_yscale("log" if log_y else "linear")
         if reference_x is not None:
@@ -376,11 +382,14 @@ def _legend(
     fitting = max(1, int(columns * (1 if widest > 44 else 2 if widest > 20 else 3)))
     if columns > 1:
         fitting = min(fitting, 2 * columns if widest <= 24 else 2)
+    fitting = max(1, min(fitting, len(entries)))
+    further = math.ceil(len(entries) / fitting) - _LEGEND_ROWS
+    figure.set_figheight(figure.get_figheight() + _ROW_HEIGHT * max(0, further))
     figure.legend(
         list(entries.values()),
         list(entries),
         loc="outside lower center",
-        ncols=max(1, min(fitting, len(entries))),
+        ncols=fitting,
         title=note,
         handlelength=3.0,
     )

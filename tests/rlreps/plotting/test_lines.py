@@ -182,6 +182,28 @@ class TestCurves:
         assert note(figure) == "mean over seeds, 95 % interval"
 
 
+class TestTexts:
+    METHOD = "explicit (weights from N(0, 1²), one optimizer for all), 20 columns an update"
+
+    def test_long_titles_of_neighbouring_panels_do_not_overlap(self):
+        panels = [Panel(title=self.METHOD, lines=[line("a", [0.5, 0.4])]) for _ in range(3)]
+        figure = plot_panels(panels, x_label="update", y_label="distance")
+        figure.draw_without_rendering()
+        boxes = [axes.title.get_window_extent() for axes in figure.axes]
+        for left, right in itertools.pairwise(boxes):
+            assert left.x1 < right.x0
+        assert boxes[-1].x1 <= figure.bbox.x1
+        assert boxes[0].y1 <= figure.bbox.y1
+
+    @pytest.mark.parametrize("number", [3, 8])
+    def test_a_long_legend_leaves_room_for_the_text_of_the_axis(self, number):
+        lines = [line(f"{self.METHOD} {each}", [0.5, 0.4]) for each in range(number)]
+        text = "subspace distance (0 equal, 1 orthogonal)"
+        figure = drawn([lines], y_label=text, note="mean over 3 seeds")
+        box = figure.axes[0].yaxis.label.get_window_extent()
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+
+
 class TestSpectrum:
     def test_energy_is_the_cumulative_share_of_the_squares_and_zeros_are_not_drawn(self):
         figure = plotting.plot_spectrum([4.0, 2.0, 1.0, 0.0], 25.0, marks=(1, 3, 50))
