@@ -7,17 +7,11 @@ import sys
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
 import pytest
 
 from rlreps.cli import main
-from rlreps.encoders import MLP
 from rlreps.errors import InputError
-from rlreps.losses import OBJECTIVES, LargeBatch
-from rlreps.sources.matrix import matrix_source
-from rlreps.training import train
+from rlreps.losses import OBJECTIVES
 from rlreps.training.devices import choose_devices, make_placement
 
 PROGRAM = Path(__file__).with_name("data_parallel_program.py")
@@ -67,7 +61,7 @@ def test_rows_seeds_and_sources_are_shared_out_and_a_run_goes_on_elsewhere():
     assert found["seeds"]["8"]["collectives"] > 0
     assert found["seeds"]["8"]["off"] < ROUNDING
     assert found["resume"].pop("same")  # The same bits, on the same devices.
-    assert len(found["resume"]) == 3
+    assert len(found["resume"]) == 2
     for figures in found["resume"].values():
         assert figures["steps"] == [0, 3, 6]
         assert figures["off"] < ROUNDING
@@ -84,27 +78,6 @@ def test_rows_seeds_and_sources_are_shared_out_and_a_run_goes_on_elsewhere():
 def test_one_device_has_nothing_to_share_out():
     assert make_placement(None, 3).axis is None
     assert make_placement(jax.devices()[:1], 3).axis is None
-
-
-def test_naming_the_one_device_changes_no_bit():
-    positions = np.random.default_rng(0).random((30, 2)).astype(np.float32)
-
-    def params(devices):
-        result = train(
-            MLP(2, num_inputs=2, hidden=(8,)),
-            LargeBatch(2),
-            matrix_source(np.cos(positions @ np.ones((2, 5), np.float32)), positions),
-            optimizer=optax.sgd(0.1),
-            steps=4,
-            rows=10,
-            tasks=3,
-            devices=devices,
-        )
-        return jax.tree.leaves(result.state.params)
-
-    for one, other in zip(params(None), params(jax.devices()[:1]), strict=True):
-        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
-        assert jnp.all(jnp.isfinite(one))
 
 
 @pytest.mark.parametrize("devices", [[], [0, 0]])

@@ -2,14 +2,13 @@
 
 import dataclasses
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents import DQNConfig
-from rlreps.encoders import MLP
 from rlreps.streaming import ImplicitKrasulina, PowerDecay
 from rlreps.streaming.rules.factor import FactorState, inverse_gram
 from rlreps.subspace.reconstruction import exact_components
@@ -34,11 +33,10 @@ def test_numpys_loop_makes_the_updates_that_it_is_compared_with(script):
         np.testing.assert_allclose(ended.rows.T, factor, atol=1e-9)
 
 
-@pytest.mark.integration
 def test_speed_counts_the_steps_of_all_agents(script, monkeypatch):
     config, _ = script.agent_cases(2)["compiled"]
-    dqn = DQNConfig(warmup=40, batch_size=4)
-    config = dataclasses.replace(config, encoder=MLP(hidden=(8,)), num_features=4, dqn=dqn)
+    trainer = SimpleNamespace(init=tuple, advance=lambda *_: ((), {}), close=lambda: None)
+    monkeypatch.setattr(script, "make_trainer", lambda config, devices: trainer)
     times = iter([0.0, 9.0, 10.0, 12.0, 20.0, 21.0])
     monkeypatch.setattr(script.time, "perf_counter", lambda: next(times))
     # Two agents of 40 steps in 2 s, then in 1 s: the better round counts, the first does not.

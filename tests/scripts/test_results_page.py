@@ -87,7 +87,10 @@ def test_a_page_holds_the_end_of_curves_the_claims_and_small_figures(script, run
         assert abs(picture.width / picture.height - 4.0) < 0.05
 
 
-def test_a_page_is_made_again_without_losing_what_was_written_around_it(script, run, tmp_path):
+def test_a_page_is_made_again_without_losing_what_was_written_around_it(
+    script, run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(script, "shrink", lambda source, target: None)
     page = script.write_page(run, tmp_path)
     first = page.read_text()
     page.write_text(first.replace("# trial\n", "# trial\n\nWhy.\n") + "\nWhat it means.\n")
@@ -98,7 +101,8 @@ def test_a_page_is_made_again_without_losing_what_was_written_around_it(script, 
 
 
 @pytest.mark.integration
-def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_path):
+def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "shrink", lambda source, target: None)
     docs = tmp_path / "docs"
     for name in ("mnist", "hydrogen"):
         script.write_page(run, docs, f"rlreps experiment {name}", name)

@@ -171,18 +171,6 @@ def test_folders_that_do_not_fit_are_refused(refused, puddle_world, tmp_path):
         assert refused("agent", command, run).startswith("expected a checkpoint in ")
 
 
-@pytest.mark.integration
-def test_training_that_diverges_is_one_line_and_exit_code_1(capsys, tmp_path):
-    plain = TOY[: TOY.index("--auxiliary-weight")]
-    wild = words("--env CartPole-v1 --auxiliary-weight 0 --learning-rate 1e30 --quiet")
-    with pytest.raises(SystemExit) as ending:
-        cli.main(["agent", "train", "--out", str(tmp_path / "run"), *plain, *wild])
-    captured = capsys.readouterr()
-    assert (ending.value.code, captured.out) == (1, "")
-    assert captured.err.startswith("rlreps: error: the losses or parameters of seeds 0, 1 became ")
-    assert captured.err.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("package", "environment", "remedy"),
     [

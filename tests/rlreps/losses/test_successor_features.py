@@ -51,6 +51,7 @@ def test_differences_aim_at_a_copy_that_is_renewed_and_never_move_the_code():
     def gradient(params, state):
         return jax.grad(objective.loss, has_aux=True)(params, SMALL.apply, batch, state, None)
 
+    @jax.jit
     def expected(params, target):
         now, after = jnp.split(inputs, 2)
         code = SMALL.apply(params, now)
@@ -59,16 +60,15 @@ def test_differences_aim_at_a_copy_that_is_renewed_and_never_move_the_code():
         next_psi = SMALL.successor(target, SMALL.apply(target, after))
         aim = SMALL.apply(target, now) + 0.9 * next_psi
         prediction = jnp.mean((predicted - after[..., -1]) ** 2)
-        return prediction, jnp.mean((aim - psi) ** 2)
+        return prediction, jnp.mean((aim - psi) ** 2), aim
 
     # Errors aim at the parameters themselves, in units of the variance of what is aimed at.
-    now, after = jnp.split(inputs, 2)
-    aim = SMALL.apply(params, now) + 0.9 * SMALL.successor(params, SMALL.apply(params, after))
-    errors = objective.errors(params, batch)
+    *squares, aim = expected(params, params)
+    errors = jax.jit(objective.errors)(params, batch)
     for found, squared, wanted in zip(
         (errors["next_frame"], errors["temporal_difference"]),
-        expected(params, params),
-        (after[..., -1], aim),
+        squares,
+        (inputs[4:, ..., -1], aim),
         strict=True,
     ):
         np.testing.assert_allclose(found, squared / jnp.var(wanted, axis=0).mean(), rtol=1e-4)

@@ -140,3 +140,11 @@ def test_mean_then_qr_takes_the_mean_basis_and_forgets_the_energies(rule):
     np.testing.assert_allclose(rule.components(combined), expected, atol=1e-5)
     assert int(combined.step) == 1
     assert np.array_equal(getattr(combined, "energies", [1, 1]), [1, 1])
+
+
+def test_mean_then_qr_refuses_a_rule_whose_vectors_are_not_orthonormal():
+    rule = ImplicitKrasulina(FEATURES, K, learning_rate=0.1)
+    states = jax.tree.map(lambda leaf: leaf[None], rule.init(jax.random.key(0)))
+    message = "a rule on orthonormal vectors, got 'ImplicitKrasulina'"
+    with pytest.raises(InputError, match=message):
+        mean_then_qr(rule, states, np.ones(1, np.float32))

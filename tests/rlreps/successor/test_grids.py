@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from rlreps.envs import ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
+from rlreps.errors import InputError
 from rlreps.successor.grids import BoxGrid, Grid, spell_cells, spelled_cells
 
 
@@ -37,6 +38,22 @@ def test_on_the_unit_square_cells_and_centres_are_those_of_the_square_grid():
     np.testing.assert_array_equal(box.cell(points), jax.vmap(square.cell)(points))
     np.testing.assert_array_equal(box.unit_centres(), square.centres())
     np.testing.assert_allclose(box.centres(), square.centres(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bins", "message"),
+    [
+        ((0,), (1, 1), (2, 2), "low, high and bins with one entry"),
+        ((0, 1), (1, 1), (2, 2), "finite low < high on each axis"),
+        ((-np.inf,), (1,), (2,), "finite low < high on each axis"),
+        ((0,), (1,), (0,), "bins >= 1 on each axis"),
+        ((0, 0), (1, 1), (2**16, 2**15), r"fewer than 2\*\*31 cells"),
+        ((1e6,), (1e6 + 1,), (1_000,), "cells that float32 can tell apart"),
+    ],
+)
+def test_a_box_without_cells_is_refused(low, high, bins, message):
+    with pytest.raises(InputError, match=f"expected {message}"):
+        BoxGrid(low, high, bins)
 
 
 @GRIDS

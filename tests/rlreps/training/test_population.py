@@ -88,7 +88,6 @@ def assert_identical(first, second):
 
 
 OTHERS = [
-    LargeBatch(num_features=RANK),
     Explicit(num_features=RANK, num_tasks=NUM_TASKS, weight_learning_rate=1e-2),
     DanskinLissa(RANK, permutations=2, whitening=True, feature_norm="running", kappa0=1.0),
     Spin(RANK, averaging_rate=0.1, encoder=Tabular(RANK, num_states=NUM_STATES)),

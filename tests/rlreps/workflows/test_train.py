@@ -16,7 +16,7 @@ from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.store import open_store
 from rlreps.training import Optimizer
 from rlreps.workflows import train as store_training
-from rlreps.workflows.evaluate import distance_history, evaluate_run, load_encoder
+from rlreps.workflows.evaluate import distance_history, evaluate_run
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import (
     TrainingConfig,
@@ -159,22 +159,6 @@ def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
     more = dataclasses.replace(linear, steps=8)
     with pytest.raises(InputError, match=r"constant of a run .*, got linear .* 4 steps; choose a"):
         run_training(more, toy_store, tmp_path / "linear")
-
-
-def test_an_interrupted_run_goes_on_and_ends_with_the_same_figures(
-    finished, toy_store, tmp_path, killed_when_logging, assert_same_metrics
-):
-    whole, summary = finished
-    out = tmp_path / "run"
-    killed_when_logging(300, run_training, CONFIG, toy_store, out)
-    assert evaluate_run(out)["step"] == 200
-    resumed = run_training(CONFIG, toy_store, out)
-    for name in summary.keys() - {"seconds", "compile_seconds"}:
-        assert resumed[name] == summary[name], name
-    assert_same_metrics(whole, out)
-    truth = ground_truth_for(toy_store, 3)
-    ours, theirs = (load_encoder(RunFolder(path), truth) for path in (whole, out))
-    jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
 
 
 def test_input_that_cannot_be_used_leaves_no_run_behind(
