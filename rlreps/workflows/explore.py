@@ -37,11 +37,10 @@ from rlreps.workflows.evaluate import (
     load_config,
     trained_store,
 )
-from rlreps.workflows.features import recorded_features
 from rlreps.workflows.figures import labelled, rotated
 from rlreps.workflows.ground_truths import STORE
 from rlreps.workflows.train import KIND as TRAIN
-from rlreps.workflows.train import MATRIX, describe_matrix
+from rlreps.workflows.train import MATRIX, describe_matrix, recorded_features
 
 _MOST_ROWS_KEPT = 1600
 """Largest number of states for which the page holds every row of the matrix, 16 bits an entry."""
