@@ -80,7 +80,7 @@ def page_to_explore() -> str:
     from rlreps.workflows.explore import explore
 
     with tempfile.TemporaryDirectory() as folder:
-        page = explore([Path(RELEASED)], Path(folder) / "page.html")
+        page = explore((Path(RELEASED),), Path(folder) / "page.html")
         return page.read_text(encoding="utf-8")
 
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from rlreps.cli.options import Choice
 from rlreps.cli.training import NAMES as NAMES
 from rlreps.encoders import Encoder
@@ -20,7 +18,7 @@ CHOICES: dict[Any, Choice] = {
 
 
 def fit(
-    data: Positional[str],
+    data: str,
     out: Path,
     config: FitConfig,
     collection: Collection,

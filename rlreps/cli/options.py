@@ -42,6 +42,9 @@ C = TypeVar("C")
 Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 """A flag without a negation."""
 
+ARGUMENTS = {"data", "other", "paths", "run_folder", "runs", "store"}
+"""Parameters of commands that are arguments, not options, if they have no default."""
+
 _AUTOMATIC = "(default: automatic)"
 _METAVARS: dict[Any, str] = {
     int | None: "INT",
@@ -232,24 +235,32 @@ class _Parser:
                 raise InputError(f"expected {key} with {', '.join(others)}, got none")
 
 
-def command_class(function: Callable[..., None], without: Collection[str] = ()) -> type:
+def command_class(function: Callable[..., Any], without: Collection[str] = ()) -> type:
     """Make the dataclass of a function's parameters, whose ``run`` calls the function.
+
+    ``run`` prints what the function returns: the paths of files that it wrote, or JSON values.
 
     Args:
         function: The function; its docstring describes the parameters.
         without: Parameters that stay at their defaults and are no options.
     """
     hints = get_type_hints(function, include_extras=True)
-    fields = [
-        (name, hints[name], dataclasses.field(default=each.default))
-        if each.default is not each.empty
-        else (name, hints[name])
-        for name, each in inspect.signature(function).parameters.items()
-        if name not in without
-    ]
+    argument: Any = tyro.conf.Positional
+    fields: list[Any] = []
+    for name, each in inspect.signature(function).parameters.items():
+        if name not in without:
+            if each.default is not each.empty:
+                fields.append((name, hints[name], dataclasses.field(default=each.default)))
+            else:
+                fields.append((name, argument[hints[name]] if name in ARGUMENTS else hints[name]))
 
     def run(self: Any) -> None:
-        function(**{name: getattr(self, name) for name, *_ in fields})
+        found = function(**{name: getattr(self, name) for name, *_ in fields})
+        if isinstance(found, Mapping):
+            print_json(found)
+        paths = [found] if isinstance(found, Path) else found
+        for path in paths if isinstance(paths, list) else ():
+            print(f"wrote {path}")
 
     return dataclasses.make_dataclass(
         function.__name__,

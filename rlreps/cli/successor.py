@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.errors import InputError
 from rlreps.runs.processes import ProcessesConfig
@@ -41,7 +39,7 @@ def generate(
 
 
 def info(
-    store: Positional[Path],
+    store: Path,
     figure: Path | None = None,
     json: Switch = False,
 ) -> None:
@@ -68,7 +66,7 @@ def info(
             print(f"wrote {save_figure(drawn, figure)}")
 
 
-def verify(store: Positional[Path]) -> None:
+def verify(store: Path) -> None:
     """Read a whole store back: checksums, missing blocks, finite entries and row sums.
 
     Args:
@@ -86,8 +84,8 @@ def verify(store: Positional[Path]) -> None:
 
 
 def compare(
-    store: Positional[Path],
-    other: Positional[Path],
+    store: Path,
+    other: Path,
     figure: Path | None = None,
 ) -> None:
     """Print the distances between the leading components of two stores.
@@ -113,7 +111,7 @@ def compare(
 
 
 def svd(
-    store: Positional[Path],
+    store: Path,
     processes: ProcessesConfig,
     config: Decomposition = RANDOMIZED,
 ) -> None:

@@ -3,17 +3,20 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import UseAppendAction, arg
 
-from rlreps.cli.options import Choice, print_json
+from rlreps.cli.options import Choice
 from rlreps.cumulants import CUMULANTS, Cumulants
 from rlreps.encoders import ENCODERS, Encoder
 from rlreps.losses import OBJECTIVES, Objective
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.training.devices import choose_devices
 from rlreps.workflows.evaluate import evaluate_run
+from rlreps.workflows.export import export_run
 from rlreps.workflows.live import LiveConfig, run_live_training
 from rlreps.workflows.train import TrainingConfig, run_training
+
+__all__ = ["evaluate_run", "export_run"]
 
 CHOICES: dict[Any, Choice] = {
     Encoder: Choice("encoder", ENCODERS),
@@ -31,12 +34,12 @@ NAMES = {
 
 
 def train(
-    store: Positional[Path],
+    store: Path,
     out: Path,
     config: TrainingConfig,
     processes: ProcessesConfig,
     devices: int | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Train an encoder on a store; the same command resumes an interrupted run.
 
     Args:
@@ -48,7 +51,7 @@ def train(
             without any, one CPU device. Seeds are distributed over all devices if they divide
             evenly; else every batch is.
     """
-    print_json(run_training(config, store, out, devices=choose_devices(devices)))
+    return run_training(config, store, out, devices=choose_devices(devices))
 
 
 def train_live(
@@ -56,7 +59,7 @@ def train_live(
     config: LiveConfig,
     store: Path | None = None,
     devices: int | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Train an encoder on fresh rollouts, without a matrix; the same command resumes.
 
     Args:
@@ -66,12 +69,11 @@ def train_live(
             default none.
         devices: As for ``train``.
     """
-    chosen = choose_devices(devices)
-    print_json(run_live_training(config, out, store_path=store, devices=chosen))
+    return run_live_training(config, out, store_path=store, devices=choose_devices(devices))
 
 
 def sweep(
-    store: Positional[Path],
+    store: Path,
     out: Path,
     grid: UseAppendAction[tuple[Annotated[str, arg(metavar="FIELD=VALUE,...")], ...]],
     config: TrainingConfig,
@@ -95,35 +97,7 @@ def sweep(
     print_sweep(points, run_sweep(points, store, out, devices=choose_devices(devices)))
 
 
-def evaluate(run_folder: Positional[Path], store: Path | None = None) -> None:
-    """Measure a run's newest checkpoint against a ground truth, or read the quality of a fit.
-
-    Args:
-        run_folder: Folder of a run of train or fit.
-        store: Ground truth to measure against; by default the store of the training run. A run of
-            fit has no store: without this option, its quality on held-out data is shown.
-    """
-    print_json(evaluate_run(run_folder, store))
-
-
-def export(
-    run_folder: Positional[Path], out: Path, seed: int | None = None, store: Path | None = None
-) -> None:
-    """Write a run's encoder as a JAX program and, for some encoders, as weights for PyTorch.
-
-    Args:
-        run_folder: Folder of a run of train, train-live or fit.
-        out: Folder for encoder.jax, encoder.json and, for perceptrons and convolutional networks,
-            encoder.safetensors (with the extra "export").
-        seed: Seed whose encoder is written; by default the run's first.
-        store: Ground truth over the run's states; by default the store of the training run.
-    """
-    from rlreps.workflows.export import export_run
-
-    print_json(export_run(run_folder, out, seed=seed, store=store))
-
-
-def compare(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> None:
+def compare(runs: tuple[Path, ...], out: Path | None = None) -> None:
     """Compare finished runs with the first of them: one table, with intervals over seeds.
 
     Args:

@@ -7,13 +7,12 @@ from rlreps.plotting.charts import (
     plot_subspace_error,
 )
 from rlreps.plotting.images import plot_reconstructions, plot_signed_images
-from rlreps.plotting.lines import Line, Look, Panel, plot_panels
+from rlreps.plotting.lines import Line, Panel, plot_panels
 from rlreps.plotting.maps import plot_components, plot_environment, plot_policy_and_value
 from rlreps.plotting.style import figure_bytes, save_figure, signed_colormap
 
 __all__ = [
     "Line",
-    "Look",
     "Panel",
     "figure_bytes",
     "plot_components",

@@ -9,7 +9,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,21 +40,8 @@ _LEGEND_ROWS, _ROW_HEIGHT = 3, 0.2
 """Rows of the legend that the figure has room for; height of a further one, in inches."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Look:
-    """Style of the lines of a variant.
-
-    Attributes:
-        linestyle: Matplotlib's.
-        linewidth: In points.
-        alpha: Opacity, in (0, 1].
-        marked: Whether lines have the marker of their series.
-    """
-
-    linestyle: Literal["-", "--", ":"] | tuple[float, tuple[float, ...]] = "-"
-    linewidth: float = 1.6
-    alpha: float = 1.0
-    marked: bool = True
+Look: TypeAlias = Mapping[str, Any]
+"""Style of the lines of a variant, as arguments of matplotlib's ``plot``; solid by default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -280,11 +267,9 @@ def _draw(
     )
     style = series_style(index)
     if look is not None:
-        style |= {"linestyle": look.linestyle, "linewidth": look.linewidth, "alpha": look.alpha}
+        style |= {"linestyle": "-", "linewidth": 1.6, "alpha": 1.0, **look}
         # Thin lines must neither hide behind bold ones nor cover them.
-        style["zorder"] = 2.0 + look.linewidth / 10.0
-        if not look.marked:
-            style["marker"] = ""
+        style["zorder"] = 2.0 + style["linewidth"] / 10.0
     if line.runs is not None:
         for number, run in enumerate(np.atleast_2d(np.asarray(line.runs, np.float64))):
             name = _EACH if number == 0 else None
@@ -299,7 +284,7 @@ def _draw(
         return
     shown = np.isfinite(low) & np.isfinite(high)
     if shown.any():
-        faint = 0.2 if look is None else 0.12 * look.alpha
+        faint = 0.2 if look is None else 0.12 * style["alpha"]
         axes.fill_between(
             x[shown], low[shown], high[shown], color=style["color"], alpha=faint, lw=0
         )
@@ -372,8 +357,8 @@ def _legend(
     if not looks:
         entries |= found
     for variant, look in looks.items():
-        line = {"linestyle": look.linestyle, "linewidth": look.linewidth}
-        entries[variant] = Line2D([], [], color=MUTED, alpha=max(look.alpha, 0.5), **line)  # type: ignore[arg-type]
+        opacity = max(look.get("alpha", 1.0), 0.5)
+        entries[variant] = Line2D([], [], color=MUTED, **{**look, "alpha": opacity, "marker": ""})
     if _EACH in entries and len(series) > 1:
         entries[_EACH] = Line2D([], [], color=MUTED, alpha=0.6, linewidth=0.7)
     widest = max(map(len, entries), default=0)

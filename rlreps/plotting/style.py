@@ -15,7 +15,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from rlreps.errors import require, require_choice
+from rlreps.errors import require
 from rlreps.files import write_atomically
 
 FloatArray = npt.NDArray[np.float64]
@@ -136,11 +136,7 @@ def figure_bytes(figure: Figure, *, image_format: str = "png") -> bytes:
     Args:
         figure: The figure.
         image_format: "png" (200 dots per inch), "svg" or "pdf".
-
-    Raises:
-        InputError: `image_format` is another.
     """
-    require_choice("image format", image_format, tuple(_METADATA))
     buffer = io.BytesIO()
     figure.savefig(buffer, format=image_format, dpi=RESOLUTION, metadata=_METADATA[image_format])
     return buffer.getvalue()

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.plotting.style import MISSING, OKABE_ITO, signed_colormap
+from rlreps.successor.grids import BoxGrid
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -33,48 +34,20 @@ class Cells:
     """The grid on which every map is drawn: cells of a box in the plane.
 
     Attributes:
-        columns: Number of cells along the first coordinate, which counts fastest.
-        rows: Number of cells along the second.
+        grid: The cells, along two axes.
         states: The cells that are states, rising, [n].
-        low: Lower corner of the box, [2].
-        high: Upper corner, [2].
-        axes: Names of the coordinates.
         outlines: Closed lines to draw on every map, [points, 2] each, in the box's units.
     """
 
-    columns: int
-    rows: int
+    grid: BoxGrid
     states: npt.NDArray[np.int64]
-    low: tuple[float, float] = (0.0, 0.0)
-    high: tuple[float, float] = (1.0, 1.0)
-    axes: tuple[str, str] = ("x", "y")
     outlines: Sequence[FloatArray] = ()
 
     def on_cells(self, values: np.ndarray) -> np.ndarray:
         """Return values of states [n, ...] as maps [..., rows, columns], 0 where no state is."""
-        cells = np.zeros((self.columns * self.rows, *values.shape[1:]), values.dtype)
+        cells = np.zeros((self.grid.num_cells, *values.shape[1:]), values.dtype)
         cells[self.states] = values
-        return np.moveaxis(cells, 0, -1).reshape(*values.shape[1:], self.rows, self.columns)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Learned:
-    """Features that one run has learned.
-
-    Attributes:
-        label: Its name.
-        num_features: d, number of features.
-        components: By step of training, the k = min(d, K) orthonormal directions of their span
-            nearest to the true components, [n, k].
-        cosines: By step, |cosine| [k] of each with the true component.
-        curve: Steps and subspace distances of its learning curve, if it has one.
-    """
-
-    label: str
-    num_features: int
-    components: Mapping[int, np.ndarray]
-    cosines: Mapping[int, np.ndarray]
-    curve: tuple[Sequence[int], Sequence[float]] | None = None
+        return np.moveaxis(cells, 0, -1).reshape(*values.shape[1:], *self.grid.bins[::-1])
 
 
 class Arrays:
@@ -83,12 +56,14 @@ class Arrays:
     Attributes:
         blocks: Name → text.
         described: Name → type, scales and whether it is read later.
+        runs: What the page's script reads of each run.
     """
 
     def __init__(self, cells: Cells) -> None:
         """Start with the cells that are states."""
         self.blocks: dict[str, str] = {}
         self.described: dict[str, dict[str, Any]] = {}
+        self.runs: list[dict[str, Any]] = []
         self._cells = cells
         self._plain("states", cells.on_cells(np.ones(len(cells.states), np.uint8)))
 
@@ -109,19 +84,55 @@ class Arrays:
         for action, matrix in enumerate(counts):
             by_row = matrix.tocsr()
             windows = np.zeros((by_row.shape[0], 4), np.int16)
+            along = self._cells.grid.bins[0]
             dense = []
             for cell in np.flatnonzero(np.diff(by_row.indptr)):
                 entries = slice(by_row.indptr[cell], by_row.indptr[cell + 1])
-                rows, columns = np.divmod(by_row.indices[entries], self._cells.columns)
+                rows, columns = np.divmod(by_row.indices[entries], along)
                 top, left = int(rows.min()), int(columns.min())
                 height, width = int(rows.max()) - top + 1, int(columns.max()) - left + 1
                 window = np.zeros((height, width), np.uint16)
                 window[rows - top, columns - left] = by_row.data[entries]
-                here = divmod(int(cell), self._cells.columns)
+                here = divmod(int(cell), along)
                 windows[cell] = top - here[0], left - here[1], height, width
                 dense.append(window.ravel())
             self._plain(f"windows{action}", windows.T, later=True)
             self._plain(f"counts{action}", np.concatenate(dense), later=True)
+
+    def learned(
+        self,
+        label: str,
+        num_features: int,
+        components: Mapping[int, np.ndarray],
+        cosines: Mapping[int, np.ndarray],
+        curve: tuple[np.ndarray, np.ndarray] | None,
+    ) -> None:
+        """Add features that one run has learned.
+
+        Args:
+            label: Name of the run.
+            num_features: d, number of features.
+            components: By step of training, rising, the k = min(d, K) orthonormal directions of
+                their span nearest to the true components, [n, k].
+            cosines: By step, |cosine| [k] of each with the true component.
+            curve: Steps and subspace distances of its learning curve, if it has one.
+        """
+        names = {step: f"run{len(self.runs)}-{step}" for step in components}
+        for step, name in names.items():
+            # Values are projected on the last step; the other steps are only displayed.
+            bits = 16 if step == max(names) else 8
+            packed = _packed_maps(self._cells.on_cells(components[step]), bits)
+            self.add(name, *packed, later=True)
+        self.runs.append(
+            {
+                "label": label,
+                "features": num_features,
+                "steps": list(names),
+                "arrays": list(names.values()),
+                "cosines": [short_numbers(cosines[step]) for step in names],
+                "curve": curve and [curve[0].tolist(), short_numbers(curve[1])],
+            }
+        )
 
     def _plain(self, name: str, values: np.ndarray, *, later: bool = False) -> None:
         self.add(name, _deflated(values), {"type": values.dtype.name}, later=later)
@@ -139,7 +150,6 @@ def exploration_page(
     facts: Mapping[str, Any],
     cells: Cells,
     arrays: Arrays,
-    runs: Sequence[Learned] = (),
 ) -> str:
     """Return the page as HTML.
 
@@ -150,12 +160,14 @@ def exploration_page(
         arrays: ``left``: left singular vectors [n, K]; ``right``: right ones times the singular
             values; ``task_means`` and ``state_means``: the means that centring subtracted;
             ``row_energies``: squared norms of centred rows, if exact means rank K; ``rows``: the
-            matrix transposed, if the page holds it; and moves of actions, if known.
-        runs: Features that runs have learned.
+            matrix transposed, if the page holds it; moves of actions, if known; and features that
+            runs have learned.
     """
+    grid = cells.grid
     described = {
         "title": title,
-        **{name: getattr(cells, name) for name in ("columns", "rows", "low", "high", "axes")},
+        **{"columns": grid.bins[0], "rows": grid.bins[1]},
+        **{"low": grid.low, "high": grid.high, "axes": grid.names},
         "outlines": [np.round(line, 4).tolist() for line in cells.outlines],
         **facts,
         "colours": {
@@ -165,25 +177,8 @@ def exploration_page(
             "series": list(OKABE_ITO),
         },
         "arrays": arrays.described,
-        "runs": [],
+        "runs": arrays.runs,
     }
-    for number, run in enumerate(runs):
-        names = {step: f"run{number}-{step}" for step in sorted(run.components)}
-        for step, name in names.items():
-            # Values are projected on the last step; the other steps are only displayed.
-            bits = 16 if step == max(names) else 8
-            packed = _packed_maps(cells.on_cells(run.components[step]), bits)
-            arrays.add(name, *packed, later=True)
-        described["runs"].append(
-            {
-                "label": run.label,
-                "features": run.num_features,
-                "steps": list(names),
-                "arrays": list(names.values()),
-                "cosines": [short_numbers(run.cosines[step]) for step in names],
-                "curve": run.curve and [list(run.curve[0]), short_numbers(run.curve[1])],
-            }
-        )
     # "<" would end the script that holds the text.
     text = json.dumps(described, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     parts = {"title": html.escape(title), "described": text}

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -66,31 +67,35 @@ class TrainedAgent(NamedTuple):
 
 
 def render_agents(
-    run: Path,
+    run_folder: Path,
     out: Path | None = None,
-    *,
     seed_index: int = 0,
     store: Path | None = None,
-    environment: str | None = None,
+    env: str | None = None,
 ) -> list[Path]:
-    """Draw one agent of a run, and the learning curves of all; return the paths of the pictures.
+    """Draw an episode of one agent, its policy and components if it has any, and all curves.
 
     Writes ``learning-curves.png`` and ``episode.gif``, at most 500 frames of an episode; for
     PuddleWorld also ``policy-and-value.png`` and, with a ground truth, ``components.png``.
 
     Args:
-        run: The run's folder.
-        out: Folder of the pictures; by default ``figures`` in that of the run.
+        run_folder: Folder of the run.
+        out: Folder of the pictures; by default figures in that of the run.
         seed_index: Index of the agent, from 0.
-        store: Ground truth of the components; None is the run's own, or the released one.
-        environment: As for ``load_agent_config``.
+        store: Ground truth of the components (PuddleWorld); by default that of the run.
+        env: As for ``evaluate``.
+
+    Returns:
+        The paths of the pictures.
 
     Raises:
         InputError: If the run or the store cannot be read, there is no such agent, or, after all
             other pictures, the environment cannot be drawn.
     """
-    folder = RunFolder(run)
-    config = load_agent_config(folder, environment)
+    # Environments draw into memory. Without a screen, SDL would complain on standard error.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    folder = RunFolder(run_folder)
+    config = load_agent_config(folder, env)
     count = config.num_seeds
     require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
     require(out is None or not out.is_file(), "a folder for the pictures", str(out))

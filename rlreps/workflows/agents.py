@@ -318,20 +318,21 @@ def train_agents(
 
 
 def evaluate_agents(
-    run: Path,
-    *,
+    run_folder: Path,
     episodes: int = 100,
     store: Path | None = None,
-    environment: str | None = None,
+    env: str | None = None,
 ) -> dict[str, Any]:
-    """Play greedy episodes with a run's newest checkpoint, and compute all measures of its torsos.
+    """Play new greedy episodes of a run's agents, and compute all measures of their torsos.
+
+    The random keys of the episodes differ from those of every evaluation during training.
 
     Args:
-        run: The run's folder.
-        episodes: Episodes of each agent. Their random keys differ from those of every evaluation
-            during training.
-        store: Ground truth to measure against; None is the run's own.
-        environment: As for ``load_agent_config``.
+        run_folder: Folder of the run.
+        episodes: Episodes of each agent.
+        store: Ground truth to measure against (PuddleWorld); by default that of the run.
+        env: The environment of the run. It is required if its name includes a module (MODULE:ID,
+            dm_env:MODULE:FUNCTION): only modules named on this command line are imported.
 
     Returns:
         JSON values: ``returns``, each agent's mean, and ``return``, their ``aggregate``;
@@ -341,8 +342,8 @@ def evaluate_agents(
         InputError: If the run or the store cannot be read or do not fit each other.
     """
     require_positive("episodes", episodes)
-    folder = RunFolder(run)
-    config = load_agent_config(folder, environment)
+    folder = RunFolder(run_folder)
+    config = load_agent_config(folder, env)
     config = dataclasses.replace(config, evaluation_episodes=episodes)
     truth = ground_truth_of_run(folder, config, store)
     trainer, state, step = load_agents(folder, config)

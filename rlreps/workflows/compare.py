@@ -134,7 +134,14 @@ def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:
     comparison = Comparison(
         first=first.label,
         rows=[_row(run, first, name) for name in MEASURES for run in runs if name in run.measures],
-        seeds=[row for run in runs for row in _seed_rows(run)],
+        seeds=[
+            {
+                **{"run": run.label, **run.about, "seed": seed},
+                **{name: sample.values[index] for name, sample in run.measures.items()},
+            }
+            for run in runs
+            for index, seed in enumerate(run.seeds)
+        ],
         notes=[note for run in runs for note in _notes(run, first)],
     )
     if out is not None:
@@ -143,7 +150,7 @@ def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:
             table = Table(columns, [[row.get(each) for each in columns] for row in rows], name)
             write_atomically(out / f"{name}.csv", table.to_csv().encode())
         if curves:
-            draw_curves(curves, out / "curves.png")
+            draw_curves(tuple(curves), out / "curves.png")
     return comparison
 
 
@@ -174,16 +181,6 @@ def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
 
 def _interval(row: Mapping[str, Any], name: str) -> Interval:
     return Interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
-
-
-def _seed_rows(run: FinalFigures) -> list[dict[str, Any]]:
-    return [
-        {
-            **{"run": run.label, **run.about, "seed": seed},
-            **{name: sample.values[index] for name, sample in run.measures.items()},
-        }
-        for index, seed in enumerate(run.seeds)
-    ]
 
 
 def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
@@ -238,8 +235,8 @@ def _read_training(label: str, config: Figures, summary: Figures) -> list[FinalF
     problem = {"d": training["num_features"], **{name: config[name] for name in names}}
     measured = summary.get("per_seed", [])
     found = {name: [each.get(name) for each in measured] for name in MEASURES}
-    about = _about(summary["method"], training["num_features"], summary["steps"])
-    samples = _samples(summary["seeds"], found)
+    d, samples = training["num_features"], _samples(summary["seeds"], found)
+    about = {"method": summary["method"], "d": d, "steps": summary["steps"]}
     return [FinalFigures(label=label, about=about, problem=problem, measures=samples)]
 
 
@@ -248,6 +245,7 @@ def _read_sweep(label: str, config: Figures, summary: Figures) -> list[FinalFigu
     for point in summary["points"]:
         given = {**config["base"], **point}
         place = ", ".join(f"{flag_of(name)}={as_text(point[name])}" for name in config["grid"])
+        d, seed = given["num_features"], given["seed"]
         method = point.get("method", config["base"]["objective"]["name"])
         found = {
             "subspace_distance": point["subspace_distances"],
@@ -256,9 +254,9 @@ def _read_sweep(label: str, config: Figures, summary: Figures) -> list[FinalFigu
         runs.append(
             FinalFigures(
                 label=f"{label} {place}",
-                about=_about(method, given["num_features"], given["steps"]),
-                problem={"d": given["num_features"], train.MATRIX: config[sweep.MATRIX]},
-                measures=_samples(range(given["seed"], given["seed"] + given["num_seeds"]), found),
+                about={"method": method, "d": d, "steps": given["steps"]},
+                problem={"d": d, train.MATRIX: config[sweep.MATRIX]},
+                measures=_samples(range(seed, seed + given["num_seeds"]), found),
                 diverged=point["diverged"],
             )
         )
@@ -267,19 +265,16 @@ def _read_sweep(label: str, config: Figures, summary: Figures) -> list[FinalFigu
 
 def _read_fit(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
     quality, method = summary["quality"] or {}, config["method"]
+    name = None if method is None else method["name"]
     return [
         FinalFigures(
             label=label,
-            about=_about(None if method is None else method["name"], config["num_features"], None),
+            about={"method": name, "d": config["num_features"], "steps": None},
             # A fit is judged by a smaller discount where its records are short.
             problem={"data": config["data"], "discount": quality.get("discount")},
             measures=_samples([config["seed"]], {"r_squared": [quality.get("r_squared")]}),
         )
     ]
-
-
-def _about(method: str | None, d: int, steps: int | None) -> dict[str, Any]:
-    return {"method": method, "d": d, "steps": steps}
 
 
 def _samples(seeds: Sequence[int], found: Mapping[str, Sequence[Any]]) -> dict[str, Sample]:

@@ -108,13 +108,13 @@ def restored(
     return TrainedEncoder(config, learner.encoder, state.params, inputs, step)
 
 
-def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
-    """Measure a run's newest checkpoint against a ground truth.
+def evaluate_run(run_folder: Path, store: Path | None = None) -> dict[str, Any]:
+    """Measure a run's newest checkpoint against a ground truth, or read the quality of a fit.
 
     Args:
-        run: The run's folder.
-        store_path: The ground truth; None is that of the training. A successor representation
-            fitted to data (``rlreps fit``) has none: without a store, its quality is read.
+        run_folder: Folder of a run of train or fit.
+        store: Ground truth to measure against; by default the store of the training run. A run of
+            fit has no store: without this option, its quality on held-out data is shown.
 
     Returns:
         ``method``, ``encoder``, ``step``, ``store`` and the measures of
@@ -126,11 +126,11 @@ def evaluate_run(run: Path, store_path: Path | None = None) -> dict[str, Any]:
     Raises:
         InputError: If the run or the store cannot be read or do not fit each other.
     """
-    folder = RunFolder(run)
+    folder = RunFolder(run_folder)
     if folder.kind == SUCCESSOR:
-        return _evaluate_successor(folder, store_path)
+        return _evaluate_successor(folder, store)
     config = load_config(folder)
-    path = required_store(folder, store_path)
+    path = required_store(folder, store)
     truth = ground_truth_for(path, config.num_features)
     trained = load_encoder(folder, truth)
     figures = [evaluation.evaluate_features(features, truth) for features in trained.features()]

@@ -15,7 +15,7 @@ from rlreps.encoders import Tabular
 from rlreps.errors import InputError, require, require_positive
 from rlreps.files import write_atomically
 from rlreps.plotting.maps import ACTIONS, ARROWS, outline
-from rlreps.report.explore import Arrays, Cells, Learned, exploration_page, short_numbers
+from rlreps.report.explore import Arrays, Cells, exploration_page, short_numbers
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
@@ -37,11 +37,10 @@ from rlreps.workflows.evaluate import (
     load_config,
     trained_store,
 )
-from rlreps.workflows.features import recorded_features
 from rlreps.workflows.figures import labelled, rotated
 from rlreps.workflows.ground_truths import STORE
 from rlreps.workflows.train import KIND as TRAIN
-from rlreps.workflows.train import MATRIX, describe_matrix
+from rlreps.workflows.train import MATRIX, describe_matrix, recorded_features
 
 _MOST_ROWS_KEPT = 1600
 """Largest number of states for which the page holds every row of the matrix, 16 bits an entry."""
@@ -53,23 +52,17 @@ _POINTS = 1024
 _ROWS_MEASURED = 100
 
 
-def explore(
-    paths: Sequence[Path],
-    out: Path,
-    *,
-    components: int = 50,
-) -> Path:
-    """Write an interactive page of a successor measure and of the features that runs learned.
+def explore(paths: tuple[Path, ...], out: Path, components: int = 50) -> Path:
+    """Write one self-contained, interactive page of a successor measure.
 
     The label of a run trained on another matrix says so: its checkpoints are evaluated at the
     states of this matrix, and its learning curve is left out.
 
     Args:
-        paths: A store, or the name of a released ground truth; training runs on it; or a folder
-            that holds both (a quickstart's). Without a store, that of the first run is used.
-        out: The page's file.
-        components: K, number of singular vectors on the page, and the most components of a run; no
-            more than the matrix has.
+        paths: A store or a released ground truth (sutton-100), training runs on it, or the folder
+            of a quickstart, which holds both. Without a store, the store of the first run is used.
+        out: The page (.html); it needs no server and no network.
+        components: Number of principal components on the page, and the most of a run.
 
     Returns:
         The path of the page.
@@ -78,6 +71,7 @@ def explore(
         InputError: If there is no such store or run, the matrix is not one of states by states over
             a grid in the plane, or a run does not fit the matrix.
     """
+    require(out.suffix == ".html", "a page's file ending in .html", str(out))
     require_positive("components", components)
     path, runs = _sources(paths)
     if _is_released(path):
@@ -85,11 +79,9 @@ def explore(
     else:
         store = open_store(path)
         page, matrix = _stored_page(store, components), describe_matrix(store)
-    learned = [
-        _learned(label, RunFolder(run), page.truth, page.kept, matrix)
-        for label, run in runs.items()
-    ]
-    text = exploration_page(page.title, page.facts, page.cells, page.arrays, learned)
+    for label, run in runs.items():
+        _add_run(page, label, RunFolder(run), matrix)
+    text = exploration_page(page.title, page.facts, page.cells, page.arrays)
     # Names of runs may hold bytes that are not text.
     return write_atomically(out, text.encode(errors="xmlcharrefreplace"))
 
@@ -169,7 +161,7 @@ def _released_page(name: str, components: int) -> _Page:
     n, left = truth.num_states, kept.basis.astype(np.float64)
     names = ("discount", "horizon", "count_start", "points", "seed")
     method = TransitionSettings(**{each: settings[each] for each in names})
-    estimator = TransitionEstimator(environment, Grid(cells.columns), method)
+    estimator = TransitionEstimator(environment, Grid(cells.grid.bins[0]), method)
     chosen = _measured_rows(n)
     starts = (np.arange(n)[:, None] == chosen).astype(np.float64)
     found = estimator.transposed(np.column_stack([left, np.full(n, 1.0 / n), starts]))
@@ -269,15 +261,7 @@ def _plane(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cel
         # A thousandth of the square is a fine enough division of curves.
         large = outline(puddle.shape).transformed(Affine2D().scale(1000.0))
         outlines += [np.asarray(line) / 1000.0 for line in large.to_polygons()]
-    return Cells(
-        columns=grid.bins[0],
-        rows=grid.bins[1],
-        states=cells,
-        low=(grid.low[0], grid.low[1]),
-        high=(grid.high[0], grid.high[1]),
-        axes=(grid.names[0], grid.names[1]),
-        outlines=outlines,
-    )
+    return Cells(grid=grid, states=cells, outlines=outlines)
 
 
 def _moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
@@ -287,7 +271,7 @@ def _moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
     if environment is None or not names <= settings.keys():
         return None
     from_json(TransitionSettings, {name: settings[name] for name in names})  # Checks them.
-    grid = Grid(cells.columns).within(environment)
+    grid = Grid(cells.grid.bins[0]).within(environment)
     if not np.array_equal(grid.states, cells.states) or len(grid.divided):
         return None
     # Deferred: this part of SciPy takes longer to import than everything else.
@@ -366,13 +350,7 @@ def _runs_below(folder: Path) -> list[Path]:
     return found
 
 
-def _learned(
-    label: str,
-    folder: RunFolder,
-    truth: GroundTruth,
-    principal: PrincipalSubspace,
-    matrix: Mapping[str, Any] | None,
-) -> Learned:
+def _add_run(page: _Page, label: str, folder: RunFolder, matrix: Mapping[str, Any] | None) -> None:
     """Rotate a run's features onto the true components, at every step that the run kept."""
     curve = None
     # A run's recorded features belong to its own states, and its curve to its own components.
@@ -383,20 +361,13 @@ def _learned(
         label = f"{label} (trained on another matrix)"
     elif folder.kind == TRAIN:
         steps, distances = distance_history(folder)
-        curve = (steps.tolist(), distances[0].tolist())
+        curve = (steps, distances[0])
     components, cosines = {}, {}
-    num_features = 0
-    for step, features in _features(folder, truth, recorded=not elsewhere).items():
-        num_features = features.shape[1]
-        basis = principal.basis[:, :num_features]
+    found = _features(folder, page.truth, recorded=not elsewhere)
+    for step, features in found.items():
+        basis = page.kept.basis[:, : features.shape[1]]
         components[step], cosines[step] = rotated(features, basis)
-    return Learned(
-        label=label,
-        num_features=num_features,
-        components=components,
-        cosines=cosines,
-        curve=curve,
-    )
+    page.arrays.learned(label, found[max(found)].shape[1], components, cosines, curve)
 
 
 def _features(folder: RunFolder, truth: GroundTruth, *, recorded: bool) -> dict[int, np.ndarray]:

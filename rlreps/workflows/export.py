@@ -66,7 +66,7 @@ class Exported:
 
 
 def export_run(
-    run: Path, out: Path, *, seed: int | None = None, store: Path | None = None
+    run_folder: Path, out: Path, seed: int | None = None, store: Path | None = None
 ) -> dict[str, Any]:
     """Write a run's encoder as a JAX program and, for some encoders, as weights for PyTorch.
 
@@ -76,12 +76,13 @@ def export_run(
     the inputs and lists the modules of the ``Sequential``.
 
     Args:
-        run: Folder of a run of train, train-live or fit. The program of a fit computes
+        run_folder: Folder of a run of train, train-live or fit. The program of a fit computes
             ``SuccessorRepresentation.features``; its weights are those of the network F, before
             least squares replaced the last layer.
-        out: The folder; files of an earlier export in it are replaced.
-        seed: Seed whose encoder is written; None is the run's first.
-        store: As for ``evaluate_run``, for the sizes of a training run's states.
+        out: Folder for encoder.jax, encoder.json and, for perceptrons and convolutional networks,
+            encoder.safetensors (with the extra "export").
+        seed: Seed whose encoder is written; by default the run's first.
+        store: Ground truth over the run's states; by default the store of the training run.
 
     Returns:
         The description, and ``files``.
@@ -97,7 +98,7 @@ def export_run(
         raise InputError(
             f"expected the extra export (pip install 'rlreps[export]'), got {error}"
         ) from error
-    exported = _read(RunFolder(run), seed, store)
+    exported = _read(RunFolder(run_folder), seed, store)
     batch = jax.ShapeDtypeStruct(
         (*export.symbolic_shape("b"), *exported.inputs.shape), exported.inputs.dtype
     )

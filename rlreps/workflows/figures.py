@@ -16,7 +16,11 @@ from rlreps.subspace.svd import Decomposition
 from rlreps.successor.ground_truth import GroundTruth, environment_of
 from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.stored_subspace import principal_subspace, sampling_error
+from rlreps.successor.stored_subspace import (
+    DEFAULT_DECOMPOSITION,
+    principal_subspace,
+    sampling_error,
+)
 from rlreps.workflows.evaluate import (
     distance_history,
     features_of,
@@ -29,45 +33,65 @@ MOST_DRAWN_BINS = 1000
 
 
 def draw_environment(
-    arena: str,
     out: Path,
-    *,
+    arena: str = "sutton",
     bins: int | None = None,
     goal: tuple[float, float, float] | None = None,
 ) -> Path:
-    """Draw an arena by name or TOML file, with a goal's disc if any; return the figure's path."""
+    """Draw an arena.
+
+    Args:
+        out: Figure file (.png, .svg or .pdf).
+        arena: Name of an arena, or path of a TOML file.
+        bins: Also draw the cells of a bins x bins grid; none by default.
+        goal: Also draw a goal, a disc (x, y, radius); none by default.
+
+    Returns:
+        The figure's path.
+    """
     require(bins is None or bins <= MOST_DRAWN_BINS, f"bins <= {MOST_DRAWN_BINS} to draw", bins)
     environment = load_arena(arena, **({} if goal is None else {"goal": goal}))
     return plotting.save_figure(plotting.plot_environment(environment, bins=bins), out)
 
 
-def draw_spectrum(store_path: Path, decomposition: Decomposition, out: Path) -> Path:
-    """Draw the singular values of a store; return the figure's path."""
-    principal = principal_subspace(open_store(store_path), decomposition)
+def draw_spectrum(store: Path, out: Path, config: Decomposition = DEFAULT_DECOMPOSITION) -> Path:
+    """Draw the singular values of a store and the energy they capture.
+
+    Args:
+        store: Folder of the store.
+        out: Figure file (.png, .svg or .pdf).
+        config: How the principal subspace is computed.
+
+    Returns:
+        The figure's path.
+    """
+    principal = principal_subspace(open_store(store), config)
     figure = plotting.plot_spectrum(principal.singular_values, principal.total_energy)
     return plotting.save_figure(figure, out)
 
 
 def draw_components(
-    store_path: Path,
-    runs: Sequence[Path],
+    store: Path,
     out: Path,
-    *,
+    runs: tuple[Path, ...] = (),
     d: int = 10,
 ) -> Path:
-    """Draw a store's d leading components above those that runs have learned; return the path.
+    """Draw the leading principal components of a store, and those that runs have learned.
 
     Args:
-        store_path: The store.
-        runs: The runs, each drawn by its ``aligned_components``.
-        out: The figure's file.
+        store: Folder of the store.
+        out: Figure file (.png, .svg or .pdf).
+        runs: Training runs to draw beside the ground truth, aligned to it.
         d: Number of components.
+
+    Returns:
+        The figure's path.
 
     Raises:
         InputError: If d exceeds the components of the store, or a run has fewer than d features.
     """
     require_positive("d", d)
-    truth = ground_truth_for(store_path, d)
+    truth = ground_truth_for(store, d)
     folders = {label: RunFolder(run) for label, run in labelled(runs)}
     return plotting.save_figure(plot_learned_components(truth, folders, d), out)
 
@@ -112,8 +136,16 @@ def rotated(features: Array | np.ndarray, basis: np.ndarray) -> tuple[np.ndarray
     return aligned, np.abs(np.sum(aligned * basis, axis=0))
 
 
-def draw_curves(runs: Sequence[Path], out: Path) -> Path:
-    """Draw the learning curves of training runs; return the figure's path."""
+def draw_curves(runs: tuple[Path, ...], out: Path) -> Path:
+    """Draw the learning curves of training runs.
+
+    Args:
+        runs: Folders of training runs.
+        out: Figure file (.png, .svg or .pdf).
+
+    Returns:
+        The figure's path.
+    """
     require(len(runs) >= 1, "at least one training run", list(runs))
     folders = {label: RunFolder(run) for label, run in labelled(runs)}
     figure = plot_distances(folders, _common_noise_floor([*folders.values()]))

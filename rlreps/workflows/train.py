@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from jax import Array
 from rlreps.config import as_json, checked, interval, positive, with_sizes
 from rlreps.encoders import ENCODERS, Encoder, FourierMLP, Tabular
 from rlreps.errors import InputError, require, require_memory
+from rlreps.files import write_atomically
 from rlreps.losses import OBJECTIVES, Explicit, LargeBatch, Objective
 from rlreps.numerics import jit
 from rlreps.runs import processes
@@ -31,10 +33,16 @@ from rlreps.successor.stored_subspace import centring_of
 from rlreps.training import Learner, Optimizer, TrainingResult, evaluation, train_population
 from rlreps.training.devices import make_placement
 from rlreps.training.masked import masked_evaluation, masked_learners, masks
-from rlreps.workflows.features import feature_record
+from rlreps.training.population import Observe
 
 KIND = "train"
 MATRIX = "matrix"
+FEATURES = "features"
+
+_RECORDED_STEPS = 25
+
+_RECORDED_BYTES = 2**25
+"""Largest number of evaluations at which a run keeps its features, and their largest size."""
 
 METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
 """Name → class, for everything that a stored configuration can name."""
@@ -363,12 +371,7 @@ def train_in_folder(
     def compute(folder: RunFolder) -> dict[str, Any]:
         record = None
         if problem.target is not None:
-            record = feature_record(
-                *(folder, learner.encoder, problem.target[1]),
-                num_features=config.num_features,
-                steps=config.steps,
-                evaluate_every=config.evaluate_every,
-            )
+            record = feature_record(config, folder, learner.encoder, problem.target[1])
         result, measures = train_and_measure(
             config,
             learner,
@@ -392,6 +395,43 @@ def train_in_folder(
         }
 
     return complete_run(out, kind=kind, config=described, compute=compute, origin=origin)
+
+
+def feature_record(
+    config: TrainingConfig, folder: RunFolder, encoder: Encoder, inputs: Array
+) -> Observe:
+    """Keep the first seed's features at all states, at some evaluations: ``features/STEP.npy``.
+
+    ``rlreps explore`` shows from them how components emerge. A resumed run writes those after its
+    checkpoint again, with the same bits. Features are kept at more of the early evaluations, in at
+    most ``_RECORDED_BYTES``.
+
+    Args:
+        config: The training.
+        folder: The run.
+        encoder: The encoder being trained.
+        inputs: Its inputs for all states, [n, ...].
+    """
+    room = _RECORDED_BYTES // (4 * len(inputs) * config.num_features)
+    last, most = -(-config.steps // config.evaluate_every), min(room, _RECORDED_STEPS)
+    places = np.rint(last * np.linspace(0.0, 1.0, most) ** 2) if most >= 2 else np.zeros(0)
+    chosen = {min(int(place) * config.evaluate_every, config.steps) for place in places}
+    apply = jit(encoder.apply)
+
+    def observe(step: int, params: Callable[[], Any]) -> None:
+        if step in chosen:
+            content = io.BytesIO()
+            np.save(content, np.asarray(apply(params(), inputs), np.float32))
+            if processes.process_index() == 0:
+                path = folder.path / FEATURES / f"{step:09d}.npy"
+                write_atomically(path, content.getvalue())
+
+    return observe
+
+
+def recorded_features(folder: RunFolder) -> dict[int, Path]:
+    """Find the files of the features that a run recorded, by step."""
+    return {int(file.stem): file for file in sorted((folder.path / FEATURES).glob("*[0-9].npy"))}
 
 
 def train_and_measure(

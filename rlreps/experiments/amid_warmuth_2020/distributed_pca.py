@@ -36,7 +36,6 @@ from rlreps.experiments.harness import (
     Tabulated,
     design_of,
 )
-from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.streaming import mean_then_qr
 
@@ -44,9 +43,9 @@ MODELS = ("single", "combined", "workers")
 """One model of all rows, the workers' combined one, and theirs just before."""
 
 LOOKS = {
-    "combined": Look(linewidth=2.4),
-    "workers": Look(linewidth=0.6, alpha=0.35, marked=False),
-    "single": Look(linestyle=":", linewidth=1.2, marked=False),
+    "combined": {"linewidth": 2.4},
+    "workers": {"linewidth": 0.6, "alpha": 0.35, "marker": ""},
+    "single": {"linestyle": ":", "linewidth": 1.2, "marker": ""},
 }
 
 

@@ -36,7 +36,6 @@ from rlreps.experiments.harness import (
     Tabulated,
     design_of,
 )
-from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.runs.intervals import pseudo_values
 
@@ -44,9 +43,9 @@ SCALES = (0.1, 1.0, 10.0)
 """Factors of the chosen η0 in the paper's table."""
 
 LOOKS = {
-    "0.1 η0": Look(linestyle=(0, (4, 2)), linewidth=1.2, marked=False),
-    "1 η0": Look(),
-    "10 η0": Look(linestyle=":", linewidth=1.2, marked=False),
+    "0.1 η0": {"linestyle": (0, (4, 2)), "linewidth": 1.2, "marker": ""},
+    "1 η0": {},
+    "10 η0": {"linestyle": ":", "linewidth": 1.2, "marker": ""},
 }
 WITHIN = {True: "within", False: "outside", None: "cannot be told"}
 

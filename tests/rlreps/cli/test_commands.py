@@ -270,7 +270,7 @@ def test_a_bug_is_not_dressed_up_as_bad_input(monkeypatch, tmp_path):
     def fail(*arguments, **options):
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr("rlreps.cli.training.evaluate_run", fail)
+    monkeypatch.setattr("rlreps.workflows.evaluate.RunFolder", fail)
     with pytest.raises(ValueError, match="a mistake of ours"):
         cli.main(["evaluate", str(tmp_path)])
 

@@ -39,7 +39,6 @@ from rlreps.experiments.harness import (
     varied,
     wide,
 )
-from rlreps.plotting.lines import Look
 from rlreps.runs.contrasts import LONGEST, Sample, Verdict
 from rlreps.runs.intervals import mean_interval
 
@@ -219,7 +218,7 @@ def experiment(**changes):
                     at_end=True,
                     line="d = {d}",
                     variant="method",
-                    axes={"looks": {"a": Look(), "b": Look(linestyle=":")}},
+                    axes={"looks": {"a": {}, "b": {"linestyle": ":"}}},
                     rows=lambda r: [{"own": len(r.ends)}],
                 ),
                 dataclasses.replace(figure, name="runs", line="method", keys=("seed", "d")),

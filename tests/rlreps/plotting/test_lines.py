@@ -7,7 +7,7 @@ import pytest
 from matplotlib.lines import Line2D
 
 from rlreps import plotting
-from rlreps.plotting import Line, Look, Panel, plot_panels
+from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
 from rlreps.runs.intervals import aggregate
 
@@ -157,7 +157,10 @@ class TestPanels:
         assert note(figure) == "what the bars are"
 
     def test_variants_share_a_series_colour_and_are_named_after_the_series(self):
-        looks = {"bold": Look(linewidth=2.0), "faint": Look(linestyle=":", alpha=0.4, marked=False)}
+        looks = {
+            "bold": {"linewidth": 2.0},
+            "faint": {"linestyle": ":", "alpha": 0.4, "marker": ""},
+        }
         several = Line(label="a", variant="faint", x=[1, 2, 3], mean=[[3, 2, 1], [5, 0, 4]])
         bold = [line(name, [3, 2, 1], variant="bold") for name in "ab"]
         figure = panels_of([bold, [line("b", [3, 2, 1], variant="faint"), several]], looks=looks)

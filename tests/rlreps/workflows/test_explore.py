@@ -32,9 +32,8 @@ from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.workflows import explore as workflow
 from rlreps.workflows.evaluate import load_encoder
 from rlreps.workflows.explore import explore
-from rlreps.workflows.features import recorded_features
 from rlreps.workflows.generate import generate
-from rlreps.workflows.train import TrainingConfig, run_training
+from rlreps.workflows.train import TrainingConfig, recorded_features, run_training
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(16,), frequencies=3),
@@ -134,7 +133,7 @@ def test_a_run_s_components_are_on_the_page_at_every_step_that_it_recorded(
 @pytest.mark.integration
 def test_a_run_records_features_within_its_bounds(trained, toy_store, tmp_path, monkeypatch):
     assert sorted(recorded_features(RunFolder(trained))) == [0, 10, 20, 30, 40]
-    monkeypatch.setattr("rlreps.workflows.features._RECORDED_BYTES", 3 * 64 * 3 * 4)
+    monkeypatch.setattr("rlreps.workflows.train._RECORDED_BYTES", 3 * 64 * 3 * 4)
     config = dataclasses.replace(TRAINING, seed=7)
     run_training(config, toy_store, tmp_path / "few")
     assert sorted(recorded_features(RunFolder(tmp_path / "few"))) == [0, 10, 40]

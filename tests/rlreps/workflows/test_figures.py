@@ -89,13 +89,13 @@ def test_aligned_components_are_orthonormal_and_lie_in_the_features_span(toy_sto
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda store, runs, out: figures.draw_environment("atlantis", out), "atlantis"),
+        (lambda store, runs, out: figures.draw_environment(out, "atlantis"), "atlantis"),
         (
-            lambda store, runs, out: figures.draw_spectrum(store, RandomizedSVD(rank=65), out),
+            lambda store, runs, out: figures.draw_spectrum(store, out, RandomizedSVD(rank=65)),
             "rank <= 64 .* got 65",
         ),
         (
-            lambda store, runs, out: figures.draw_components(store, runs, out, d=5),
+            lambda store, runs, out: figures.draw_components(store, out, runs, d=5),
             "d <= 4, the features of .*, got 5",
         ),
         (

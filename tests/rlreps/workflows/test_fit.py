@@ -94,7 +94,7 @@ def test_a_fit_to_what_agents_see_is_measured_at_what_they_see_and_drawn(
     rlreps("explore", toy_store, run, "--out", page, "--components", 3, "--quiet")
     assert min(path.stat().st_size for path in (out, page)) > 1000
     with pytest.raises(InputError, match="d <= 3, the features of"):
-        figures.draw_components(toy_store, [run], out, d=4)
+        figures.draw_components(toy_store, out, [run], d=4)
     message = refused(*given, "--seed", 1, "--out", run)
     assert "holds another run: expected seed=0, got 1" in message
 

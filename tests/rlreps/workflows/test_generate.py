@@ -25,13 +25,9 @@ from rlreps.workflows.train import describe_matrix
 SMALL = MonteCarlo(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)
 
 
-def run(config, path):
-    return generate(config, path)
-
-
 @pytest.fixture(scope="module")
 def first_figures(tmp_path_factory):
-    return run(SMALL, tmp_path_factory.mktemp("generation") / "psi")
+    return generate(SMALL, tmp_path_factory.mktemp("generation") / "psi")
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +72,10 @@ def test_figures_count_the_transitions_of_the_call_and_a_second_call_computes_no
     store = open_store(shutil.copytree(small_store.path, tmp_path / "psi"))
     store.block_file(1).unlink()
     store.block_file(5).unlink()  # the last one, of a single row
-    resumed = run(SMALL, tmp_path / "psi")
+    resumed = generate(SMALL, tmp_path / "psi")
     assert resumed["computed_transitions"] == (3 + 1) * 6 * 5
     times = [store.block_file(index).stat().st_mtime_ns for index in range(6)]
-    again = run(SMALL, tmp_path / "psi")
+    again = generate(SMALL, tmp_path / "psi")
     assert again["transitions"] == transitions
     assert again["computed_transitions"] == 0
     assert again["transitions_per_second"] is None
@@ -88,7 +84,7 @@ def test_figures_count_the_transitions_of_the_call_and_a_second_call_computes_no
 
 def test_centring_changes_no_bit_but_what_is_read(small_store, tmp_path):
     other = dataclasses.replace(SMALL, centring="rows")
-    run(other, tmp_path / "psi")
+    generate(other, tmp_path / "psi")
     assert open_store(tmp_path / "psi").content_key() == small_store.content_key()
     truths = [load_ground_truth(path, ExactSVD()) for path in (small_store.path, tmp_path / "psi")]
     for truth, axis in zip(truths, (0, 1), strict=True):
@@ -96,13 +92,13 @@ def test_centring_changes_no_bit_but_what_is_read(small_store, tmp_path):
         np.testing.assert_allclose(means, 0.0, atol=1e-6)
     assert describe_matrix(open_store(tmp_path / "psi")) != describe_matrix(small_store)
     with pytest.raises(InputError, match="expected centred_on_reading='rows', got 'both'"):
-        run(dataclasses.replace(SMALL, centring="both"), tmp_path / "psi")
+        generate(dataclasses.replace(SMALL, centring="both"), tmp_path / "psi")
     with pytest.raises(InputError, match="expected centring to be one of both, columns, rows"):
         dataclasses.replace(SMALL, centring="none")
 
 
 def test_block_rows_change_no_bit(small_store, tmp_path):
-    run(dataclasses.replace(SMALL, block_rows=100), tmp_path / "psi")
+    generate(dataclasses.replace(SMALL, block_rows=100), tmp_path / "psi")
     assert open_store(tmp_path / "psi").read().tobytes() == small_store.read().tobytes()
 
 
@@ -118,14 +114,14 @@ def test_an_error_while_writing_stops_the_work_and_a_resume_ends_bit_identical(
 
     monkeypatch.setattr(MatrixStore, "write_block", fail_at_the_third)
     with pytest.raises(InputError, match="disk full") as caught:
-        run(SMALL, tmp_path / "psi")
+        generate(SMALL, tmp_path / "psi")
     # The traceback keeps the frames alive: the threads must not live as long as they do.
     assert caught.tb is not None
     assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
     monkeypatch.undo()
     store = open_store(tmp_path / "psi")
     assert store.missing_blocks() == [2, 3, 4, 5]
-    assert run(SMALL, tmp_path / "psi")["computed_transitions"] == 10 * 6 * 5
+    assert generate(SMALL, tmp_path / "psi")["computed_transitions"] == 10 * 6 * 5
     assert store.content_key() == small_store.content_key()
 
 
@@ -141,7 +137,7 @@ def test_an_error_while_writing_stops_the_work_and_a_resume_ends_bit_identical(
 def test_a_store_made_under_other_settings_is_refused_and_left_alone(small_store, change, named):
     before = small_store.content_key()
     with pytest.raises(InputError, match="made under other settings") as caught:
-        run(dataclasses.replace(SMALL, **change), small_store.path)
+        generate(dataclasses.replace(SMALL, **change), small_store.path)
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
     assert small_store.content_key() == before
@@ -150,7 +146,7 @@ def test_a_store_made_under_other_settings_is_refused_and_left_alone(small_store
 def test_a_store_of_either_convention_is_the_other_one_shifted_by_a_step(tmp_path, small_store):
     """With the same seed, Σ_{t≥0} = indicator + γ Σ_{t≥1} of one step less."""
     successors = dataclasses.replace(SMALL, count_start=False, horizon=SMALL.horizon - 1)
-    run(successors, tmp_path / "psi")
+    generate(successors, tmp_path / "psi")
     shifted = np.eye(16) + SMALL.discount * open_store(tmp_path / "psi").read()
     np.testing.assert_allclose(small_store.read(), shifted, atol=1e-5)
 
@@ -186,7 +182,7 @@ def test_repair_computes_only_damaged_blocks_again_and_to_the_same_bytes(
     with pytest.raises(
         InputError, match=r"expected sound blocks to resume from, got .*: block 2 \("
     ):
-        run(SMALL, store.matrix.path)
+        generate(SMALL, store.matrix.path)
     assert state() == ruined
     assert generate(SMALL, store.matrix.path, repair=True)["computed_rows"] == 3
     after = state()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rlreps.encoders import MLP, FourierMLP
-from rlreps.errors import InputError
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure import MonteCarlo
@@ -76,16 +75,6 @@ def test_figures_and_report_are_there(finished):
         "explore.html",
     ):
         assert text in page
-
-
-@pytest.mark.integration
-def test_a_finished_run_does_nothing_and_another_is_refused(finished, monkeypatch):
-    out, summary = finished
-    monkeypatch.setattr(quickstart, "run_training", None)
-    assert run_quickstart(CONFIG, out) == summary
-    changed = dataclasses.replace(CONFIG, objectives=CONFIG.objectives[:1])
-    with pytest.raises(InputError, match="holds another run: expected objectives"):
-        run_quickstart(changed, out)
 
 
 @pytest.mark.integration

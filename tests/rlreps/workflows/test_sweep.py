@@ -17,7 +17,6 @@ from rlreps.losses import DanskinLissa, Explicit, Naive
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.intervals import mean_interval
 from rlreps.training import Optimizer
-from rlreps.workflows import sweep as module
 from rlreps.workflows.compare import compare_runs
 from rlreps.workflows.grid import (
     SweepConfig,
@@ -264,23 +263,6 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
     with (out / "results" / "points.csv").open(encoding="utf-8", newline="") as file:
         table = [*csv.DictReader(file)]
     assert table == [{k: str(value) for k, value in point.items()} for point in summary["points"]]
-
-
-@pytest.mark.integration
-def test_a_finished_sweep_computes_nothing_and_another_is_refused(
-    finished, toy_store, monkeypatch, files_below
-):
-    out, summary = finished
-    before = files_below(out)
-    for texts, changes, message in (
-        (GRID[:1], {}, "expected grid.objective.kappa0"),
-        (GRID, {"steps": 60}, "expected base.steps=100, got 60"),
-    ):
-        with pytest.raises(InputError, match=message):
-            run_sweep(configured(*texts, **changes), toy_store, out)
-    monkeypatch.setattr(module, "ground_truth_for", None)
-    assert run_sweep(configured(*GRID), toy_store, out) == summary
-    assert files_below(out) == before
 
 
 @pytest.mark.integration

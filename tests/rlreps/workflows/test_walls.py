@@ -101,5 +101,5 @@ def test_training_evaluation_and_figures_know_the_states_alone(stores, tmp_path)
     assert 0.0 < summary["subspace_distance"] <= 1.0
     trained = load_encoder(RunFolder(tmp_path / "run"), load_ground_truth(path))
     assert trained.features().shape == (1, STATES, 3)
-    drawn = draw_components(path, [tmp_path / "run"], tmp_path / "components.png", d=3)
+    drawn = draw_components(path, tmp_path / "components.png", [tmp_path / "run"], d=3)
     assert drawn.stat().st_size > 0
