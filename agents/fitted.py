@@ -1,9 +1,9 @@
 """Features fitted to an agent's own replay, in front of its network.
 
 A fit takes all transitions in replay. It solves for the successor measure of the uniformly random
-policy by least squares (``rlreps.successor.least_squares``), which needs no data of this policy:
-refits during learning estimate the same function from more data. Features are its leading singular
-functions, averaged over actions and multiplied by their singular values.
+policy by least squares (``rlreps.successor.least_squares``). Least squares takes steps of any
+policy, so refits during learning estimate the same measure from more data. Features are the leading
+singular functions of the measure, averaged over actions and multiplied by their singular values.
 
 **Alignment.** Singular functions of two fits differ in signs, and in rotations where singular
 values are close. New features are therefore turned by the orthogonal map that brings them nearest
@@ -47,11 +47,13 @@ class FeatureConfig:
     """Features in front of an agent's network, fitted to its replay.
 
     Attributes:
-        kind: ``fitted`` after the warm-up and again during learning, ``fitted_once`` after the
-            warm-up alone, ``random`` features at the same states, or ``none``.
+        kind: ``fitted`` fits features after the warm-up and again at ``refit_at``; ``fitted_once``
+            fits them after the warm-up alone. ``random`` draws features at random, at the times of
+            ``fitted``. ``none`` adds no features.
         basis: ``counted`` for observations that repeat exactly, such as codes, unit vectors and
             images of a grid; ``fourier`` for others, whose fit takes random Fourier features.
-        basis_size: Largest number of distinct observations; or of random Fourier features.
+        basis_size: Largest number of distinct observations (``counted``), or number of random
+            Fourier features with a constant (``fourier``).
         num_components: d, number of fitted features.
         feature_discount: γ of the successor measure.
         refit_at: Environment steps at which ``fitted`` features are fitted again, rounded down to
@@ -88,9 +90,10 @@ class FeatureConfig:
 class WithFitted(Encoder):
     """A network on an observation and its fitted features, [b, ..., c] → [b, features].
 
-    Parameters are ``network``, those of the network on [b, ..., c + d], and ``fitted``, which no
-    gradient changes. Every pixel of an image has the same fitted features, as further channels.
-    Before the first fit, and at observations that no fit has counted, fitted features are 0.
+    Parameters have two parts: ``network`` holds the parameters of the network on [b, ..., c + d],
+    and ``fitted`` holds the result of the latest fit, which no gradient changes. Every pixel of an
+    image has the same fitted features, as further channels. Fitted features are 0 before the first
+    fit, and at observations that the latest fit has not counted.
 
     Attributes:
         network: The network.
@@ -193,7 +196,7 @@ def replayed(rows: Rows, count: int) -> Steps:
 
 
 def _flat(observations: np.ndarray) -> np.ndarray:
-    """Flatten observations [slots, environments, ...]; bytes become what ``as_inputs`` makes."""
+    """Flatten observations [slots, environments, ...], and scale bytes as ``as_inputs`` does."""
     seen = observations.reshape(*observations.shape[:2], -1)
     if seen.dtype != np.uint8:
         return seen
@@ -241,7 +244,7 @@ def fit_features(
         fitted = {name: getattr(fourier, name) for name in names}
     if config.kind == "random":
         known = numbers if config.basis == "counted" else np.arange(size)
-        # A state keeps its features when more states are counted.
+        # Seeded by the state: when more states are counted, its features change in scale alone.
         draws = [np.random.default_rng([seed, int(n)]) for n in known]
         weights = np.stack([draw.normal(size=config.num_components) for draw in draws])
     else:

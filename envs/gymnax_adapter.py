@@ -15,7 +15,7 @@ PREFIX = "gymnax:"
 """Prefix of the names of gymnax environments."""
 
 _LARGEST = 1e6
-"""A coordinate with a larger bound counts as unbounded: scaling would make it zero."""
+"""A coordinate with a larger bound counts as unbounded: scaled, its values would hardly differ."""
 
 
 class GymnaxState(NamedTuple):
@@ -35,11 +35,13 @@ class GymnaxEnvironment:
     Attributes:
         environment: the environment, with discrete actions and observations in one array.
         params: its parameters.
-        least: what is subtracted from observations, [*observation].
-        width: what they are then divided by, [*observation].
+        least: lower bounds of coordinates, subtracted from observations, [*observation]; 0 for an
+            unbounded coordinate.
+        width: ranges of coordinates, divisors of the differences, [*observation]; 1 for an
+            unbounded coordinate.
 
     Raises:
-        InputError: For other actions or observations.
+        InputError: If actions are not discrete, or observations are not one array.
     """
 
     environment: Any
@@ -71,7 +73,7 @@ class GymnaxEnvironment:
     def reset(self, key: jax.Array) -> GymnaxState:
         """Draw a start state."""
         seen, inner = self.environment.reset_env(key, self.params)
-        # Steps have arrays where a reset may have Python's numbers.
+        # A reset may return Python numbers where a step returns arrays.
         typed = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), inner)
         return GymnaxState(typed, self._scaled(seen))
 
@@ -106,8 +108,9 @@ def gymnax_environment(name: str) -> GymnaxEnvironment:
     class, such as ``use_visual_obs`` of ``FourRooms-misc``. Values are JSON.
 
     Raises:
-        InputError: For an unknown environment or option, a value that is not JSON, an environment
-            that does not fit, or without the package gymnax.
+        InputError: If the environment or an option is unknown, a value is not JSON, the environment
+            has actions or observations that ``GymnaxEnvironment`` does not take, or the package
+            gymnax is not installed.
     """
     try:
         import gymnax

@@ -58,17 +58,19 @@ class Spin(Objective):
     O(1/b). If the operator's action is exact at each point, as for a Hamiltonian, the gradient
     vanishes at the eigenfunctions on every batch, so no averaging is needed. With β < 1 the
     gradient is E[∂u·Ku]L⁻ᵀdiag(L)⁻¹ − J̄·L⁻ᵀtriu(Λdiag(L)⁻¹), where L is of the average Σ̄ and J̄
-    is the average of E[u ∂u]. It is unbiased once the averages settle, for operators that are
-    themselves sampled, but noisier, since the noise of the two terms no longer cancels.
+    is the average of E[u ∂u]. Once the averages settle, the gradient is unbiased, also if the
+    operator is itself sampled. It is noisier than with β = 1, since the noise of the two terms no
+    longer cancels.
 
     By default averages are corrected for their start at zero. With β < 1, feature k uses the
-    operator K − c, which has the same eigenfunctions; c = Λ_kk + max_{j≤k}|Λ_jj| of the averages so
-    far, if positive. The shift is needed where Λ_kk > 0. If a feature has shrunk, or turned towards
-    earlier features, the averages lag behind; without the shift, the gradient then increases the
-    deviation, and features collapse onto each other. Pfau et al. neither correct nor shift
-    (``starts_at_identity``, ``shifted``), and also differentiate the operator's action
-    (``through_operator``). Of ∂Σ_jk/∂θ, only the derivative of the later feature is averaged: the
-    other does not occur in Eq. 14.
+    operator K − c, which has the same eigenfunctions. The shift c = Λ_kk + max_{j≤k}|Λ_jj| is never
+    negative and comes from the averages before the batch. It matters where Λ_kk > 0: if a feature
+    has shrunk, or turned towards earlier features, the averages lag behind. Without the shift, the
+    gradient then increases the deviation, and features collapse onto each other.
+
+    Pfau et al. use neither the correction (``starts_at_identity``) nor the shift (``shifted``), and
+    they differentiate the operator's action (``through_operator``). ∂Σ_jk/∂θ has two terms. Eq. 14
+    contains E[u_j ∂u_k/∂θ] with j ≤ k alone, so only this term is averaged.
 
     Attributes:
         operator: K; by default −ΨΨᵀ of the batch's target columns, whose smallest eigenvalues
@@ -83,9 +85,9 @@ class Spin(Objective):
         masked: Whether feature k moves by Λ_kk alone. Without the mask the features share the
             gradient of tr Λ and learn only their span; ``subspace.ordered.ritz_spectrum`` then
             computes eigenfunctions from it (App. A.1).
-        through_operator: Whether the gradient of Π passes through both u and Ku, each once, as in
-            App. B, instead of through u twice. Both agree in expectation (K is symmetric), but only
-            the latter vanishes at the eigenfunctions on every batch, with β = 1.
+        through_operator: Whether the gradient of Π is E[∂u·Ku] + E[u·∂(Ku)], as in App. B, instead
+            of 2 E[∂u·Ku]. The two agree in expectation, since K is symmetric. With 2 E[∂u·Ku] and
+            β = 1, the gradient vanishes at the eigenfunctions on every batch.
         shifted: Whether c is subtracted from the operator, with β < 1.
         starts_at_identity: Whether Σ̄ starts at the identity and the other averages at zero,
             uncorrected (Algorithm 1).
@@ -154,9 +156,9 @@ class Spin(Objective):
         features = self.features(params, encode, points)
         if not averages:
             self.require_rows(len(features))
-        # Constants: the gradient is written out, so neither the moments nor (unless asked for) the
-        # operator's action is differentiated. The reverse pass covers one evaluation of the
-        # features.
+        # The gradient is written out below, so the moments are constants. The operator's action is
+        # a constant too, unless ``through_operator`` is set: the reverse pass then covers only one
+        # evaluation of the features.
         held = lax.stop_gradient(params)
         moving = params if self.through_operator else held
         live = act(
@@ -182,7 +184,7 @@ class Spin(Objective):
         slope = matmul(action.images, masked.images)
         pull = jnp.zeros((), slope.dtype)
         if self.through_operator:
-            # Half of the slope, which counts twice, goes to the images.
+            # The surrogate doubles the slope. Half of the doubled slope moves u, the rest moves Ku.
             ahead = action.shares * matmul(action.values, masked.images)
             pull = jnp.sum(lax.stop_gradient(ahead) * live.images)
             slope = 0.5 * slope
@@ -194,14 +196,14 @@ class Spin(Objective):
                 unit = gradient_of(mean.covariance, action.covariance)
                 coefficients = unit.features * shift - masked.features
             gradient = self.jacobian.contract(mean.jacobian, 2.0 * coefficients)
-            # A scalar whose gradient is the one given, held fixed.
+            # Linear in the parameters, with ``gradient`` as its gradient.
             products = jax.tree.map(
                 lambda g, p: jnp.sum(lax.stop_gradient(g) * p), gradient, params
             )
             pull = pull + jnp.sum(jnp.stack(jax.tree.leaves(products)))
         else:
             slope = slope - matmul(action.values, masked.features)
-        # The slope at the features is the whole gradient except for the pull: hold it constant.
+        # Linear in the features, with the slope as its gradient; ``pull`` adds the other terms.
         surrogate = jnp.sum(lax.stop_gradient(2.0 * action.shares * slope) * features) + pull
         value = with_gradient_of(surrogate, masked.eigenvalues.sum())
         return value, (state, {"eigenvalues": masked.eigenvalues})
@@ -225,9 +227,9 @@ class CovarianceJacobian:
     """∂Σ/∂θ as the gradient of tr Λ needs it: for pairs of features, E[u_j ∂u_k/∂θ].
 
     The masked gradient needs the pairs with j ≤ k, the whole gradient all pairs. The Jacobian is as
-    large as the encoder's parameters times the pairs. A backward pass is linear in the vector
-    pulled back, so E[u_j ∂u_k/∂θ] is the pullback of u_j in the k-th feature. If features share no
-    parameters, u_j is pulled back in all its features k at once: d passes cover all pairs.
+    large as the encoder's parameters times the pairs. A backward pass is linear in its cotangent:
+    with u_j in column k and zeros elsewhere, one pass gives E[u_j ∂u_k/∂θ]. If features share no
+    parameters, one pass with u_j in all columns k gives all pairs of j, so d passes are enough.
 
     Attributes:
         num_features: d.
@@ -247,7 +249,7 @@ class CovarianceJacobian:
         return np.triu(square) if self.masked else square
 
     def _passes(self) -> tuple[np.ndarray, np.ndarray]:
-        """List the passes: which j weighs each, [passes], and which k move, [passes, d] (bool)."""
+        """Return the j of each pass, [passes], and a mask of its columns k, [passes, d] (bool)."""
         if self.separate:
             return np.arange(self.num_features), self._pairs()
         firsts, seconds = np.nonzero(self._pairs())

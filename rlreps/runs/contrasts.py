@@ -1,9 +1,10 @@
 """Comparisons of runs that share seeds, and the one rule for verdicts on statements.
 
-A statement about a mean difference **holds** if its 95 % interval lies beyond the effect that
-counts, **does not hold** if the interval excludes this effect, and **cannot be told** otherwise, or
-from fewer runs than it needs. Runs that share a seed share their start and their data. They are
-compared in pairs, so that variation between seeds does not widen the interval.
+A statement says that a mean difference is above an effect. It **holds** if the whole 95 % interval
+lies above the effect, and **does not hold** if the whole interval lies below. It **cannot be told**
+if the interval contains the effect, or if there are too few runs. Runs that share a seed share
+their start and their data. They are compared in pairs, so that variation between seeds does not
+widen the interval.
 """
 
 import dataclasses
@@ -38,7 +39,7 @@ VERDICTS: Mapping[bool | None, str] = {
 """``Verdict.holds`` → its name in reports."""
 
 NOTHING = "nothing to compare"
-"""Words of a verdict without a statement."""
+"""Words of a verdict that combines no verdicts."""
 
 LONGEST = 120
 """Largest number of characters of a verdict's words."""
@@ -69,7 +70,7 @@ class Verdict:
         return all_of([self, other])
 
     def open(self) -> "Verdict":
-        """Keep only the words: the finding decides nothing."""
+        """Keep the words, and return that the statement cannot be told."""
         return dataclasses.replace(self, holds=None)
 
     def saying(self, words: str) -> "Verdict":
@@ -78,7 +79,7 @@ class Verdict:
 
 
 Parts = Mapping[str, Verdict] | Iterable[Verdict]
-"""Verdicts, by the name of what they are about if there are several."""
+"""Verdicts to combine. Names in a mapping stand before the words of each verdict."""
 
 
 def at_least(count: int, parts: Parts, *, of: int | None = None) -> Verdict:
@@ -87,7 +88,7 @@ def at_least(count: int, parts: Parts, *, of: int | None = None) -> Verdict:
     Args:
         count: How many must hold.
         parts: Their verdicts. If their words together are too long, the words of one are shown.
-        of: Number of statements; those without a verdict here cannot be told.
+        of: Number of statements. A statement that has no verdict in ``parts`` cannot be told.
     """
     named = dict(parts) if isinstance(parts, Mapping) else None
     verdicts = _listed(parts)
@@ -99,7 +100,7 @@ def at_least(count: int, parts: Parts, *, of: int | None = None) -> Verdict:
 
 
 def all_of(parts: Parts, *, of: int | None = None) -> Verdict:
-    """Judge that all statements hold, as ``at_least`` does; without any, it cannot be told."""
+    """Judge that all statements hold, as ``at_least`` does. Without statements: cannot be told."""
     kept = parts if isinstance(parts, Mapping) else list(parts)
     return at_least(max(1, of or 0, len(kept)), kept, of=of)
 
@@ -110,14 +111,15 @@ def any_of(parts: Parts, *, of: int | None = None) -> Verdict:
 
 
 def unanimous(holding: Iterable[bool], words: str) -> Verdict:
-    """Judge by single runs, if they may be too few for an interval.
+    """Judge a statement in every run by itself, where runs may be too few for an interval.
 
     Args:
         holding: Whether the statement holds for each run.
         words: The finding.
 
     Returns:
-        It holds if it holds for all runs, and does not if it holds for none.
+        The statement holds if it holds in all runs. It does not hold if it holds in no run.
+        Otherwise it cannot be told.
     """
     found = {bool(each) for each in holding}
     return Verdict(found.pop() if len(found) == 1 else None, words)
@@ -190,7 +192,7 @@ class Sample:
         return Contrast(ours, theirs, effect=effect, fewest=least, constant=constant)
 
     def needing(self, fewest: int) -> "Sample":
-        """Return the sample with another least number of units."""
+        """Return the sample with another value of ``fewest``."""
         return dataclasses.replace(self, fewest=fewest)
 
     def __lt__(self, other: "Sample | float") -> Verdict:
@@ -230,12 +232,12 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Contrast:
-    """Runs of one method against those of another with the same seeds.
+    """A paired comparison of the runs of two methods with the same seeds.
 
     Attributes:
         ours: [pairs].
         theirs: Runs with the same seeds in the same order, [pairs].
-        effect: The difference, ours less theirs, with which a verdict compares.
+        effect: Verdicts ask whether the mean of ours less theirs is above or below this number.
         fewest: Least number of pairs for a verdict.
         constant: Whether ``theirs`` is one number, known beforehand.
         by_signs: Whether to test the signs of differences, for runs that succeed or fail.
@@ -273,8 +275,9 @@ class Contrast:
     def detectable(self, level: float) -> float | None:
         """Compute the smallest mean difference that a paired t-test detects in 80 of 100 cases.
 
-        Sign flips, which give the reported p-value, detect about as much. If signs are tested, it
-        is the smallest difference of shares (``sign_test_detectable``).
+        The reported p-value is by sign flips, which detect about as much as a t-test. With
+        ``by_signs``, compute the smallest detectable difference of shares instead
+        (``sign_test_detectable``).
 
         Args:
             level: Level of the test, corrected for the number of tests.
@@ -311,7 +314,7 @@ class Contrast:
     def words(self) -> str:
         """Describe the finding: both means, and the difference with its interval."""
         if self.constant:
-            # Mean of ours, with the interval of its difference from the constant.
+            # Add the constant to the difference again: the mean of ours, with its interval.
             return said(Interval(*(part + self.theirs[0] for part in self.interval)))
         means = [format_number(float(np.mean(each))) for each in (self.ours, self.theirs)]
         return f"{means[0]} against {means[1]}, {said(self.interval, signed=True)}"
@@ -349,7 +352,7 @@ def contrast_rows(
     """Tabulate a family of contrasts: differences, p-values and detectable differences.
 
     Args:
-        contrasts: Label → contrast.
+        contrasts: Pairs of a label (columns of the row) and a contrast.
         level: Level of the whole family.
         tested: Whether to test a contrast, by its label; the others have only an interval.
 

@@ -91,7 +91,8 @@ class Observed:
             array.shape,
         )
         require(array.dtype.kind in "iubf", "observations of numbers", array.dtype)
-        # Bytes are divided by 255; other images are scaled by their range in the data.
+        # ``Inputs`` divides bytes by 255 but scales other images by their range in the data, so
+        # one kind of image cannot stand for the other.
         alike = len(shape) < 2 or (array.dtype == np.uint8) == self.bytes
         kind = "bytes" if self.bytes else "no bytes"
         require(alike, f"images of {kind}, as those of the fit", array.dtype)
@@ -109,7 +110,7 @@ class Observed:
         return array
 
     def checked_actions(self, actions: Any, count: int) -> np.ndarray:
-        """Check actions [count], or [count, k] of a box.
+        """Check discrete actions [count], or continuous actions [count, k].
 
         Raises:
             InputError: For other shapes, invalid actions, NaN or infinity.
@@ -135,8 +136,8 @@ class Observed:
     def default_encoder(self) -> Encoder:
         """Return the encoder for observations of this kind.
 
-        A table for indices of states, a convolutional network for images, else a perceptron, after
-        Fourier features if observations are at most eight numbers.
+        Indices of states get a table, and images get a convolutional network. Other observations
+        get a perceptron, which starts with Fourier features for at most eight numbers.
         """
         if self.num_states is not None:
             return Tabular()
@@ -148,7 +149,8 @@ class Observed:
         """Fit an encoder to these observations.
 
         Raises:
-            InputError: If it does not take them, or does not give ``num_features`` features.
+            InputError: If the encoder does not take the observations, or gives another number of
+                features.
         """
         indices, flat = self.num_states is not None, math.prod(self.shape)
         sized = with_sizes(
@@ -170,7 +172,7 @@ class Observed:
         return sized
 
     def inputs(self, data: Transitions) -> Inputs:
-        """Return the map of these data's observations to encoder inputs.
+        """Return the map from observations to encoder inputs, scaled by the range of the data.
 
         Vectors are scaled to [0, 1] by each coordinate's range, images by their common range (bytes
         by 255); indices are unchanged.

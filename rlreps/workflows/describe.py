@@ -18,11 +18,14 @@ from rlreps.successor.store.estimates import EstimateStore, open_estimates
 from rlreps.successor.stored_subspace import centring_of, principal_subspace, sampling_error
 
 _LARGEST_FINE_GRID = 40
-"""Largest number of cells along an axis, refinement included, for a transition matrix's error."""
+"""Largest number of sub-cells along an axis for which a transition matrix's error is computed."""
 
 
 def describe_store(path: Path) -> dict[str, Any]:
-    """Describe a store as JSON values; its error is computed once and kept.
+    """Describe a store as JSON values.
+
+    The error of a sampled matrix is computed once and kept in the store. The error of a transition
+    matrix is computed in every call.
 
     Returns:
         ``path``, ``shape``, ``block_rows``, ``blocks``, ``missing_blocks``, ``checksum`` (None if
@@ -52,7 +55,8 @@ def compare_stores(path: Path, other: Path) -> dict[str, list[float]]:
     """Compare the leading components of two stores over the same states.
 
     Returns:
-        By name, for d = 1 … k: the distance between the two stores, and the known error of each.
+        Title → values for d = 1 … k: the distance between the two stores, and the error of each
+        store, if it is known.
 
     Raises:
         InputError: If a store cannot be read, or they have different states.
@@ -75,7 +79,7 @@ def compare_stores(path: Path, other: Path) -> dict[str, list[float]]:
 
 
 def shared_randomness(path: Path, other: Path) -> str | None:
-    """Name the shared sampling that makes two stores closer than their errors; None without any."""
+    """Explain that two stores share rollouts, which makes their distance too small; else None."""
     first, second = (open_estimates(place).matrix.settings for place in (path, other))
     names = ("method", "seed", "bins", "environment")
     sampled = first.get("method") == "monte_carlo"
@@ -102,7 +106,10 @@ def _error(store: EstimateStore) -> dict[str, Any] | None:
 
 
 def _aggregation_error(store: MatrixStore) -> dict[str, Any] | None:
-    """Compute a transition matrix's error anew; None for grids where that takes minutes."""
+    """Compute a transition matrix's error.
+
+    None if the environment is unknown, or if the grid is so large that this would take minutes.
+    """
     # Deferred: this part of SciPy takes longer to import than everything else.
     from rlreps.successor.kernels.estimator import aggregation_error
 
@@ -123,7 +130,7 @@ def _aggregation_error(store: MatrixStore) -> dict[str, Any] | None:
 
 
 def print_error_table(error: Mapping[str, Any]) -> None:
-    """Print the distance of the leading d components from the truth for all d, and of an entry."""
+    """Print the subspace distance from the truth for all d, and the standard error of an entry."""
     print(f"{error['title']}: subspace distance of the leading d components from the truth")
     print_by_dimension(error["subspace_distance"])
     if error["standard_error"] is not None:
