@@ -1100,7 +1100,7 @@ function describe() {
   $("reward-note").textContent = moves || described.moves
     ? "The value is that of the policy behind Ψ, the sum of its row times the reward. An arrow is one step of improvement on that policy; cells where all actions are as good have none."
     : "The value is that of the policy behind Ψ. Greedy actions need the moves of the environment, which this page has for PuddleWorld alone (where no wall divides a cell).";
-  $("arrows").closest("label").hidden = !described.moves;
+  $("arrows").closest("label").hidden = $("arrows-lead").hidden = !described.moves;
   $("components-lead").textContent = runs.length
     ? "Left singular vectors of the centred matrix, and what each run's first seed has learned, rotated within its span onto them (orthogonal Procrustes). Colours go from minus to plus the true component's largest magnitude; |cos| is the cosine with the true component."
     : "Left singular vectors of the centred matrix. Name training runs on the command line to see theirs below.";

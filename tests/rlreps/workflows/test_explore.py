@@ -416,6 +416,16 @@ def test_rows_that_the_page_solves_for_are_those_of_a_walled_store(
 
 @in_browser
 @pytest.mark.integration
+def test_only_a_page_with_actions_speaks_of_arrows(browser, page, box_page):
+    for each, shown in ((page, True), (box_page, False)):
+        browser.open(each.as_uri())
+        lead = browser.find_element(By.ID, "reward").find_element(By.TAG_NAME, "p")
+        assert ("Arrows" in lead.text) is shown
+        assert browser.find_element(By.ID, "arrows").is_displayed() is shown
+
+
+@in_browser
+@pytest.mark.integration
 def test_keys_the_address_and_exports_work(browser, page, toy_store):
     browser.open(page.as_uri() + "#s=20&d=3&r=0.2.1_a.1.2&t=20&f=1&m=linear")
     shown = browser.js("explore.shown")
