@@ -207,7 +207,6 @@ PRESETS = {
         steps=60,
         evaluations=5,
         evaluation_batches=10,
-        num_seeds=2,
         pooling=8,
         components=30,
         degree=2,

@@ -180,7 +180,7 @@ PRESETS = {
     "smoke": Config(
         contenders=(
             varied(_OURS, steps=300, hidden=(16, 16)),
-            varied(PUBLISHED, steps=20),
+            varied(PUBLISHED, steps=20, hidden=(16, 16)),
         ),
         num_seeds=2,
         grid_points=32,
