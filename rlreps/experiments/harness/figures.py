@@ -84,16 +84,18 @@ class Curve:
         axes = dict(self.axes(results) if callable(self.axes) else self.axes)
         if self.x.ticks:
             axes.setdefault("x_ticks", sorted({*frame[self.x.column].tolist()}))
+        parts = frame.labelled(self.panel)
         panels = [
             Panel(
                 title=label,
                 lines=self._lines(part, measure, unit),
                 noise_floor=_floor(part, self.x.column, measure),
             )
-            for label, part in frame.labelled(self.panel).items()
+            for label, part in parts.items()
         ]
         kind = "interquartile " if self.middle else ""
-        said = f"{kind}{over_runs(len(frame.groups(unit)), unit)}"
+        most = max(len(part.groups(unit)) for part in parts.values())
+        said = f"{kind}{over_runs(most, unit)}"
         default = f"{said}; {measure.note}" if measure.note else said
         note = text_of(self.note, results) if self.note is not None else default
         figure = plot_panels(
