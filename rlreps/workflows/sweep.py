@@ -260,7 +260,10 @@ def rows_of_points(results: Results[SweepConfig]) -> Rows:
     rows = []
     for index, point in enumerate(results.config.points):
         part = results.frame.where(point=index)
-        row = {field: _cell(value) for field, value in point.values.items()}
+        row: dict[str, Any] = {
+            field: as_text(value) if isinstance(value, tuple) else value
+            for field, value in point.values.items()
+        }
         row |= {"runs": len(part), "diverged": int(part["diverged"].sum())}
         for name, column in _MEASURES.items():
             values = part[name].tolist()
@@ -271,10 +274,6 @@ def rows_of_points(results: Results[SweepConfig]) -> Rows:
         row["subspace_distance_high"] = min(row["subspace_distance_high"], 1.0)
         rows.append({**row, **part.rows("group", "seconds")[0]})
     return rows
-
-
-def _cell(value: FieldValue) -> Any:
-    return as_text(value) if isinstance(value, tuple) else value
 
 
 def _is_numeric(values: Sequence[FieldValue]) -> bool:
