@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rlreps.agents.dqn import DQNConfig as DQNConfig
     from rlreps.agents.environments import HostEnvironments as HostEnvironments
     from rlreps.agents.fitted import FeatureConfig as FeatureConfig
+    from rlreps.agents.gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
+    from rlreps.agents.gymnax_adapter import gymnax_environment as gymnax_environment
     from rlreps.agents.network import QNetwork as QNetwork
     from rlreps.agents.replay import ReplayConfig as ReplayConfig
     from rlreps.agents.replay import Rows as Rows
@@ -34,6 +36,7 @@ _NAMES = {
     "dqn": "DQN AgentState DQNConfig",
     "environments": "HostEnvironments",
     "fitted": "FeatureConfig",
+    "gymnax_adapter": "GymnaxEnvironment gymnax_environment",
     "network": "QNetwork",
     "replay": "ReplayConfig Rows episode_window observed_rows transitions",
     "trainers": "CompiledTrainer HostTrainer Trainer make_trainer",

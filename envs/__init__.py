@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from rlreps.envs.geometry import Shape as Shape
     from rlreps.envs.gymnasium_adapter import PuddleWorldEnv as PuddleWorldEnv
     from rlreps.envs.gymnasium_adapter import PuddleWorldVectorEnv as PuddleWorldVectorEnv
-    from rlreps.envs.gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
-    from rlreps.envs.gymnax_adapter import gymnax_environment as gymnax_environment
     from rlreps.envs.observations import OBSERVATIONS as OBSERVATIONS
     from rlreps.envs.observations import Code as Code
     from rlreps.envs.observations import Image as Image
@@ -50,7 +48,6 @@ _NAMES = {
     "dm_env_adapter": "FiveCorridorsDmEnv FourRoomsDmEnv PuddleWorldDmEnv SpiralDmEnv TwoRoomDmEnv",
     "geometry": "Capsule ConvexPolygon Disc Shape",
     "gymnasium_adapter": "PuddleWorldEnv PuddleWorldVectorEnv",
-    "gymnax_adapter": "GymnaxEnvironment gymnax_environment",
     "observations": "Code Image OBSERVATIONS Observation Position",
     "puddle_world": "Puddle PuddleWorld PuddleWorldState",
     "rendering": "render_frame",

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.envs import Environment, gymnax_environment
+from rlreps.agents import gymnax_environment
+from rlreps.envs import Environment
 from rlreps.errors import InputError
 
 pytest.importorskip("gymnax")
