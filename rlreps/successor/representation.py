@@ -242,9 +242,20 @@ class SuccessorRepresentation:
         """Return the task of reaching a state; its values are the density m there.
 
         Warns:
-            FitWarning: If fewer than 100 rows reach the state (indices) or its surroundings.
+            FitWarning: If fewer than 100 rows reach the state (indices) or its surroundings, or if
+                arriving in the state ends episodes and observations are not indices.
         """
         goal = self.observed.checked(np.asarray(observation)[None])
+        if self.observed.num_states is None and self.solution.is_terminal(goal):
+            _warn(
+                f"the goal {_shown(goal[0])} ends episodes, and its density is smooth: a policy "
+                "may stay beside it, where the density is not 0; give the reward of arriving "
+                "instead, rep.task(reward=...)"
+            )
+        return self._arriving(goal)
+
+    def _arriving(self, goal: np.ndarray) -> Task:
+        """Return the task of reaching a state [1, ...]."""
         arrivals, rewards = self.solution.arrivals(goal)
         if arrivals is not None and arrivals < FEWEST_ARRIVALS:
             _warn(
@@ -348,7 +359,7 @@ class SuccessorRepresentation:
         """
         checked = self.observed.checked(np.asarray(goal)[None])
         if self.solution.is_terminal(checked):
-            return self._measured_potential(self.goal(goal))
+            return self._measured_potential(self._arriving(checked))
         target = self.features(checked, scaling="singular")
 
         def potential(observations: Any) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Successor representations as objects, against dense linear algebra on small chains."""
 
 import dataclasses
+import warnings
 
 import jax.numpy as jnp
 import numpy as np
@@ -185,6 +186,26 @@ def test_the_potential_of_a_terminal_goal_follows_the_way_there(seed):
     # In steps: 0 next to the goal, where its density is largest, and no distance of features.
     assert potential[10] == potential[11] == potential.max() == 0.0
     np.testing.assert_array_equal(rep.features(np.array([11])), 0.0)
+
+
+def test_a_goal_of_vectors_that_ends_episodes_is_named():
+    data = line(0)
+    places = {
+        name: getattr(data, name).astype(np.float32)[:, None]
+        for name in ("observation", "next_observation")
+    }
+    vectors = dataclasses.replace(data, **places, num_states=None)
+    rep = fit(vectors, num_features=4, discount=0.9)
+    with pytest.warns(FitWarning, match=r"the goal 11.0 ends episodes, .* rep.task\(reward"):
+        rep.goal([11.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FitWarning)
+        rep.goal([5.0])
+        rep.potential([11.0])
+    # The remedy reaches it.
+    arriving = rep.task(reward=lambda seen: (seen[:, 0] > 10.5).astype(np.float32))
+    towards = rep.policy(arriving, improvements=None)(places["observation"])
+    assert len(set(towards.tolist())) == 1
 
 
 def test_states_and_goals_that_the_data_hardly_know_are_named(corridor):
