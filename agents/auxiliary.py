@@ -10,8 +10,8 @@ of ``AuxiliaryTask``.
 uniformly from the buffer. Given the buffer and the state of the task, rows are then independent and
 identically distributed, and unbiased estimates stay unbiased for the distribution in the buffer.
 Neighbours in time and overlapping sequences make the buffer a worse sample of the environment, but
-do not bias the gradient for the buffer. All else that rows of a batch share comes from earlier
-batches: the averages that centre and scale targets.
+do not bias the gradient for the buffer. Rows of a batch share only the averages that centre and
+scale targets, which come from earlier batches.
 
 **Units.** Targets are centred by running means and divided by one running standard deviation
 (``standardise``), so that the weight of a loss has no unit. This suits every objective: column
@@ -43,12 +43,12 @@ from rlreps.losses.base import Batch, Encode, Metrics, Params, in_single_precisi
 from rlreps.numerics import DecayedMean
 
 TASKS: dict[str, type[Cumulants]] = registry(Cells, RandomFourier, RandomIndicators)
-"""Name → family of cumulants for task columns: those with known bounds."""
+"""Name → family of cumulants for task columns; the families have known bounds."""
 
 AUXILIARY_OBJECTIVES: dict[str, type[Objective]] = {
     name: cls for name, cls in OBJECTIVES.items() if not cls().needs_population
 }
-"""Name → objective that replay can feed: those that need no exact expectations."""
+"""Name → objective that replay can feed, since it needs no exact expectations."""
 
 _MOST_DIMENSIONS = 3
 """Largest number of coordinates for ``Cells``: with more, most cells are never visited."""
@@ -80,24 +80,26 @@ class AuxiliaryConfig:
         objective: The objective.
         weight: Weight of its gradient at the torso relative to the temporal-difference loss; 0 is
             no auxiliary task.
-        relative: Whether the weight is in units of the other gradient's norm. The task's gradient
-            is then scaled to the same running norm at the torso before weighing, so that one weight
-            means the same for every objective, unit of targets and scale of rewards.
+        relative: Whether the weight is in units of the norm of the temporal-difference gradient.
+            The task's gradient is then scaled to the same running norm at the torso before
+            weighing, so that one weight means the same for every objective, unit of targets and
+            scale of rewards.
         head: Units of the hidden layers of the task's own head, which maps the torso's features to
             as many features for the objective; empty gives the objective the torso's features.
             ``explicit`` has linear weights of its own after either.
         tasks: Cumulants behind the task columns, one of ``TASKS``.
         num_tasks: Task columns, drawn once at the start, 64 by default; ``Cells`` sets its own.
-        discount_low: Each column's discount is drawn uniformly from an interval; its lower end.
-        discount_high: Its upper end.
+        discount_low: Lower end of the interval from which each column's discount is drawn
+            uniformly.
+        discount_high: Upper end of the interval.
         horizon: Rows of a sequence. Its targets leave out a share γ^horizon of infinite
             sums; None is the smallest number of rows that leaves out at most 5 % at the largest
             discount, 299 at 0.99.
         sequences: Number of sequences in an update; each gives a row of the objective's batch.
         per_action: Teach ψ(s, a) instead of ψ(s): a is the first action of a sequence, and later
-            actions follow the policies behind the replay. The objective's weights are a head for
-            each action, which share the torso's features. A batch has rows of an action as often
-            as replay does.
+            actions follow the policies behind the replay. The objective has a head of weights for
+            each action, on the same features of the torso. Actions occur in a batch as often as in
+            replay.
     """
 
     objective: Objective = dataclasses.field(
@@ -130,7 +132,7 @@ class AuxiliaryConfig:
         )
         require(all(units >= 1 for units in self.head), "units >= 1 in a head's layers", self.head)
         fits = not isinstance(self.tasks, Cells) or self.num_tasks is None
-        require(fits, "no num_tasks for cells, each of which is a task", self.num_tasks)
+        require(fits, "no num_tasks for cells, since each cell is a task", self.num_tasks)
         if self.weight > 0.0:
             self.require_objective()
 
@@ -202,21 +204,22 @@ class AuxiliaryTask(abc.ABC):
 def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> Array:
     """Compute Σ_{j=0}^m γ_k^j c_k(s_j), [b, t], along sequences.
 
-    s_0 ... s_m are the observations of a sequence's first episode up to the last one seen.
-    The sum is exact if the task ended at s_m, since nothing follows. A time limit or the sequence's
-    end cuts the sum: the rest is taken as 0, an error of γ_k^{m+1} ψ_k(s_{m+1}). For sequences of
-    l rows that no episode's end cuts, the targets are Σ_{j<l} γ^j P^j c without bias, short of ψ by
-    (γP)^l ψ: at most a share γ^l of the largest |c| / (1 − γ).
+    s_0 ... s_m are the observations of a sequence's first episode up to the last one seen. The sum
+    is exact if the task ended at s_m, since nothing follows. A time limit or the sequence's end
+    cuts the sum: the rest is taken as 0, an error of γ_k^{m+1} ψ_k(s_{m+1}). For sequences of l
+    rows that no episode's end cuts, the targets are unbiased for Σ_{j<l} γ^j P^j c. They fall short
+    of ψ by (γP)^l ψ: at most a share γ^l of the largest |c| / (1 − γ).
 
     Args:
         cumulants: c at every row, [b, l, t]; rows beyond the episode are ignored.
         discounts: γ, [t].
-        window: Which rows belong to the first one's episode.
+        window: Which rows belong to the episode of the first row.
     """
     length = cumulants.shape[1]
 
-    # Row by row from the end, G_j = c(s_j) + γ G_{j+1}. XLA would store all [b, l, t] products
-    # at once in an array as large as the cumulants. It fuses several rows into one pass.
+    # Compute G_j = c(s_j) + γ G_{j+1} row by row from the end. Otherwise XLA would store all
+    # [b, l, t] products in an array as large as the cumulants. XLA fuses several rows into one
+    # pass.
     def add(index: Array, sums: Array) -> Array:
         row = length - 1 - index
         values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
@@ -247,16 +250,16 @@ def init_moments(num_tasks: int) -> DecayedMean:
 
 
 def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMean]:
-    """Subtract each column's running mean and divide all by one running standard deviation.
+    """Subtract each column's running mean, divide all columns by one running standard deviation.
 
     All columns share one deviation, so that they keep their relative sizes and the principal
     subspace stays that of the centred Ψ. The division makes the weight of a loss independent of the
     targets' unit. Mean and deviation come from earlier batches, so that the rows of a batch stay
-    independent of each other; with the batch's own mean they would not. The first batch has to take
-    its own.
+    independent of each other; with the batch's own mean they would not be independent. The first
+    batch uses its own mean and deviation.
 
     Args:
-        moments: Averages over the batches before.
+        moments: Averages over earlier batches.
         targets: ψ of this batch, [b, t].
 
     Returns:
@@ -293,9 +296,9 @@ class RepresentationTask(AuxiliaryTask):
     """An objective on targets from replay; ``make_auxiliary_task`` makes it.
 
     Column k of the targets has a cumulant c_k, a function of observations, and a discount γ_k, both
-    drawn once at the start. It asks for ψ_k(s) = E Σ_{j≥0} γ_k^j c_k(S_j), S_0 = s, under the
-    policies that filled the replay. Columns with larger discounts are larger and weigh more, as in
-    the successor measure.
+    drawn once at the start. The targets estimate ψ_k(s) = E Σ_{j≥0} γ_k^j c_k(S_j), S_0 = s, under
+    the policies that filled the replay. Columns with larger discounts are larger and weigh more, as
+    in the successor measure.
 
     Attributes:
         objective: The objective.
@@ -407,7 +410,7 @@ def make_auxiliary_task(
     require_positive("num_features", num_features)
     config.require_objective()
     sequences = config.sequences
-    require(sequences >= 2, "sequences >= 2, whose spread gives targets their unit", sequences)
+    require(sequences >= 2, "sequences >= 2, since their spread scales targets", sequences)
     seen_features = num_features
     if config.per_action:
         require(num_actions is not None, "num_actions for targets per_action", num_actions)

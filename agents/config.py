@@ -28,7 +28,7 @@ PUDDLE_WORLD = "puddle-world"
 DEFAULT_ARENA = "sutton"
 
 TORSOS: dict[str, type[Encoder]] = {**ENCODERS, "convolutional": Convolutional}
-"""Name → class of torso, for configurations; images need the convolutional one."""
+"""Name → class of torso, for configurations; images need the convolutional torso."""
 
 
 @checked
@@ -48,9 +48,9 @@ class AgentConfig:
         dqn: The agent.
         replay: Its memory.
         auxiliary: Its auxiliary task.
-        num_envs: Environments in which each agent acts at a time.
+        num_envs: Number of environments in which each agent acts simultaneously.
         max_episode_steps: Steps after which an episode is truncated if the environment has no limit
-            of its own. Most of Gymnasium's environments have one.
+            of its own. Most of Gymnasium's environments have a limit.
         steps: Environment steps of each agent.
         evaluate_every: Environment steps between evaluations.
         evaluation_episodes: Episodes of an evaluation, apart from training.
@@ -157,7 +157,7 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
 
 
 def compiled_world_of(config: AgentConfig) -> Environment | None:
-    """Load the environment that is compiled together with agents; None for one on the host.
+    """Load the environment that is compiled together with agents; None if it runs on the host.
 
     Raises:
         InputError: As ``puddle_world_of`` and ``gymnax_environment``.
@@ -185,7 +185,7 @@ def make_agent(
         num_actions: Discrete actions, numbered from 0.
         observation_dtype: Dtype of observations; bytes are kept as bytes.
         torso: A user's own encoder, with ``config.num_features`` outputs. If the configuration has
-            fitted features, its inputs are observations followed by them.
+            fitted features, its inputs are observations followed by the fitted features.
         auxiliary: A user's own auxiliary task, weighed by the configuration's weight.
 
     Raises:

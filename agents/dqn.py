@@ -50,17 +50,17 @@ class DQNConfig:
             zero.
         adam_epsilon: Adam's ε.
         max_gradient_norm: Global norm above which gradients are scaled down.
-        huber_delta: Temporal-difference error at which the loss turns from square to linear.
+        huber_delta: Temporal-difference error at which the loss turns from quadratic to linear.
         target_every: Updates between changes of the target network.
-        target_rate: Share of the way to the online parameters of each change, in (0, 1]; 1 copies
-            the parameters.
+        target_rate: Share of the way to the online parameters that the target network moves at each
+            change, in (0, 1]; 1 copies the parameters.
         reward_scale: Factor of rewards in learning.
         batch_size: Transitions of an update.
         warmup: Environment steps before learning starts.
         steps_per_update: Environment steps from one update to the next.
         epsilon_start: Share of random actions until learning starts.
         epsilon_end: Share of random actions at the end.
-        epsilon_steps: Environment steps after the warm-up over which it falls, linearly.
+        epsilon_steps: Environment steps after the warm-up over which the share falls linearly.
         freeze_torso: Learn only the values' head, from fixed features.
     """
 
@@ -148,7 +148,7 @@ class DQN:
         network: Torso and values.
         observation: Shape and dtype of an observation.
         replay: Options of its memory.
-        num_envs: Environments in which it acts at a time.
+        num_envs: Number of environments in which it acts simultaneously.
         num_updates: Updates of its whole training, over which the learning rate falls.
         auxiliary: The auxiliary task, if any.
         auxiliary_options: Weight of the auxiliary task.
@@ -181,7 +181,7 @@ class DQN:
     def epsilon(self, count: Array) -> Array:
         """Compute the share of random actions [] after ``count`` rows of each environment.
 
-        It falls once learning starts: a network without an update does not explore.
+        It falls only once learning starts: greedy actions of an untrained network do not explore.
         """
         options = self.options
         steps = (count * self.num_envs - options.warmup).astype(jnp.float32)
@@ -286,12 +286,12 @@ class DQN:
         ``relative``, it is first divided by the ratio of the root mean square norms of the two
         gradients at the torso, running averages of decay 0.99 that include this update. This update
         has a weight of 1 % in the averages. So the norm of the added gradient is at most ten times
-        the weight times the average norm of the other gradient, whatever came before. The factor
-        depends slightly on the rows of this update.
+        the weight times the average norm of the other gradient, whatever the earlier gradients
+        were. The factor depends slightly on the rows of this update.
 
         Returns:
-            The gradient, the auxiliary task's new state and norms, and metrics, those of the
-            auxiliary task with the prefix ``auxiliary_``.
+            The gradient, the auxiliary task's new state and norms, and metrics. The auxiliary
+            task's metrics have the prefix ``auxiliary_``.
         """
 
         def value_loss(params: Params) -> Array:
@@ -351,7 +351,7 @@ class DQN:
     def _optimizer(self) -> optax.GradientTransformation:
         options = self.options
         rate = SCHEDULES[options.schedule](options.learning_rate, self.num_updates)
-        # On one vector of all parameters: small arrays cost more than their numbers.
+        # Update one vector of all parameters, since an update of many small arrays is slow.
         return optax.flatten(
             optax.chain(
                 optax.clip_by_global_norm(options.max_gradient_norm),
@@ -435,7 +435,7 @@ class DQN:
     def step(
         self, environment: Environment, state: AgentState, count: Array, key: Array
     ) -> tuple[AgentState, Metrics]:
-        """Take and remember one step of every environment, or begin an episode where one ended."""
+        """Take and remember one step of every environment, or begin an episode after an end."""
         acting = state.acting
         actions = self.explore(state.learner.params, acting.observations, count, key)
         keys = jax.random.split(key_for(key, Use.STEP, count), self.num_envs)
@@ -447,7 +447,7 @@ class DQN:
     def evaluate(
         self, environment: Environment, params: Params, key: Array, *, episodes: int, limit: int
     ) -> Array:
-        """Play greedy episodes of at most ``limit`` steps for undiscounted returns [episodes]."""
+        """Return undiscounted returns [episodes] of greedy episodes of at most ``limit`` steps."""
         reset_key, times_key = jax.random.split(key)
 
         def advance(carry: Any, time: Array) -> tuple[Any, None]:

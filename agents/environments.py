@@ -37,7 +37,7 @@ DM_ENV = "dm_env:"
 """Prefix of the names of dm_env environments."""
 
 _ATARI_LIMIT = "max_num_frames_per_episode"
-"""Argument in which Atari games take their limit, which none of their specifications names."""
+"""Argument for the step limit of Atari games; their specifications do not name it."""
 
 
 class HostStep(NamedTuple):
@@ -66,12 +66,12 @@ class HostEnvironments:
     autoreset, a limit of steps and a seed for each copy.
 
     Args:
-        name: An id of Gymnasium, if necessary with the module that registers it before a colon,
-            or ``dm_env:MODULE:FUNCTION``, a function or class without required arguments. If it
-            takes a ``seed``, it is given one.
+        name: An id of Gymnasium, if necessary with the module that registers it before a colon, or
+            ``dm_env:MODULE:FUNCTION``, a function or class without required arguments. A function
+            that takes a ``seed`` gets one.
         num_envs: n, number of copies.
         max_episode_steps: Steps after which an episode is truncated, if the environment has no
-            limit of its own. Environments of dm_env have none. None is no limit.
+            limit of its own. Environments of dm_env have no limit of their own. None is no limit.
         render: Whether pictures of copy 0 will be needed.
 
     Attributes:
@@ -125,10 +125,11 @@ class HostEnvironments:
             raise
 
     def _make_together(self, spec: EnvSpec, render: bool) -> bool:
-        """Make copies by an environment's own vector entry point, if there is one that fits.
+        """Make copies by an environment's own vector entry point, if it has a suitable one.
 
-        It must end its episodes, begin the next ones in the following step, and take a seed for
-        each copy, without which an agent's episodes would depend on the number of agents.
+        The entry point must end its episodes, begin the next ones in the following step, and take a
+        seed for each copy. With a single seed, an agent's episodes would depend on the number of
+        agents.
         """
         limit = spec.max_episode_steps or spec.kwargs.get(_ATARI_LIMIT)
         if spec.vector_entry_point is None or spec.additional_wrappers or limit is None:
@@ -141,7 +142,7 @@ class HostEnvironments:
         if own.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
             forms: tuple[Callable[[Sequence[int]], Any], ...] = (list, np.array)
             for form in forms:
-                # Whatever it raises, it takes no seed for each copy.
+                # Whatever the exception is, the entry point takes no seed for each copy.
                 with suppress(Exception):
                     own.reset(seed=form(range(self.num_envs)))
                     self._environments, self._as_seeds = own, form
@@ -177,8 +178,8 @@ class HostEnvironments:
         """Start an episode in every copy, [n, *observation].
 
         Args:
-            seeds: In [0, 2^31), one for each copy. It alone decides the copy's randomness up to the
-                next reset, whatever the other copies do.
+            seeds: Seeds in [0, 2^31), one for each copy. A copy's seed alone decides its randomness
+                up to the next reset, whatever the other copies do.
 
         Raises:
             InputError: For observations that are NaN or infinite.
@@ -281,9 +282,9 @@ def import_games(name: str) -> None:
 class AsGymnasium(gymnasium.Env[Any, Any]):
     """An environment of dm_env as one of Gymnasium.
 
-    dm_env has no way of seeding. A reset with a seed therefore makes the environment anew, with the
-    seed if the maker takes one. If it takes none, copies are as different and as repeatable as it
-    makes them.
+    dm_env has no way of seeding. A reset with a seed therefore makes a new environment, with the
+    seed if the maker takes one. If the maker takes no seed, it depends on the maker whether copies
+    differ and whether runs repeat.
 
     An episode that ends with discount 0 terminates; any other end is a truncation. Earlier
     discounts are not used, since the agent has its own. dm_env has no pictures, so they come from
@@ -353,7 +354,7 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Turn exceptions while a name is looked up and made into an ``InputError`` of one line.
+    """Turn exceptions from looking up and making an environment into an ``InputError`` of one line.
 
     Constructors may be anyone's code and raise anything.
     """

@@ -1,7 +1,7 @@
 """Features fitted to an agent's own replay, in front of its network.
 
 A fit takes all transitions in replay. It solves for the successor measure of the uniformly random
-policy by least squares (``rlreps.successor.least_squares``). Least squares takes steps of any
+policy by least squares (``rlreps.successor.least_squares``). Least squares can use the steps of any
 policy, so refits during learning estimate the same measure from more data. Features are the leading
 singular functions of the measure, averaged over actions and multiplied by their singular values.
 
@@ -32,7 +32,7 @@ from rlreps.successor.least_squares import LeastSquares
 from rlreps.successor.least_squares import Rows as Steps
 
 _UNUSED = 2.0**25
-"""Marks an unused row of the table. No hash reaches it, and it is finite as parameters must be."""
+"""Marks an unused row of the table. It exceeds every hash, and is finite, as parameters must be."""
 
 _COMPARED_STATES = 2_000
 """Largest number of states at which Fourier features are aligned."""
@@ -216,7 +216,7 @@ def fit_features(
         data: The transitions.
         num_actions: Number of actions.
         previous: ``fitted`` of ``WithFitted`` so far, to which the features are aligned.
-        seed: Decides random features.
+        seed: Seed of random features.
 
     Raises:
         InputError: For more distinct observations than a table has rows.
@@ -244,7 +244,7 @@ def fit_features(
         fitted = {name: getattr(fourier, name) for name in names}
     if config.kind == "random":
         known = numbers if config.basis == "counted" else np.arange(size)
-        # Seeded by the state: when more states are counted, its features change in scale alone.
+        # Seed by the state: when more states are counted, only the scale of its features changes.
         draws = [np.random.default_rng([seed, int(n)]) for n in known]
         weights = np.stack([draw.normal(size=config.num_components) for draw in draws])
     else:

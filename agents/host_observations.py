@@ -100,8 +100,8 @@ def _arranged(
 ) -> tuple[tuple[int, ...], Callable[[Inputs], Inputs]]:
     """Arrange axes as torsos expect them: [coordinates] or [height, width, channels].
 
-    An array with at most one axis longer than 1 is a vector. Pictures without channels get one,
-    and a stack of up to four pictures becomes their channels.
+    An array with at most one axis longer than 1 is a vector. A picture without channels gets one
+    channel. A stack of up to four pictures becomes the channels of one picture.
     """
     if sum(size > 1 for size in shape) <= 1:
         size = math.prod(shape)

@@ -1,4 +1,4 @@
-"""Measures of a torso while an agent learns, besides its return, and the data for them.
+"""Measures of a torso while an agent learns, in addition to its return, and their data.
 
 ``effective_rank``, ``dormant_share`` and ``coverage_distance`` are pure functions of one agent's
 arrays; callers ``vmap`` over agents.
@@ -55,8 +55,9 @@ _STATES = 1_000
 def effective_rank(features: Array) -> Array:
     """Compute the features' effective rank (Roy & Vetterli 2007, Definition 1).
 
-    It is exp of the entropy of the singular values, divided by their sum. Unlike in the paper, each
-    column's mean over the states is removed first: a constant does not tell states apart.
+    It is the exponential of the entropy of the singular values, normalised to sum to 1. Unlike in
+    the paper, each column's mean over the states is removed first: a constant does not tell states
+    apart.
 
     Args:
         features: Φ, [n, d], floating point.
@@ -75,9 +76,9 @@ def effective_rank(features: Array) -> Array:
 def dormant_share(hidden: Sequence[Array], threshold: float = DORMANT_THRESHOLD) -> Array:
     """Compute the share of τ-dormant hidden units (Sokar et al. 2023, Definitions 3.1 and 3.2).
 
-    A unit's score is its mean |activation| over the inputs, divided by the mean of this over the
-    units of its layer. A unit is dormant if its score is at most τ, or if its whole layer is zero.
-    A channel of a convolution is one unit, averaged over its places too.
+    A unit's score is its mean |activation| over the inputs, divided by the average of this mean
+    over the units of its layer. A unit is dormant if its score is at most τ, or if its whole layer
+    is zero. A channel of a convolution is one unit, averaged over its places too.
 
     Args:
         hidden: Activations of each hidden layer, [b, ..., units].
@@ -132,9 +133,10 @@ class Measurement:
     """States on which torsos are measured.
 
     Attributes:
-        inputs: Observations, with a ground truth those of its states, [n, *observation].
-        basis: The ground truth's leading components, [n, k]: as many as features and at least ten,
-            if it has so many; None without one.
+        inputs: Observations, [n, *observation]; with a ground truth, the observations of its
+            states.
+        basis: The ground truth's leading components, [n, k]: as many as there are features, but at
+            least ten, if it has so many. None without a ground truth.
     """
 
     inputs: Array
@@ -144,8 +146,8 @@ class Measurement:
 def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) -> Measurement:
     """Make the data on which the agents of a configuration are measured; equal for all its runs.
 
-    PuddleWorld: the states of a ground truth, or of a grid without one. Others: observations of a
-    uniformly random policy.
+    In PuddleWorld, these are the states of a ground truth or, without one, of a grid. In other
+    environments, they are observations of a uniformly random policy.
 
     Args:
         config: The configuration.
@@ -221,9 +223,10 @@ def make_measure(
 ) -> Callable[[Params], Mapping[str, Array]]:
     """Make a jitted function from torsos' parameters [seeds, ...] to measures [seeds].
 
-    They are ``effective_rank`` and, if available, ``dormant_share``, ``leading_distance`` (to the
-    ten leading components, which d > 10 features can express besides others) and
-    ``subspace_distance`` (to the d leading ones, 0 only for their span).
+    The measures are ``effective_rank`` and, if available, ``dormant_share``, ``leading_distance``
+    and ``subspace_distance``. ``leading_distance`` is the distance to the ten leading components;
+    d > 10 features can express other functions too. ``subspace_distance`` is the distance to the d
+    leading components, and is 0 only for their span.
     """
 
     def one(torso: Any) -> dict[str, Array]:
@@ -239,5 +242,5 @@ def make_measure(
                 found["subspace_distance"] = coverage_distance(features, basis[:, :size])
         return found
 
-    # One torso at a time: the activations of all of them would be large.
+    # Measure one torso at a time: the activations of all torsos would be large.
     return jit_briefly(lambda torsos: lax.map(one, torsos))

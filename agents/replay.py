@@ -6,8 +6,8 @@ autoreset. So the next observation of a step is always in the next row, after a 
 no observation is stored twice. Sequences of rows may cross the ends of episodes.
 
 All functions are for one agent; callers ``vmap``. ``count``, the number of rows that each
-environment has added so far, is the same for all agents of a run, and the caller keeps it: a row's
-slot then does not depend on the agent's actions, and writing to it copies one slice.
+environment has added so far, is the same for all agents of a run, and the caller keeps it. The slot
+of a row then does not depend on the agent's actions, and writing to the slot copies one slice.
 """
 
 import dataclasses
@@ -67,9 +67,10 @@ class Window(NamedTuple):
     """Which rows of sequences [b, l] belong to the episode of their first row.
 
     Attributes:
-        seen: Whether a row's observation belongs to it, [b, l]; always true of the first.
-        taken: Whether a row's action was taken in it, [b, l].
-        end: Index of the last row that belongs to it, [b].
+        seen: Whether a row's observation belongs to the episode, [b, l]; always true of the first
+            row.
+        taken: Whether a row's action was taken in the episode, [b, l].
+        end: Index of the last row that belongs to the episode, [b].
         terminal: Whether the task ended there, so that no value follows, [b].
     """
 
@@ -197,8 +198,8 @@ def draw(key: Array, replay: Rows, count: Array, num: int, length: int) -> Rows:
     """
     slots, num_envs = replay.action.shape
     filled = jnp.minimum(count, slots)
-    # Leave out the oldest row, so that there is always a row before. One draw names the row and its
-    # environment: a call of the generator costs more than its numbers.
+    # Leave out the oldest row, so that there is always a row before. One draw gives both the row
+    # and its environment, since each call of the generator is slow.
     shape, end = (_DRAWS, num), (filled - length + 1) * num_envs
     drawn = jax.random.randint(key, shape, num_envs, end, jnp.int32)
     places, environments = (count - filled + drawn // num_envs) % slots, drawn % num_envs

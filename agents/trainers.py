@@ -69,12 +69,12 @@ class Trainer(abc.ABC):
         """Make agents before their first step, and start the environments."""
 
     def advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
-        """Let every agent act and learn for a while; the state passed in is used up.
+        """Let every agent act and learn for a while; the state passed in cannot be used again.
 
         Args:
             state: The current state.
             step: Environment steps that each agent has taken; a multiple of ``steps_per_update``.
-            steps: Further steps to take; a multiple, too.
+            steps: Further steps to take; also a multiple of ``steps_per_update``.
 
         Returns:
             The new state, and metrics [seeds]: means over the updates, ``episodes`` that ended,
@@ -164,12 +164,12 @@ class CompiledTrainer(Trainer):
         agent: The agent that ``make_agent`` made for it.
         evaluation: The environment of evaluations, for example one without reward shaping; None is
             the same environment.
-        own_environments: Whether each agent has its own environment: every leaf of both has a
-            leading seed axis.
+        own_environments: Whether each agent has its own environment: every leaf of both
+            environments has a leading seed axis.
         seeds: One for each agent instead of the configuration's, so that agents in different
             environments may share seeds.
-        devices: Devices, of which as many are used as divide the seeds evenly; None is JAX's
-            default device.
+        devices: Devices to use: the largest number of them that divides the seeds evenly. None is
+            JAX's default device.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class CompiledTrainer(Trainer):
             each = jax.vmap(function, in_axes=(0, None, 0, 0), axis_name=AGENTS)
             return placement.spread_seeds(each, own_sources=False)
 
-        # Each device makes its own agents: the memories of all agents may not fit one device.
+        # Each device makes its own agents: the memories of all agents may not fit on one device.
         self._begin = jit_briefly(for_all(begin))
         self._train = jit_briefly(for_all(train), donate_argnums=0)
         self._play = jit_briefly(for_all(play))
@@ -323,7 +323,7 @@ class HostTrainer(Trainer):
     def evaluate(self, state: AgentState, step: int) -> Array:
         episodes = self._config.evaluation_episodes
         rounds = -(-episodes // MOST_COPIES)
-        # As evenly as possible: the last round may play a few episodes too many.
+        # Distribute episodes evenly over the rounds; the last round may play a few too many.
         copies = -(-episodes // rounds)
         if self._evaluation is None:
             self._evaluation = self._make(self._config.num_seeds * copies)
@@ -359,7 +359,7 @@ class HostTrainer(Trainer):
         if begins:
             seen = self._reset(step)
         if begins and step > 0:
-            # Running episodes end with the last observation, and count in no return.
+            # Running episodes end with the last observation and are not counted in returns.
             acting = acting._replace(
                 ended=jnp.ones_like(acting.ended), returns=jnp.zeros_like(acting.returns)
             )

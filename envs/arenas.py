@@ -44,7 +44,7 @@ ARENAS: dict[str, PuddleWorld] = {
     "empty": PuddleWorld(),
     # Two capsules that halve the speed (Sutton 1996).
     "sutton": _arena(0.5, *_SUTTON),
-    # Two concentric discs that halve the speed: a quarter of it in the inner one.
+    # Two concentric discs that each halve the speed: the inner disc leaves a quarter of it.
     "hydrogen": _arena(0.5, Disc((0.5, 0.5), 0.3), Disc((0.5, 0.5), 0.15)),
     # A wall with a door in the middle.
     "two_room": _arena(0.0, *_WALLS),
@@ -122,7 +122,7 @@ def resolve_arena(
     max_steps: int | None = None,
     **overrides: Any,
 ) -> PuddleWorld:
-    """Return the arena of an interface, given by name, by path or as a world.
+    """Return the arena that an interface was given by name, by path or as a world.
 
     Args:
         arena: as for ``load_arena``, or a world.

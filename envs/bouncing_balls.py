@@ -29,9 +29,9 @@ EVENTS_PER_BALL = 100
 EDGE_WIDTH = 1.5
 """Pixels over which a disc's edge goes from black to white.
 
-The step's slope is then one per pixel at the circle, like that of the covered part of a pixel. Over
-random places, 0.04 % of a disc's brightness depends on where its centre lies between pixels; with a
-width of 1 it would be 0.11 %.
+The step's slope is then one per pixel at the circle, like the slope of the covered part of a pixel.
+Over random places, 0.04 % of a disc's brightness depends on where its centre lies between pixels;
+with a width of 1 it would be 0.11 %.
 """
 
 LEAST_ACCEPTANCE = 0.01
@@ -60,8 +60,9 @@ class BouncingBalls:
     ``reset`` draws from the stationary distribution. The motion is that of a Hamiltonian system
     with elastic collisions and reflecting walls, so it preserves the volume of phase space
     (Liouville) and the energy. Hence the uniform distribution over one energy surface (positions
-    uniform over all that do not overlap, velocities uniform over a sphere) is the distribution of
-    every later frame. So ``reset`` and ``step`` give consecutive frames without a burn-in.
+    uniform over all positions without overlap, velocities uniform over a sphere) is the
+    distribution of every later frame. So ``reset`` and ``step`` give consecutive frames without a
+    burn-in.
 
     Attributes:
         num_balls: number of balls.
@@ -100,8 +101,9 @@ class BouncingBalls:
     def reset(self, key: jax.Array) -> BouncingBallsState:
         """Draw a start from the stationary distribution.
 
-        Positions are uniform over all that do not overlap: all balls are drawn anew until none do.
-        Velocities are uniform over those of the stated energy: normal draws, rescaled.
+        Positions are uniform over all positions without overlap: all balls are redrawn until none
+        overlap. Velocities are uniform over all velocities of the stated energy: normal draws,
+        rescaled.
         """
         position_key, velocity_key = jax.random.split(key)
 
@@ -245,8 +247,8 @@ def _bounce(x: jax.Array, v: jax.Array, happens: jax.Array) -> jax.Array:
 def _check_room(num_balls: int, radius: float) -> None:
     """Raise ``ArenaError`` if drawing balls until none overlap might take too many draws.
 
-    Given i balls apart, at most i discs of twice the radius are forbidden to the next centre, so
-    the chance that none overlap is at least the product of 1 - i · π (2 r)² / (1 - 2 r)².
+    If i balls do not overlap, the centre of the next ball must avoid i discs of twice the radius.
+    So the chance that none overlap is at least the product of 1 - i · π (2 r)² / (1 - 2 r)².
     """
     spoilt = math.pi * (2.0 * radius / (1.0 - 2.0 * radius)) ** 2
     chance = 1.0

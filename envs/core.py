@@ -68,8 +68,8 @@ def pytree_dataclass(*, static: tuple[str, ...] = ()) -> Callable[[type[T]], typ
     directly, so that ``__post_init__`` may check and normalise a user's values.
 
     Args:
-        static: fields that belong to the structure and not to the leaves; they must be hashable. So
-            does any field that holds a bool.
+        static: fields that belong to the structure and not to the leaves; they must be hashable.
+            Any field that holds a bool also belongs to the structure.
 
     Returns:
         A class decorator, to be placed above ``@dataclass(frozen=True)``.
@@ -136,7 +136,7 @@ MOST_PIXELS = 1024
 def check_count(
     value: Any, name: str, *, least: int = 1, most: int = 2**31 - 1, optional: bool = False
 ) -> None:
-    """Raise ``ArenaError`` unless ``value`` is an int of a range, or None if ``optional``.
+    """Raise ``ArenaError`` unless ``value`` is an int in a range, or None if ``optional``.
 
     By default the range is that of 32-bit counters, such as steps.
     """
@@ -179,7 +179,7 @@ def make_streams(seeds: Iterable[int]) -> jax.Array:
 
 @jax.jit
 def reset_stream(environment: Environment, stream: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
-    """Start an episode; return the stream's next key beside the state and its observation."""
+    """Start an episode; return the stream's next key, the state and its observation."""
     stream, key = jax.random.split(stream)
     state = environment.reset(key)
     return stream, state, environment.observe(state)
@@ -189,7 +189,7 @@ def reset_stream(environment: Environment, stream: jax.Array) -> tuple[jax.Array
 def step_stream(
     environment: Environment, stream: jax.Array, state: Any, action: jax.Array
 ) -> tuple[jax.Array, TimeStep]:
-    """Take a step; return the stream's next key beside its outcome."""
+    """Take a step; return the stream's next key and the step's outcome."""
     stream, key = jax.random.split(stream)
     return stream, environment.step(key, state, action)
 
@@ -212,8 +212,8 @@ def step_or_reset(
         states: [n, ...].
         actions: [n].
         ended: whether the step before ended a copy's episode, [n].
-        anywhere: whether it ended any episode, [], including those of copies stepped beside these.
-            Only then are resets drawn, which cost more than steps.
+        anywhere: whether the step before ended any episode, [], including episodes of other copies
+            in the same program. Resets are drawn only then, since they take more time than steps.
     """
     taken = jax.vmap(environment.step)(keys, states, actions)
 

@@ -16,7 +16,7 @@ class PuddleWorldDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has 
 
     Args:
         arena: a name, the path of a TOML file, or a ``PuddleWorld``.
-        seed: decides everything random; at least 0, of any size.
+        seed: seed of all random numbers; at least 0, of any size.
         **arguments: ``task`` (False leaves out goal and penalties), ``max_steps``, and fields of
             ``PuddleWorld`` to replace, such as ``goal`` and ``observation``.
     """
@@ -46,7 +46,7 @@ class PuddleWorldDmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has 
         return dm_env.restart(observation)
 
     def step(self, action: Any) -> dm_env.TimeStep:
-        """Take an action; start an episode instead where none is running.
+        """Take an action; start an episode instead if none is running.
 
         Raises:
             ArenaError: unknown action.

@@ -186,7 +186,7 @@ class ConvexPolygon:
             inside = normal_x * (origin[0] - x) + normal_y * (origin[1] - y)
             rate = normal_x * d_x + normal_y * d_y
             inwards = rate > 0.0
-            # On the edge, or inside by a rounding error, and not heading inwards: outside.
+            # A path on the edge, or inside by a rounding error, is outside unless it heads inwards.
             slack = _rounding(d_x) * (1.0 + abs(x) + abs(y)) * (abs(normal_x) + abs(normal_y))
             room = jnp.where(inwards, -inside, jnp.where(inside > slack, inside, 0.0))
             crossing = room / jnp.maximum(jnp.abs(rate), floor)

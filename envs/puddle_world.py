@@ -84,7 +84,7 @@ class PuddleWorldState(NamedTuple):
 @pytree_dataclass(static=("max_steps", "observation"))
 @dataclass(frozen=True, kw_only=True)
 class PuddleWorld:
-    """The dynamics, and a task if switched on. By default: no reward, no end.
+    """The dynamics, and a task if switched on. By default, rewards are 0 and episodes never end.
 
     An agent never enters a wall by more than rounding, and can always leave a wall's edge. An agent
     that starts deeper inside a wall stays where it is. A wall that ends on the square's edge, or
@@ -251,9 +251,10 @@ class PuddleWorld:
 
         Walls apply to the path ``within`` the square's edges, other puddles to the path up to them.
 
-        For a budget B (all in fractions of the displacement), inside from e to l, multiplier m:
-        the move ends inside, at e + m (B - e), if that does not exceed l; else it leaves and ends
-        at B - (l - e)(1 - m) / m. The second value is the larger exactly when it applies.
+        Let B be the budget, m the multiplier, and let the path be inside from e to l (all but m in
+        fractions of the displacement). The move ends inside, at e + m (B - e), if this does not
+        exceed l. Otherwise it leaves the puddle and ends at B - (l - e)(1 - m) / m. The second
+        value is the larger one exactly when the move leaves.
         """
         budget = jnp.ones_like(path[1][0])
         for puddle in self.puddles:

@@ -17,9 +17,9 @@ class ShapedEnvironment:
 
     Terminal states have potential 0 whatever Φ says: with another potential, reaching a terminal
     state would have a value of its own, and optimal policies could change. A truncation cuts the
-    episode but not the task, so Φ(s') counts there, like the value after it. The n-step sums of an
-    episode differ from the unshaped ones by γⁿ Φ(s_n) - Φ(s_0), where the first term is 0 at a
-    terminal state, and the optimal action values of every state by -Φ(s).
+    episode but not the task, so Φ(s') counts there, like the value after it. Shaping changes the
+    n-step sums of an episode by γⁿ Φ(s_n) - Φ(s_0), where the first term is 0 at a terminal state.
+    It changes the optimal action values of every state by -Φ(s).
 
     Attributes:
         environment: the environment.

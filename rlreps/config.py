@@ -1,7 +1,7 @@
-"""Frozen dataclasses that are a thing and its configuration at once.
+"""Frozen dataclasses that are both an object and its configuration.
 
 An objective, encoder, streaming rule, cumulant family or operator is one frozen dataclass. Its
-fields are its options. The fields alone determine five things:
+fields are its options. Five things follow from the fields alone:
 
 - it is a JAX pytree whose leaves are its numbers, so that a sweep can vary them in one program;
 - a user's values are checked: a ``positive`` whole number, a number in an ``interval``, one of a
@@ -44,7 +44,7 @@ def positive(default: Any = dataclasses.MISSING, *, least: int = 1, most: int | 
 def interval(within: str, default: Any = dataclasses.MISSING, *, static: bool = False) -> Any:
     """Declare a number in an interval such as ``(0, 2)`` or ``[0, inf)``; None passes.
 
-    With ``static``, the number decides which operations are computed, as for ``static``.
+    With ``static``, the number decides which operations are computed (see ``static``).
     """
     check = functools.partial(require_interval, interval=within)
     return dataclasses.field(
@@ -76,9 +76,10 @@ def leaf(default: Any = dataclasses.MISSING) -> Any:
 def configurable(cls: type[T]) -> type[T]:
     """Register a frozen dataclass as a pytree whose leaves are its numbers.
 
-    Leaves are the fields annotated ``float`` or ``float | None``, except ``static`` ones, and those
-    declared by ``leaf``. Other fields are static and must be hashable. Values
-    that a user gives are ``checked``; JAX rebuilds nodes around tracers by setting fields directly.
+    Leaves are the fields annotated ``float`` or ``float | None``, except ``static`` fields, and the
+    fields declared by ``leaf``. Other fields are static and must be hashable. Values that a user
+    gives are ``checked``; JAX rebuilds nodes around tracers without this check, by setting fields
+    directly.
     """
     hints = get_type_hints(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]

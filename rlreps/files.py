@@ -39,7 +39,7 @@ DAMAGED = (
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     """Write `data` under a temporary name beside `path`, rename it to `path`, and return the path.
 
-    Errors of the system name the path, even for a full disk, whose error comes without one.
+    Errors of the system name the path; the error of a full disk would otherwise not name it.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)

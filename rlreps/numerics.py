@@ -70,9 +70,9 @@ def compile_once(function: Callable[..., Any], *args: Any, brief: bool = False) 
     """Compile a function for arguments like these, unless this process has compiled it before.
 
     The function is traced at each call, a tenth of the work, and the program is looked up by its
-    text. So the function may read anything, and functions, optimizers and encoders that are made
-    anew for each call need no new compilation. Programs that call the host are always compiled. Of
-    the others, the 32 most recently used are kept.
+    text. So the function may depend on anything, and functions, optimizers and encoders that are
+    rebuilt for each call need no new compilation. Programs that call the host are always compiled.
+    Of the others, the 32 most recently used are kept.
 
     Args:
         function: The function to compile.
@@ -133,7 +133,7 @@ class DecayedMean(NamedTuple):
         return cls(zeros, jnp.zeros(()))
 
     def add(self, values: Any, rate: Array | float, amount: Array | float = 1.0) -> "DecayedMean":
-        """Add values of weight ``rate``, ``amount`` times, and return the new average."""
+        """Decay by 1 − ``rate``, add values of weight ``rate`` · ``amount``; return the average."""
         decay, share = 1.0 - rate, rate * amount
         total = jax.tree.map(lambda old, new: decay * old + share * new, self.total, values)
         return DecayedMean(total, decay * self.weight + share)
@@ -193,5 +193,5 @@ def usable_cores() -> int:
 
 
 def largest_even_share(devices: Sequence[jax.Device], runs: int) -> Sequence[jax.Device]:
-    """Choose the largest number of first devices that divides this many runs evenly."""
+    """Return the first k devices, where k is the largest number that divides the runs evenly."""
     return devices[: max(n for n in range(1, len(devices) + 1) if runs % n == 0)]

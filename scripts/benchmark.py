@@ -1,4 +1,4 @@
-"""Speed of the parts of the toolkit, each beside what it is compared with.
+"""Speed of the parts of the toolkit, each compared with another implementation.
 
     python scripts/benchmark.py ground-truth
     python scripts/benchmark.py streaming --data MNIST_FOLDER --figure streaming-speed.png
@@ -60,7 +60,7 @@ from rlreps.training.update import Learner
 
 
 def median_seconds(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Time calls in turns; return the median of each, after one that is not counted."""
+    """Time calls in turns; return each call's median, after an uncounted first call."""
     for call in calls.values():
         jax.block_until_ready(call())
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -79,7 +79,7 @@ SUTTON = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))
 
 
 def python_loop(config: MonteCarlo, seconds: float) -> float:
-    """Count transitions a second of step-by-step rollouts, with NumPy and shapely."""
+    """Count transitions per second of step-by-step rollouts with NumPy and shapely."""
     generator, bins = np.random.default_rng(0), config.bins
     puddles = [shapely.LineString(ends).buffer(0.1, quad_segs=64) for ends in SUTTON]
     visits, transitions, began = np.zeros((bins, bins)), 0, time.perf_counter()
@@ -99,7 +99,7 @@ def python_loop(config: MonteCarlo, seconds: float) -> float:
 
 
 def shorten(path: shapely.LineString, puddle: shapely.Polygon) -> tuple[float, float]:
-    """Find the end of a path whose stretch inside the puddle is walked at half the speed."""
+    """Find the end of a move whose part inside the puddle has half the speed."""
     inside = path.intersection(puddle)
     if inside.is_empty or inside.geom_type != "LineString":
         return path.coords[-1]
@@ -113,7 +113,7 @@ def shorten(path: shapely.LineString, puddle: shapely.Polygon) -> tuple[float, f
 def ground_truth(
     repeats: int = 5, rows: int = 256, rollouts: int = 500, seconds: float = 10.0
 ) -> None:
-    """Compare rollouts with a Python loop, and with their random numbers and counts alone."""
+    """Compare rollouts with a Python loop, and with only their random numbers and counts."""
     config = MonteCarlo(rollouts=rollouts)
     chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
 
@@ -142,7 +142,7 @@ def ground_truth(
 
 
 def bare_pass(encoder: Encoder, rows: int, length: int) -> Callable[..., Any]:
-    """Scan the encoder's forward and backward pass at a batch size, and nothing else."""
+    """Scan only the encoder's forward and backward pass at a batch size."""
 
     def run(params: Any, inputs: jax.Array) -> Any:
         def body(carry: Any, _: None) -> tuple[Any, None]:
@@ -192,11 +192,11 @@ def training(repeats: int = 5, states: int = 10_000, length: int = 100) -> None:
 METHODS = {"danskin_lissa": "batch", "danskin_empirical": "pseudo", "naive": "pseudo", "oracle": ""}
 """Method → its normaliser of κ, or which inverse it takes."""
 SYNTHETIC = dataclasses.replace(planted.PRESETS["laptop"], num_states=50, step_size=1e-6)
-"""Every run stays finite at this step size; of the naive method's, all 30 diverge at 1e-5."""
+"""Every run stays finite at this step size; at 1e-5 all 30 runs of the naive method diverge."""
 
 
 def seeds_and_loop(method: Any, seeds: int, length: int) -> dict[str, Callable[[], Any]]:
-    """Return a scan of updates of all seeds, and a Python loop of as many updates of one."""
+    """Return a scan of updates of all seeds, and a Python loop of as many updates of one seed."""
     setting = planted.Setting(method, 10, 5, METHODS[method], 1, "exponential", SYNTHETIC.kappa0)
     members = [(setting, seed) for seed in range(seeds)]
     learners, source, _ = planted.make_members(SYNTHETIC, members)
@@ -224,7 +224,7 @@ def synthetic_seeds(repeats: int = 5, seeds: int = 30, length: int = 2_000) -> N
     """Compare 30 seeds of the synthetic experiment in one scan with updates from a Python loop.
 
     Raises:
-        RuntimeError: If a run has become infinite: its speed would be that of NaN.
+        RuntimeError: If a run has become infinite: the timing would measure NaN arithmetic.
     """
     for method in METHODS:
         calls = seeds_and_loop(method, seeds, length)
@@ -296,7 +296,7 @@ def agent_cases(count: int) -> dict[str, tuple[AgentConfig, int]]:
 def agent_speed(config: AgentConfig, steps: int, repeats: int) -> dict[str, float]:
     """Return environment steps a second of all agents, learning included, and of updates alone."""
     with contextlib.closing(make_trainer(config, devices=devices_for_small_runs())) as trainer:
-        # Warm-up has no updates; and what comes after it compiles first.
+        # The warm-up has no updates, and the first round after it compiles.
         step = config.dqn.warmup
         state, _ = trainer.advance(trainer.init(), 0, step)
         seconds = []
@@ -342,7 +342,7 @@ def agents(repeats: int = 5, counts: Sequence[int] = (1, 10)) -> None:
 
 RATE, POWER = 10.0, 0.8
 LINEAR = "implicit_krasulina", "explicit_krasulina", "krasulina", "oja", "sanger", "mu_eigengame"
-"""Rules that cost O(k · features) a row; others rotate all components with every update."""
+"""Rules that cost O(k · features) per row; other rules rotate all components in every update."""
 
 
 class Point(NamedTuple):
@@ -363,7 +363,7 @@ def random_rows(count: int, features: int) -> npt.NDArray[np.float32]:
 def numpy_loop(
     rows: npt.NDArray[Any], start: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Make implicit Krasulina's updates in NumPy: C [features, k] and C† after all rows."""
+    """Make implicit Krasulina's updates in NumPy; return C [features, k] and C† after all rows."""
     factor, inverse = start.copy(), np.linalg.pinv(start)
     for step, row in enumerate(rows, start=1):
         hidden = inverse @ row
@@ -398,7 +398,7 @@ def bare_products(start: npt.NDArray[np.float32], rows: jax.Array) -> Callable[[
 
 
 def one_pass(name: str, rows: jax.Array, k: int, batch: int) -> tuple[StreamingRule, Any]:
-    """Return a rule, and a compiled pass over rows that starts from nothing."""
+    """Return a rule, and a compiled pass over rows that starts from a new state."""
     rule = RULES[name].at_rate(rows.shape[1], k, PowerDecay(RATE, POWER))
     used, state = rows[: len(rows) - len(rows) % batch], rule.init(jax.random.key(0))
     run = jax.jit(lambda state, rows: scan_updates(rule, state, rows, batch))
@@ -406,7 +406,7 @@ def one_pass(name: str, rows: jax.Array, k: int, batch: int) -> tuple[StreamingR
 
 
 def compare_with_numpy(rows: npt.NDArray[np.float32], k: int, repeats: int) -> dict[str, float]:
-    """Time a row of implicit Krasulina, of its bare products, and of NumPy's loop, in seconds."""
+    """Time implicit Krasulina, its bare products, and NumPy's loop, in seconds per row."""
     start = 1e-2 * np.random.default_rng(0).normal(size=(rows.shape[1], k))
     placed = jnp.asarray(rows)
     calls = {
@@ -424,7 +424,7 @@ def compare_with_numpy(rows: npt.NDArray[np.float32], k: int, repeats: int) -> d
 
 
 def slope(rule: str, shapes: Sequence[tuple[int, int]], count: int, repeats: int) -> float:
-    """Fit the slope of seconds a row against (features, k) on logarithmic axes; 1 is O(k · n)."""
+    """Fit slopes of seconds per row in features and k on logarithmic axes; 1 is O(k · n)."""
     sizes = [features * k for features, k in shapes]
     times = [
         median_seconds({"": one_pass(rule, jnp.asarray(random_rows(count, n)), k, 1)[1]}, repeats)
@@ -436,7 +436,7 @@ def slope(rule: str, shapes: Sequence[tuple[int, int]], count: int, repeats: int
 def accuracy_against_time(
     exact: ExactComponents, k: int, batches: Sequence[int], repeats: int
 ) -> list[Point]:
-    """Make one pass over all rows by ours and by scikit-learn's, for several batch sizes."""
+    """Make one pass over all rows with rlreps and with scikit-learn, for several batch sizes."""
     rows = exact.rows[np.random.default_rng(0).permutation(len(exact.rows))]
     placed, least, points = jnp.asarray(rows), exact.exact_loss(k), []
 
@@ -480,11 +480,11 @@ def plot_accuracy(points: Sequence[Point], title: str) -> Figure:
 
 
 def streaming(repeats: int = 5, data: Path | None = None, figure: Path | None = None) -> None:
-    """Compare online PCA with NumPy, with its own limit, in k and features, and scikit-learn.
+    """Compare online PCA with NumPy, with its bare products, in k and features, and scikit-learn.
 
     Args:
         repeats: Passes of each kind; their median counts.
-        data: Rows, as for ``rlreps experiment online-pca``; random ones by default.
+        data: Rows, as for ``rlreps experiment online-pca``; random rows by default.
         figure: Picture to draw of accuracy against time.
     """
     k, given = 20, Observations("random rows", random_rows(20_000, 784), None)

@@ -2,13 +2,13 @@
 
     python scripts/distance_floor.py [--bins 20] [--discount 0.95] [--components 10]
 
-The features of a perfect fit are computed from the chain's own transition matrices, and compared
-with the ground truth as ``distance`` compares those of a fit. A ground truth is the singular value
-decomposition of the measure of states from t = 0, less its column means, with equal weights for all
-cells. A fit differs in five things, and the table adds them one by one: means are removed after
-the decomposition; sums begin with the first successor; rows are pairs of a state and an action,
-whose features are averaged over the actions; states are weighted by how often the data visit them;
-and the averages use a policy that is estimated from the data.
+The script computes the features of a perfect fit from the chain's transition matrices and compares
+them with the ground truth, as ``distance`` does for the features of a fit. A ground truth is the
+singular value decomposition of the measure of states from t = 0, minus its column means, with equal
+weights for all cells. A fit differs in five ways, which the table adds one by one: means are
+removed after the decomposition; sums begin with the first successor; rows are pairs of a state and
+an action, whose features are averaged over the actions; states are weighted by how often the data
+visit them; and the averages use a policy that is estimated from the data.
 """
 
 import numpy as np
@@ -25,12 +25,12 @@ POINTS = 4096
 def floors(
     moves: np.ndarray, discount: float, components: int, steps: int, seed: int = 0
 ) -> dict[str, float]:
-    """Compute the distance of perfect features from the ground truth, with ever more differences.
+    """Compute the distance of perfect features from the ground truth, adding the differences.
 
     Args:
-        moves: Transition probabilities of each action, all as likely, [A, n, n].
+        moves: Transition probabilities of each action, [A, n, n]; the policy is uniform.
         discount: γ.
-        components: Number d that is compared, from d + 1 features.
+        components: Number d of components to compare, from d + 1 features.
         steps: Length of the data that the policy is estimated from.
         seed: Seed of the actions in those data.
     """

@@ -24,7 +24,7 @@ PAGES = ROOT / "docs" / "examples"
 
 
 def cells(script: str) -> list[tuple[bool, str]]:
-    """Split a script into its cells: whether each is Markdown, and its text."""
+    """Split a script into cells; return for each whether it is Markdown, and its text."""
     found = re.split(r"^# %%( \[markdown\])?\n", script, flags=re.MULTILINE)
     parts = zip(found[1::2], found[2::2], strict=True)
     return [
@@ -37,7 +37,7 @@ def cells(script: str) -> list[tuple[bool, str]]:
 
 
 def run(name: str, folder: Path) -> tuple[str, dict[str, Any]]:
-    """Run an example in a folder, where its figures are left.
+    """Run an example in a folder, which keeps its figures.
 
     Returns:
         Its page, with links to figures in ``figures/NAME``, and the names that it defines.

@@ -3,8 +3,8 @@
     python scripts/faults.py --area losses --results runs/faults.csv
 
 The tests of a fault run up to the first failure, tier 0 alone. Faults that the results list as
-caught are not run again: a repeated call continues an interrupted one, and tries faults that were
-not caught again.
+caught are not run again. A repeated call thus continues an interrupted one, and tries again the
+faults that were not caught.
 """
 
 import csv
@@ -23,13 +23,13 @@ import tyro
 
 ROOT = Path(__file__).parents[1]
 TIMEOUT = 600.0
-"""Seconds after which tests count as failed: a fault may keep a loop from ending."""
+"""Seconds after which tests count as failed, since a fault may make a loop endless."""
 
 Fault = dict[str, Any]
 
 
 class Result(NamedTuple):
-    """Say what became of a fault; ``test`` is the first that failed, empty if none did."""
+    """Result of a fault; ``test`` is the first test that failed, empty if none failed."""
 
     name: str
     area: str
@@ -60,7 +60,7 @@ def plant(fault: Fault, checkout: Path = ROOT) -> str:
 
 
 def copy_checkout(folder: Path) -> None:
-    """Copy packages and tests to a folder where Python finds the packages as if installed."""
+    """Copy packages and tests to a folder from which Python imports the packages."""
     for part in ("rlreps", "agents", "envs", "data", "scripts", "tests"):
         shutil.copytree(ROOT / part, folder / part)
     shutil.copy2(ROOT / "pyproject.toml", folder)
@@ -88,13 +88,13 @@ def first_failure(folder: Path, tests: Sequence[str]) -> str:
         if line.startswith(("FAILED ", "ERROR ")):
             return line.partition(" ")[2].partition(" - ")[0]
     if done.returncode != 0:
-        # Nothing failed, nothing passed: a wrong path says nothing of a fault.
+        # No test failed or passed: with a wrong path, nothing is known about the fault.
         raise RuntimeError(f"expected tests to run, got from pytest:\n{done.stdout}{done.stderr}")
     return ""
 
 
 def try_fault(fault: Fault, folder: Path) -> Result:
-    """Run the tests of one fault in a copy, and mend the copy."""
+    """Run the tests of one fault in a copy, then restore the copy."""
     began = time.perf_counter()
     file = folder / fault["file"]
     sound = file.read_text(encoding="utf-8")
@@ -142,7 +142,7 @@ def main(
     Args:
         only: Names of the faults to try; all by default.
         area: Areas of the faults to try; all by default.
-        results: File of what was found.
+        results: File of the results.
     """
     faults = read_faults()
     for fault in faults:

@@ -1,10 +1,10 @@
-"""Measure what kills, signals, short writes and flipped bits do to commands and their files.
+"""Measure the effect of kills, signals, short writes and flipped bits on commands and files.
 
     python scripts/faults_campaign.py --out runs/campaign
 
-A trial starts a tiny command in a folder of its own, harms it or its files at a random moment or
-place, runs the same command again, and compares what is there with an undisturbed run. The table
-that it prints is on ``docs/results/faults-campaign.md``.
+A trial starts a tiny command in a folder of its own, disturbs the command at a random moment or its
+files at a random place, runs the same command again, and compares the files with an undisturbed
+run. The table that it prints is on ``docs/results/faults-campaign.md``.
 """
 
 import collections
@@ -47,7 +47,7 @@ JOBS: Mapping[str, tuple[str, str]] = {
         "--max-episode-steps 50",
     ),
 }
-"""Command → the command from whose folder it starts, if any, and its words."""
+"""Command → the command whose folder it starts from, if any, and its arguments."""
 
 
 def start(job: str, folder: Path, prepare: Callable[[], None] | None = None) -> Any:
@@ -59,7 +59,7 @@ def start(job: str, folder: Path, prepare: Callable[[], None] | None = None) -> 
 
 
 def end(process: Any) -> tuple[int | None, str]:
-    """Wait for a command; return its code, None where it hangs, and its last line of errors."""
+    """Wait for a command; return its code (None if it hangs) and its last line of errors."""
     try:
         _, errors = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
@@ -70,10 +70,10 @@ def end(process: Any) -> tuple[int | None, str]:
 
 
 def results(folder: Path) -> dict[str, str]:
-    """Return file → checksum of what two undisturbed runs have in common.
+    """Return file → checksum, of the content in which two undisturbed runs agree.
 
-    JSON comes without times and provenance; reports, checkpoints and TensorBoard's events, which
-    state times, are left out, as are temporary files and locks.
+    Times and provenance are removed from JSON. Reports, checkpoints and TensorBoard's events are
+    left out because they state times; temporary files and locks are left out too.
     """
     found = {}
     for path in sorted(folder.rglob("*")):
@@ -85,7 +85,7 @@ def results(folder: Path) -> dict[str, str]:
         if path.suffix in (".json", ".jsonl"):
             text = content.decode(errors="replace")
             lines = [text] if path.suffix == ".json" else text.splitlines()
-            with contextlib.suppress(ValueError):  # What is damaged counts as it is.
+            with contextlib.suppress(ValueError):  # A damaged file counts with its bytes.
                 content = json.dumps([_timeless(json.loads(line)) for line in lines]).encode()
         found[name] = hashlib.sha256(content).hexdigest()
     return found
@@ -108,7 +108,8 @@ def undisturbed_seconds(job: str, out: Path) -> float:
     """Run a command twice, the first time to compile; return the seconds of the second run.
 
     Raises:
-        RuntimeError: If it fails, or the runs differ: no trial could then be compared with them.
+        RuntimeError: If the command fails or the runs differ, so that no trial could be compared
+            with them.
     """
     before, folders, seconds = JOBS[job][0], [], 0.0
     for name in ("compiled", "undisturbed"):
@@ -141,7 +142,7 @@ def flip(folder: Path, generator: np.random.Generator) -> str:
 
 
 def trial(fault: str, job: str, index: int, out: Path, seconds: float) -> str:
-    """Harm a command or its files, run it again, and return the column of what became of it."""
+    """Disturb a command or its files, run it again, and return the result's column."""
     generator = np.random.default_rng([zlib.crc32(f"{fault}/{job}".encode()), index])
     undisturbed, before = out / "undisturbed", JOBS[job][0]
     folder = out / "work" / f"{fault}-{job}-{index}".replace(" ", "-")
@@ -193,7 +194,7 @@ def main(out: Path, trials: int | None = None, jobs: int = 2) -> None:
 
     Args:
         out: Folder of the campaign.
-        trials: Trials of each fault and command; by default those of ``FAULTS``.
+        trials: Trials of each fault and command; the numbers of ``FAULTS`` by default.
         jobs: Trials at a time.
     """
     out = out.absolute()

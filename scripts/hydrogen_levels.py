@@ -1,12 +1,12 @@
-"""Learn the 36 lowest bound states of hydrogen in the plane: NestedLoRA beside SpIN.
+"""Learn the 36 lowest bound states of hydrogen in the plane, by NestedLoRA and by SpIN.
 
 Ryu et al. (2024) compare the two on H = −∇² − 1/r. Their protocol has Gaussian points with a
-standard deviation of 16, 36 levels, the operator −100 H, batches of 128 and 500,000 updates. Our
-own are the inputs, smaller networks, an envelope exp(−r/22), exact derivatives and Adam.
+standard deviation of 16, 36 levels, the operator −100 H, batches of 128 and 500,000 updates. We
+chose the inputs, smaller networks, an envelope exp(−r/22), exact derivatives and Adam.
 
     python scripts/hydrogen_levels.py spin --steps 200000 --out runs/levels-spin
 
-Other points, `--points radial`, are uniform in log(1 + r) and in the angle.
+With `--points radial`, the points are uniform in log(1 + r) and in the angle.
 
 A run continues in its folder if it is started again. The last line is JSON.
 """

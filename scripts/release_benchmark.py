@@ -1,4 +1,4 @@
-"""Release a run of ``rlreps benchmark --preset laptop``, beside which others set their own rows.
+"""Release a run of ``rlreps benchmark --preset laptop``, to compare other objectives with.
 
     python scripts/release_benchmark.py runs/benchmark [--retime]
 
@@ -6,8 +6,9 @@ Writes ``data/benchmark.json.gz``: what each cell measured, with four significan
 features that the report draws.
 
 ``--retime`` first replaces the seconds in the run's parts, which other work on the machine may have
-stretched: by the least time of an update, of several in a row, times the number of updates. Start
-``rlreps benchmark`` again without ``summary.json`` for a report with these times.
+increased. The new value is the number of updates times the least time of an update, over several
+repeated measurements. Start ``rlreps benchmark`` again without ``summary.json`` for a report with
+these times.
 """
 
 import gzip
@@ -25,7 +26,7 @@ from rlreps.experiments.ours.worlds import World
 
 CONFIG = Config()
 UPDATES, REPEATS = 50, 6
-"""Updates that are timed together, and how often."""
+"""Number of updates that are timed together, and number of repeats."""
 
 
 def rounded(value: Any) -> Any:

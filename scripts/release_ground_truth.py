@@ -2,8 +2,9 @@
 
     python scripts/release_ground_truth.py --out data/sutton-100.npz
 
-By the transition method at two refinements. The finer one is released; the distance between their
-subspaces tells its error. It takes some minutes and 4 GiB on two cores at the default refinement.
+The script uses the transition method at two refinements. It releases the finer result and estimates
+its error from the distance between the two subspaces. It takes some minutes and 4 GiB on two cores
+at the default refinement.
 """
 
 from pathlib import Path
@@ -22,12 +23,12 @@ from rlreps.workflows.generate import generate
 _POINTS = 1024
 """Quadrature points a sub-cell, 4,096 a cell at refinement 2."""
 
-# Twice the usual effort: what is released should not err by the decomposition.
+# Twice the usual effort keeps the decomposition's error out of the release.
 _DECOMPOSITION = RandomizedSVD(rank=100, oversampling=100, power_iterations=40)
 
 
 def subspace_of(config: SuccessorMeasure, folder: Path) -> tuple[PrincipalSubspace, dict]:
-    """Principal subspace and settings of a matrix, generated if it is not there."""
+    """Return a matrix's principal subspace and settings; generate the matrix if it is missing."""
     path = folder / f"refinement{config.refinement}"
     generate(config, path)
     store = open_store(path)
@@ -40,8 +41,8 @@ def error_of_finer(
     """Estimated subspace distance of the finer basis from the truth for every d, [k].
 
     An entry's error falls with the square of the sub-cells' width, c / r²; a subspace distance is
-    quadratic in it. With D the distance between the two, the finer one's own is
-    D (1 / r_fine²)² / (1 / r_coarse² - 1 / r_fine²)².
+    quadratic in it. If D is the distance between the two subspaces, the finer one's distance from
+    the truth is D (1 / r_fine²)² / (1 / r_coarse² - 1 / r_fine²)².
     """
     first, second = (1.0 / refinement**2 for refinement in refinements)
     return nested_distances(coarse, fine) * (second / (first - second)) ** 2
@@ -58,7 +59,7 @@ def main(
     fine, settings = subspace_of(fine_config, work)
     aggregation = error_of_finer(coarse.basis, fine.basis, refinements)
     assert fine.distance_bound is not None
-    # Sines of angles add, and a subspace distance is their mean square.
+    # The sines of the angles add up; a subspace distance is the mean of their squares.
     error = np.minimum((np.sqrt(aggregation) + np.sqrt(fine.distance_bound)) ** 2, 1.0)
     record = {
         "settings": settings,

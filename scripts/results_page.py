@@ -3,9 +3,10 @@
     python scripts/results_page.py RUN --command "rlreps experiment atari --preset laptop --out RUN"
 
 RUN is the folder of a finished experiment or quickstart. The page holds the command, the date and
-the versions, every claim with what was found, the headline of each table and the figures, reduced
-to at most 120 kB each. Where the page exists, its generated part alone is replaced: text before and
-after it is kept. The claims of all pages on the papers' experiments are gathered in ``papers.md``.
+the versions, every claim with its finding, the main rows of each table, and the figures, each
+reduced to at most 120 kB. If the page exists, only its generated part is replaced; text before and
+after this part is kept. The claims of all pages on the papers' experiments are gathered in
+``papers.md``.
 """
 
 import base64
@@ -34,8 +35,10 @@ BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 LARGEST_FIGURE = 120_000
 LONGEST_TABLE = 30
-"""Rows; of a longer one the page has the beginning, or the figure that draws it."""
-# Columns that say where a curve is, and numbers that name a row: other numbers are measurements.
+"""Largest number of rows of a table; for a longer table, the page has its beginning or its
+figure."""
+# Columns of a curve's coordinates, and columns whose numbers name a row; all other numbers are
+# measurements.
 CURVES = {"step", "rows_seen", "rows_seen_by_worker", "entries", "samples_seen"}
 IDENTIFIERS = {
     *("d", "k", "num_features", "rows", "total_rows", "rows_per_update", "kappa0", "batch_size"),
@@ -45,7 +48,7 @@ IDENTIFIERS = {
 UNJUDGED: dict[str, list[list[str]]] = tomllib.loads(
     Path(__file__).with_name("unjudged.toml").read_text(encoding="utf-8")
 )
-"""Paper → figures and statements that no claim judges: where, what they show, what is here."""
+"""Paper → figures and statements that no claim judges: place, content, counterpart here."""
 
 
 def write_page(
@@ -71,7 +74,7 @@ def write_page(
     page = docs / f"{name or folder.kind}.md"
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     parts = [_origin(folder, command, summary), _claims(summary.get("claims", []))]
-    # A curve against time or entries ends as it does against updates.
+    # A curve against time or entries has the same final values as the curve against updates.
     ending = ("_by_time", "_by_seconds", "_by_entries")
     paths = sorted((run / "results").glob("*.csv"))
     if tables is None:
@@ -141,7 +144,7 @@ def write_papers(docs: Path) -> Path:
 
 
 def _shortened(cells: Sequence[str], page: str) -> list[str]:
-    """Cut cells that are too long to read in a table; the page has the whole of them."""
+    """Cut cells that are too long to read in a table; the page has their full text."""
     more = f" … ([all]({page}))"
     shown = []
     for cell in cells:
@@ -154,7 +157,7 @@ def _shortened(cells: Sequence[str], page: str) -> list[str]:
 
 
 def _reason(command: str, page: str) -> str:
-    """Say why a run's verdicts can be open: the page may."""
+    """Say why a run's verdicts can be open, if the page gives a reason."""
     if said := re.search(r"^Verdicts are open because (.*)\.$", page, re.MULTILINE):
         return said[1]
     if "--preset paper" not in command:
@@ -218,7 +221,7 @@ def _table(path: Path, *, whole: bool = False) -> str | None:
         for row in rows:
             groups.setdefault(tuple(row[name] for name in keys), []).append(row)
         rows = [_mean(group, keys, replicate) for group in groups.values()]
-    # A paper's table is shown whole, to the digits that it prints.
+    # A paper's table is shown in full, with the digits that the paper prints.
     is_printed = "within" in rows[0]
     whole = whole or is_printed
     rows = [_with_intervals(row, 4 if is_printed else 3) for row in rows]
@@ -229,7 +232,7 @@ def _table(path: Path, *, whole: bool = False) -> str | None:
     shown = rows if whole else rows[:LONGEST_TABLE]
     left = len(rows) - len(shown)
     more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
-    # What is the same in all rows of a table is said once.
+    # Values that are the same in all rows of a table are stated once.
     alike = [name for name in header if len(shown) > 3 and len({row[name] for row in rows}) == 1]
     alike = [] if is_printed else [name for name in alike if rows[0][name]]
     same = ", ".join(f"{name.replace('_', ' ')} = {rows[0][name]}" for name in alike)
@@ -248,7 +251,7 @@ def _is_text(cell: str) -> bool:
 
 
 def _mean(rows: list[dict[str, str]], keys: list[str], replicate: str) -> dict[str, str]:
-    """Average rows that differ in their seed or run, whose number takes its place."""
+    """Average rows that differ only in seed or run; the number of rows replaces this column."""
     number = f"{replicate}s"
     mean = {number if name == replicate else name: rows[0][name] for name in rows[0]}
     mean[number] = str(len(rows))
@@ -265,7 +268,7 @@ def _with_intervals(record: dict[str, str], digits: int) -> dict[str, str]:
     for name, text in record.items():
         if name.endswith("low") and folded:
             high = record[f"{name.removesuffix('low')}high"]
-            # Of "low" and "high" alone, the mean's.
+            # Plain "low" and "high" belong to the mean.
             of = name.removesuffix("low").rstrip("_") or "mean"
             column = [*folded][-1] if of == "mean" and of not in folded else of
             if f"{of}_value" in folded:
@@ -293,7 +296,7 @@ def _markdown(header: list[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _figures(run: Path, page: Path) -> list[str]:
-    """Link the figures in the order of the run's report, with the captions that they have there."""
+    """Link the figures in the order of the run's report, with the report's captions."""
     report = run / "report.html"
     shown = re.findall(
         r'<img alt="(?:Figure \d+\. )?([^"]*)"[^>]*base64,([^"]*)"',

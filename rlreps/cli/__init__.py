@@ -1,4 +1,4 @@
-"""The command line: parsing only. ``workflows`` and ``experiments`` hold the code of the commands.
+"""The command line. It only parses; ``workflows`` and ``experiments`` do the work.
 
 Invalid input exits with code 2 and one line on standard error. Diverged training and the death of
 a worker exit with 1, an interruption from the keyboard with 130, a request to end (SIGTERM, SIGHUP)
@@ -85,7 +85,8 @@ def main(arguments: list[str] | None = None) -> None:
     except (TrainingDivergedError, WorkerDiedError) as error:
         _fail(error, 1, own_process)
     except BrokenPipeError:
-        # The reader has closed the pipe. Python would complain again when it flushes at exit.
+        # The reader has closed the pipe. Python would raise the error again when it flushes at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (MemoryError, RuntimeError) as error:
@@ -95,7 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(InputError(f"expected enough memory, got: {found}"), 2, own_process)
     except (ValueError, OSError) as error:
         if not isinstance(error, InputError | OSError):
-            # The environments' own error class is separate from the library's, and loads JAX.
+            # The environments have an error class of their own, whose import loads JAX.
             from rlreps.envs.core import ArenaError
 
             if not isinstance(error, ArenaError):
@@ -139,7 +140,7 @@ def _parse(name: str, place: str, arguments: list[str]) -> Any:
 
     group, _, leaf = name.partition(" ")
     if group == "agent" or (group == "experiment" and EXPERIMENTS[leaf].one_lapack_thread):
-        # These programs factorise small matrices all the time. JAX is not loaded yet.
+        # These programs factorise small matrices in every update. JAX is not loaded yet.
         keep_lapack_to_one_thread()
     from rlreps.cli.options import command_class, parse
 
@@ -209,10 +210,10 @@ def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End the process at once, like a kill, for which everything on disk is prepared.
+    """End the process at once, as a kill does; files on disk survive a kill at any time.
 
-    A callback of JAX's would swallow a ``KeyboardInterrupt``, and unwinding through XLA's and
-    Orbax's threads crashed now and then.
+    A JAX callback would swallow a ``KeyboardInterrupt``, and unwinding through the threads of XLA
+    and Orbax sometimes crashed.
     """
     if os.isatty(2):
         os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.

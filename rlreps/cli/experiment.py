@@ -14,8 +14,8 @@ Args:
     preset: {presets}.
     data: Folder of MNIST's IDX files (gzipped or not) or of train.npz, or a NumPy file (npy or
         npz); by default MNIST is downloaded through scikit-learn, if it is installed.
-    objective: module:name of an objective of your own. It is tuned and trained alone; with the
-        preset laptop, the released rows of the others stand beside it.
+    objective: module:name of an objective of your own. Only this objective is tuned and trained;
+        with the preset laptop, the report compares it with the released rows of the others.
     devices: As for train.
     jobs: Parts to compute at a time, each in its own process with its share of the CPU's cores.
 """

@@ -1,7 +1,7 @@
 """Build a command's options from the dataclasses that it configures.
 
 If the user names the class of a field (an objective by ``--method``, an encoder by ``--encoder``),
-the field has the options of this class and no others.
+the field has only the options of this class.
 """
 
 import contextlib
@@ -40,10 +40,10 @@ from rlreps.errors import InputError, require_choice
 C = TypeVar("C")
 
 Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-"""A flag without a negation."""
+"""A boolean option without a ``--no-`` form."""
 
 ARGUMENTS = {"data", "other", "paths", "run_folder", "runs", "store"}
-"""Parameters of commands that are arguments, not options, if they have no default."""
+"""Parameters of commands that become positional arguments if they have no default."""
 
 _AUTOMATIC = "(default: automatic)"
 _METAVARS: dict[Any, str] = {
@@ -58,7 +58,7 @@ class Choice(NamedTuple):
     """A kind of object that the user chooses by name.
 
     Attributes:
-        flag: Option that names the class, without dashes. If the default is None, so is the value
+        flag: Option that names the class, without dashes. If the default is None, the value is None
             without this option.
         classes: Name → class.
     """
@@ -68,7 +68,7 @@ class Choice(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """A class that tyro parses instead of another, and the map back."""
+    """A class that tyro parses in place of another, and the map back to the other class."""
 
     cls: type
     build: Callable[[Any], Any]
@@ -91,12 +91,12 @@ class _Parser:
         self.needed: dict[str, set[str]] = {}
 
     def form(self, cls: type, default: Any = None, *, first: Sequence[Any] = ()) -> _Form:
-        """Make the form of a dataclass.
+        """Make the class that tyro parses in place of a dataclass.
 
         Args:
             cls: The dataclass.
             default: An instance whose values are the defaults; None takes the class's own.
-            first: Fields of the form that the class does not have.
+            first: Additional fields, which the dataclass does not have.
         """
         made: list[Any] = list(first)
         builders: dict[str, Callable[[Any], Any]] = {}
@@ -130,7 +130,7 @@ class _Parser:
         )
 
     def _chosen(self, choice: Choice, default: Any) -> _Form:
-        """Make the form of the class that the arguments name, or of the default's class."""
+        """Make the form of the class that the arguments name, else of the default's class."""
         self.menus.append(choice)
         names = [name for name, cls in choice.classes.items() if cls is type(default)]
         name = self._named(choice.flag, tuple(choice.classes), *names)
@@ -152,7 +152,7 @@ class _Parser:
         return form
 
     def _named(self, flag: str, names: Sequence[str], default: str = "") -> str:
-        """Read which of some names an option is given, and write it with underscores.
+        """Read which of the names the arguments give to an option; return it with underscores.
 
         Raises:
             InputError: For another name.
@@ -189,7 +189,7 @@ class _Parser:
         return name, hint, dataclasses.field(default=default)
 
     def options_by_class(self, prog: str) -> str:
-        """List the options of every class that the user may choose, whichever is chosen now."""
+        """List the options of every class that the user may choose, not only of the chosen one."""
         width = max(60, shutil.get_terminal_size().columns)
         text = ""
         for flag, classes in self.menus:
@@ -236,7 +236,7 @@ class _Parser:
 
 
 def command_class(function: Callable[..., Any], without: Collection[str] = ()) -> type:
-    """Make the dataclass of a function's parameters, whose ``run`` calls the function.
+    """Make a dataclass of a function's parameters; its ``run`` calls the function.
 
     ``run`` prints what the function returns: the paths of files that it wrote, or JSON values.
 
@@ -315,7 +315,7 @@ def parse(
     if not asked_for_help:
         parser.check(prog)
     said = io.StringIO()
-    # Help wraps its text to the terminal, whereas an error is one line however long.
+    # Help is wrapped to the terminal's width; an error stays one line, however long.
     width = contextlib.nullcontext() if asked_for_help else _wide_terminal()
     try:
         with contextlib.redirect_stderr(said), width:

@@ -49,7 +49,7 @@ def train(
         processes: The processes that train together, each started with the same command.
         devices: Number of devices of each process to train on; by default all accelerators or,
             without any, one CPU device. Seeds are distributed over all devices if they divide
-            evenly; else every batch is.
+            evenly; otherwise the devices share every batch.
     """
     return run_training(config, store, out, devices=choose_devices(devices))
 
@@ -98,7 +98,7 @@ def sweep(
 
 
 def compare(runs: tuple[Path, ...], out: Path | None = None) -> None:
-    """Compare finished runs with the first of them: one table, with intervals over seeds.
+    """Compare finished runs with the first run: one table, with intervals over seeds.
 
     Args:
         runs: Folders of train, train-live, sweep and fit; every point of a sweep counts as a run.

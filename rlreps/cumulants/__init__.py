@@ -1,9 +1,9 @@
 """Families of cumulant functions r: S → R, the tasks behind columns ψ_r = Ψ r.
 
-A family is a frozen dataclass: ``init`` draws functions, ``apply`` evaluates them at positions.
-If functions are drawn independently, the principal subspace of the columns is that of Ψ K Ψᵀ with
-the family's covariance K(x, y) = E r(x) r(y): choosing a family means choosing how to weigh the
-successor measure. Positions are points of the unit square unless stated otherwise.
+A family is a frozen dataclass: ``init`` draws functions, ``apply`` evaluates them at positions. If
+functions are drawn independently, the columns have the principal subspace of Ψ K Ψᵀ, where
+K(x, y) = E r(x) r(y) is the family's covariance. The choice of a family therefore decides how the
+successor measure is weighed. Positions are points of the unit square unless stated otherwise.
 """
 
 from rlreps.config import registry

@@ -25,9 +25,9 @@ def cumulant_matrix(cumulants: Cumulants, key: Array, centres: np.ndarray, num_t
     """Evaluate functions of a family at the centres of cells, as columns of R [n, num_tasks].
 
     For a successor measure over the cells, Ψ R holds ``num_tasks`` columns of the matrix that a
-    live source samples, with r constant over each cell. Use it as the ground truth of an encoder
-    that was trained live, with Ψ centred for the principal subspace of the centred matrix. The
-    distance between the subspaces of Ψ R and of Ψ K Ψᵀ falls as 1 / num_tasks.
+    live source samples, with r constant over each cell. Use Ψ R as the ground truth of an encoder
+    that was trained live; centre Ψ for the principal subspace of the centred matrix. The distance
+    between the subspaces of Ψ R and of Ψ K Ψᵀ falls as 1 / num_tasks.
 
     Args:
         cumulants: The family.
@@ -44,11 +44,12 @@ def cumulant_matrix(cumulants: Cumulants, key: Array, centres: np.ndarray, num_t
 def affine(inputs: Array, weights: Array, biases: Array) -> Array:
     """Compute inputs [..., c] times weights [c, t] plus biases [t] at full precision.
 
-    An accelerator's default product would err by a thousandth of an angle of many turns.
+    At an accelerator's default precision, an angle of many turns would be wrong by a thousandth of
+    itself.
     """
     return matmul(inputs, weights) + along_tasks(biases, inputs)
 
 
 def along_tasks(numbers: Array, positions: Array) -> Array:
-    """Give numbers [t] the leading axes of positions [..., c], each of length 1."""
+    """Reshape numbers [t] to [1, ..., 1, t], with as many axes as positions [..., c]."""
     return jnp.expand_dims(numbers, tuple(range(positions.ndim - 1)))

@@ -61,9 +61,9 @@ _SERIES = tuple((-1.0) ** k * (2.0 * math.pi) ** (2 * k) / math.factorial(2 * k)
 def cosine(angles: Array) -> Array:
     """Compute cosines of angles in radians, with an error about as large as the angles' rounding.
 
-    On a CPU it takes less than a tenth of the time of ``jnp.cos``, which XLA compiles for accuracy
-    at angles of any size and computes one at a time. Updates evaluate waves at every row of every
-    sequence.
+    On a CPU it takes less than a tenth of the time of ``jnp.cos``: XLA makes ``jnp.cos`` accurate
+    at angles of any size and computes one cosine at a time. The time matters, since updates
+    evaluate waves at every row of every sequence.
     """
     turns = angles * (0.5 / math.pi)
     squared = jnp.square(turns - jnp.round(turns))

@@ -20,7 +20,8 @@ class NetworkParams(NamedTuple):
 
     Attributes:
         hidden: (weights [in, out], biases [out]) of each hidden layer.
-        read_out: Weights [in, t] of the last layer; centring would remove a bias, a constant.
+        read_out: Weights [in, t] of the last layer. There are no biases: centring would remove
+            them.
     """
 
     hidden: list[tuple[Array, Array]]

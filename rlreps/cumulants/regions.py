@@ -36,7 +36,7 @@ class Cells:
 
     def init(self, key: Array, num_tasks: int) -> tuple[()]:
         """Return no parameters; raise an ``InputError`` unless there is one task per cell."""
-        require(num_tasks == self.num_cells, f"{self.num_cells} tasks, one a cell", num_tasks)
+        require(num_tasks == self.num_cells, f"{self.num_cells} tasks, one per cell", num_tasks)
         return ()
 
     def apply(self, params: tuple[()], positions: Array) -> Array:

@@ -14,7 +14,7 @@ from rlreps.encoders.networks import init_layers, require_coordinates
 from rlreps.errors import require
 
 _KNEE = 3.0
-"""Frequency from which ``cosine_products`` are scaled down."""
+"""Frequency above which ``cosine_products`` are scaled down."""
 
 
 def cosine_products(inputs: Array, frequencies: int) -> Array:
@@ -95,8 +95,8 @@ class CosineFeatures(Encoder):
 class Cosine(Encoder):
     """A linear map of ``cosine_products`` of coordinates in [0, 1]: [b, num_inputs] → [b, d].
 
-    Intended for one to three coordinates: the number of products is exponential in them. The
-    parameters are the map [products, d], of JAX's default floating type.
+    Intended for one to three coordinates: the number of products is exponential in the number of
+    coordinates. The parameters are the map [products, d], of JAX's default floating type.
 
     Attributes:
         num_features: d.
@@ -127,8 +127,9 @@ class Cosine(Encoder):
         require_coordinates(inputs, self.num_inputs)
         if self.num_features > 2 * (1 + self.frequencies):
             return jnp.asarray(cosine_products(inputs, self.frequencies) @ params)
-        # Summing over one coordinate's frequencies after the other needs no products: up to seven
-        # times as fast. With many features, its partial sums are larger than the products.
+        # Sum over the frequencies of one coordinate after the other. This needs no products and is
+        # up to seven times as fast. With many features, the partial sums are larger than the
+        # products.
         scales = jnp.asarray(_scales(self.num_inputs, self.frequencies), params.dtype)
         factors = lax.optimization_barrier(_factors(inputs, self.frequencies))
         sums: Array = factors[:, 0] @ (params * scales[:, None]).reshape(1 + self.frequencies, -1)

@@ -100,7 +100,7 @@ class AtStates(Encoder):
 @configurable
 @dataclasses.dataclass(frozen=True)
 class WithConstant(Encoder):
-    """An encoder whose first feature is the constant 1, and the rest another's: [b, 1 + d].
+    """An encoder that puts the constant 1 before the features of another encoder: [b, 1 + d].
 
     Spectral inference then finds eigenfunctions orthogonal to the constant, which is itself an
     eigenfunction of slowness.

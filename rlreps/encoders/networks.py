@@ -1,4 +1,4 @@
-"""Networks: perceptrons on coordinates or their cosines, one per feature, and convolutions.
+"""Networks: perceptrons on coordinates or cosines, one perceptron per feature, and convolutions.
 
 The parameters of every network are a list of layers.
 """
@@ -97,8 +97,8 @@ class MLP(Encoder):
         hidden: Widths of the hidden layers.
         activation: Activation of the hidden layers, by name; smooth ones can be differentiated
             twice.
-        bias_scale: Standard deviation of the initial biases. If it is zero, units of few inputs all
-            bend at the same place.
+        bias_scale: Standard deviation of the initial biases. If it is zero, all units of the first
+            layer bend at the origin.
 
     Raises:
         InputError: If there is no input or feature, a layer is empty, the activation is unknown or
@@ -136,7 +136,7 @@ class MLP(Encoder):
         return inputs
 
     def _values(self, params: list[Layer], inputs: Array) -> list[Array]:
-        """Compute the input of each layer, that of the last layer last."""
+        """Compute the inputs of all layers, from the first layer to the last."""
         require_coordinates(inputs, self.num_inputs)
         values = [self._first(inputs)]
         for layer in params[:-1]:
@@ -318,9 +318,10 @@ class BlockSparse(Encoder):
 
     Pfau et al. 2019, App. C.1. In layer p of L, from m to n units, the weight from unit i to unit j
     is kept if both units lie in the block of some feature k of K: i in
-    [s m, s m + (L − p + 1) m / L] with s = (k − 1)(p − 1) / ((K − 1) L), and j likewise with n. The
-    first layer is dense; blocks of the last have an L-th of the width. Units count from 1, like k
-    and p (the paper does not say). The units of a convolution are its maps (App. C.2).
+    [s m, s m + (L − p + 1) m / L] with s = (k − 1)(p − 1) / ((K − 1) L), and j in the same interval
+    with n in place of m. The first layer is dense; blocks of the last layer have an L-th of its
+    width. Units count from 1, like k and p (the paper does not say). The units of a convolution are
+    its maps (App. C.2).
 
     Attributes:
         encoder: The network, whose parameters are a list of layers, the output layer last.
@@ -370,7 +371,8 @@ def _block_masks(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
 
 def _blocks(size: int, index: int, num_layers: int, num_features: int) -> np.ndarray:
     """Return which units are in each feature's block at layer ``index``, from 0: [K, size]."""
-    # Times L (K − 1), in whole numbers, so that units at the ends of a block belong to it.
+    # Multiply by L (K − 1) to compare whole numbers, so that a block includes the units at its
+    # ends.
     units = np.arange(1, size + 1)[None, :] * (num_layers * (num_features - 1))
     starts = np.arange(num_features)[:, None] * (index * size)
     width = (num_layers - index) * (num_features - 1) * size

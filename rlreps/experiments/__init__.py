@@ -19,16 +19,18 @@ PAPERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """An experiment as the command line lists it, before it is loaded.
+    """Entry of an experiment in the command line's list; listing it does not import it.
 
     Attributes:
-        module: Below this package; it holds ``EXPERIMENT``.
+        module: Name of the module within this package that defines ``EXPERIMENT``.
         description: One line.
-        presets: Preset → how long a recorded run took, or else what the preset is. Times are on two
-            cores, some of them shared with other work, and only indicate the order of magnitude.
-        takes: Options of its command: ``data``, ``objective``, ``devices``, ``jobs``. Parts may be
-            computed side by side (``jobs``) if no verdict is on their times.
-        shares_devices: Whether many small runs are shared out to all cores or accelerators.
+        presets: Preset → duration of a recorded run, or a description of the preset. Runs were
+            timed on two cores, some beside other work, so a time only indicates the order of
+            magnitude.
+        takes: Options of its command: ``data``, ``objective``, ``devices``, ``jobs``. An experiment
+            may compute several parts at a time (``jobs``) if no claim is judged by measured times.
+        shares_devices: Whether the experiment distributes many small runs over all cores or
+            accelerators.
         one_lapack_thread: Whether its programs factorise small matrices in every update.
     """
 

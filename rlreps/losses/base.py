@@ -27,7 +27,7 @@ from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
 Params: TypeAlias = Any
 Metrics: TypeAlias = dict[str, Array]
 Encode: TypeAlias = Callable[[Params, Any], Array]
-"""(params, inputs, a pytree of arrays [b, ...]) → features [b, d]."""
+"""(params, inputs) → features [b, d]; inputs are a pytree of arrays [b, ...]."""
 
 
 class Population(NamedTuple):
@@ -133,9 +133,9 @@ class Objective(abc.ABC):
 
         Metrics are arrays by name; a run logs their means.
 
-        The gradient is the contract. Unless the objective says otherwise, the scalar is half the
-        mean squared residual under the weights that the gradient used. Every subclass's ``loss``
-        receives 16-bit features as float32.
+        The contract concerns the gradient. Unless the objective says otherwise, the scalar is half
+        the mean squared residual under the weights that the gradient used. Every subclass's
+        ``loss`` receives 16-bit features as float32.
 
         Raises:
             InputError: If inputs, targets, tasks and population disagree in rows or columns, or if
@@ -144,7 +144,7 @@ class Objective(abc.ABC):
 
     def require_rows(self, rows: int) -> None:
         """Raise an ``InputError`` unless the objective can use a batch of this many rows."""
-        del rows  # Any number is allowed, unless a subclass asks for more.
+        del rows  # Any number is allowed, unless a subclass needs more.
 
     def features(self, params: Params, encode: Encode, inputs: Any) -> Array:
         """Encode inputs [b, ...]; raise an ``InputError`` unless features are [b, num_features]."""
@@ -219,7 +219,7 @@ def in_single_precision(encode: Encode) -> Encode:
     """Wrap an encoder so that 16-bit features come as float32.
 
     Covariances and their inverses need more digits than 16 bits hold, and LAPACK has no 16-bit
-    routines. The gradient returns to the features in their own type.
+    routines. Gradients of the features keep the features' own type.
     """
 
     def encode_wider(params: Params, inputs: Any) -> Array:
@@ -236,7 +236,7 @@ def require_tasks(targets: Array) -> None:
 
 
 def regularised(moment: Array, ridge: float | Array) -> Array:
-    """Add a share of the mean eigenvalue to the diagonal, [d, d]; even zero becomes invertible."""
+    """Add a share of the mean eigenvalue to the diagonal, [d, d]; zero becomes invertible too."""
     dimension, tiny = len(moment), float(np.finfo(moment.dtype).tiny)
     scale = ridge * jnp.trace(moment) / dimension + tiny
     return moment + scale * jnp.eye(dimension, dtype=moment.dtype)
@@ -277,7 +277,8 @@ def two_weight_loss(
     residuals = matmul(features, weights) - targets
     if residual_scale is not None:
         residuals = residuals * residual_scale[:, None]
-    # Only the factor φᵀŵ' may carry a gradient: in Lemma 1 it alone multiplies the residual.
+    # Only the factor φᵀŵ' may carry a gradient: in Lemma 1, the gradient is the derivative of this
+    # factor times the residual.
     surrogate = jnp.mean(lax.stop_gradient(residuals) * (features @ other_weights))
     return with_gradient_of(surrogate, 0.5 * jnp.mean(jnp.square(residuals)))
 

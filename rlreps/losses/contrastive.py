@@ -1,8 +1,8 @@
 """Contrastive objectives: f(s)ᵀg(t) approximates the logarithm of the density ratio M̃ of pairs.
 
-Symbols as in ``rlreps.losses.pairs``. f and g are the two encoders of ``TwoTowers``, or one encoder
-is both. The logarithm of M̃ is factorised, not M̃ itself, so optimal features need not span the
-singular functions of M̃.
+Symbols as in ``rlreps.losses.pairs``. f and g are the two encoders of ``TwoTowers``, or f = g is a
+single encoder. The objectives factorise the logarithm of M̃, not M̃ itself, so optimal features
+need not span the singular functions of M̃.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ class InfoNCE(PairObjective):
     mutual information of s and s⁺ as b grows; the value is never below −log b.
 
     **Optimum.** f(s)ᵀg(t) = log M̃(s, t) + c(s) for any c and any number of rows, if rank d
-    suffices for it. It exists only if M̃ > 0. Not ordered.
+    suffices. This optimum exists only if M̃ > 0. Not ordered.
     """
 
     title: ClassVar[str] = "InfoNCE"

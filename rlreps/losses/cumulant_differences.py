@@ -37,17 +37,17 @@ class CumulantDifferences(TowardsAverages):
     constant (Danskin): the limit of weights that learn much faster than features. ``LargeBatch`` on
     discounted sums is the Monte-Carlo counterpart.
 
-    **Optimum.** A fixed point; the gradient is not that of any scalar. With tabular features,
-    M = (1 − γ) Σ_k γᵏ P^{k+1} and K = Σ_c c cᵀ, it spans the leading invariant subspace of
-    M K Pᵀ D, where D is the diagonal of p. K = D⁻¹ gives the subspace of ``TDLowRank``. Monte-Carlo
-    targets give the leading left singular vectors of M K^{1/2} instead; the two agree for K = I, a
-    symmetric P and λ ≥ 0 (see ``TDLowRank``). If d separates a pair of complex eigenvalues there is
-    no fixed point, and the features rotate for ever. Not ordered.
+    **Optimum.** A fixed point: the gradient is not the gradient of any scalar. With tabular
+    features, M = (1 − γ) Σ_k γᵏ P^{k+1} and K = Σ_c c cᵀ, it spans the leading invariant subspace
+    of M K Pᵀ D, where D is the diagonal matrix of p. K = D⁻¹ gives the subspace of ``TDLowRank``.
+    Monte-Carlo targets give the leading left singular vectors of M K^{1/2} instead; the two agree
+    for K = I, a symmetric P and λ ≥ 0 (see ``TDLowRank``). If d separates a pair of complex
+    eigenvalues there is no fixed point, and the features rotate for ever. Not ordered.
 
     Attributes:
         num_cumulants: t.
         discount: γ.
-        cumulants: The family. It is given the second states of the pairs.
+        cumulants: The family. It is evaluated at the second states of the pairs.
     """
 
     num_cumulants: int = positive(64)

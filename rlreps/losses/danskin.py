@@ -1,8 +1,8 @@
 """Objectives from independent weight estimates (Le Lan et al. 2023, Sec. 4).
 
 The gradient of L(Φ) is a product of two functions of W*. Independent unbiased estimates ŵ, ŵ' of
-the same column make ŵ'(φᵀŵ − ψ) an unbiased estimate of the gradient. Using one estimate twice
-(``Naive``) biases it by the variance of the estimate.
+the same column make ŵ'(φᵀŵ − ψ) an unbiased estimate of the gradient. If one estimate is used twice
+(``Naive``), its variance biases the gradient.
 """
 
 import abc
@@ -39,7 +39,7 @@ _WHITENING_RIDGE = 1e-4
 
 
 class Roles(NamedTuple):
-    """Shares of a batch's rows.
+    """Numbers of rows of a batch in each role.
 
     Attributes:
         gradient: N, rows at which the gradient is taken.
@@ -67,10 +67,10 @@ class TwoWeightState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledWeights(Objective):
-    """The family: each weight estimate ŵ = Ĉ mean φψ has rows of its own.
+    """Objectives in which each weight estimate ŵ = Ĉ mean φψ has rows of its own.
 
-    An update needs N + (M + J) rows for each estimate. If none of the three is given, the batch is
-    shared out evenly, and the remainder goes to the gradient.
+    An update needs N rows, and M + J more for each estimate. If none of the three is given, the
+    batch is shared out evenly, and the remainder goes to the gradient.
 
     Attributes:
         gradient_rows: N, rows at which the gradient is taken.
@@ -102,10 +102,11 @@ class SampledWeights(Objective):
         )
 
     def roles(self, rows: int) -> Roles:
-        """Share a batch's rows out to the roles.
+        """Distribute a batch's rows over the roles.
 
         Raises:
-            InputError: If there are fewer rows than roles, or not as many as the options ask for.
+            InputError: If there are fewer rows than roles, or another number than the options
+                require.
         """
         num_roles = 1 + 2 * self.num_estimates
         if self.gradient_rows is None or self.weight_rows is None or self.covariance_rows is None:
@@ -147,7 +148,8 @@ class SampledWeights(Objective):
         roles = self.roles(rows)
 
         def encode_roles(params: Params, inputs: Any) -> Array:
-            # Only weights use the other rows, and carry no gradient: skip the backward pass.
+            # Only the weights use the other rows, and the weights carry no gradient: skip their
+            # backward pass.
             first, others = (
                 rows_of(inputs, part)
                 for part in (slice(roles.gradient), slice(roles.gradient, None))
@@ -223,16 +225,16 @@ class DanskinLissa(SampledWeights):
 
     Attributes:
         kappa0: κ0 in (0, 2).
-        feature_norm: The divisor of κ0, never below max‖φ‖² of the estimate's own rows, since the
-            series would diverge.
+        feature_norm: The divisor of κ0, never below max‖φ‖² of the estimate's own rows; below it,
+            the series would diverge.
 
             - ``batch``: the maximum over the estimate's own rows (Definition 1). κ depends on these
               rows, and varies much if they are few.
             - ``population``: the maximum over all states, as in the authors' code for synthetic
               matrices. κ depends on no rows. Batches must bring their population.
-            - ``running_maximum``: an approximation of ``population`` for sources without one: the
-              largest of all batches so far, decaying by 0.1 % an update. κ depends on the rows
-              only if one of them exceeds the remembered maximum.
+            - ``running_maximum``: an approximation of ``population`` for sources without a
+              population: the largest of all batches so far, decaying by 0.1 % an update. κ depends
+              on the rows only if one of them exceeds the remembered maximum.
             - ``running``: a running average of the batches' maxima (the paper's remark in Sec. 5).
               It lies below the population's maximum, so κ often depends on the rows.
     """

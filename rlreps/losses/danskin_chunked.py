@@ -1,10 +1,11 @@
 """Danskin-LISSA in chunks of rows: unbiased up to its truncation, by matrix products alone.
 
-This extension of Algorithm 1 of Le Lan et al. 2023 keeps its two promises (independent weight
+This extension of Algorithm 1 of Le Lan et al. 2023 keeps two of its properties (independent weight
 estimates in the two factors; no factorisation and no solve) and changes four things:
 
 * A term of the series takes a chunk of rows and the right-hand side of the same rows
-  (``chunked_lissa``), so that the noise of the weights is that of the residual, not of the targets.
+  (``chunked_lissa``), so that the noise of the weights comes from the residual, not from the
+  targets.
 * Rows are dealt into groups with one weight estimate each. The gradient at a group averages over
   all ordered pairs of the other groups' estimates, so every row plays every role in every update.
 * The term γ/4 · ‖C − I‖² is added. L depends on the span alone, so the term changes neither the
@@ -90,16 +91,17 @@ class DanskinChunked(Objective):
     | 20 | 0.1226 | 0.0563 | 0.0452 | 0.0460 |
     | 50 | 0.5684 | 0.1925 | 0.0794 | 0.0620 |
 
-    The first update has no past and fixes the gauge only.
+    The first update has no earlier batches, and only the gauge term acts.
 
     Attributes:
-        groups: Number of independent weight estimates an update, at least 3.
+        groups: Number of independent weight estimates per update, at least 3.
         chunks: J, the number of terms of the series, each with a chunk of rows.
         chunk_step: κ in (0, 1), relative to a covariance near the identity. It is divided by half a
             bound on the running covariance's largest eigenvalue if the bound exceeds 2.
         gauge: γ ≥ 0, in units of the preconditioned gradient: weight of the term that keeps the
             features near white and leaves their span free.
-        chunked_ridge: Added to mean ŵŵᵀ before it is inverted, relative to its mean eigenvalue.
+        chunked_ridge: Ridge added to mean ŵŵᵀ before the inversion, relative to its mean
+            eigenvalue.
     """
 
     groups: int = positive(3, least=3)
@@ -123,7 +125,7 @@ class DanskinChunked(Objective):
     ) -> tuple[Array, tuple[ChunkedState, Metrics]]:
         """Compute half the mean squared residual, without the gauge term.
 
-        Its gradient is the preconditioned one.
+        Its gradient is the preconditioned gradient.
         """
         self.require_rows(batch.num_rows)
         require_tasks(batch.targets)
@@ -138,7 +140,7 @@ class DanskinChunked(Objective):
         dealt = self._deal(fixed, batch.targets[:used], step)
         # The trust τ is 1 where the running covariance is the identity and falls to 0 away from it.
         # While features become white, weights change as fast as features do, and the lagging
-        # preconditioner would make the gradient explode. So the gauge term acts alone at the start
+        # preconditioner would make the gradient explode. So only the gauge term acts at the start
         # and whenever features are far from white.
         excess = jnp.sum(jnp.square(covariance - jnp.eye(self.num_features)))
         trust = jnp.maximum(0.0, 1.0 - 4.0 * excess / self.num_features)

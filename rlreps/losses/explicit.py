@@ -41,8 +41,8 @@ class ExplicitState(NamedTuple):
 class Explicit(Objective):
     """Joint descent on E(φᵀw_t − ψ_t)² in the features and in the sampled tasks' weights.
 
-    Le Lan et al. 2023, Eq. 7, which takes one task a step; here any number (Sec. 5.3 names several
-    tasks as the remedy for stale weights). The gradient at φ is w(φᵀw − ψ), averaged over rows and
+    Le Lan et al. 2023, Eq. 7, with any number of tasks a step instead of one (Sec. 5.3 recommends
+    several tasks against stale weights). The gradient at φ is w(φᵀw − ψ), averaged over rows and
     tasks. The weights of a sampled task descend the mean over rows of φ(φᵀw − ψ). Each task has its
     own Adam, with its own step count and moments. The authors' code corresponds to
     ``Explicit(weight_start=1.0, dense_optimizer=True)``.
@@ -53,7 +53,7 @@ class Explicit(Objective):
         weight_learning_rate: Learning rate of the stored weights (Adam); None takes the encoder's.
         weight_start: Standard deviation of the weights at the start. Random weights make the
             features fit noise before any task is sampled; with 10,000 tasks the features never
-            recovered. Weights that start at zero move before the features do.
+            recovered. Weights at zero give the features no gradient until the weights have moved.
         dense_optimizer: Whether one Adam moves all columns in every step (columns that were not
             sampled move by stale momentum), at a cost of d x tasks a step.
     """

@@ -28,17 +28,17 @@ class GraphDrawing(PairObjective):
     """E‖φ(s) − φ(s⁺)‖² + β ‖C − I‖²: the smoothest functions of the walk, as a span.
 
     Wu et al. 2019, in the units of Wang et al. 2021. Wu et al. ask for C = I/d: their loss with
-    weight β is this one with β/d, divided by d. The penalty is estimated without bias from pairs of
-    different rows.
+    weight β is this loss with weight β/d, divided by d. The penalty is estimated without bias from
+    pairs of different rows.
 
-    **Optimum.** Φ = Q D for any rotation Q of the d eigenfunctions of largest λ, the constant among
-    them, with second moments 1 − (1 − λ)/β. A finite β thus shrinks the scale but keeps the span; a
-    direction with 1 − λ ≥ β vanishes. Not ordered.
+    **Optimum.** Any rotation of the d eigenfunctions of largest λ, the constant among them, each
+    scaled to second moment 1 − (1 − λ)/β. A finite β thus shrinks the scale but keeps the span; an
+    eigenfunction with 1 − λ ≥ β vanishes. Not ordered.
 
     Metrics: ``eigenvalues``, the Rayleigh quotient of each feature.
 
     Attributes:
-        penalty: β; above 2, no direction vanishes.
+        penalty: β; above 2, no eigenfunction vanishes.
     """
 
     penalty: float = interval("(0, inf)", 5.0)
@@ -96,22 +96,24 @@ class AugmentedLagrangian(PairObjective):
     """ALLO: graph drawing whose constraints have multipliers, so that scale and order are exact.
 
     Gomez et al. 2024: E‖φ(s) − φ(s⁺)‖² + Σ_{j≤i} β_ij E_ij + b Σ_{j≤i} E_ij², where
-    E_ij = E_μ[φ_i sg(φ_j)] − δ_ij moves only the later feature. In each update the duals rise by
-    ``dual_rate`` E_ij, and b by ``barrier_rate`` times the mean over i, j of the estimated E_ij²
-    where it is positive. The published code multiplies E_ij of two batches; rlreps multiplies over
-    pairs of different rows, which is as free of bias and has less variance.
+    E_ij = E_μ[φ_i sg(φ_j)] − δ_ij moves only the later feature. In each update, the duals rise by
+    ``dual_rate`` E_ij. b rises by ``barrier_rate`` times the mean over i, j of the estimates of
+    E_ij², where a negative estimate counts as zero. The published code multiplies E_ij of two
+    batches. rlreps multiplies over pairs of different rows, which is also unbiased and has less
+    variance.
 
     **Optimum.** Up to sign, feature k is the eigenfunction of the k-th largest λ, the constant
-    first, with second moment 1. Ordered. There β_kk = −4 (1 − λ_k), and β_ij = 0 for j < i.
+    first, with second moment 1. Ordered. At the optimum, β_kk = −4 (1 − λ_k), and β_ij = 0 for
+    j < i.
 
     The scalar is the Lagrangian; the gradient is not its gradient. Metrics: ``eigenvalues``
-    λ = 1 + β_kk/4 by the duals, and ``barrier``.
+    λ = 1 + β_kk/4 from the duals, and ``barrier``.
 
     Attributes:
         dual_rate: Step size of the duals. The published grid uses 1e-4 over 50,000 updates; the
-            duals must travel to −4 (1 − λ).
+            duals must reach −4 (1 − λ).
         barrier_rate: Step size of b.
-        barrier_start: b at first.
+        barrier_start: Initial b.
     """
 
     dual_rate: float = interval("[0, inf)", 1e-2)
@@ -130,7 +132,7 @@ class AugmentedLagrangian(PairObjective):
         """Compute the Lagrangian; its gradient moves the later feature of each constraint."""
         del key  # Deterministic given the batch.
         first, second = ends = self.ends(params, encode, batch)
-        # Hold the earlier feature, so that it does not give way to the later one.
+        # Hold the earlier feature, so that it does not adapt to the later feature.
         held = lax.stop_gradient(ends)
         moment = second_moment(ends, held)
         errors = jnp.tril(moment - jnp.eye(len(moment), dtype=moment.dtype))

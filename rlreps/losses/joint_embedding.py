@@ -1,4 +1,4 @@
-"""Joint-embedding objectives: features of one state that agree with, or predict, those of another.
+"""Joint-embedding objectives: features of a state agree with or predict another state's features.
 
 Symbols as in ``rlreps.losses.pairs``. No loss contrasts with independent states. Standardising
 (Barlow Twins), penalties (VICReg) or the dynamics alone (self-prediction) prevent collapse. With
@@ -28,11 +28,11 @@ class BarlowTwins(PairObjective):
     """Σ_j (1 − C_jj)² + redundancy Σ_{i≠j} C_ij², C the correlations of φ(s) with φ(s⁺).
 
     Zbontar et al. 2021, Eq. 1 and 2. Means and standard deviations are the batch's own, at each end
-    separately: biased by O(1/b).
+    separately, which biases the loss by O(1/b).
 
     **Optimum.** For a reversible chain, and up to a constant and a scale in each feature, the span
-    of the slowest functions after the constant. Two features are cos θ ψ₁ ± sin θ ψ₂ with r the
-    redundancy's weight, Δ = λ₁ − λ₂, S = λ₁ + λ₂ and
+    of the slowest functions after the constant. Two features are cos θ ψ₁ ± sin θ ψ₂, where r is
+    the redundancy's weight, Δ = λ₁ − λ₂, S = λ₁ + λ₂ and
 
         sin²θ = (r λ₁ S − (1 − λ₁) Δ) / (Δ² + r S²).
 
@@ -67,8 +67,8 @@ class VICReg(PairObjective):
 
     Bardes, Ponce & LeCun 2022, Eq. 6, in the units of their code: with means over features,
     invariance E(φ − φ⁺)² + variance E relu(1 − std) + covariance (1/d) Σ_{i≠j} Cov_ij². The
-    variance term is the mean over both ends, the covariance term their sum. Moments are the batch's
-    own.
+    variance term is the mean over both ends, the covariance term the sum over both ends. Moments
+    are the batch's own.
 
     **Optimum.** For a reversible chain, and up to a constant in each feature, the span of the
     slowest functions after the constant. Two features coincide if λ₁ − λ₂ is at least
@@ -114,19 +114,20 @@ class SelfPrediction(TowardsAverages):
     Tang et al. 2023, for pairs (s, s') of a fixed policy. A is held at its minimum: the limit of a
     predictor that learns much faster than the features.
 
-    **Optimum.** None: the gradient is a semi-gradient, not that of any scalar, and collapse also
-    has a loss of zero. With tabular features, small plain steps, current targets, a reversible
-    chain and uniform p, E[φφᵀ] is constant, and from E[φφᵀ] = I the flow of K = E[φ(s)φ(s')ᵀ] obeys
-    K̇ = SK + KS with S positive semi-definite. So neither tr K² nor |det K| ever falls, and K keeps
-    the signs of its eigenvalues. If k eigenvalues of K are positive at the start, the flow leads to
-    the invariant subspace of the k largest and the d − k smallest λ. Only some starts therefore
-    lead to the d largest |λ|. Adam's steps do not keep E[φφᵀ] constant. Not ordered.
+    **Optimum.** None: the gradient is a semi-gradient, not the gradient of any scalar, and
+    collapsed features also have a loss of zero. With tabular features, small plain gradient steps,
+    current targets, a reversible chain and uniform p, E[φφᵀ] is constant, and from E[φφᵀ] = I the
+    flow of K = E[φ(s)φ(s')ᵀ] obeys K̇ = SK + KS with S positive semi-definite. So neither tr K² nor
+    |det K| ever falls, and K keeps the signs of its eigenvalues. If k eigenvalues of K are positive
+    at the start, the flow leads to the invariant subspace of the k largest and the d − k smallest
+    λ. Only some starts therefore lead to the d largest |λ|. Adam's steps do not keep E[φφᵀ]
+    constant. Not ordered.
 
     Metrics: ``explained``, the share of E‖φ̄(s⁺)‖² that A φ(s) explains.
 
     Attributes:
-        averaging_rate: Share of the current parameters in the target network's average; with 1 the
-            target's features are the current ones.
+        averaging_rate: Share of the current parameters in the target network's average; with 1, the
+            target's features are the current features.
     """
 
     averaging_rate: float = interval("(0, 1]", 1.0)
@@ -148,7 +149,8 @@ class SelfPrediction(TowardsAverages):
         features, target = self.ends(params, encode, batch)
         after = state
         if isinstance(state, DecayedMean):
-            # The average includes the current parameters: with rate 1 the target is the features.
+            # The average includes the current parameters; with rate 1, targets are the current
+            # features.
             _, after = self.target(params, state)
             _, target = self.ends(after.mean(), encode, batch)
         target = lax.stop_gradient(target)

@@ -33,9 +33,9 @@ _RATE = 0.01
 class Oracle(Objective):
     """W*_Φ = (ΦᵀΦ)†Φᵀψ over every state (Le Lan et al. 2023, Lemma 1).
 
-    The gradient is W*(φᵀW* − ψ) at the batch's rows: a lower bound for every method that estimates
-    W*. Its cost per update grows with the number of states, and a batch must bring its
-    ``population``. It is ``LargeBatch(weight_rows="all")`` without a ridge, by a pseudo-inverse:
+    The gradient is W*(φᵀW* − ψ) at the batch's rows: methods that estimate W* approximate it. Its
+    cost per update grows with the number of states, and a batch must bring its ``population``. The
+    objective is ``LargeBatch(weight_rows="all")`` with a pseudo-inverse instead of a ridge. It is
     exact even for linearly dependent features, at the cost of an eigendecomposition an update.
     """
 
@@ -67,8 +67,8 @@ class LargeBatch(Objective):
     encodes every state in every update.
 
     The default needs no population: the update's own rows also fit ŵ. By Danskin's theorem its
-    gradient is exactly that of the batch's own projection loss. This gradient is a biased estimate
-    of the population's, with less bias for larger batches.
+    gradient is exactly the gradient of the batch's own projection loss. This gradient is a biased
+    estimate of the population's, with less bias for larger batches.
 
     Two extensions are not part of the paper:
 
@@ -79,9 +79,10 @@ class LargeBatch(Objective):
       last. The matrix is invertible, so tabular features and the weights of a last linear layer
       keep their stationary points. In lower layers, contributions of rows that cancel without the
       matrix need not cancel with it. A network may therefore have other stationary points.
-    * ``leave_one_out``: each row's residual becomes that of the weights fitted without the row,
-      (φᵀŵ − ψ)/(1 − h) with its leverage h = φᵀ(ΦᵀΦ)⁻¹φ (Allen 1974, PRESS). Fitting a row shrinks
-      its residual by 1 − h; h is about d / b on average. The ŵ in front stays.
+    * ``leave_one_out``: each row's residual becomes the residual under weights fitted without the
+      row, (φᵀŵ − ψ)/(1 − h) with its leverage h = φᵀ(ΦᵀΦ)⁻¹φ (Allen 1974, PRESS). Fitting a row
+      shrinks its residual by 1 − h; h is about d / b on average. The factor ŵ in front is
+      unchanged.
 
     Attributes:
         weight_rows: Rows that fit ŵ: ``gradient``, the rows at which the gradient is taken;
@@ -92,7 +93,7 @@ class LargeBatch(Objective):
             used is at least 10 d ε, with the dtype's machine epsilon ε: 1.2e-6·d in float32, where
             1e-6 therefore has no effect.
         precondition: r; 0.01 worked well. None leaves the gradient as it is.
-        leave_one_out: Whether each residual is that of weights fitted without its row; requires
+        leave_one_out: Whether each row's residual uses weights fitted without the row; requires
             ``weight_rows="gradient"``.
     """
 
@@ -157,7 +158,8 @@ class LargeBatch(Objective):
         if self.precondition is not None:
             state = state.add(mean_product(weights.T, weights.T), _RATE)
             regular = regularised(state.mean(), self.precondition)
-            # Eliminating d + d columns is cheaper than the d + t of the weights themselves.
+            # Eliminating d + d columns is cheaper than eliminating the d + t columns of the
+            # weights.
             inverse = solve_positive_definite(regular, jnp.eye(len(weights), dtype=weights.dtype))
             front = matmul(inverse, weights)
         scale = 1.0 / (1.0 - leverages(held, self.ridge)) if self.leave_one_out else None
@@ -192,7 +194,7 @@ def _regular_covariance(features: Array, ridge: float | Array) -> Array:
 
 
 def least_squares_weights(features: Array, targets: Array, ridge: float | Array = 1e-6) -> Array:
-    """Compute argmin_W ‖ΦW − Ψ‖² + α·tr(ΦᵀΦ)·‖W‖², α = ridge / d but at least ten roundings.
+    """Compute argmin_W ‖ΦW − Ψ‖² + α·tr(ΦᵀΦ)·‖W‖², α = ridge / d but at least 10 ε.
 
     Args:
         features: Φ, [b, d].

@@ -3,7 +3,7 @@
 Symbols as in ``rlreps.losses.pairs``. The best factorisation of rank d in L2(p x p⁺) is the
 truncated singular value decomposition M̃ ≈ Σ_k σ_k u_k v_kᵀ. If M̃ is a density ratio, its first
 triple is σ = 1 with two constants, since no column is centred. f and g are the two encoders of
-``TwoTowers``; an encoder of d features is both.
+``TwoTowers``; with a single encoder of d features, f = g.
 """
 
 import dataclasses
@@ -59,17 +59,18 @@ class NestedLora(PairObjective):
 
     With an ``operator`` K the rows are single points instead of pairs, f = g, and E[f_k Kf_k] takes
     the place of E[f_k(s) g_k(s⁺)], as in the paper's Section 4.1. The optimum is then √λ_k u_k for
-    the eigenfunctions u_k of the largest *positive* eigenvalues λ_k; a feature without one becomes
-    zero. (Kf)(x) is held constant and counts twice: K is symmetric.
+    the eigenfunctions u_k of the largest *positive* eigenvalues λ_k; a feature without a positive
+    eigenvalue becomes zero. (Kf)(x) is held constant, and its term counts twice since K is
+    symmetric.
 
     Metrics: ``singular_values``, σ_k = √(E[f_k²] E[g_k²]), [d]; they are λ_k with an operator.
 
     Attributes:
         operator: K, for eigenfunctions of a symmetric operator; None for pairs of states.
         weights: Importance weights of points, with an operator; None weighs all points equally.
-        nesting: ``joint`` minimises the mean over k. ``sequential`` moves feature k by the problem
-            of the first k alone, with the features before it held. Its gradient is not that of any
-            scalar; the value is then the loss of all d.
+        nesting: ``joint`` minimises the mean over k. ``sequential`` moves feature k by the loss of
+            the first k features, with the earlier features held constant. Its gradient is not the
+            gradient of any scalar; the value is then the loss of all d.
     """
 
     operator: Operator | None = size(None, leaf=True)
@@ -89,7 +90,7 @@ class NestedLora(PairObjective):
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: Any, key: Array
     ) -> tuple[Array, tuple[Any, Metrics]]:
-        """Compute the nested loss; its gradient is the nested one, joint or sequential."""
+        """Compute the nested loss; its gradient is the nested gradient, joint or sequential."""
         del key  # Deterministic given the batch.
         if self.operator is None:
             (forward, _), (_, backward) = self.factors(params, encode, batch)
@@ -103,7 +104,7 @@ class NestedLora(PairObjective):
         if self.nesting == "joint":
             value = jnp.sum(of_products * products) - 2.0 * jnp.sum(of_features * agreement)
         else:
-            # Hold earlier features, so that they do not give way to later ones.
+            # Hold earlier features, so that they do not adapt to later features.
             held, other = lax.stop_gradient((forward, backward))
             earlier = jnp.triu(independent_products(held, forward, other, backward))
             # Feature k occurs twice in a square and is held in one place: hence the factor 2.
@@ -137,7 +138,7 @@ class TDLowRank(TowardsAverages):
     """TD low rank, one-step forward-backward for a fixed policy: ``td_loss`` on single transitions.
 
     Blier, Tallec & Ollivier 2021, Theorem 6; Touati & Ollivier 2021, Eq. 8. Rows are pairs (s, s')
-    of consecutive states. The loss is (1 − γ)² times the published one with F = f / (1 − γ), so
+    of consecutive states. The loss is (1 − γ)² times the published loss with F = f / (1 − γ), so
     that the size of f does not depend on γ. The states s⁺ are the s' of the batch's other rows. f
     is never trained at terminal states: use chains without them.
 
@@ -146,18 +147,19 @@ class TDLowRank(TowardsAverages):
     chain in reversed time, P*(s, t) = p(t) P(t, s) / p(s). fgᵀ is the projection of M̃ on this
     subspace for which the error δ satisfies E[f (δ − γPδ)] = 0. The left singular functions of M̃
     span the leading subspace of M M* instead. For a reversible chain P* = P, and both subspaces
-    consist of eigenfunctions of P: f takes the d largest λ²/(1 − γλ), the singular value
-    decomposition the d largest |λ|/(1 − γλ). If these are the same d, as for λ ≥ 0, fgᵀ is the
-    truncated singular value decomposition of M̃. There is no fixed point if d separates a pair of
-    complex eigenvalues of M P*. The constant is included. Not ordered.
+    consist of eigenfunctions of P: f takes the eigenfunctions with the d largest λ²/(1 − γλ), and
+    the singular value decomposition those with the d largest |λ|/(1 − γλ). If these are the same d
+    eigenfunctions, as for λ ≥ 0, fgᵀ is the truncated singular value decomposition of M̃. There is
+    no fixed point if d separates a pair of complex eigenvalues of M P*. The constant is included.
+    Not ordered.
 
     The gradient is a semi-gradient: it is not the gradient of any scalar.
 
     Attributes:
         discount: γ.
         orthonormality: Weight of ``orthonormality_loss``. Of all factorisations with the same
-            product fgᵀ, it selects one with orthonormal g. It does not change the optimal product
-            if p⁺ is positive at d states or more.
+            product fgᵀ, it selects a factorisation with orthonormal g. It does not change the
+            optimal product if p⁺ is positive at d states or more.
     """
 
     discount: float = interval("[0, 1)", 0.95)
@@ -177,7 +179,7 @@ class TDLowRank(TowardsAverages):
         del key  # Deterministic given the batch.
         held, after = self.target(params, state)
         forward, backward, _ = self.parts(params, encode, batch)
-        # ``td_loss`` holds both constant, like the target's parameters.
+        # ``td_loss`` holds both constant, as it does the target's parameters.
         _, next_backward, next_forward = self.parts(held, encode, batch)
         rest = 1.0 - self.discount
         differences = td_loss(
@@ -205,8 +207,8 @@ def td_loss(
     """Compute E[(F(s, a)ᵀB(s⁺) − γ F̄(s', a')ᵀB̄(s⁺))²] − 2 E[F(s, a)ᵀB(s')], [].
 
     The loss of forward-backward representations for a fixed policy (Blier, Tallec & Ollivier 2021,
-    Theorem 6; Touati & Ollivier 2021, Eq. 8). Its gradient in F and B is that of the squared
-    distance from the Bellman target in L2(rho_sa x rho), and vanishes if FᵀB is the measure.
+    Theorem 6; Touati & Ollivier 2021, Eq. 8). Its gradient in F and B is the gradient of the
+    squared distance from the Bellman target in L2(rho_sa x rho). It vanishes if FᵀB is the measure.
 
     Args:
         forward: F at rows (s, a), [b, d].
@@ -231,7 +233,7 @@ def td_loss(
 def orthonormality_loss(backward: Array) -> Array:
     """Estimate ‖E[BBᵀ] − I‖² − d without bias from independent rows B [b, d], [].
 
-    The regulariser of Touati & Ollivier 2021 (App. B): E over pairs of different rows.
+    The regulariser of Touati & Ollivier 2021 (App. B), estimated over pairs of different rows.
     """
     gram = matmul(backward, backward.T)
     diagonal = jnp.diagonal(gram)

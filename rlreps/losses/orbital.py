@@ -26,7 +26,7 @@ class OrbitalMinimization(PairObjective):
 
     **Optimum.** An orthonormal basis of the d eigenfunctions of largest λ, the constant among them;
     with ``nested``, these eigenfunctions in order, up to sign. The minimum over all d features is
-    −Σ_k (1 + λ_k)/2. A direction of λ = −1 has no scale.
+    −Σ_k (1 + λ_k)/2. The scale of an eigenfunction with λ = −1 is arbitrary.
 
     Metrics: ``eigenvalues`` of A, the Rayleigh quotient of each feature.
 
@@ -57,16 +57,17 @@ class OrbitalMinimization(PairObjective):
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NeuralEigenfunctions(PairObjective):
-    """NeuralEF: feature j has unit scale and maximises K_jj − Σ_{i<j} K_ij² / K_ii, i held.
+    """NeuralEF: feature j has unit scale and maximises K_jj − Σ_{i<j} K_ij² / K_ii, feature i held.
 
     Deng, Shi & Zhu 2022, with K as in ``OrbitalMinimization``, of features divided by their root
-    mean square in the batch. Scale and squares are the batch's own: biased by O(1/b).
+    mean square in the batch. Scale and squares are the batch's own, which biases the loss by
+    O(1/b).
 
-    **Optimum.** In direction, feature k is the eigenfunction of the k-th largest λ, the constant
-    first, whatever its scale. Ordered.
+    **Optimum.** Up to scale, feature k is the eigenfunction of the k-th largest λ, the constant
+    first. Ordered.
 
-    The gradient moves the later feature of each pair, and is not that of any scalar. The value is
-    −Σ_j (K_jj − Σ_{i<j} K_ij²/K_ii). Metrics: ``eigenvalues`` of A.
+    The gradient moves the later feature of each pair, and is not the gradient of any scalar. The
+    value is −Σ_j (K_jj − Σ_{i<j} K_ij²/K_ii). Metrics: ``eigenvalues`` of A.
     """
 
     title: ClassVar[str] = "NeuralEF"
@@ -79,7 +80,7 @@ class NeuralEigenfunctions(PairObjective):
         first, second = ends = self.ends(params, encode, batch)
         squares = 0.5 * jnp.mean(jnp.square(first) + jnp.square(second), axis=0)
         sums = (first + second) / scales(squares)[None, :]
-        # Hold earlier features, so that they do not give way to later ones.
+        # Hold earlier features, so that they do not adapt to later features.
         forms = matmul(lax.stop_gradient(sums).T, sums) / (4 * len(sums))
         own = jnp.mean(jnp.square(sums), axis=0) / 4.0
         divisors = jnp.square(scales(lax.stop_gradient(own)))[:, None]

@@ -5,7 +5,8 @@ follows it by a random number of steps, as the source draws them. p and p⁺ are
 s and of s⁺.
 
 - M̃(s, t) = P(s⁺ = t | s) / p⁺(t) is the **density ratio** of the pairs. From a stationary source
-  with a discount γ it is that of the normalised successor measure (1 − γ) Σ_{k≥0} γᵏ P^{k+1}.
+  with a discount γ, it is the density ratio of the normalised successor measure (1 − γ) Σ_{k≥0} γᵏ
+  P^{k+1}.
 - A is the **walk** of the pairs taken in either order. It is symmetric in μ = (p + p⁺)/2, the
   measure of both ends: ⟨u, Av⟩ = ½ E[u(s) v(s⁺) + u(s⁺) v(s)]. Its eigenvalues λ lie in [−1, 1];
   the constant has λ = 1. The eigenvalues of ``Slowness`` are 2(1 − λ).
@@ -29,7 +30,7 @@ from rlreps.losses.base import Batch, Encode, Objective, Params
 from rlreps.numerics import DecayedMean, matmul
 
 Ends: TypeAlias = tuple[Array, Array]
-"""Features of the first states and of the second, [b, d] each."""
+"""Features of the first and of the second states, [b, d] each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ class PairObjective(Objective):
 
 
 def _states_of(objective: PairObjective, batch: Batch) -> Any:
-    """Stack the first states and then the second ones, [2 b, ...]."""
+    """Stack the first states and then the second states, [2 b, ...]."""
     objective.require_rows(batch.num_rows)
     first, second = batch.pair
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), first, second)
@@ -82,7 +83,7 @@ def _states_of(objective: PairObjective, batch: Batch) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TowardsAverages(PairObjective):
-    """An objective whose state is an average of parameters, which makes its targets.
+    """An objective whose state is an average of the parameters, the target network.
 
     Attributes:
         averaging_rate: Share of the new parameters in the target network's average at each update.
@@ -105,7 +106,7 @@ class TowardsAverages(PairObjective):
         return DecayedMean.empty(zeros)
 
     def target(self, params: Params, state: DecayedMean) -> tuple[Params, DecayedMean]:
-        """Return the target network's parameters, and the average updated by the current ones."""
+        """Return the target's parameters, and the average updated by the current parameters."""
         # Targets are held constant: temporal differences follow a semi-gradient.
         now, started = lax.stop_gradient(params), state.weight > 0.0
         held = jax.tree.map(lambda old, new: jnp.where(started, old, new), state.mean(), now)
@@ -123,10 +124,11 @@ def independent_products(a: Array, b: Array, c: Array, d: Array) -> Array:
 
 
 def nesting(num_features: int) -> tuple[Array, Array]:
-    """Weigh features v [d] and pairs of them m [d, d] by the mean over the first k, k = 1 … d.
+    """Compute weights v [d] and m [d, d] of the mean loss of the first k features, k = 1 … d.
 
-    A loss Σ_l x_l + Σ_lm y_lm of all d features becomes (1/d) Σ_k of the loss of the first k. A
-    minimiser of all of them is ordered (Wang et al. 2021; Ryu et al. 2024, joint nesting).
+    A loss Σ_l x_l + Σ_lm y_lm of all d features becomes Σ_l v_l x_l + Σ_lm m_lm y_lm, the mean over
+    k of the losses of the first k features. Features that minimise all d losses are ordered (Wang
+    et al. 2021; Ryu et al. 2024, joint nesting).
     """
     weights = np.arange(num_features, 0, -1) / num_features
     return jnp.asarray(weights), jnp.asarray(np.minimum(weights[:, None], weights[None, :]))

@@ -57,10 +57,10 @@ class Spin(Objective):
     With β = 1 (``averaging_rate``) Σ and Π are the batch's own, and the gradient is biased by
     O(1/b). If the operator's action is exact at each point, as for a Hamiltonian, the gradient
     vanishes at the eigenfunctions on every batch, so no averaging is needed. With β < 1 the
-    gradient is E[∂u·Ku]L⁻ᵀdiag(L)⁻¹ − J̄·L⁻ᵀtriu(Λdiag(L)⁻¹), where L is of the average Σ̄ and J̄
-    is the average of E[u ∂u]. Once the averages settle, the gradient is unbiased, also if the
-    operator is itself sampled. It is noisier than with β = 1, since the noise of the two terms no
-    longer cancels.
+    gradient is E[∂u·Ku]L⁻ᵀdiag(L)⁻¹ − J̄·L⁻ᵀtriu(Λdiag(L)⁻¹), where L is the Cholesky factor of the
+    average Σ̄ and J̄ is the average of E[u ∂u]. Once the averages settle, the gradient is unbiased,
+    also if the operator is itself sampled. It is noisier than with β = 1, since the noise of the
+    two terms no longer cancels.
 
     By default averages are corrected for their start at zero. With β < 1, feature k uses the
     operator K − c, which has the same eigenfunctions. The shift c = Λ_kk + max_{j≤k}|Λ_jj| is never
@@ -149,7 +149,7 @@ class Spin(Objective):
     def loss(
         self, params: Params, encode: Encode, batch: Batch, state: DecayedMean, key: Array
     ) -> tuple[Array, tuple[DecayedMean, Metrics]]:
-        """Compute tr Λ; its gradient is the masked one unless ``masked`` is false."""
+        """Compute tr Λ; its gradient is the masked gradient unless ``masked`` is false."""
         averages = self.averaging_rate < 1.0
         gradient_of = masked_gradient if self.masked else full_gradient
         points = points_of(batch.inputs)
@@ -176,7 +176,8 @@ class Spin(Objective):
                 lambda p: encode(p, points), held, action.values, action.shares
             )
         moments = Moments(action.covariance, action.operator_matrix, part)
-        # As ``add``, but with the new term first, so that stored runs stay reproducible bit by bit.
+        # Like ``add``, but with the new term first, so that stored runs stay reproducible bit by
+        # bit.
         new, before = DecayedMean(moments, jnp.ones_like(state.weight)), state
         state = optax.incremental_update(new, before, self.averaging_rate)
         mean = state.mean()
@@ -210,7 +211,7 @@ class Spin(Objective):
 
 
 def operator_shift(before: DecayedMean, *, common: bool) -> Array:
-    """Compute the shift c of each feature, or one for all, [1, d].
+    """Compute the shift c of each feature, or one shift for all features, [1, d].
 
     It makes every eigenvalue negative by a margin that scales with the operator. It comes from the
     averages before the batch: the batch's own averages would bias the gradient.
@@ -226,10 +227,11 @@ def operator_shift(before: DecayedMean, *, common: bool) -> Array:
 class CovarianceJacobian:
     """∂Σ/∂θ as the gradient of tr Λ needs it: for pairs of features, E[u_j ∂u_k/∂θ].
 
-    The masked gradient needs the pairs with j ≤ k, the whole gradient all pairs. The Jacobian is as
-    large as the encoder's parameters times the pairs. A backward pass is linear in its cotangent:
-    with u_j in column k and zeros elsewhere, one pass gives E[u_j ∂u_k/∂θ]. If features share no
-    parameters, one pass with u_j in all columns k gives all pairs of j, so d passes are enough.
+    The masked gradient needs the pairs with j ≤ k; the whole gradient needs all pairs. The Jacobian
+    holds as many numbers as the encoder has parameters, times the number of pairs. A backward pass
+    is linear in its cotangent: with u_j in column k and zeros elsewhere, one pass gives
+    E[u_j ∂u_k/∂θ]. If features share no parameters, one pass with u_j in all columns k gives all
+    pairs of j, so d passes are enough.
 
     Attributes:
         num_features: d.

@@ -189,7 +189,7 @@ class SuccessorDifferences(Objective):
 def _unexplained(predicted: Array, wanted: Array) -> Array:
     """Compute the mean squared error divided by the variance of the target [b, ...], []."""
     variance = jnp.mean(jnp.square(wanted - wanted.mean(axis=0, keepdims=True)))
-    # A network that is zero everywhere has a target without variance.
+    # If the network is zero everywhere, its target has no variance.
     return jnp.mean(jnp.square(predicted - wanted)) / jnp.maximum(variance, 1e-12)
 
 

@@ -78,7 +78,7 @@ class Operator(abc.ABC):
 
     @property
     def needs_clips(self) -> bool:
-        """True if it needs clips of consecutive states, not single states."""
+        """True if the operator needs clips of consecutive states, not single states."""
         return False
 
     @abc.abstractmethod
@@ -171,8 +171,8 @@ def act(
     Args:
         operator: K.
         function: Inputs [m, ...] → u [m, d].
-        inputs: The points, an array [b, ...] or a pytree of arrays; or a ``Clip``, whose l states
-            per row are all points: b below is then l times its rows.
+        inputs: The points, an array [b, ...] or a pytree of arrays; or a ``Clip``. The l states of
+            every row of a ``Clip`` are points: b below is then l times the number of rows.
         features: u at the points, if known, [b, d].
         targets: Entries of a matrix at the points, [b, t], if the operator reads them.
         weights: Importance weights of inputs; None weighs all inputs equally.

@@ -1,4 +1,4 @@
-"""Operators at a point: the Laplacian ∇² of functions of coordinates, and a potential."""
+"""Operators that act point by point: the Laplacian ∇² in the coordinates, and a potential."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from rlreps.operators.base import Operator, Sample
 @configurable
 @dataclasses.dataclass(frozen=True)
 class Laplacian(Operator):
-    """∇²u by forward-mode differentiation, exact to rounding: two tangents deep per coordinate.
+    """∇²u by forward-mode differentiation, twice for each coordinate; exact to rounding.
 
     Inputs are floating coordinates [b, c]. For the operator to be symmetric on a box or a plane,
-    the functions must vanish at the boundary and be twice differentiable. A ReLU network is not:
-    the operator misses its kinks, and energies come out below the lowest one. Use a smooth
-    ``activation``.
+    the functions must vanish at the boundary and be twice differentiable. A ReLU network is not
+    twice differentiable: the operator misses its kinks, and energies come out below the lowest
+    energy. Use a smooth ``activation``.
     """
 
     def apply(self, sample: Sample) -> Array:
@@ -83,6 +83,7 @@ def _sum_over_coordinates(sample: Sample, derivative: Callable[[Array, Array], A
     fits = inputs.ndim == 2 and jnp.issubdtype(inputs.dtype, jnp.floating)
     require(fits, "floating coordinates of shape [b, c]", (inputs.dtype.name, inputs.shape))
     directions = jnp.eye(inputs.shape[1], dtype=inputs.dtype)
-    # One after the other: a network has few coordinates, and its activations fill the memory.
+    # Take one coordinate after another: there are few, and the network's activations fill the
+    # memory.
     total: Array = lax.map(lambda direction: derivative(inputs, direction), directions).sum(axis=0)
     return total

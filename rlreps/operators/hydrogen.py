@@ -1,9 +1,9 @@
 """The hydrogen atom in the plane: H = −∇² − 1/r, exactly and by finite differences.
 
 Bound states have a closed form (Yang et al. 1991). In a box [−D, D]² with functions that vanish at
-the edge, the bound states of the three lowest energies hardly differ for D = 50, in the units of H.
-Pfau et al. (2019), Section 5.1, learn them by spectral inference. Their Eq. 20 prints
-V(x) = +1/|x|, which has no bound states: a slip of sign.
+the edge, the bound states of the three lowest energies hardly differ from the closed form for
+D = 50, in the units of H. Pfau et al. (2019), Section 5.1, learn them by spectral inference. Their
+Eq. 20 prints V(x) = +1/|x|, which has no bound states: a slip of sign.
 """
 
 import itertools
@@ -135,8 +135,9 @@ def box_spectrum(
         function: Positions [m, 2] → d functions [m, d] that vanish at the box's edge.
         positions: Points of ``box_quadrature``, [m, 2].
         weights: Weights of ``box_quadrature``, [m].
-        ordered: Whether eigenvalues follow the functions' order, instead of being those of their
-            span: without a mask, learned functions have no order (Pfau et al. 2019, App. A.1).
+        ordered: Whether to keep the order of the functions. Otherwise, eigenvalues are those of the
+            functions' span: without a mask, learned functions have no order (Pfau et al. 2019, App.
+            A.1).
     """
     root, potential = jnp.sqrt(weights)[:, None], -1.0 / radius(positions)
     values = function(positions) * root
@@ -150,7 +151,7 @@ def box_spectrum(
 
 
 def turned_in_levels(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
-    """Rotate eigenfunctions [m, 9] within each level to the exact ones; columns of length 1.
+    """Rotate eigenfunctions [m, 9] within each level to the exact ones; columns have length 1.
 
     Any rotation within a level is as good an eigenbasis; this one solves Procrustes' problem.
     """

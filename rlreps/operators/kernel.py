@@ -23,8 +23,8 @@ class Kernel(Operator):
 
     Each point's integral is the mean over the batch's other points. Leaving the point itself out
     keeps the estimate unbiased, whatever k(x, x) is. The integral is over the measure, so a factor
-    common to all importance weights scales the operator: in a sum with other operators the weights
-    need a mean of 1.
+    common to all importance weights scales the operator. In a sum with other operators, the weights
+    therefore need a mean of 1.
 
     Attributes:
         function: k.
@@ -69,7 +69,7 @@ class TargetKernel(Operator):
         require(rows >= 2, "at least two rows for a kernel", rows)
         require(rows == len(sample.features), "a row of targets for each state", rows)
         columns = targets * sample.weights[:, None]
-        # Never forms [b, b]: there are fewer features than rows.
+        # Do not form [b, b]: there are fewer features than rows.
         together = matmul(targets, matmul(columns.T, sample.features))
         itself = jnp.sum(targets * columns, axis=1)[:, None] * sample.features
         return (together - itself) / ((rows - 1) * tasks)

@@ -56,14 +56,14 @@ class MatrixOperator(Operator):
 class Slowness(Operator):
     """The operator of the quadratic form E[(u(s_t) − u(s_{t+1}))²], for slow feature analysis.
 
-    The measure is that of both ends of a step, with second moment ½E[u(s_t)² + u(s_{t+1})²]. In it
-    the operator is (Ku)(s) = 2(u(s) − E[u at the other end of a step from or to s]), sampled. For
-    states s_t ~ ξ of a chain P and ν = Pᵀξ it is Σ⁻¹L with the graph Laplacian
+    The measure covers both ends of a step: its second moment is ½E[u(s_t)² + u(s_{t+1})²]. In this
+    measure, the operator is (Ku)(s) = 2(u(s) − E[u at the other end of a step from or to s]),
+    sampled. For states s_t ~ ξ of a chain P and ν = Pᵀξ it is Σ⁻¹L with the graph Laplacian
     L = D(ξ) + D(ν) − D(ξ)P − PᵀD(ξ) and Σ = D(ξ + ν)/2. Its eigenvalues lie in [0, 4]: 0 for a
     constant; 1 − λ/2 is the correlation of an eigenfunction with itself a step later.
 
-    Inputs are a ``Clip`` of l consecutive states. The form is the mean over a clip's l − 1 steps,
-    the measure that of its l states. The eigenvalues of a sample can reach
+    Inputs are a ``Clip`` of l consecutive states. The quadratic form is the mean over a clip's
+    l − 1 steps, and the measure covers its l states. The eigenvalues of a sample can reach
     2(1 + cos(π/l)) l/(l − 1), which is 4 for l = 2.
 
     Raises:

@@ -28,8 +28,8 @@ def plot_curves(
         curves: The curves, at least one, as from ``Line.of_runs``.
         x_label: Text of the horizontal axis, with its unit.
         y_label: Text of the vertical axis, with its unit.
-        noise_floor: Error of the ground truth itself, drawn as a dashed line: below it no method
-            can be told from a perfect one.
+        noise_floor: Error of the ground truth itself, drawn as a dashed line. Below it, a method
+            cannot be distinguished from a perfect one.
         **options: Further arguments of ``plot_panels``.
     """
     lines, floor = list(curves), None
@@ -71,11 +71,11 @@ def plot_fit(
     *,
     fewest: float,
 ) -> Figure:
-    """Draw predicted against realised sums of a fit, and the rows behind its components.
+    """Draw a fit's predicted against realised sums, and the effective rows of its components.
 
     Args:
         predicted: Predicted sums, standardised, [n]; an empty array leaves the panel empty.
-        realised: The realised ones, [n].
+        realised: Realised sums, standardised in the same way, [n].
         effective_rows: Effective number of rows of each component, [d]; zeros are not drawn.
         fewest: Number of effective rows below which a component has too few.
     """

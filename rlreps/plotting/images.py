@@ -48,8 +48,8 @@ def plot_signed_images(
     """Draw a row of images of signed values for each name, such as principal components.
 
     The images of one column share their limits, symmetric about zero: the largest magnitude among
-    them. The caller matches signs and order beforehand. More than ten columns wrap into blocks of
-    rows.
+    them. The caller must match signs and order beforehand. More than ten columns wrap into blocks
+    of rows.
 
     Args:
         rows: Images [count, height, width] by name, the top row of pixels first.

@@ -37,7 +37,7 @@ _NOISE_FLOOR: Mapping[str, Any] = {**REFERENCE, "linestyle": (0, (4, 3)), "linew
 _TITLE_WIDTH = 42
 """Characters of a title that fit above one of several panels."""
 _LEGEND_ROWS, _ROW_HEIGHT = 3, 0.2
-"""Rows of the legend that the figure has room for; height of a further one, in inches."""
+"""Rows of the legend that the figure has room for, and the height in inches of a further row."""
 
 
 Look: TypeAlias = Mapping[str, Any]
@@ -50,11 +50,12 @@ class Line:
 
     Attributes:
         label: Its name in the legend; lines of one name look the same in every panel.
-        x: Horizontal places, [p], increasing.
-        mean: Its height, [p]; or [lines, p] for several lines of one name. NaN breaks a line.
+        x: Horizontal coordinates, [p], increasing.
+        mean: Vertical coordinates, [p]; or [lines, p] for several lines with one name. NaN breaks a
+            line.
         low: Lower ends of its intervals, [p]; NaN for points without one.
         high: Upper ends, [p].
-        runs: [runs, p], drawn thin behind it.
+        runs: Values of the runs, [runs, p], drawn thin behind the line.
         variant: The variant, which decides its style.
 
     Raises:
@@ -108,7 +109,7 @@ class Line:
         table = np.atleast_2d(np.asarray(runs, np.float64))
         parts = np.full((3, table.shape[1]), np.nan)
         known = np.isfinite(table)
-        # Points with values of the same runs share their resamples.
+        # Points at which the same runs have values share their resamples.
         for pattern in np.unique(known[:, known.any(axis=0)], axis=1).T:
             points = (known == pattern[:, None]).all(axis=0)
             interval = interquartile_mean_interval if middle else mean_interval
@@ -168,7 +169,8 @@ def plot_panels(
         x_label: Text of the horizontal axes, with unit.
         y_label: Text of the vertical axes, with unit.
         log_x: Whether the horizontal axes are logarithmic.
-        log_y: Whether the vertical axes are; heights that are not positive then count as missing.
+        log_y: Whether the vertical axes are logarithmic; values that are not positive then count as
+            missing.
         x_ticks: The only ticks of the horizontal axes, with their texts if a mapping.
         reference_x: Place of a dotted vertical line, and its name in the legend.
         reference_y: Places of dotted horizontal lines, and their name in the legend.
@@ -186,7 +188,7 @@ def plot_panels(
     for line in every:
         if line.variant is not None:
             require_choice("variant", line.variant, tuple(looks))
-    # Rows as even as possible: four panels make two rows of two.
+    # Rows are as even as possible: four panels make two rows of two.
     rows = math.ceil(len(panels) / (2 if not share_y else _MOST_COLUMNS))
     columns = math.ceil(len(panels) / rows)
     size = (6.4, 4.3) if len(panels) == 1 else (1.2 + 3.3 * columns, 1.1 + 2.9 * rows)
@@ -268,7 +270,7 @@ def _draw(
     style = series_style(index)
     if look is not None:
         style |= {"linestyle": "-", "linewidth": 1.6, "alpha": 1.0, **look}
-        # Thin lines must neither hide behind bold ones nor cover them.
+        # Bold lines must neither hide thin lines nor be covered by them.
         style["zorder"] = 2.0 + style["linewidth"] / 10.0
     if line.runs is not None:
         for number, run in enumerate(np.atleast_2d(np.asarray(line.runs, np.float64))):

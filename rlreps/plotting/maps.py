@@ -52,7 +52,7 @@ _SHORT_NAME = 3
 """Largest number of characters of an axis' name between the ends of a small map."""
 MOST_MAPS = 10
 _NAME_WIDTH = 14
-"""Most maps side by side, and most characters of a set's name on one line beside them."""
+"""Largest number of maps in a row, and of characters in one line of a set's name beside the row."""
 
 
 def outline(shape: Shape) -> Path:
@@ -98,8 +98,8 @@ def draw_outlines(axes: Axes, environment: PuddleWorld, *, linewidth: float = 0.
 def plot_environment(environment: PuddleWorld, *, bins: int | None = None) -> Figure:
     """Draw the unit square, x to the right and y up, shaded by the speed of moves.
 
-    A puddle of multiplier m lets the fraction m of the paper's white through, so that overlaps
-    darken as multipliers compound: every shade is one product, as the colour bar shows.
+    A puddle of multiplier m has opacity 1 − m. Where puddles overlap, transparencies multiply as
+    the multipliers do, so every shade shows one product, as in the colour bar.
 
     Args:
         environment: Its `puddles`, and its goal if its task rewards reaching one.
@@ -162,7 +162,7 @@ def plot_components(
     """Draw component i of every set in column i, one set under the other, as maps over a grid.
 
     All maps of one component share their limits, symmetric about zero: the largest magnitude among
-    them, written above the column. The caller matches signs and order beforehand. More than ten
+    them, written above the column. The caller must match signs and order beforehand. More than ten
     components wrap into blocks of rows. A grid of one axis is drawn as lines; for a grid with more
     than two, maps over the first two show means over the others.
 
@@ -275,7 +275,7 @@ def _name_axes(figure: Figure, grid: BoxGrid) -> None:
 
 
 def _mark_ends(axes: Axes, grid: BoxGrid) -> None:
-    """Label the ends of a map's axes, with short names in between, since space is limited."""
+    """Label the ends of a map's axes, with short names in between to save space."""
     ends = list(zip(grid.low, grid.high, grid.names, strict=True))[:2]
     axes.tick_params(labelsize=7.0, length=0.0, pad=1.5)
     short = _named(grid)
@@ -318,7 +318,7 @@ def draw_signed(
     pixels comes first.
 
     Yields:
-        Axes, name, index and limit of each image; those of one index share their limits, symmetric
+        Axes, name, index and limit of each image; images of one index share their limits, symmetric
         about zero: the largest finite magnitude among them, or 1 if all are zero.
     """
     stacked = np.nan_to_num(list(tables.values()), posinf=0.0, neginf=0.0)
@@ -346,7 +346,7 @@ def draw_signed(
 
 
 def add_signed_bar(figure: Figure, label: str, *, aspect: float) -> None:
-    """Add the colour bar of signed values, in shares of each limit."""
+    """Add the colour bar of signed values, as fractions of each map's limit."""
     figure.colorbar(
         ScalarMappable(Normalize(-1, 1), signed_colormap()),
         ax=figure.axes,

@@ -1,4 +1,4 @@
-"""The style of figures, colours and markers of series, the map of signed values, files."""
+"""The style of figures: colours and markers of series, the colour map of signed values, files."""
 
 import functools
 import io

@@ -1,11 +1,11 @@
 """One self-contained, interactive page of a successor measure: numbers in, HTML out.
 
-The page is plain JavaScript and canvas (``explore.js``, ``explore.css``, ``explore.html`` beside
-this module) with its arrays embedded. It needs no server and no network, and its content security
-policy forbids both. The same arguments give the same bytes.
+The page is plain JavaScript and canvas (``explore.js``, ``explore.css`` and ``explore.html`` in
+this package) with its arrays embedded. It needs no server and no network, and its content security
+policy forbids network access. The same arguments give the same bytes.
 
-Maps are quantised to 8 or 16 bits, each map by its own largest magnitude, predicted from the cells
-to the left and below, and deflated.
+Each map is divided by its largest magnitude and quantised to 8 or 16 bits. The values are then
+predicted from the cells to the left and below, and the differences are deflated.
 """
 
 import base64
@@ -56,11 +56,11 @@ class Arrays:
     Attributes:
         blocks: Name → text.
         described: Name → type, scales and whether it is read later.
-        runs: What the page's script reads of each run.
+        runs: Entries that the page's script reads for each run.
     """
 
     def __init__(self, cells: Cells) -> None:
-        """Start with the cells that are states."""
+        """Start with the indices of the cells that are states."""
         self.blocks: dict[str, str] = {}
         self.described: dict[str, dict[str, Any]] = {}
         self.runs: list[dict[str, Any]] = []
@@ -79,7 +79,8 @@ class Arrays:
         """Add moves by action: each cell's window (top, left, height, width), and its counts.
 
         Args:
-            counts: For each action, how many moves lead from row to column over all cells, sparse.
+            counts: For each action, the sparse matrix of the number of moves from cell (row) to
+                cell (column).
         """
         for action, matrix in enumerate(counts):
             by_row = matrix.tocsr()
@@ -112,9 +113,9 @@ class Arrays:
         Args:
             label: Name of the run.
             num_features: d, number of features.
-            components: By step of training, rising, the k = min(d, K) orthonormal directions of
-                their span nearest to the true components, [n, k].
-            cosines: By step, |cosine| [k] of each with the true component.
+            components: Step of training, increasing → the k = min(d, K) orthonormal directions [n,
+                k] in the features' span that are nearest to the true components.
+            cosines: Step → |cosine| [k] of each direction with its true component.
             curve: Steps and subspace distances of its learning curve, if it has one.
         """
         names = {step: f"run{len(self.runs)}-{step}" for step in components}
@@ -140,7 +141,7 @@ class Arrays:
     def add(
         self, name: str, content: bytes, described: Mapping[str, Any], *, later: bool = False
     ) -> None:
-        """Add packed numbers; those marked ``later`` are read after the page has first drawn."""
+        """Add packed numbers; the page reads those marked ``later`` after its first drawing."""
         self.blocks[name] = base64.b64encode(content).decode()
         self.described[name] = {**described, "later": later}
 
@@ -159,9 +160,9 @@ def exploration_page(
         cells: The grid.
         arrays: ``left``: left singular vectors [n, K]; ``right``: right ones times the singular
             values; ``task_means`` and ``state_means``: the means that centring subtracted;
-            ``row_energies``: squared norms of centred rows, if exact means rank K; ``rows``: the
-            matrix transposed, if the page holds it; moves of actions, if known; and features that
-            runs have learned.
+            ``row_energies``: squared norms of centred rows, if the rank-K matrix counts as exact;
+            ``rows``: the matrix transposed, if the page holds it; moves of actions, if known; and
+            features that runs have learned.
     """
     grid = cells.grid
     described = {
@@ -197,14 +198,14 @@ def _packed_maps(values: np.ndarray, bits: int) -> tuple[bytes, dict[str, Any]]:
     largest = np.abs(values).max(axis=(1, 2)).astype(np.float64)
     scales = np.where(largest > 0.0, largest, 1.0) / (2 ** (bits - 1) - 1)
     whole = np.rint(values / scales[:, None, None]).astype(f"int{bits}")
-    # Differences wrap around, and so do the sums that undo them.
+    # Integer differences wrap around, and the sums that undo them wrap around too.
     across = np.diff(whole, axis=2, prepend=np.zeros_like(whole[:, :, :1]))
     predicted = np.diff(across, axis=1, prepend=np.zeros_like(across[:, :1]))
     return _deflated(predicted), {"type": whole.dtype.name, "scales": short_numbers(scales)}
 
 
 def _deflated(values: np.ndarray) -> bytes:
-    """Deflate an array, the lowest bytes of all entries before the next ones."""
+    """Deflate an array in byte planes: the lowest bytes of all entries come first."""
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     planes = little.reshape(-1, 1).view(np.uint8).T
     return zlib.compress(planes.tobytes(), 6)

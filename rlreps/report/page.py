@@ -1,7 +1,7 @@
 """One self-contained HTML page for a run: figures, tables, the configuration and the versions.
 
 The page needs no network: figures are embedded, styles are inline, and a content security policy
-forbids everything else but one script, which sorts tables. The same arguments give the same bytes.
+allows nothing else except one script, which sorts tables. The same arguments give the same bytes.
 """
 
 import base64
@@ -65,8 +65,9 @@ def write_report(
         title: Title of the page.
         summary: Paragraphs below the title, separated by blank lines.
         sections: The parts, in order.
-        explorable: Whether the report's folder holds a store of states by states, for which
-            ``rlreps explore`` can make a page beside the report: it is linked, with its command.
+        explorable: Whether the folder holds a states-by-states store, for which ``rlreps explore``
+            can make a page next to the report. The report then links to this page and shows its
+            command.
     """
     counts = {"Figure": 0, "Table": 0}
     parts = [_section_html(number, part, counts) for number, part in enumerate(sections, start=1)]
@@ -85,7 +86,8 @@ def write_report(
         config=html.escape(described),
         versions=_versions(folder.provenance).to_html(),
     )
-    # A path in the configuration may hold bytes that are not text; write the page all the same.
+    # A path in the configuration may contain bytes that are not text; the page is written even
+    # then.
     return write_atomically(folder.path / REPORT, text.encode(errors="xmlcharrefreplace"))
 
 

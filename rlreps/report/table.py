@@ -68,7 +68,7 @@ def plain_value(value: object) -> object:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table; numbers are shortened by `format_number` and set flush right.
+    """A table; numbers are shortened by `format_number` and right-aligned.
 
     Attributes:
         header: Column titles [columns].
@@ -116,8 +116,8 @@ class Table:
         return text.getvalue()
 
     def print(self) -> None:
-        """Print the table on standard output, at full width if that is a file."""
-        # Plain text: rich would take brackets in a name for markup.
+        """Print the table on standard output; a file gets the table at full width."""
+        # Use plain text: rich would read brackets in a name as markup.
         table = RichTable(title=Text(printable(self.caption)), box=box.SIMPLE)
         for title, flush in zip(self.header, self._flush_right(), strict=True):
             side: Literal["left", "right"] = "right" if flush else "left"
@@ -146,7 +146,7 @@ def finite_or_none(value: object) -> object:
 
 
 def with_interval(figures: Mapping[str, Any], name: str, runs: Sequence[object] = ()) -> str:
-    """Write a measure with its interval or, for fewer than five runs, with the runs themselves.
+    """Write a measure with its interval or, for fewer than five runs, with the runs' values.
 
     Args:
         figures: ``runs``, the number of runs; the measure by its name; and the ends of its interval

@@ -1,8 +1,8 @@
 """Checkpoints of a pytree of arrays through Orbax: whole or absent, never half-written.
 
-A checkpoint is written beside its place and renamed when it is complete. Orbax restores flipped
-bits without notice, so a record lies beside its files: their sizes and checksums, the layout of the
-arrays, and the step and the run to which they belong.
+A checkpoint is written under a temporary name and renamed when it is complete. Orbax restores
+flipped bits without notice, so each checkpoint has a record: the sizes and checksums of its files,
+the layout of its arrays, its step and its run.
 
 If several processes run together, process 0 writes the whole state, and every process reads it.
 """
@@ -134,7 +134,7 @@ class Checkpoints:
         return restored
 
     def restore_latest(self, template: State) -> tuple[int, State]:
-        """Load the newest checkpoint, with its step, even if another run may replace it.
+        """Load the newest checkpoint and its step, even while another process may replace it.
 
         Raises:
             InputError: As ``restore``, or if there is none.
@@ -201,7 +201,7 @@ def _orbax() -> Iterator[ocp.Checkpointer]:
 
 
 def _files(folder: Path) -> list[str]:
-    """List everything below a folder but folders and the record, by relative name."""
+    """List all files below a folder except the record, by relative name."""
     return [
         str(entry.relative_to(folder))
         for entry in sorted(folder.rglob("*"))
@@ -215,7 +215,7 @@ def _leaves(tree: object) -> dict[str, Any]:
 
 
 def _described(leaf: Any) -> Any:
-    """Say what to restore, and to which device, instead of those that it was saved from."""
+    """Describe what to restore and onto which devices, which may differ from the saved ones."""
     described = ocp.utils.to_shape_dtype_struct(leaf)
     here: jax.sharding.Sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     if isinstance(leaf, jax.Array) and leaf.is_fully_addressable:

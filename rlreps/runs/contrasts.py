@@ -62,7 +62,7 @@ class Verdict:
             object.__setattr__(self, "words", f"{self.words[: LONGEST - 1].rstrip()}…")
 
     def __invert__(self) -> "Verdict":
-        """Judge the opposite statement by the same finding."""
+        """Judge the opposite statement with the same finding."""
         return dataclasses.replace(self, holds=None if self.holds is None else not self.holds)
 
     def __and__(self, other: "Verdict") -> "Verdict":
@@ -70,7 +70,7 @@ class Verdict:
         return all_of([self, other])
 
     def open(self) -> "Verdict":
-        """Keep the words, and return that the statement cannot be told."""
+        """Keep the words, but return an open verdict."""
         return dataclasses.replace(self, holds=None)
 
     def saying(self, words: str) -> "Verdict":
@@ -111,7 +111,7 @@ def any_of(parts: Parts, *, of: int | None = None) -> Verdict:
 
 
 def unanimous(holding: Iterable[bool], words: str) -> Verdict:
-    """Judge a statement in every run by itself, where runs may be too few for an interval.
+    """Judge a statement separately in every run, since runs may be too few for an interval.
 
     Args:
         holding: Whether the statement holds for each run.
@@ -132,7 +132,8 @@ def _listed(parts: Parts) -> list[Verdict]:
 def _words_of(verdicts: Sequence[Verdict], named: Mapping[str, Verdict] | None) -> str:
     """Join the words of verdicts; if too long, count verdicts and show the first that decides.
 
-    The deciding verdict is one that does not hold, else one that cannot be told, else the first.
+    The deciding verdict is the first that does not hold, else the first that is open, else the
+    first.
     """
     names = list(named) if named is not None else [""] * len(verdicts)
     listed = [
@@ -237,7 +238,7 @@ class Contrast:
     Attributes:
         ours: [pairs].
         theirs: Runs with the same seeds in the same order, [pairs].
-        effect: Verdicts ask whether the mean of ours less theirs is above or below this number.
+        effect: Verdicts compare the mean of ours minus theirs with this number.
         fewest: Least number of pairs for a verdict.
         constant: Whether ``theirs`` is one number, known beforehand.
         by_signs: Whether to test the signs of differences, for runs that succeed or fail.
@@ -252,7 +253,7 @@ class Contrast:
 
     @cached_property
     def differences(self) -> FloatArray:
-        """Ours less theirs, [pairs]."""
+        """Ours minus theirs, [pairs]."""
         return np.asarray(self.ours, np.float64) - np.asarray(self.theirs, np.float64)
 
     @cached_property
@@ -314,7 +315,7 @@ class Contrast:
     def words(self) -> str:
         """Describe the finding: both means, and the difference with its interval."""
         if self.constant:
-            # Add the constant to the difference again: the mean of ours, with its interval.
+            # The difference plus the constant is the mean of ours, with its interval.
             return said(Interval(*(part + self.theirs[0] for part in self.interval)))
         means = [format_number(float(np.mean(each))) for each in (self.ours, self.theirs)]
         return f"{means[0]} against {means[1]}, {said(self.interval, signed=True)}"
@@ -326,9 +327,9 @@ Key = TypeVar("Key", bound=Hashable)
 def corrected(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Key, Verdict]:
     """Judge each contrast of a family to be above its effect, with p-values adjusted by Holm.
 
-    A contrast holds if ``Contrast.above`` does and its adjusted p-value, for a difference equal to
-    the effect, is below the level. If only ``Contrast.above`` holds, the contrast cannot be told.
-    Verdicts that a contrast does not hold are not adjusted.
+    A contrast holds if ``Contrast.above`` holds and the adjusted p-value for a difference equal to
+    the effect is below the level. If only ``Contrast.above`` holds, the verdict is open. Verdicts
+    that a contrast does not hold need no p-value.
     """
     verdicts = {}
     p_values = holm([each.p_value for each in contrasts.values()]).tolist()

@@ -1,4 +1,4 @@
-"""The folder of a run: configuration, metrics, figures, summary, and whose run it is."""
+"""The folder of a run: configuration, metrics, figures, summary, and the run's identity."""
 
 import contextlib
 import hashlib
@@ -44,7 +44,7 @@ _RUNS = {
 
 
 def in_words(kind: str) -> str:
-    """Describe the content of a folder by its kind; unknown kinds are experiments'."""
+    """Describe the content of a folder by its kind; an unknown kind is an experiment."""
     return _RUNS.get(kind, f"{kind} experiment")
 
 
@@ -119,8 +119,8 @@ class RunFolder:
 
         Returns:
             The run, or None if the folder is empty or does not exist, so that a new run may start
-            there. If the learning-rate schedule is constant, the run found may have been configured
-            for fewer steps.
+            there. If the learning-rate schedule is constant, the configuration of the run found may
+            have fewer steps.
 
         Raises:
             InputError: If the folder holds another run (with the differences) or other files.
@@ -157,7 +157,8 @@ class RunFolder:
             path: The folder.
             kind: As for ``find``.
             config: As for ``find``.
-            provenance: Informative only; kept from the run's first start.
+            provenance: For information only; the folder keeps the provenance of the run's first
+                start.
 
         Raises:
             InputError: If the folder holds another run or other files, or cannot be made; nothing
@@ -169,7 +170,7 @@ class RunFolder:
             if existing is not None:
                 content = existing._metrics_content()
                 if content and not content.endswith(b"\n"):
-                    # Cut short by a kill: the next line would be appended to it.
+                    # A kill cut the last line short: the next record would be appended to it.
                     whole = content[: content.rfind(b"\n") + 1]
                     write_atomically(path / _METRICS, whole)
             try:
@@ -205,7 +206,7 @@ class RunFolder:
     def identity(self) -> str:
         """Hash of everything that decides the result, which identifies its checkpoints.
 
-        A run that was continued for more steps keeps its first.
+        A run that was continued for more steps keeps its first hash.
         """
         if self._identity is not None:
             return self._identity
@@ -226,7 +227,7 @@ class RunFolder:
         with (self.path / _METRICS).open("ab") as file:
             file.write(_line(record))
             file.flush()
-            # A checkpoint made after this must not outlive it in a power failure.
+            # A power failure must not lose this line but keep a later checkpoint.
             os.fsync(file.fileno())
 
     def _metrics_content(self) -> bytes:
@@ -234,7 +235,7 @@ class RunFolder:
         return path.read_bytes() if path.exists() else b""
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Read all metrics, oldest first, null as NaN, without a last line that a kill cut short.
+        """Read all metrics, oldest first, null as NaN; skip a last line that a kill cut short.
 
         Raises:
             InputError: If a line is not a JSON object.
@@ -291,8 +292,8 @@ class RunFolder:
     def write_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Write ``results/<name>.csv`` and ``.json``.
 
-        Columns come in the order in which the rows first name them; a row without one leaves it
-        empty. None, NaN and infinity are empty in the CSV and null in the JSON file.
+        Columns come in the order in which the rows first name them; a row that lacks a column
+        leaves it empty. None, NaN and infinity are empty in the CSV and null in the JSON file.
 
         Args:
             name: Name of both files.
@@ -319,14 +320,14 @@ def complete_run(
     compute: Callable[[RunFolder], Mapping[str, Any]],
     origin: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Bring a run to its end in its folder, which no other process may use meanwhile.
+    """Complete a run in its folder, which is locked against other processes meanwhile.
 
     Args:
-        out: The folder; one with the same run in it is resumed.
+        out: The folder; if it holds the same run, the run is resumed.
         kind: As for ``RunFolder.find``.
         config: As for ``RunFolder.find``.
-        compute: Does the remaining work in the folder and returns the summary; not called if there
-            is a summary.
+        compute: Does the remaining work in the folder and returns the summary; not called if the
+            folder has a summary.
         origin: Where its data came from, as JSON values; not compared on resumption.
 
     Returns:
@@ -368,14 +369,14 @@ def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict
 
 
 def _continues(folder: RunFolder, found: Sequence[str], config: Mapping[str, Any]) -> bool:
-    """Tell whether a configuration, which differs in ``found``, is that of a run for more steps.
+    """Tell whether a configuration differs, in ``found``, only by having more steps.
 
     Raises:
         InputError: If it is, and the run's learning rate is not constant.
     """
     if folder.kind not in _TRAININGS or len(found) > 1:
         return False
-    # The options of a live run's training stand one level lower.
+    # A live run's training options are nested one level deeper.
     stored, asked = (each.get("training", each) for each in (folder.config, config))
     before, after = stored.get("steps"), asked.get("steps")
     if not (isinstance(before, int) and isinstance(after, int) and before < after):

@@ -1,13 +1,12 @@
 """Aggregates over independent runs with 95 % intervals, for plots and tables alike.
 
-Intervals of arithmetic means are Student's, which cover the mean of a normal variable as often as
-they state for any number of runs from two on; a percentile bootstrap of five runs would cover it
-about 84 times in 100. Intervals of interquartile means are percentile bootstraps
-(``scipy.stats.bootstrap``), which are too narrow for few runs. If runs of two methods share seeds,
-and with them starts and fresh networks, compare them by their differences (``sign_flip_p_value``)
-and state which difference they could have detected (``detectable``). Otherwise each method's runs
-count separately (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
-Precipice").
+Intervals of arithmetic means are Student's, which have exact coverage for normal variables from two
+runs on; a percentile bootstrap of five runs would cover the mean about 84 times in 100. Intervals
+of interquartile means are percentile bootstraps (``scipy.stats.bootstrap``), which are too narrow
+for few runs. If runs of two methods share seeds, and therefore starts and initial networks, compare
+them by their differences (``sign_flip_p_value``) and state which difference could have been
+detected (``detectable``). Otherwise treat the methods' runs as independent (Agarwal et al. 2021,
+"Deep Reinforcement Learning at the Edge of the Statistical Precipice").
 """
 
 import functools
@@ -48,7 +47,7 @@ class Interval(NamedTuple):
     high: Any
 
     def within(self, low: float, high: float) -> "Interval":
-        """Return the estimate with ends clipped to the smallest and the largest possible value."""
+        """Return the estimate with its interval clipped to the least and largest possible value."""
         return Interval(self.value, np.clip(self.low, low, high), np.clip(self.high, low, high))
 
 
@@ -83,7 +82,7 @@ def welch_error(x: npt.ArrayLike, y: npt.ArrayLike) -> StandardError:
     if min(degrees) == 0:
         return StandardError(math.inf, 0)
     error = float(np.linalg.norm(parts))
-    # Without any spread every number of degrees gives the same interval.
+    # Without any spread, every number of degrees of freedom gives the same interval.
     return StandardError(error, float(error**4 / np.sum(parts**4 / degrees)) if error else 1.0)
 
 
@@ -99,11 +98,11 @@ def student_interval(value: Any, found: StandardError) -> Interval:
 def detectable(found: StandardError, level: float) -> float:
     """Compute the smallest mean difference that a two-sided t-test would detect in 80 of 100 cases.
 
-    It is what the design could have detected: a verdict of "no effect" excludes only larger
-    differences. The test's statistic has a noncentral t distribution (``scipy.stats.nct``), whose
-    normal approximation would promise too much for few runs. Differences are assumed independent
-    and normal. Sign flips detect about as much, but not with very few pairs, whose p-value is at
-    least 2^(1 - runs).
+    This difference says what the design could have detected: a verdict of "no effect" excludes only
+    larger differences. The test's statistic has a noncentral t distribution (``scipy.stats.nct``),
+    whose normal approximation would give too small a difference for few runs. Differences are
+    assumed independent and normal. Sign flips detect about the same difference, except with very
+    few pairs, since their p-value is at least 2^(1 - runs).
 
     Args:
         found: Standard error of the difference.
@@ -120,7 +119,7 @@ def detectable(found: StandardError, level: float) -> float:
     critical = float(stats.t.isf(level / 2.0, found.freedom))
 
     def missing(effect: float) -> float:
-        """The missing power for a mean of this many standard errors."""
+        """Power still missing if the mean is this many standard errors."""
         # Two-sided; SciPy's own lower tail is NaN where it is small.
         ways = stats.nct.sf(critical, found.freedom, np.array([effect, -effect]))
         return float(_POWER - np.sum(ways))
@@ -139,7 +138,7 @@ def mean_interval(values: npt.ArrayLike) -> Interval:
 
     Raises:
         InputError: For other shapes, no runs or values that are not finite. The functions below
-            raise it likewise, unless they say that they accept the value.
+            raise the same error, unless their docstring accepts the value.
     """
     table = _finite(values)
     return student_interval(table.mean(axis=0), standard_error(table))
@@ -179,8 +178,9 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
 def median_interval(values: npt.ArrayLike) -> Interval:
     """Compute the median of runs, which may be infinite, with its interval.
 
-    The ends are order statistics, which assume nothing; NaN for fewer than six runs. For an even
-    number of runs the median is the greater of the middle two: their mean could be infinite.
+    The interval's ends are order statistics, which assume no distribution; they are NaN for fewer
+    than six runs. For an even number of runs the median is the greater of the middle two: their
+    mean could be infinite.
 
     Args:
         values: [runs], such as times to reach something; infinity for a run that never does.
@@ -290,9 +290,9 @@ def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
 
     With ``effect=0``, ties do not count (Conover 1999, Section 3.4). Otherwise the null hypothesis
     is that the share of positive pairs minus the share of negative ones equals the effect. Outcomes
-    are ordered by the t statistic of their signs. The hypothesis leaves the share of negative pairs
-    open: each tail probability is the largest over a grid of this share. The p-value is twice the
-    smaller tail probability.
+    are ordered by the t statistic of their signs. The null hypothesis does not fix the share of
+    negative pairs, so each tail probability is the largest over a grid of this share. The p-value
+    is twice the smaller tail probability.
 
     Args:
         differences: Differences of pairs, [pairs]; their signs count.
@@ -337,8 +337,8 @@ def sign_test_detectable(differences: npt.ArrayLike, level: float) -> float:
         level: Level of the two-sided test.
 
     Returns:
-        The share of pairs that differ one way less the share that differ the other way, detected in
-        80 of 100 cases; infinite if even the largest possible share is not detectable.
+        The share of positive pairs minus the share of negative ones, detected in 80 of 100 cases;
+        infinite if even the largest possible difference is not detectable.
     """
     from scipy import optimize, stats
 
@@ -350,7 +350,7 @@ def sign_test_detectable(differences: npt.ArrayLike, level: float) -> float:
     shown = 2.0 * stats.binom.cdf(fewest, more + fewer, 0.5) < level
 
     def missing(gained: float) -> float:
-        """The missing power for a share of pairs that gain."""
+        """Power still missing at this share of pairs that gain."""
         others = against / (1.0 - gained) if gained < 1.0 else 0.0
         chances = stats.binom.pmf(more, pairs, gained)
         chances = chances * stats.binom.pmf(fewer, pairs - more, min(others, 1.0))
@@ -364,13 +364,14 @@ def sign_test_detectable(differences: npt.ArrayLike, level: float) -> float:
 def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: float) -> FloatArray:
     """Count the environment steps after which each run has reached a threshold.
 
-    Evaluations are noisy, so one is not enough: the threshold is reached at the second evaluation
-    at or above it of any three in a row. This is where a running median of the last three, with -∞
-    before the first, first reaches it.
+    Evaluations are noisy, so one is not enough: a run reaches the threshold once two of three
+    consecutive evaluations are at or above it. At this evaluation, the running median of the last
+    three, padded with -∞ at the start, first reaches the threshold.
 
     Args:
         steps: Steps of the evaluations, [p], increasing.
-        curves: Their results, [runs, p]; NaN, as of a diverged run, is below any threshold.
+        curves: Results of the evaluations, [runs, p]; NaN, as after divergence, is below any
+            threshold.
         threshold: The threshold.
 
     Returns:

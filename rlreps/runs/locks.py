@@ -1,8 +1,8 @@
 """Locks that keep two runs out of one folder.
 
 The operating system frees an advisory lock (``flock``) when the process that holds the lock ends,
-however it ends. A kill leaves a stale file, which locks nothing. Where a system or a file system
-has no such locks, nothing is locked.
+however it ends. A kill leaves a stale file, which locks nothing. On a system or a file system
+without such locks, nothing is locked.
 """
 
 import contextlib
@@ -56,8 +56,8 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 
 def _open_locked(path: Path) -> IO[str]:
-    """Open the lock file, locked until it is closed; without a lock where there are none."""
-    # Not through a link, whose target would be emptied.
+    """Open the lock file and lock it until it is closed, on systems that have locks."""
+    # Do not follow a link: its target would be emptied.
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     while True:
         stream = os.fdopen(os.open(path, flags, 0o666), "a+", encoding="utf-8")
@@ -74,7 +74,7 @@ def _open_locked(path: Path) -> IO[str]:
             raise InputError(
                 f"expected {path.parent} to be free, got it in use by {holder}"
             ) from error
-        # A holder that ended between the two calls has removed the file.
+        # The file is gone if its holder ended between the two calls.
         if _is_at(stream, path):
             return stream
         stream.close()

@@ -12,9 +12,9 @@ CACHE_BYTES = 2**31
 def keep_lapack_to_one_thread() -> None:
     """Keep OpenBLAS, which JAX calls for small factorisations on a CPU, to one thread.
 
-    Its threads and XLA's wait for each other: an eigendecomposition of order 100 within a compiled
-    loop took a hundred times longer with two threads. Call this before NumPy, SciPy and JAX are
-    loaded. A user's own setting is kept.
+    OpenBLAS's and XLA's threads wait for each other: in a compiled loop, the eigendecomposition of
+    a 100 x 100 matrix took a hundred times longer with two threads. Call this before NumPy, SciPy
+    and JAX are loaded. A user's own setting is kept.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -22,7 +22,8 @@ def keep_lapack_to_one_thread() -> None:
 def quieten_orbax() -> None:
     """Silence Orbax's warnings of files that a killed run left behind.
 
-    It also reports a full disk from each of its threads, and raises this error as well.
+    Orbax also reports a full disk from each of its threads, in addition to the error that it
+    raises.
     """
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -44,7 +45,7 @@ def keep_compiled_programs() -> None:
 
     Programs are kept in the user's cache folder, or in ``RLREPS_CACHE_DIR``, up to 2 GiB; those
     unused for longest are deleted first. Call this before JAX is imported. A user's own JAX
-    settings are kept. A folder that cannot be written keeps nothing and raises no error.
+    settings are kept. If the folder cannot be written, nothing is kept and no error is raised.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return

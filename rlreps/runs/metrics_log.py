@@ -1,8 +1,8 @@
 """The log of a run: ``metrics.jsonl``, and loggers such as TensorBoard.
 
-A ``Logger`` gets every record as numbers, means over the seeds. TensorBoard's files are written if
-its extra is installed. The environment variable ``RLREPS_LOGGERS`` names others, ``trackio`` and
-``wandb``.
+A ``Logger`` gets the mean over the seeds of every measure in a record. TensorBoard's files are
+written if its extra is installed. The environment variable ``RLREPS_LOGGERS`` names others,
+``trackio`` and ``wandb``.
 """
 
 import importlib
@@ -24,20 +24,20 @@ _TRACKERS = ("trackio", "wandb")
 
 
 class Logger(Protocol):
-    """Takes a run's figures; runs of Weights & Biases and of trackio are loggers as they are."""
+    """Receives a run's measures; runs of Weights & Biases and trackio satisfy this protocol."""
 
     def log(self, metrics: dict[str, float], *, step: int) -> object:
-        """Take the finite figures of a step."""
+        """Receive the finite measures of a step."""
 
     def finish(self) -> object:
-        """Write what is left and close."""
+        """Write pending records and close."""
 
 
 class TensorBoard:
     """Writes TensorBoard's files into the folder ``tensorboard`` of a run."""
 
     def __init__(self, folder: RunFolder, step: int) -> None:
-        """Open the files; what was logged after ``step`` is hidden."""
+        """Open the files; records after ``step`` are hidden."""
         from tensorboardX import SummaryWriter
 
         self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1)

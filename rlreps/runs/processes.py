@@ -1,9 +1,10 @@
 """Several processes, on one machine or many, that run one command together.
 
-JAX's multi-controller runtime connects them: by itself under the cluster managers that it knows,
-elsewhere by coordinator, number and index. Every process runs the same program. Arrays are
-distributed over the devices of all processes (see ``training.devices``). Process 0 alone writes
-files and prints, and makes for all processes the decisions that must be made once (``first_does``).
+JAX's multi-controller runtime connects the processes: automatically under the cluster managers that
+it knows, elsewhere by the coordinator's address, the number of processes and the index of each.
+Every process runs the same program. Arrays are distributed over the devices of all processes (see
+``training.devices``). Only process 0 writes files, prints, and makes the decisions that all
+processes must share (``first_does``).
 
 When a process dies, JAX ends the others. Start the same command everywhere again to continue from
 the saved state.
@@ -31,7 +32,7 @@ T = TypeVar("T")
 class ProcessesConfig:
     """Several processes that run this command together, on one machine or many.
 
-    Without options they find each other if a cluster manager that JAX knows started them.
+    Without options, the processes find each other if a cluster manager that JAX knows started them.
 
     Attributes:
         coordinator: Address HOST:PORT of process 0, the same for all.
@@ -201,7 +202,7 @@ def _join(config: ProcessesConfig) -> None:
     import jax  # Deferred: commands that do not need it start in a fraction of the time.
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # JAX would swallow the SIGTERM with which cluster managers end a process.
+    # JAX would catch SIGTERM, with which cluster managers end a process.
     jax.config.update("jax_enable_preemption_service", False)
     if config.coordinator is not None:
         _end_at_signals()
@@ -214,7 +215,7 @@ def _join(config: ProcessesConfig) -> None:
             heartbeat_timeout_seconds=config.heartbeat,
         )
     except (RuntimeError, ValueError) as error:
-        # JAX found no cluster manager, or already runs in a program that calls this one.
+        # JAX found no cluster manager, or the calling program has already started JAX.
         alone = isinstance(error, ValueError) or "must be called before" in str(error)
         if config.coordinator is None and alone:
             return

@@ -27,7 +27,7 @@ _HIDDEN = contextvars.ContextVar("hidden", default=False)
 
 @contextlib.contextmanager
 def hidden(when: bool = True) -> Iterator[None]:
-    """Hide bars, and messages about progress, of this thread while the body runs."""
+    """Hide this thread's bars and progress messages while the body runs."""
     before = _HIDDEN.set(when or _HIDDEN.get())
     try:
         yield
@@ -66,7 +66,7 @@ def progress_bar(
     Args:
         description: Name of the work.
         total: Total number of units.
-        done: Number of units that an interrupted run did before.
+        done: Number of units that an interrupted run had done.
         unit: Name of a unit, plural.
         show: Whether to show a bar that is not ``hidden``.
     """
@@ -80,7 +80,8 @@ def progress_bar(
         TimeRemainingColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
     )
-    # Lines printed meanwhile go above the bar on a terminal; otherwise into the file or pipe.
+    # On a terminal, lines printed meanwhile go above the bar; otherwise they go to the file or
+    # pipe.
     with Progress(
         *columns,
         console=console,

@@ -1,7 +1,7 @@
 """Worker processes on this machine, on Linux each with its own share of the cores.
 
-Programs too small for several cores end sooner side by side than one after the other. This module
-does not load NumPy: a worker takes its cores before the threads of libraries start.
+Programs too small for several cores finish sooner if they run at the same time. This module does
+not load NumPy: a worker takes its cores before the threads of libraries start.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from rlreps.errors import WorkerDiedError
 from rlreps.runs.machine import quieten_orbax
 
 _function: Any = b""
-"""The function of this process, if it is a worker; pickled until the first call."""
+"""The function that this process calls if it is a worker; it stays pickled until the first call."""
 
 
 def map_in_workers(
@@ -65,7 +65,7 @@ def map_in_workers(
 
 
 def _shares(jobs: int) -> list[list[int]]:
-    """Divide this process's cores evenly; a share without any core means all of them."""
+    """Divide this process's cores evenly; an empty share means all cores."""
     if not hasattr(os, "sched_getaffinity"):  # macOS, Windows
         return [[]] * jobs
     cores = sorted(os.sched_getaffinity(0))

@@ -28,8 +28,8 @@ class BallClips:
     """Consecutive inputs of clips of a video, for ``operators.Slowness``.
 
     An input is one frame or several consecutive frames, as channels. The start of an episode has
-    the same distribution as every later frame, so clips that start there are independent. The
-    numbers of its clips determine a video: nothing is stored.
+    the same distribution as every later frame, so clips that start there are independent. A video
+    is determined by the numbers of its clips: nothing is stored.
 
     Attributes:
         video: The balls.
@@ -136,7 +136,7 @@ def of_positions(video: BouncingBalls, degree: int) -> tuple[Function, npt.NDArr
         for chosen in itertools.combinations_with_replacement(range(len(waves)), bodies)
         if sum(sum(waves[wave]) for wave in chosen) <= degree
     ]
-    # The last column of ones completes products of fewer than three.
+    # The last column of ones completes products of fewer than three sums.
     filled = np.asarray([(*chosen, *[len(waves)] * (3 - len(chosen))) for chosen in products])
     across, along = (jnp.asarray(part) for part in np.transpose(waves))
 

@@ -18,8 +18,8 @@ class BoxSource:
 
     Attributes:
         half_width: D, [].
-        radial: Whether points are uniform in the angle and in log(1 + r), up to the corners' radius
-            and stratified in it, instead of uniform in the box.
+        radial: Whether points are uniform in the angle and in log(1 + r), up to the corners'
+            radius, with log(1 + r) stratified. Otherwise they are uniform in the box.
     """
 
     half_width: Array

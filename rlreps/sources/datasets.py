@@ -49,7 +49,7 @@ class Images(NamedTuple):
 
     Attributes:
         train: Grey levels in [0, 1], [images, pixels], pixels row by row from the top.
-        test: Likewise, other images.
+        test: Grey levels of other images, in the same form.
         shape: (height, width); their product is the number of pixels.
         test_labels: Class of each test image, [images], if known.
     """
@@ -164,8 +164,8 @@ def load_images(data_dir: Path | None) -> Images:
 
     Raises:
         InputError: If there is neither a folder nor a download, a file is missing, truncated or
-            without images, training and test images differ in size, or the number of labels differs
-            from that of test images (labels may be missing).
+            without images, training and test images differ in size, or the numbers of labels and of
+            test images differ (labels may be missing).
     """
     if data_dir is None:
         pixels, labels = _download()

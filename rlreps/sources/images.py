@@ -19,8 +19,8 @@ class ImageSource:
     """Entries of a pixels x images matrix that is held transposed, an image a row.
 
     ``sample`` draws the same batches as ``MatrixSource`` on the same matrix. The entries of one
-    image lie within a few kilobytes of memory instead of in all the matrix's rows, which halves the
-    time of a batch of MNIST from 32 images on.
+    image lie within a few kilobytes of memory instead of being spread over all rows of the matrix.
+    This halves the time of a batch of 32 or more images of MNIST.
 
     Attributes:
         images: The transposed matrix, [images, pixels].
@@ -68,7 +68,7 @@ def balanced_subsets(
     generator = np.random.default_rng(seed)
     of_label = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     fewest = min(map(len, of_label))
-    require(each <= fewest, f"at most {fewest} images of each label, the fewest of one", each)
+    require(each <= fewest, f"at most {fewest} images of each label (of the rarest)", each)
     draws = [
         [generator.choice(indices, each, replace=False) for indices in of_label]
         for _ in range(count)
@@ -88,11 +88,11 @@ def errors_on_subsets(
         subsets: Indices, [1 + count, images of a subset].
 
     Returns:
-        ``subset_error``, the mean over runs and random subsets, ``subset_error_deviation``, its
-        standard deviation over subsets, ``first_images_error`` on the first images of each label,
-        ``subset_error_ratio``, each run's mean over subsets of the ratio to the exact components'
-        error on the same images, [runs], and ``subset_ratio_deviation``, the standard deviation of
-        that ratio over subsets.
+        ``subset_error``: mean error over runs and random subsets. ``subset_error_deviation``: its
+        standard deviation over subsets. ``first_images_error``: error on the first images of each
+        label. ``subset_error_ratio``: ratio of each run's error to the exact components' error on
+        the same images, averaged over subsets, [runs]. ``subset_ratio_deviation``: standard
+        deviation of this ratio over subsets.
     """
     means = np.asarray(errors, np.float64)[:, subsets].mean(axis=2)
     ratios = (means / np.asarray(exact, np.float64)[subsets].mean(axis=1))[:, 1:]

@@ -8,21 +8,21 @@ by the discounted sum along rollouts from s (with ``count_start=False``, Σ_{t�
 stored successor measure). Given s and r_j the estimate is unbiased, and independent from one row to
 another; the columns of one row share its rollouts.
 
-**Centring.** Principal subspaces are those of the centred matrix, so E ψ_j over start states must
-be subtracted. It is estimated without bias from further start states, drawn and rolled out in the
-same update, for the same cumulants. There are two ways:
+**Centring.** Principal subspaces belong to the centred matrix, so E ψ_j over start states must be
+subtracted. This mean is estimated without bias for the same cumulants, by rollouts from further
+start states in the same update. There are two ways:
 
-- A separate start for each row (``centring_starts=None``). Rows stay independent, so that
-  everything unbiased for a stored centred matrix is unbiased here, including products of two rows'
-  targets (which ``danskin_lissa`` needs). But targets are noisier: the variance of each grows by
-  the variance of one more rollout, and by that of ψ_j over states.
+- A separate start for each row (``centring_starts=None``). Rows stay independent, so that every
+  estimate that is unbiased on a stored centred matrix is unbiased here, including products of two
+  rows' targets (which ``danskin_lissa`` needs). But targets are noisier: the variance of a target
+  grows by the variance of one more rollout and by the variance of ψ_j over states.
 - A shared group of B starts, whose mean is subtracted from every row. Targets stay unbiased and
   less noisy, but rows share the error of the mean, of variance v = Var_j / B, where Var_j is the
   variance of one rollout's sum from a random start. A product of two rows' targets is biased by v.
-  The constant function then acts as one more left singular vector, with the squared singular value
-  n · v for each task, where Σ_k σ_k² = n · Var_s ψ_j. It is learned as one of the top d components
-  if its squared singular value exceeds σ_d². So sharing is safe for components whose singular
-  values are large, and biased for many components.
+  The constant function then acts as one more left singular vector. Each task adds n · v to its
+  squared singular value, and n · Var_s ψ_j to Σ_k σ_k². It is learned as one of the top d
+  components if its squared singular value exceeds σ_d². So a shared group is safe for components
+  with large singular values, but biases the result if there are many components.
 
 ``large_batch``, whose weights also fit noise, stays biased by its finite batch either way, as on a
 stored matrix.
@@ -134,7 +134,7 @@ class LiveSource:
             time, weight = inputs
             moved = advance(states, draws)
             counted = states if self.count_start else moved
-            # Draw one step ahead and carry the draws: within one step, XLA would compute each
+            # Draw one step ahead and carry the draws. Within one step, XLA would compute each
             # random number again for every use.
             return (moved, draw(words, counters, time + 1), sums + weight * at(counted)), None
 

@@ -69,8 +69,8 @@ def draw_rows_and_tasks(
 ) -> tuple[Array, Array]:
     """Draw rows [num_rows] and columns [num_tasks] of a matrix, uniform, with replacement.
 
-    The key alone decides, so that a matrix of shape (n, tasks) gives the same batches wherever it
-    is. Rows and columns are independent of each other.
+    Only the key decides: a matrix of shape (n, tasks) gives the same batches in memory and on disk.
+    Rows and columns are independent of each other.
     """
     # One call of the generator for both: in a small training step, its calls take most of the time.
     words = jax.random.bits(key, (num_rows + num_tasks,), jnp.uint32)
@@ -99,13 +99,13 @@ def entries(matrix: Array, rows: Array, tasks: Array) -> Array:
 
 
 _POSITIONS = 0x706F73
-"""Purpose of the draws within cells, beside the draws of rows and tasks from the same key."""
+"""Folded into a batch's key for the draws within cells, which are then independent of the rows."""
 
 
 def draw_inputs(key: Array, inputs: Array, rows: Array, cell_widths: Array | None) -> Array:
     """Return the inputs [b, ...] of drawn rows [b], or positions uniform inside their cells.
 
-    Rows and tasks are the same with and without positions, which have draws of their own.
+    Positions have random numbers of their own, so rows and tasks are the same without positions.
 
     Args:
         key: The batch's key.

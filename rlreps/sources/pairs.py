@@ -27,12 +27,12 @@ if TYPE_CHECKING:  # The successor package imports this one.
 class PairSource:
     """Pairs (s, s⁺) of states of an episode; rows of transitions are drawn uniformly.
 
-    Row i is drawn with replacement, and s⁺ is the state reached k steps after the next one, with
+    Row i is drawn with replacement, and s⁺ is the state k steps after the next state, with
     P(k) = (1 − γ)γᵏ: s⁺ = S_{i+1+k}. If k leads beyond the end of the episode or of its record, s⁺
     is the last state reached. So a terminal state counts as if the episode stayed there for ever.
-    If the record is cut l rows after row i, the last state has the remaining probability γ^l, which
-    belongs to unknown later states. For long records with few cuts, s⁺ given s is distributed as
-    (1 − γ) Σ_{t≥0} γᵗ P^{t+1}(s, ·), the normalised successor measure of the data's policy.
+    If the record is cut l rows after row i, the last state gets the remaining probability γ^l,
+    which belongs to unknown later states. For long records with few cuts, s⁺ given s is distributed
+    as (1 − γ) Σ_{t≥0} γᵗ P^{t+1}(s, ·), the normalised successor measure of the data's policy.
 
     Attributes:
         observation: s of every row, [N, ...].

@@ -86,7 +86,7 @@ class StreamedSource:
 
     Attributes:
         inputs: Encoder input of each state, [n, ...].
-        reads: The host's side; programs are compiled for one such object.
+        reads: Callback that reads on the host; a compiled program belongs to one callback.
         cell_widths: As in ``MatrixSource``.
     """
 

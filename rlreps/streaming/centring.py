@@ -63,18 +63,19 @@ class Centred:
 
     Combining models averages their means, weighted by rows · weights, and their numbers of rows,
     by the weights. If workers started from a common mean, however often they combine, the result is
-    the mean of all rows given to the workers. With ``exact_scatter`` the combined model takes rows
-    sqrt(n_m w_m) (mean of worker m − mean of all), Σ_m w_m = 1, in one further update, so that its
-    sums of squares are about the common mean too.
+    the mean of all rows given to the workers. With ``exact_scatter`` the combined model learns from
+    rows sqrt(n_m w_m) (mean of worker m − mean of all), Σ_m w_m = 1, in one further update, so that
+    its sums of squares also refer to the common mean.
 
-    States are ``CentredState``. Batches must be finite: NaN or infinity spoils the mean for good.
+    States are ``CentredState``. Batches must be finite: NaN or infinity corrupts the mean for all
+    later updates.
 
     Attributes:
         rule: The rule for centred observations.
-        exact_scatter: Give the rule the batch less its own mean, with one row more,
-            sqrt(n b / (n + b)) (mean of the batch − mean before), so that sums of squares are those
-            about the final mean (the mean correction of Ross, Lim, Lin & Yang 2008). For rules that
-            sum squares and whose ``combine`` averages the sums, such as ``IncrementalPCA``.
+        exact_scatter: Give the rule the batch minus its own mean, and one further row, sqrt(n b /
+            (n + b)) (mean of the batch − mean before), so that sums of squares refer to the final
+            mean (the mean correction of Ross, Lim, Lin & Yang 2008). For rules that sum squares and
+            whose ``combine`` averages the sums, such as ``IncrementalPCA``.
     """
 
     rule: StreamingRule = leaf()
@@ -107,8 +108,8 @@ class Centred:
             moved = _moved(mean, row[None, :])
             return moved, self._given(mean, moved, row[None, :])[0]
 
-        # The mean does not depend on the rule: all rows are centred first, at a fraction of the
-        # rule's cost, and the rule then takes them in its fastest way.
+        # The mean does not depend on the rule. All rows are centred first, which costs a fraction
+        # of the rule's updates, and the rule can then process them in its fastest way.
         mean, centred = lax.scan(body, state.running, rows)
         return CentredState(mean, self.rule.update_each(state.inner, centred))
 
@@ -128,9 +129,9 @@ class Centred:
         return CentredState(mean, inner)
 
     def _given(self, mean: RunningMean, moved: RunningMean, batch: Array) -> Array:
-        """Return the rows given to the rule for a batch, from the mean before and after it.
+        """Return the rows that the rule gets for a batch, given the mean before and after it.
 
-        With ``exact_scatter`` these are the batch less its own mean and the row for the shift of
+        With ``exact_scatter`` these are the batch minus its own mean and the row for the shift of
         the mean, [b + 1, features]. For a single row only the shift remains.
         """
         if not self.exact_scatter:
@@ -150,7 +151,8 @@ def centred_rule(
 ) -> Centred:
     """Build a rule by its name in ``RULES``, with a running mean.
 
-    A rule without a learning rate forgets nothing: its sums of squares must be about the mean.
+    A rule without a learning rate forgets nothing, so its sums of squares must refer to the final
+    mean.
     """
     cls = RULES[name]
     rule = cls.at_rate(num_inputs, num_components, learning_rate)
@@ -184,7 +186,7 @@ def _combined(means: RunningMean, weights: Array) -> RunningMean:
     parts = shares(weights)
     rows = parts * means.rows_seen.astype(weights.dtype)
     total = jnp.sum(rows)
-    # Before any row, all means are zero, and their weights are as good as any.
+    # Before any row, all means are zero, so any weights will do.
     by_rows = jnp.where(total > 0.0, rows / jnp.where(total > 0.0, total, 1.0), parts)
     first = jax.tree.map(lambda leaf: leaf[0], means)
     shifts = (means.value - first.value[None, :]) + means.remainder

@@ -38,7 +38,7 @@ Rows = Any
 Indices = npt.NDArray[np.integer[Any]]
 
 ROWS_AT_ONCE = 1024
-"""About this many rows are sent to the device at once."""
+"""Number of rows, approximately, that are sent to the device at once."""
 
 RELATIVE_RATE = 0.5
 """Default η0 times the variance along the k-th component."""
@@ -50,7 +50,7 @@ INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
 """Size of implicit Krasulina's first entries; its rate is in units of their squares."""
 
 RELATIVE_TO_OTHERS = 8.0
-"""Default η0 of implicit Krasulina in these units, relative to other rules."""
+"""Default η0 of implicit Krasulina in units of the squared entries, relative to other rules."""
 
 TINY = float(np.finfo(np.float32).tiny)
 """Smaller variances count as zero."""
@@ -68,9 +68,10 @@ class Model(NamedTuple):
 
     Attributes:
         rule: Name of the rule.
-        origin: The first row, subtracted before rounding to the device's precision, [features].
+        origin: The first row [features], which is subtracted from every row before rounding to the
+            device's precision.
         state: State of the rule with its running mean, NumPy arrays.
-        moments: Moments of the rows less the origin, along ``components``.
+        moments: Moments of the rows minus the origin, along ``components``.
         components: Orthonormal rows, [k, features]; zeros before the first row.
     """
 
@@ -87,7 +88,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
     The rules take one row after the other and keep k vectors; they store no covariance and no rows.
     ``fit`` goes over an array in random order. ``partial_fit`` takes batches as they come, of any
     size, even with fewer rows than components. Both subtract a running mean. Computations run in
-    JAX, in float32 unless x64 is enabled; each new shape of a batch is compiled once a process.
+    JAX, in float32 unless x64 is enabled; each new shape of a batch is compiled once per process.
     ``fit`` and ``transform`` also take sparse arrays, and make about 1,024 rows dense at a time.
 
     A batch that cannot be used (another number of features, NaN or infinity) raises a
@@ -111,7 +112,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             have fewer. EigenGame needs at least k rows in an update, and learns well from several
             times k; if fewer than k rows are left, they join the previous update. None is 2 k for
             EigenGame, 5 k and at least 50 for incremental PCA, and 1 for the other rules.
-        passes: How often ``fit`` goes over the rows, each time in another order. With a few
+        passes: Number of passes of ``fit`` over the rows, each in another order. With a few
             thousand rows or fewer, one pass leaves most rules some per cent short of the best k
             components; with very many rows it is enough. Rules without a learning rate (incremental
             PCA) sum over rows, and go over them once.
@@ -121,14 +122,15 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         components_: Orthonormal rows in descending order of explained variance, the largest entry
             of each positive, [n_components, n_features].
         explained_variance_: Variance of the rows along each component, [n_components]. After
-            ``fit``: of all rows, by a separate pass, with ddof = 1. After ``partial_fit``: of the
-            rows as they arrived, the t-th of n with weight (t/n)² or, for incremental PCA, equal
-            weights. It is biased low while the components still turn, because the part of earlier
-            rows outside the span at that time is lost. It is zero for fewer than two rows.
-        explained_variance_ratio_: The same, divided by the total variance; zeros if the stream is
-            constant.
+            ``fit``: the variance of all rows, by a separate pass, with ddof = 1. After
+            ``partial_fit``: a weighted variance, in which row t of n has weight (t/n)² or, for
+            incremental PCA, all rows have equal weight. It is biased low while the components still
+            turn, because the part of an earlier row outside the span of its time is lost. It is
+            zero for fewer than two rows.
+        explained_variance_ratio_: ``explained_variance_`` divided by the total variance; zeros if
+            the stream is constant.
         singular_values_: Singular values of the centred rows along each component: the square roots
-            of ``explained_variance_`` times the number of rows less one, [n_components].
+            of ``explained_variance_`` times the number of rows minus one, [n_components].
         noise_variance_: Mean variance along the directions beyond the components, as in
             scikit-learn's ``PCA``; zero if there are none.
         mean_: Mean of all rows, [n_features].
@@ -139,7 +141,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
     """
 
     whiten: ClassVar[bool] = False
-    """What scikit-learn's base class asks for: coordinates keep their variances."""
+    """scikit-learn's base class reads this attribute: coordinates keep their variances."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
@@ -195,7 +197,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             mean = model.state.running
             once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(passes))
             model = model._replace(state=model.state._replace(running=once))
-            # The exact variances of all rows within the span.
+            # Compute the exact variances of all rows within the span.
             moments, components = model.moments, basis
             for chosen in _blocks(in_turn, 1):
                 rows = _dense(X, chosen) - model.origin
@@ -280,11 +282,11 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         return Model(self.rule, origin, state, no_moments(X.shape[1], k), components)
 
     def _rate(self, features: int, k: int, total_variance: float, least: float) -> PowerDecay:
-        """Return the learning rate, given the total variance and that along the k-th component."""
+        """Return the learning rate, given the total variance and the k-th component's variance."""
         power = float(self.power)
         if self.learning_rate is not None:
             return PowerDecay(float(self.learning_rate), power)
-        # Rows without variance are all zero after centring, and move nothing at any rate.
+        # Rows without variance are all zero after centring and change nothing at any learning rate.
         total = total_variance if total_variance > TINY else 1.0
         along = max(least, LEAST_SHARE * total / k)
         if self.rule == "implicit_krasulina":
@@ -381,12 +383,12 @@ def _blocks(order: Indices, each: int, least: int = 1) -> Iterator[Indices]:
 
 @functools.cache
 def _threads() -> Any:
-    """Return what keeps OpenBLAS out of XLA's way; finding it is slower than an update."""
+    """Return the controller of OpenBLAS's threads; finding it is slower than an update."""
     return ThreadpoolController()
 
 
 def _variances(rows: Floats, k: int) -> tuple[float, float]:
-    """Return the total variance of rows [n, features] and the k-th largest along a direction."""
+    """Return the total variance of rows [n, features] and the k-th largest principal variance."""
     centred = rows - rows.mean(axis=0)
     total = float(np.square(centred).sum()) / len(rows)
     if k > min(rows.shape):

@@ -8,7 +8,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 FADING = 2.0
-"""Exponent with which variances of a stream forget: the t-th of n rows has weight (t/n)²."""
+"""Exponent of the weights in a stream's variances: the t-th of n rows has weight (t/n)²."""
 
 
 class Moments(NamedTuple):
@@ -55,12 +55,12 @@ def no_moments(num_inputs: int, num_components: int) -> Moments:
 def take_in(
     moments: Moments, components: Floats, basis: Floats, rows: Floats, fading: float = FADING
 ) -> tuple[Moments, Floats]:
-    """Add rows, and turn the moments to the principal axes of a new basis' span.
+    """Add rows, and rotate the moments to the principal axes of a new basis' span.
 
     Sums of squares along old components are carried over to the span of the new ones; the part
-    outside the span is lost. While a basis turns, old rows therefore count for less than they
-    should, so they fade: before rows n + 1, …, n + b their weight is multiplied by
-    (n/(n + b))^fading, which leaves row t the share (t/n)^fading of the newest. Within the span
+    outside the span is lost. While a basis turns, old rows therefore contribute too little, so
+    their weights fade: before rows n + 1, …, n + b are added, the weights are multiplied by (n/(n +
+    b))^fading. Row t then has (t/n)^fading times the weight of the newest row. Within the span
     everything is exact, including the shift of the mean (Chan, Golub & LeVeque 1983).
 
     Args:
@@ -71,8 +71,9 @@ def take_in(
         fading: 0 weighs all rows equally.
 
     Returns:
-        The moments, along components of descending variance, and these components: orthonormal
-        rows in the span of the basis, [k, features], the largest entry of each positive.
+        The moments along components in descending order of variance, and these components:
+        orthonormal rows in the span of the basis, [k, features], the largest entry of each
+        positive.
     """
     count = len(rows)
     kept = (moments.rows_seen / (moments.rows_seen + count)) ** fading

@@ -1,6 +1,6 @@
 """A pass over stored rows: many runs of one rule at once, each with its own order of the rows.
 
-Every row is seen in turn instead of being drawn, and runs may also differ in their learning rates.
+Every row is seen exactly once, and runs may also differ in their learning rates.
 """
 
 import functools
@@ -40,19 +40,20 @@ class Runs(NamedTuple):
     learning_rates: Sequence[float]
 
     def orders(self, count: int) -> npt.NDArray[np.int32]:
-        """Draw each run's order of ``count`` rows, [runs, count], by its seed alone."""
+        """Draw each run's order of ``count`` rows, [runs, count]; it depends on the seed only."""
         orders = {seed: np.random.default_rng((seed, 0)).permutation(count) for seed in self.seeds}
         return np.stack([orders[seed] for seed in self.seeds]).astype(np.int32)
 
 
 class PassResult(NamedTuple):
-    """Figures over time of a rule's runs.
+    """Measures of a rule's runs over time.
 
     Attributes:
         rows_seen: Rows that each worker had seen at each point, the start included, [points].
         seconds: Time spent so far in the updates of all runs, without compilation, [points].
-        workers: Each worker's figure just before the combination, [points, runs, workers].
-        figures: Figures of the combined model, [points, runs].
+        workers: Measure of each worker's model just before the combination, [points, runs,
+            workers].
+        figures: Measure of the combined model, [points, runs].
         components: The combined model's components at the end, [runs, features, k].
     """
 
@@ -85,11 +86,11 @@ def run_passes(
         rows: Centred observations, [n, features].
         runs: Seeds and learning rates.
         evaluate: Measures a model's components, on the host.
-        evaluate_every: A worker's rows between evaluations, at most its share; rounded down to
-            whole updates.
+        evaluate_every: Number of rows of each worker between evaluations, at most all of its rows;
+            rounded down to whole updates.
         rows_per_update: Rows of each update; single rows go through ``update_each``.
         workers: Number of workers of each run.
-        combine: Combines the workers' models; by default as the rule does.
+        combine: Combines the workers' models; the rule's own ``combine`` by default.
 
     Raises:
         InputError: If an interval has fewer rows than an update or more than a worker has.
@@ -163,9 +164,9 @@ def scan_updates(rule: StreamingRule, state: Any, rows: Array, rows_per_update: 
 
 
 def map_runs(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Map a function over a leading axis: side by side on accelerators, in turn on a CPU.
+    """Map a function over a leading axis: in parallel on accelerators, in turn on a CPU.
 
-    A CPU's caches hold the model of one run but not of thirty.
+    A CPU's caches hold the model of one run, but not the models of thirty runs.
     """
 
     def in_turn(*arguments: Any) -> Any:

@@ -24,7 +24,7 @@ except ImportError as error:
 class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
     """Principal component analysis of a river stream, by any rule of ``rlreps.streaming``.
 
-    The first row that is learned fixes the names of the features. Later, a feature that is missing
+    The first row that is learned fixes the names of the features. In later rows a missing feature
     counts as 0, as elsewhere in river, and a new feature is ignored. A running mean is subtracted.
     Components keep their signs from row to row.
 
@@ -35,7 +35,7 @@ class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
         learning_rate: η0 of η_t = η0 / t^power at row t, for rules with a learning rate; for most
             of them in units of one over a variance.
         power: Exponent of the learning rate's decay; 0 keeps the rate, for drifting components.
-        seed: Decides the random start.
+        seed: Seed of the random start.
 
     Raises:
         InputError: For an unknown rule, or one that needs several rows (EigenGame); when the first

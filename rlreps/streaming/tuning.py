@@ -19,13 +19,13 @@ from rlreps.subspace.reconstruction import loss_from_moments
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TunedRule:
-    """A streaming rule, learning rates to choose from, its start and how it takes rows.
+    """A streaming rule with its candidate learning rates, its start and its rows per update.
 
     Attributes:
         rule: One of ``rlreps.streaming.RULES``.
         powers: Candidates for γ of the learning rate η0 / t^γ at update t = 1, 2, …; empty for a
             rule without a learning rate.
-        learning_rates: Candidates for η0, likewise.
+        learning_rates: Candidates for η0; empty for a rule without a learning rate.
         rows_per_update: b, rows of an update.
         initial_scale: Standard deviation of a factor's entries at the start; None takes the rule's
             own.
@@ -83,8 +83,8 @@ class TunedRule:
     ) -> dict[str, Any]:
         """Try γ and η0 on a random part of the rows, one pass over it for each pair.
 
-        Amid & Warmuth 2020 choose both on a tenth of the data. As in their code, the criterion is
-        the loss on the part that the pass went over.
+        Amid & Warmuth 2020 choose γ and η0 on a tenth of the data. As in their code, the criterion
+        is the loss on the same part of the rows.
 
         Args:
             rows: Centred, [n, features].
@@ -93,7 +93,7 @@ class TunedRule:
             seed: Seed of the part and of every run.
 
         Returns:
-            ``power`` and ``learning_rate``, the first pair with the least loss, ``tuning_losses``
+            ``power`` and ``learning_rate`` of the first pair with the least loss, ``tuning_losses``
             [powers, rates] (NaN if a run diverged) and ``all_diverged``. If all diverged, the pair
             is the first power and the smallest rate. Both are None for rules without a rate.
         """

@@ -11,7 +11,7 @@ from rlreps.errors import InputError
 from rlreps.numerics import jit
 from rlreps.subspace.row_blocks import ArrayBlocks, CentredBlocks, Centring, centring_means
 
-# Rows a block holds, so that a block of a 10,000-column float32 matrix stays inside the caches.
+# Rows of a block. A block of a 10,000-column float32 matrix then stays inside the caches.
 _BLOCK_ROWS = 64
 
 
@@ -40,7 +40,7 @@ def centre_in_place(matrix: np.ndarray, centring: Centring = "columns") -> None:
 
     Args:
       matrix: [n, t] writeable float32 or float64 NumPy array; overwritten.
-      centring: which means; see ``row_blocks.Centring``.
+      centring: which means are subtracted; see ``row_blocks.Centring``.
 
     Raises:
       InputError: if the matrix is not a writeable two-dimensional floating-point NumPy array with

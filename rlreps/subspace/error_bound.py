@@ -22,18 +22,19 @@ and |q_1| <= 1, the first line gives
 
     |p_3| (theta_d - c^2 / theta_d - sum_i v_i r_i^2) <= (sum_{i <= d} r_i^2)^(1/2).
 
-This is Wedin's (1972) sin-theta theorem with the panel's own structure: against the panel's other
-Ritz vectors, a Ritz vector errs in second order only. A small gap behind theta_d therefore costs
-little as long as theta_d is well above c. m' = d is the plain theorem. Every m' gives a bound; the
-smallest is returned, or 1 if none applies.
+This is Wedin's (1972) sin-theta theorem with the structure of the panel: the error of a Ritz vector
+in the directions of the panel's other Ritz vectors is of second order only. A small gap behind
+theta_d therefore costs little as long as theta_d is well above c. m' = d is the plain theorem.
+Every m' gives a bound; the smallest is returned, or 1 if none applies.
 
 Norm of the rest. |C| for m' = m is bounded with high probability from random probes; a smaller m'
-adds known columns, and the norm of what results is at most that of [[Theta_3, 0], [E_3, c I]].
+adds known columns, and the norm of the result is at most the norm of [[Theta_3, 0], [E_3, c I]].
 
-Rounding. Each product of the matrix with an orthonormal panel is taken to be that of a matrix
-within `rounding_level` in spectral norm, twice eps sqrt(max(n, t)) theta_1. That is the size of
-random rounding errors (Higham & Mary 2019), not of the worst case. It enters every term to first
-order: rows of p_2 and q_2 grow by rounding / (theta_d - theta_i), columns of R by rounding.
+Rounding. Each product of the matrix with an orthonormal panel is taken to be the exact product of
+another matrix. The two matrices differ by at most `rounding_level` in spectral norm, 2 eps
+sqrt(max(n, t)) theta_1. This is the size of random rounding errors (Higham & Mary 2019), not of the
+worst case. It enters every term to first order: rows of p_2 and q_2 grow by
+rounding / (theta_d - theta_i), columns of R by rounding.
 """
 
 import math
@@ -72,7 +73,7 @@ class RitzTriplets(NamedTuple):
 def distance_bounds(
     products: Products, triplets: RitzTriplets, count: int, *, seed: int
 ) -> np.ndarray:
-    """Bound the subspace distances of leading Ritz vectors from the exact ones.
+    """Bound the subspace distances of leading Ritz vectors from the exact singular vectors.
 
     See the module's docstring for the derivation. The bounds hold together with probability
     1 - FAILURE_PROBABILITY over the probes, for rounding errors of the stated size.
@@ -145,7 +146,7 @@ def bounds_at_cut(
     applies &= separation > 0.0
     outside = drive / np.where(applies, separation, 1.0)
     inside = np.linalg.norm(w * residuals[None, :] * outside[:, None] + turned, axis=1)
-    # The basis handed out is itself rounded.
+    # The returned basis is itself rounded.
     root = np.sqrt((np.square(outside) + np.square(inside)) / dimensions) + rounding / values[0]
     return np.where(applies, np.minimum(np.square(root), 1.0), 1.0)
 
@@ -174,11 +175,12 @@ def _images_and_rest_norm(
 
     The probes' component along the leading right singular vector of C has a squared length that is
     chi-squared with s degrees of freedom, so above its quantile with probability
-    1 - FAILURE_PROBABILITY. In the measure of eigenvalues of C'C that the probes P define,
-    |f(C'C) P|_F^2 = int f^2 for every polynomial f, c^2 then carries at least that mass, and no
-    point x carries more than 1 / sum_j f_j(x)^2 (the Christoffel function), where f_0, ..., f_q are
-    the orthonormal polynomials. These come from q Lanczos steps with the Frobenius inner product.
-    Hochstenbach (2013) bounds norms likewise from one vector and the last polynomial.
+    1 - FAILURE_PROBABILITY. The probes P define a measure on the eigenvalues of C'C, with
+    |f(C'C) P|_F^2 = int f^2 for every polynomial f. In this measure, c^2 carries at least that
+    quantile as mass. No point x carries more than 1 / sum_j f_j(x)^2 (the Christoffel function),
+    where f_0, ..., f_q are the orthonormal polynomials. These come from q Lanczos steps with the
+    Frobenius inner product. Hochstenbach (2013) bounds norms in this way from one vector and the
+    last polynomial.
     """
     num_columns, width = right.shape
     if width == min(products.shape):
@@ -187,7 +189,7 @@ def _images_and_rest_norm(
     def project(panel: np.ndarray) -> np.ndarray:
         return np.asarray(panel - right @ (right.T @ panel))
 
-    # Not the stream of the test panel: the probes must be independent of V.
+    # Use another random stream than the test panel's: the probes must be independent of V.
     rng = np.random.default_rng([seed, 1])
     probes = rng.standard_normal((num_columns, _PROBES), dtype=products.dtype.type)
     current = project(probes).astype(np.float64)
@@ -234,7 +236,7 @@ def _largest_point_of_mass(
         return total < 1.0 / least
 
     inner = off_diagonal[:-1]
-    # Beyond the largest zero every polynomial rises, so what lies above can be bisected.
+    # Beyond the largest zero every polynomial rises, so bisection works there.
     largest_zero = scipy.linalg.eigh_tridiagonal(diagonal, inner, eigvals_only=True)[-1]
     low = max(float(largest_zero), 0.0)
     width = max(low, off_diagonal[-1])

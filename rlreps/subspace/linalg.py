@@ -2,8 +2,8 @@
 
 On a CPU, systems and Cholesky factors are computed by elimination within the compiled program,
 which needs no pivoting for such matrices. LAPACK's triangular solve starts its own threads, which
-compete with XLA's and made a training step two to three times slower. Elsewhere both use Cholesky.
-Newton-Schulz steps follow an inverse over time by matrix products alone.
+compete with XLA's threads and made a training step two to three times slower. Other devices use
+Cholesky factorisations. Newton-Schulz steps update a running inverse by matrix products alone.
 """
 
 import jax
@@ -74,7 +74,7 @@ def _invert_factor_by_elimination(matrix: Array) -> Array:
 
 
 def largest_eigenvalue_bound(matrix: jax.Array) -> jax.Array:
-    """Compute tr(A^16)^(1/16), from the largest eigenvalue to d^(1/16) times it.
+    """Compute tr(A^16)^(1/16), an upper bound at most d^(1/16) times the largest eigenvalue.
 
     A [d, d] has real eigenvalues, none negative: it is positive semi-definite, or the product of
     two such matrices.
@@ -91,8 +91,8 @@ def newton_schulz_step(inverse: jax.Array, matrix: jax.Array) -> jax.Array:
     """Take a step P <- 2P - P A P towards the inverse of A, from any positive definite P.
 
     Schulz (1933). An eigenvalue x of PA becomes x (2 - x), so 1 - x is squared: from x in (0, 2)
-    the iteration converges, and P stays positive definite. If A has outgrown P, so that some x may
-    lie beyond 2, P is first divided by a bound on the largest.
+    the iteration converges, and P stays positive definite. If A has grown so that some x may lie
+    beyond 2, P is first divided by a bound on the largest x.
 
     Args:
         inverse: P, [d, d], symmetric positive definite; if its trace is not positive, the step

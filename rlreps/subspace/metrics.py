@@ -24,8 +24,8 @@ from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
 def numerical_rank(features: jax.Array) -> jax.Array:
     """Count the linearly independent features, as far as the dtype can tell.
 
-    The number [] (int32) of singular values of the column-normalised features above
-    `relative_tolerance` times the largest.
+    Return the number [] (int32) of singular values of the column-normalised features that exceed
+    `relative_tolerance` times the largest singular value.
     """
     return orthonormal_basis(features)[1]
 
@@ -44,8 +44,8 @@ def leading_combinations(features: jax.Array, matrix: jax.Array, d: int) -> jax.
       d: number of combinations.
 
     Returns:
-      [m, d], of orthonormal features in the order of their singular values; columns beyond the
-      features' numerical rank are zero.
+      [m, d] combinations, which give orthonormal features in the order of their singular values;
+      columns beyond the features' numerical rank are zero.
 
     Raises:
       InputError: if d is not in 1 to m, features and matrix differ in rows, or t < d.
@@ -66,9 +66,10 @@ def leading_combinations(features: jax.Array, matrix: jax.Array, d: int) -> jax.
 def orthonormal_basis(features: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Compute an orthonormal basis of the features' span.
 
-    Columns are scaled to unit length, which brings the condition number within sqrt(d) of the best
-    that any column scaling reaches (van der Sluis 1969); then Householder QR and the singular value
-    decomposition of the triangle, never the Gram matrix, which would square the condition number.
+    Columns are first scaled to unit length, which brings the condition number within a factor
+    sqrt(d) of the best that any column scaling reaches (van der Sluis 1969). Householder QR and the
+    singular value decomposition of the triangle follow. The Gram matrix, which would square the
+    condition number, is never formed.
 
     Returns:
       The basis [n, d], whose columns beyond the numerical rank are zero, and the rank, int32.
@@ -135,8 +136,8 @@ def subspace_distance(features: jax.Array, basis: jax.Array) -> jax.Array:
 def principal_angles(features: jax.Array, basis: jax.Array) -> jax.Array:
     """Compute the principal angles between the basis and the features' span.
 
-    Cosines are the singular values of Q^T F, sines those of F - Q Q^T F; both enter, so small and
-    right angles keep their digits (Björck & Golub 1973).
+    Cosines are the singular values of Q^T F; sines are the singular values of F - Q Q^T F. Both are
+    used, so that angles near zero and near pi/2 keep their digits (Björck & Golub 1973).
 
     Returns:
       [k] angles in radians, rising, in [0, pi/2]; if the features' rank is below k, the directions
@@ -183,8 +184,8 @@ def longest_eigenvector_streak(
 ) -> jax.Array:
     """Count the leading components that the features match in order.
 
-    Counts from the first component up to the first whose feature of the same index is further away
-    than the tolerance; Gemp et al. (2021), EigenGame, where the tolerance is pi/8.
+    Count components from the first until the feature of the same index is further away than the
+    tolerance (Gemp et al. 2021, EigenGame, with the tolerance pi/8).
 
     Args:
       features: column i is the estimate of component i, of any length and sign.
@@ -210,7 +211,7 @@ def longest_eigenvector_streak(
 def align(features: jax.Array | np.ndarray, basis: jax.Array | np.ndarray) -> jax.Array:
     """Rotate an orthonormal basis of the features' span as close as possible to the components.
 
-    Orthogonal Procrustes: Q U V^T with Q^T F = U S V^T. For pictures of learned components beside
+    Orthogonal Procrustes: Q U V^T with Q^T F = U S V^T. Use it to plot learned components beside
     true ones.
 
     Returns:
@@ -315,7 +316,7 @@ def nested_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
     Args:
       first: F, [n, k] columns that are linearly independent, orthonormal up to rounding.
-      second: G, [n, k] likewise.
+      second: G, [n, k], with the same properties.
 
     Returns:
       [k] float64 in [0, 1], for d = 1, ..., k.
@@ -348,12 +349,12 @@ def noise_floor(first_half: np.ndarray, second_half: np.ndarray) -> np.ndarray:
     So the expected distance of M from the truth is a quarter of the distance between the halves.
 
     The result estimates an expectation, which is smooth over d; one pair of halves scatters about
-    it. First order holds while the floor is small. The distance between the halves cannot exceed
-    1 - d/n, so a floor near 1/4 only says that the halves have nothing in common.
+    it. The first-order estimate holds while the floor is small. The distance between the halves
+    cannot exceed 1 - d/n, so a floor near 1/4 only says that the halves have nothing in common.
 
     Args:
       first_half: [n, k] leading left singular vectors of A, by falling singular value.
-      second_half: [n, k] those of B.
+      second_half: [n, k] leading left singular vectors of B.
 
     Returns:
       [k] float64 in [0, 1/4], for d = 1, ..., k.

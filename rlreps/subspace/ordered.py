@@ -29,11 +29,11 @@ class Spectrum(NamedTuple):
 
 
 def orthonormalising_factor(covariance: Array) -> Array:
-    """Compute L⁻¹ for Σ = LLᵀ, well defined even if features depend on each other.
+    """Compute L⁻¹ for Σ = LLᵀ, well defined even if features are linearly dependent.
 
     The ridge is a few roundings of each feature's own variance: a dependent feature comes out large
-    and meaningless, but finite. Rounding in a sum over many points can exceed this ridge; a larger
-    one then gives rows without meaning.
+    and meaningless, but finite. If rounding in a sum over many points exceeds this ridge, a larger
+    ridge takes its place, and the rows computed with it have no meaning.
 
     Returns:
         L⁻¹, [d, d], lower triangular; the row of a feature without variance is its unit vector.
@@ -63,7 +63,7 @@ def ritz_spectrum(covariance: Array, operator_matrix: Array) -> Spectrum:
     """Compute the eigenpairs of Λ, the best approximations within the span (Rayleigh-Ritz).
 
     The result depends on the span alone, while the order in ``ordered_spectrum`` is the order that
-    was learned. Only the symmetric part of Π counts; eigenvalues rise.
+    was learned. Only the symmetric part of Π counts; eigenvalues are in ascending order.
     """
     factor = orthonormalising_factor(covariance)
     inner = _congruent(factor, (operator_matrix + operator_matrix.T) / 2.0)
@@ -102,8 +102,8 @@ def masked_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
     Args:
         covariance: Σ, [d, d].
         operator_matrix: Π_jk = E[u_j Ku_k], [d, d]. It need not be symmetric. The best estimate
-            uses the same points as the gradient and is not symmetric: if u are eigenfunctions, the
-            gradient is then zero at every point, whatever the points.
+            uses the same points as the gradient and is not symmetric: the gradient at
+            eigenfunctions u is then zero at every point, for any set of points.
     """
     factor = orthonormalising_factor(covariance)
     lengths = jnp.diagonal(factor)[None, :]
@@ -115,9 +115,9 @@ def masked_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
 def full_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
     """Compute the whole gradient of tr Λ = tr Σ⁻¹Π: images times Σ⁻¹, features times Σ⁻¹ΠΣ⁻¹.
 
-    It is the same for any basis of the features' span, so only the span is learned, and
-    ``ritz_spectrum`` finds the eigenfunctions in it (Pfau et al. 2019, App. A.1). Arguments are as
-    for ``masked_gradient``.
+    tr Λ is the same for any basis of the features' span, so only the span is learned, and
+    ``ritz_spectrum`` finds the eigenfunctions in the span (Pfau et al. 2019, App. A.1). Arguments
+    are as for ``masked_gradient``.
     """
     factor = orthonormalising_factor(covariance)
     inner = _congruent(factor, operator_matrix)

@@ -27,13 +27,13 @@ _ROWS_PER_COLUMN = 4
 class Products:
     """Products of a matrix A [n, t] that is read in blocks of rows, once for each method called.
 
-    Groups of rows of one size enter a product, however the source is blocked. Products with the
+    Products use groups of rows of one size, whatever the blocks of the source. Products with the
     transpose are accumulated over groups in float64. Memory holds the panels (one of them in
     float64), one group, and the buffers of the source.
 
-    Where rows are distributed, every process reads its own rows and the results are summed over the
-    processes; they are equal in all. Every process orthonormalises the same panels itself, so their
-    BLAS must round alike.
+    If rows are distributed, every process reads its own rows, and the results are summed over the
+    processes, so that all processes hold the same results. Every process orthonormalises the same
+    panels itself, so the BLAS of all processes must round alike.
 
     Attributes:
       shape: (n, t).
@@ -52,7 +52,7 @@ class Products:
 
         Args:
           source: this process's rows, [r, t]; there may be none.
-          first: the number of the first of them.
+          first: index of the source's first row in the matrix.
           num_rows: n; None is r.
           total: returns the sum of all processes' arrays of one shape; all call it together.
         """
@@ -91,11 +91,11 @@ class Products:
         """Run one power iteration: an orthonormal basis of A'A times a panel [t, m], [t, m].
 
         A matrix in memory is read twice, and the panel is orthonormalised between the products.
-        Others are read once, without it. A'A squares the spectrum, so in the first iteration
-        rounding hides a fresh panel's directions below sqrt(eps) sigma_1. They return in later
-        iterations: once the panel's columns are sorted by size, a column's own product loses only
-        eps sigma_1 / sigma_i. The two products after the last iteration are orthonormalised one by
-        one as usual.
+        Other matrices are read once, and the panel is not orthonormalised in between. A'A squares
+        the spectrum, so in the first iteration rounding hides a fresh panel's directions below
+        sqrt(eps) sigma_1. They return in later iterations: once the panel's columns are sorted by
+        size, a column's own product loses only eps sigma_1 / sigma_i. The two products after the
+        last iteration are orthonormalised one by one as usual.
         """
         if isinstance(self._source, ArrayBlocks):
             return orthonormalise(self.multiply_transposed(orthonormalise(self.multiply(panel))))
@@ -118,7 +118,7 @@ class Products:
         return images, self._summed(normal)
 
     def _summed(self, part: np.ndarray) -> np.ndarray:
-        """Sum all processes' arrays in float64; skip empty ones."""
+        """Sum all processes' arrays in float64; skip empty arrays."""
         summed = part if self._total is None or not part.size else self._total(part)
         return summed.astype(self.dtype)
 
@@ -142,7 +142,7 @@ Matrix: TypeAlias = np.ndarray | jax.Array | RowBlocks | Products
 
 
 def products_of(matrix: Matrix) -> Products:
-    """Return the products of a matrix [n, t]; one on an accelerator is copied to the host."""
+    """Return the products of a matrix [n, t]; an accelerator's matrix is copied to the host."""
     if isinstance(matrix, Products):
         return matrix
     if isinstance(matrix, RowBlocks):

@@ -56,7 +56,7 @@ class ExactComponents(NamedTuple):
         return np.where(np.isfinite(table), table, self.no_components)
 
     def excess_percent(self, losses: npt.ArrayLike, k: int) -> DoubleArray:
-        """Compute 100 (loss / exact loss − 1) for losses of k components, diverged ones counted."""
+        """Compute 100 (loss / exact loss − 1) for the ``counted`` losses of k components."""
         excess: DoubleArray = 100.0 * (self.counted(losses) / self.exact_loss(k) - 1.0)
         return excess
 
@@ -108,7 +108,7 @@ def relative_loss(moments: DoubleArray, exact: float, features: jax.Array) -> ja
 def orthonormal_double(features: jax.Array) -> DoubleArray:
     """Compute an orthonormal basis [n, d] of the features' span in float64; zero for zero features.
 
-    Float32 columns are orthonormal only to about 1e-6, which an error in float64 would show.
+    Float32 columns are orthonormal only to about 1e-6, which would be visible in a float64 error.
     """
     basis, _ = orthonormal_basis(features)
     q, r = np.linalg.qr(np.asarray(basis, np.float64))

@@ -14,12 +14,12 @@ from rlreps.errors import require
 Centring: TypeAlias = Literal["columns", "rows", "both"]
 """Which means are subtracted from Psi [n states, t tasks] before its components are taken.
 
-- ``columns``: each task's mean over the states. The components are those of principal component
-  analysis with states as observations: orthogonal to the constant function, n - 1 at most.
+- ``columns``: each task's mean over the states. Principal component analysis with states as
+  observations gives the same components: at most n - 1, orthogonal to the constant function.
 - ``rows``: each state's mean over the tasks, as in the public code of Le Lan et al. 2023. The rows
-  of a successor measure all have the same sum, so a single number is subtracted from every entry,
-  row_sum / t. The constant function stays, with as much energy as the mean row differs from
-  uniform visits to all cells, and components need not be orthogonal to it.
+  of a successor measure all have the same sum, so the same number, row_sum / t, is subtracted from
+  every entry. The constant function stays in the matrix: its energy grows with the difference of
+  the mean row from uniform visits to all cells. Components need not be orthogonal to the constant.
 - ``both``: one after the other, in either order (the two projections commute). If all rows have the
   same sum, this equals ``columns`` up to rounding.
 """
@@ -147,8 +147,8 @@ def row_means(source: RowBlocks) -> np.ndarray:
 def centring_means(source: RowBlocks, centring: Centring) -> tuple[np.ndarray, np.ndarray | None]:
     """Compute what a centring subtracts: a number per column, [t], and one per row, [n] or None.
 
-    Both kinds of means contain the grand mean, so ``both`` subtracts it from the row means. It
-    takes two passes over the matrix, the others one.
+    Both kinds of means contain the grand mean, so ``both`` subtracts it from the row means.
+    ``both`` takes two passes over the matrix; ``columns`` and ``rows`` take one pass.
 
     Raises:
       InputError: if the matrix is empty.
@@ -229,7 +229,7 @@ def residual_energy(span: np.ndarray, source: RowBlocks) -> float:
     """Compute the squared norm of the rest of a matrix outside a basis, ||(I - Q Q^T) Psi||_F^2.
 
     The residual is formed before it is squared (a difference of energies would cancel), and its
-    squares are summed in float64. Two reads of the matrix.
+    squares are summed in float64. The matrix is read twice.
 
     Args:
       span: Q, [n, d] orthonormal columns; zero columns are allowed.

@@ -119,8 +119,8 @@ def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at
 def exact_svd(matrix: Matrix, rank: int, *, at_most: bool = False) -> PrincipalSubspace:
     """Compute top left singular vectors by LAPACK's dense decomposition.
 
-    Time O(n t min(n, t)) and memory for several matrices: use it up to a few thousand on the
-    shorter side, and `RandomizedSVD` beyond.
+    It takes O(n t min(n, t)) time and the memory of several matrices. Use it for up to a few
+    thousand rows or columns, and `RandomizedSVD` beyond.
 
     Args:
       matrix: [n, t] float32 or float64 matrix, already centred, in memory.
@@ -151,11 +151,11 @@ def exact_svd(matrix: Matrix, rank: int, *, at_most: bool = False) -> PrincipalS
 
 
 def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> np.ndarray:
-    """Bound subspace distances if the decomposition is exact for a matrix within rounding.
+    """Bound subspace distances if the decomposition is exact for the matrix up to rounding.
 
-    The bound is the smaller of two. Every sine is at most rounding / (sigma_d - sigma_{d+1} -
-    rounding) by Wedin's theorem. The sum of the squared sines also follows from all gaps, as in
-    `rlreps.subspace.error_bound` without residuals.
+    The bound is the smaller of two. Every sine is at most
+    rounding / (sigma_d - sigma_{d+1} - rounding) by Wedin's theorem. All gaps together also bound
+    the sum of the squared sines, as in `rlreps.subspace.error_bound` without residuals.
 
     Args:
       values: [min(n, t)] all singular values, falling, in the dtype of the computation.

@@ -1,7 +1,7 @@
-"""Features of observations and of actions, in which least-squares fits are linear.
+"""Features of observations and of actions; least-squares fits are linear in these features.
 
 State-action features are products ψ(s, a) = φ(s) ⊗ b(a): every feature of the action has its own
-weights on the features of the state. For discrete actions b(a) is a unit vector.
+weights for the features of the state. For discrete actions b(a) is a unit vector.
 """
 
 import abc
@@ -44,7 +44,7 @@ class Basis(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class UnitVectors(Basis):
-    """The unit vector of each index of a state, so that least squares count transitions.
+    """One-hot features of indices of states, with which least squares count transitions.
 
     Attributes:
         num_states: n.
@@ -95,12 +95,12 @@ BLOCK = 4096
 class FourierBasis(DenseBasis):
     """Random Fourier features of a Gaussian kernel, and a constant (Rahimi & Recht 2007).
 
-    φ(s)ᵀφ(s') estimates exp(−‖s − s'‖²/2) + 1 of scaled observations.
+    For scaled observations s and s', φ(s)ᵀφ(s') estimates exp(−‖s − s'‖²/2) + 1.
 
     Attributes:
         mean: Subtracted from observations, [c].
-        scale: Divides the differences, [c].
-        frequencies: Normal numbers, [c, p − 1].
+        scale: Divisor of the differences, [c].
+        frequencies: Standard normal draws, [c, p − 1].
         phases: Uniform in [0, 2π), [p − 1].
     """
 
@@ -115,13 +115,14 @@ class FourierBasis(DenseBasis):
 
     @classmethod
     def of(cls, observations: np.ndarray, count: int, width: float, seed: int) -> "FourierBasis":
-        """Draw features for some observations [m, c].
+        """Draw features that are scaled to observations [m, c].
 
         Args:
             observations: [m, c].
             count: Number of features, the constant included.
-            width: Length scale of the kernel, in standard deviations of each coordinate times √c.
-            seed: Decides the frequencies.
+            width: Length scale of the kernel. Along each coordinate, the unit is √c standard
+                deviations.
+            seed: Seed of the frequencies and phases.
         """
         flat = observations.reshape(len(observations), -1).astype(np.float32)
         mean, deviation = flat.mean(axis=0), flat.std(axis=0)
@@ -129,7 +130,7 @@ class FourierBasis(DenseBasis):
         return cls(mean, scale.astype(np.float32), *_waves(flat.shape[1], count - 1, seed))
 
     def redrawn(self, seed: int) -> "FourierBasis":
-        """Draw other features of the same kernel."""
+        """Draw new frequencies and phases for the same kernel."""
         waves = _waves(len(self.mean), len(self.phases), seed)
         return FourierBasis(self.mean, self.scale, *waves)
 
@@ -158,7 +159,7 @@ class FourierBasis(DenseBasis):
 def _waves(numbers: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw frequencies [numbers, count] and phases [count] from a scrambled Sobol sequence.
 
-    The sequence covers them more evenly than independent numbers do (Yang et al. 2014).
+    Its points cover the space more evenly than independent draws do (Yang et al. 2014).
     """
     sequence = qmc.Sobol(numbers + 1, rng=np.random.default_rng(seed))
     uniform = sequence.random_base2(math.ceil(math.log2(max(2, count))))[:count]
@@ -168,7 +169,7 @@ def _waves(numbers: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def in_blocks(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
-    """Apply a compiled function of arrays [m, ...] block by block, padded to a power of two."""
+    """Apply a compiled function to blocks of an array [m, ...], each padded to a power of two."""
     found = []
     for start in range(0, max(1, len(array)), BLOCK):
         block = array[start : start + BLOCK]
@@ -228,9 +229,10 @@ class ActionBasis:
 
     @functools.cached_property
     def candidates(self) -> Candidates:
-        """Actions to choose from: all discrete ones; for a box its centre, a cover and corners.
+        """Actions to choose from: all discrete actions, or points that cover a box.
 
-        A box of up to six numbers contributes all its corners, a larger one 64 random corners.
+        An interval contributes 17 evenly spaced points. A larger box contributes its centre, 64
+        Sobol points, and either all its corners (up to six dimensions) or 64 random corners.
         """
         if self.num_actions is not None:
             actions = np.arange(self.num_actions)
@@ -251,5 +253,5 @@ class ActionBasis:
 
 
 def _products(k: int) -> list[tuple[int, int]]:
-    """List the pairs of coordinates to multiply: all pairs of up to three, else squares alone."""
+    """List the pairs of coordinates to multiply: all pairs if k <= 3, else squares alone."""
     return [(i, j) for i in range(k) for j in range(i, k) if i == j or k <= 3]

@@ -29,7 +29,7 @@ _PARITY = 0x1BD11BDA
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 
 NORMAL_BITS = 24
-"""High bits of a word that `standard_normal` uses; the others are free for other draws."""
+"""Number of high bits of a word that `standard_normal` uses; other draws may use the low bits."""
 
 
 def threefry2x32(key: tuple[Array, Array], counter: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -78,15 +78,15 @@ Words = tuple[Array, Array]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarkovChain(Generic[State, Draws]):
-    """A Markov chain on states that fall into cells: an environment under a policy.
+    """A Markov chain whose states lie in cells: an environment under a policy.
 
     Attributes:
         num_cells: Number of cells.
         start: (key, cell) → state drawn from the start distribution of that cell.
         draw: (words, rollout, time) → the randomness of one step of one chain. ``words`` are the
             two words (uint32, []) of a key; ``rollout`` and ``time`` (uint32, []) count draws of
-            this key, and different pairs must give different draws. Words instead of a key array
-            make a batch of draws contiguous in memory.
+            this key, and different pairs must give different draws. Words are passed instead of a
+            key array, so that a batch of draws is contiguous in memory.
         advance: (state, draws) → next state, for one chain.
         cell: state → index [] (int32) of its cell.
     """
@@ -106,7 +106,7 @@ def environment_chain(
     cell: Callable[[State], Array],
     policy: Callable[[Array, State], Array] | None = None,
 ) -> MarkovChain[State, Any]:
-    """Return an environment that meets the contract, under a policy, as a Markov chain on cells.
+    """Return the Markov chain on cells that a policy generates in an environment.
 
     Termination is ignored: the chain follows whatever ``step`` does in a terminal state.
 
@@ -115,7 +115,7 @@ def environment_chain(
         num_cells: Number of cells.
         start: (key, cell) → start state.
         cell: state → cell index.
-        policy: (key, state) → action; None is uniformly random.
+        policy: (key, state) → action; None is the uniformly random policy.
     """
 
     def draw(words: Words, rollout: Array, time: Array) -> tuple[Array, Array]:
@@ -151,16 +151,17 @@ def _uniform_action(words: Words, num_actions: int) -> Array:
 def puddle_world_chain(
     environment: PuddleWorld, grid: Grid
 ) -> MarkovChain[Array, tuple[Array, Array, Array]]:
-    """Return PuddleWorld under the random policy, started uniformly inside a cell of a grid.
+    """Return the Markov chain of PuddleWorld under the uniformly random policy.
 
-    Its states are positions [2]; its cells are the states of the grid with the environment's walls.
-    ``environment_chain`` gives the same chain; here a step uses a single block of random bits.
+    Its states are positions [2], and starts are uniform inside a cell. Its cells are the states of
+    the grid with the environment's walls. ``environment_chain`` gives a chain with the same
+    distribution, but this chain needs only one block of random bits for each step.
     """
     grid = grid.within(environment)
 
     def draw(words: Words, rollout: Array, time: Array) -> tuple[Array, Array, Array]:
         first, second = threefry2x32(words, (rollout, time))
-        # Normals use the high bits of each word, the action two of the low ones.
+        # Normals use the high bits of each word; the action uses two of the low bits.
         action = (first & jnp.uint32(environment.num_actions - 1)).astype(jnp.int32)
         return standard_normal(first), standard_normal(second), action
 

@@ -48,15 +48,15 @@ class Transitions:
             as [N, 1].
         next_observation: s', [N, ...].
         terminated: Whether s' is terminal, [N].
-        truncated: Whether the record was cut after s', [N]. A last row that is not terminal always
-            counts as cut. None marks a row as cut if the next row does not start in its s'.
+        truncated: Whether the record was cut after s', [N]. The last row always counts as cut
+            unless it is terminal. None marks a row as cut if the next row does not start in its s'.
         num_actions: Number of actions, at most ``MOST_ACTIONS``; None takes the largest integer
             action plus one, and stays None for actions of a box.
         num_states: Number of state indices; None takes the largest index plus one, and stays None
             for other observations.
         action_low: Lower bounds of the box of actions, [k] (float32). None and infinite entries
             take the range of the data. Stays None for integer actions.
-        action_high: Upper bounds, likewise.
+        action_high: Upper bounds of the box of actions, with the same defaults.
 
     Raises:
         InputError: If shapes do not fit, entries are NaN, actions or states are out of range, all
@@ -190,7 +190,7 @@ class Transitions:
 
     @classmethod
     def from_dictionary(cls, data: Mapping[str, Any]) -> "Transitions":
-        """Read arrays under the names that Minari, D4RL, OGBench or rlreps give them.
+        """Read arrays that are named as in Minari, D4RL, OGBench or rlreps.
 
         Rows are in the order of time. Without ``next_observations``, the next observation of a row
         is the observation of the following row. If there is one observation more than actions, as
@@ -202,13 +202,13 @@ class Transitions:
             data: ``observations`` and ``actions``; ``next_observations`` if known; ends as
                 ``terminals`` (or ``terminations``, ``terminated``) and ``timeouts`` (or
                 ``truncations``, ``truncated``), or as an index of episodes ``episode``;
-                ``num_actions``, ``num_states``, ``action_low`` and ``action_high`` as of the class.
-                With ``masks`` (OGBench: 0 if the next state is terminal), ``terminals`` marks any
-                end of a trajectory. Other entries are ignored.
+                ``num_actions``, ``num_states``, ``action_low`` and ``action_high`` as in
+                ``Transitions``. With ``masks`` (OGBench: 0 if the next state is terminal),
+                ``terminals`` marks any end of a trajectory. Other entries are ignored.
 
         Raises:
-            InputError: If an entry is missing, or as the class. At least one entry must mark the
-                ends of episodes; give zeros if no episode ends.
+            InputError: If an entry is missing or ``Transitions`` rejects the arrays. At least one
+                entry must mark the ends of episodes; give zeros if no episode ends.
         """
         observation = np.asarray(_entry(data, "observations", "observation"))
         action = np.asarray(_entry(data, "actions", "action"))
@@ -268,28 +268,28 @@ class Transitions:
 
     @classmethod
     def from_minari(cls, dataset: Any) -> "Transitions":
-        """Read a data set of Minari, with the spaces that it names.
+        """Read a data set of Minari, with its observation and action spaces.
 
-        Actions are recorded as by ``collect``: as integers from 0, or as floats of the box. The
-        last row of an episode that does not terminate counts as truncated.
+        As in ``collect``, actions become integers from 0 or floats of the box. The last row of an
+        episode that does not terminate counts as truncated.
 
         Args:
             dataset: A ``MinariDataset``, as ``minari.load_dataset`` gives.
 
         Raises:
-            InputError: If it is empty, its observations are not arrays, or its actions are neither
-                discrete nor a box of floats; or as the class.
+            InputError: If the data set is empty, its observations are not arrays, its actions are
+                neither discrete nor a box of floats, or ``Transitions`` rejects the arrays.
         """
         return cls(**read_minari(dataset))
 
     def split(self, share: float, seed: int) -> tuple["Transitions", "Transitions"]:
-        """Split into two records: the rest, and the rows that ``held_out`` chooses.
+        """Split into two records: the rows to fit, and the rows that ``held_out`` chooses.
 
         A row at which an episode is cut in two counts as truncated. Rows keep their order.
 
         Args:
             share: Share of the rows in the second record, in (0, 1).
-            seed: As for ``held_out``.
+            seed: Seed of ``held_out``.
 
         Raises:
             InputError: As ``held_out``.
@@ -312,7 +312,7 @@ class Transitions:
 
         Args:
             share: In (0, 1).
-            seed: Decides which episodes or blocks; the same seed gives the same choice.
+            seed: Seed of the choice of episodes or blocks.
 
         Raises:
             InputError: For a share out of range or fewer than four rows.
@@ -368,31 +368,33 @@ class Transitions:
         seed: int = 0,
         copies: int = 64,
     ) -> "Transitions":
-        """Let a policy act in an environment.
+        """Collect transitions of a policy in an environment.
 
         Args:
-            environment: A single Gymnasium environment, a dm_env environment, or one in JAX such as
-                ``PuddleWorld``. Actions are discrete, recorded from 0 (the space's ``start`` is
-                subtracted), or floats of a box, whose axes are flattened. All indices of a discrete
-                observation space count as states.
-            steps: Rows to collect; rounded up to a multiple of the number of copies in JAX.
-            policy: For Gymnasium and dm_env (observation, NumPy generator) → action, for JAX (key,
-                observation) → action. None is uniformly random, in a box between its bounds.
+            environment: A single Gymnasium environment, a dm_env environment, or a JAX environment
+                such as ``PuddleWorld``. Discrete actions are recorded from 0: the space's ``start``
+                is subtracted. Actions of a box are recorded as floats with their axes flattened.
+                All indices of a discrete observation space count as states.
+            steps: Number of rows to collect. In JAX, it is rounded up to a multiple of ``copies``.
+            policy: (observation, NumPy generator) → action for Gymnasium and dm_env, (key,
+                observation) → action for JAX. None draws actions uniformly; for a box, between its
+                bounds.
             seed: Decides everything random.
-            copies: Copies of an environment in JAX that run side by side.
+            copies: Number of copies of a JAX environment that run in parallel.
 
         Raises:
-            InputError: If the environment, its actions or its observations are of another kind.
+            InputError: If the environment, its actions or its observations are of an unsupported
+                kind.
         """
         require_positive("steps", steps)
         return cls(**record(environment, steps, policy, seed, copies))
 
 
 def as_transitions(data: Any) -> Transitions:
-    """Make ``Transitions`` of a dictionary or of arrays (s, a, s', terminated[, truncated]).
+    """Make ``Transitions`` from a dictionary or from arrays (s, a, s', terminated[, truncated]).
 
     Raises:
-        InputError: As ``Transitions``, or for anything else.
+        InputError: For data of another kind, or data that ``Transitions`` rejects.
     """
     if isinstance(data, Transitions):
         return data
@@ -417,7 +419,7 @@ def _entry(data: Mapping[str, Any], *names: str, optional: bool = False) -> Any:
 
 
 def _bounds(name: str, given: Any, found: np.ndarray) -> np.ndarray:
-    """Return bounds of a box, [k] (float32); the data's own replace None and infinite entries."""
+    """Return a box's bounds, [k] (float32); the data's range replaces None and infinite entries."""
     if given is None:
         return found
     array = np.asarray(given)

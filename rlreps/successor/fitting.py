@@ -39,7 +39,7 @@ from rlreps.successor.storage import described
 from rlreps.training.optimizers import Optimizer
 
 MOST_ROWS = 100_000
-"""Largest number of rows with dense features in a solution; more rows are subsampled."""
+"""Largest number of rows that a solution with dense features uses; more rows are subsampled."""
 
 _MOST_UNKNOWNS = 2_400
 """Largest number of unknowns of a solution for continuous actions."""
@@ -54,10 +54,10 @@ _SEARCHED_ROWS = 10_000
 _SEARCHED_FEATURES = 300
 _TOLERANCES = (1.5, 1.1)
 """A width, or a ridge, counts as good if its error is at most this multiple of the least error. The
-factor of widths is larger: improved policies reach states outside the data, where wide kernels
-extrapolate better."""
+factor for widths is larger because improved policies reach states outside the data, where wide
+kernels extrapolate better."""
 _WIDTHS_AT = 1e-5
-"""λ at which widths are compared; with less, single systems are close to singular."""
+"""λ at which widths are compared; with a smaller λ, some systems are close to singular."""
 
 
 def fit(
@@ -101,11 +101,11 @@ def fit(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """A fit of a representation to data, in its parts.
+    """The steps of a fit of a representation to data.
 
     Attributes:
         data: The transitions.
-        config: The options; those left to the data are filled in.
+        config: The options; an option that was None is filled in from the data.
         behaviour: The data's policy, if it is known and not uniform.
     """
 
@@ -160,9 +160,7 @@ class Fit:
         """Return the networks; raise an ``InputError`` for invalid options before any training."""
         config, observed = self.config, self.observed
         if observed.num_actions is None:
-            require(
-                self.behaviour is None, "discrete actions for a behaviour of one's own", "a box"
-            )
+            require(self.behaviour is None, "discrete actions for a function as behaviour", "a box")
             require(
                 config.behaviour == "estimated",
                 "discrete actions for behaviour='uniform'; leave it out for a box",
@@ -182,7 +180,7 @@ class Fit:
             if observed.num_states is None:
                 features, rows = self._most_features, min(len(self.data), MOST_ROWS)
                 count = features * observed.actions.size
-                # Features of both ends: of all rows, and again of the rows not held out.
+                # Features of s and of s', both for all rows and for the rows not held out.
                 require_memory(
                     f"{count:,} unknowns (max_features for each action)",
                     24 * count**2 + 16 * rows * features,
@@ -207,7 +205,7 @@ class Fit:
         assert isinstance(self.config.method, LeastSquaresFit)
         most, actions = self.config.method.max_features, self.observed.actions
         if actions.num_actions is None:
-            # Discrete actions each solve on their own rows, boxes on all rows.
+            # A row enters the block of its own discrete action, but every block of a box.
             most = min(most, max(2, _MOST_UNKNOWNS // actions.size))
         return min(most, max(2, len(self.data) // 4))
 
@@ -258,7 +256,7 @@ class Fit:
         return self.data if self._parts is None else self._parts[0]
 
     def _rows(self, data: Transitions, basis: Basis) -> Rows:
-        """Return the rows to solve on: a random subset if features are dense and rows many."""
+        """Return the rows to solve on: with dense features, at most ``MOST_ROWS``, at random."""
         rows, count = rows_of(data), len(data)
         if isinstance(basis, UnitVectors) or count <= MOST_ROWS:
             return rows
@@ -266,7 +264,7 @@ class Fit:
         return Rows(*(column[chosen] for column in rows))
 
     def _behaviour(self, basis: Basis, rows: Rows) -> tuple[Behaviour, np.ndarray | None]:
-        """Return E[b(a) | s] of the data's policy and, unless it is given, its weights of φ."""
+        """Return E[b(a) | s] of the data's policy and its weights of φ, None for a function."""
         observed, config = self.observed, self.config
         weights = None
         if self.behaviour is None and config.behaviour == "uniform":
@@ -298,7 +296,8 @@ class Fit:
         assert isinstance(method, LeastSquaresFit)
         if observed.num_states is not None:
             ridge = method.regularisation
-            # Far below the weight of one row: untried actions get 0, tried ones are simply counted.
+            # This ridge is far below the weight of one row: untried actions get 0, and counts of
+            # tried actions hardly change.
             return UnitVectors(observed.num_states), 1e-6 / len(data) if ridge is None else ridge
         return self._searched(method)
 

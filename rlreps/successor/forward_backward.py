@@ -1,13 +1,14 @@
 """The successor measure of state-action pairs as a product of features: the mathematics.
 
 Data of a policy π have rows (s, a, s'), with distribution rho_sa of (s, a) and rho of the states s'
-reached. The successor measure, with its density m in the second argument,
+reached. The successor measure has the density m with respect to rho:
 
-    m(s, a, s⁺) rho(ds⁺) = Σ_{t≥0} γᵗ P(S_{t+1} ∈ ds⁺ | S_0 = s, A_0 = a, π),
+    m(s, a, s⁺) rho(ds⁺) = Σ_{t≥0} γᵗ P(S_{t+1} ∈ ds⁺ | S_0 = s, A_0 = a, π).
 
-counts from the state that the first action leads to. Terminal states are counted once, on arrival.
-A factorisation of rank d is m ≈ F(s, a)ᵀB(s⁺). The best one in L2(rho_sa x rho) is the truncated
-singular value decomposition of m (Blier, Tallec & Ollivier 2021; Touati & Ollivier 2021).
+The sum starts at the state that the first action leads to. It counts a terminal state once, on
+arrival. A factorisation of rank d is m ≈ F(s, a)ᵀB(s⁺). The best factorisation in L2(rho_sa x rho)
+is the truncated singular value decomposition of m (Blier, Tallec & Ollivier 2021; Touati & Ollivier
+2021).
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ class StateActions(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Transitions of a batch, with the actions that follow them.
+    """A batch of transitions, with the actions that follow them.
 
     Attributes:
         first: s and the action taken there.
@@ -58,7 +59,7 @@ class ActionHeads(Encoder):
     """F(s, a): an encoder of states whose output has one block of d features for each action.
 
     Attributes:
-        encoder: Computes A · d features, those of action 0 first.
+        encoder: Computes A · d features, starting with the d features of action 0.
         num_actions: A.
     """
 
@@ -103,8 +104,8 @@ class Inputs:
     """Map from observations to encoder inputs.
 
     Attributes:
-        offset: Subtracted first, of one observation's shape or [].
-        factor: Then multiplied by, likewise.
+        offset: Subtracted from observations; shape of one observation, or [].
+        factor: Multiplies the differences; shape of one observation, or [].
         indices: Whether observations are indices of states, which stay unchanged.
     """
 
@@ -185,7 +186,7 @@ class ForwardBackwardLoss(TDLowRank):
 
 
 def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) -> np.ndarray:
-    """Sum the cumulants of the states that follow each row within its episode, [N, k].
+    """Compute the discounted sum of cumulants from each row to the end of its episode, [N, k].
 
     Row t gets Σ_{j≥0} γʲ c(s_{t+j+1}). Its expectation given (s, a) is
     ∫ m(s, a, s⁺) c(s⁺) rho(ds⁺) if the episode is not cut.
@@ -207,13 +208,13 @@ def discounted_sums(cumulants: np.ndarray, ends: np.ndarray, discount: float) ->
 
 
 class Ridge(NamedTuple):
-    """A ridge regression of one or m columns, whose leave-one-out error chooses each strength.
+    """A ridge regression of one or m columns; the leave-one-out error chooses each column's λ.
 
     Attributes:
         weights: [d] or [d, m].
         intercept: Not penalised, [] or [m].
         strength: λ of ‖y − Φw − c‖² + λ‖w‖², [] or [m].
-        error: Mean squared leave-one-out error at that strength, [] or [m].
+        error: Mean squared leave-one-out error at this λ, [] or [m].
     """
 
     weights: np.ndarray
@@ -229,8 +230,8 @@ STRENGTHS = np.logspace(-10.0, 2.0, 49)
 def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
     """Fit targets [n] or [n, m] on features [n, d], each column with the λ of least error.
 
-    The error leaves one row out, exactly and without refitting (Allen 1974, PRESS): residuals are
-    (y − ŷ)/(1 − h) with the leverages h of the fit to all rows.
+    The leave-one-out error is exact and needs no refitting (Allen 1974, PRESS). Its residuals are
+    (y − ŷ)/(1 − h), where ŷ and the leverages h are those of the fit to all rows.
     """
     features, targets = np.asarray(features, np.float64), np.asarray(targets, np.float64)
     centre, mean = features.mean(axis=0), targets.mean(axis=0)
@@ -243,7 +244,7 @@ def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
         shrunk = values**2 / (values**2 + strength)
         residuals = centred - left @ (shrunk[:, None] * overlap)
         leverages = 1.0 / len(targets) + np.square(left) @ shrunk
-        # With leverage 1, the fit without the row does not determine its prediction.
+        # With leverage 1, the other rows do not determine the prediction for this row.
         residuals /= np.maximum(1.0 - leverages, 1e-12)[:, None]
         errors.append(np.mean(np.square(residuals), axis=0))
     best = np.argmin(errors, axis=0)
@@ -257,10 +258,11 @@ def ridge_by_leave_one_out(features: np.ndarray, targets: np.ndarray) -> Ridge:
 def unexplained_share(
     candidates: Sequence[np.ndarray], values: np.ndarray, labelled: np.ndarray
 ) -> float:
-    """Fit values [n, m] at labelled states and compute their mean 1 - R² at the others.
+    """Fit values [n, m] at labelled states and compute the mean 1 - R² at the other states.
 
     Args:
-        candidates: Tables [n, d]; each value function takes the table of least leave-one-out error.
+        candidates: Tables [n, d]; each value function uses the table with the smallest
+            leave-one-out error.
         values: m value functions, [n, m].
         labelled: Indices of states.
     """

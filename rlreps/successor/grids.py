@@ -20,13 +20,14 @@ _LATTICE = 16
 number changes which cells are states, and so the matrices of arenas with walls."""
 
 _EDGE = 1e-5
-"""Larger than the rounding by which an agent may stand beyond a wall's edge."""
+"""Tolerance that exceeds the rounding error by which an agent may stand beyond a wall's edge."""
 
 _WINDOWS_AT_ONCE = 2048
-"""Cells whose surroundings are examined together."""
+"""Number of cells whose surroundings are examined together."""
 
 _MOST_WALLED_BINS = 2048
-"""Largest number of bins with walls: here a matrix takes 70 TB, and finding its states minutes."""
+"""Largest number of bins with walls: a matrix then takes 70 TB, and its states take minutes to
+find."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +36,9 @@ class Grid:
 
     A cell is a state if one of 16 x 16 points spread evenly over it lies outside the walls. States
     are numbered from 0 in the order of their cells; without walls, a state's number is its cell's
-    index. A position in a cell that is not a state is assigned to the nearest state. Agents reach
-    such a position only where a wall's edge is also a cell's edge, or in a corner between points.
+    index. A position in a cell that is not a state is assigned to the nearest state. Agents reach a
+    position in such a cell only where a wall's edge is also a cell's edge, or in a corner between
+    points.
 
     Attributes:
         bins: Cells along each axis.
@@ -61,12 +63,12 @@ class Grid:
 
     @property
     def num_states(self) -> int:
-        """Number of states; without walls, of all cells."""
+        """Number of states; without walls, every cell is a state."""
         return len(self.states) if self.walls else self.num_cells
 
     @functools.cached_property
     def states(self) -> np.ndarray:
-        """The states' cells, rising, [n] (int32)."""
+        """The states' cells in ascending order, [n] (int32)."""
         return np.flatnonzero(self.is_state).astype(np.int32)
 
     @property
@@ -76,7 +78,7 @@ class Grid:
 
     @functools.cached_property
     def _free_points(self) -> np.ndarray:
-        """Count the points of each cell, of 16 x 16, outside the walls, [bins²]."""
+        """Count how many of each cell's 16 x 16 points lie outside the walls, [bins²]."""
         if not self.walls:
             return np.full(self.num_cells, _LATTICE**2)
         require(
@@ -98,12 +100,13 @@ class Grid:
 
     @functools.cached_property
     def divided(self) -> np.ndarray:
-        """Cells whose part outside the walls is in pieces that walls keep apart, rising, [m].
+        """Cells that walls divide into separate pieces, in ascending order, [m].
 
-        Two pieces count as apart if no path within the eight surrounding cells joins them; around
-        the end of a wall there is a path. Counting such pieces as one state lets the chain pass
-        through the wall. The test extends each cell by 1e-5 on each side, since agents stop exactly
-        at a wall's edge. Its points are a sixteenth of a cell apart, so it may miss thinner walls.
+        Two pieces are separate if no path through the cell and its eight neighbours joins them.
+        Pieces beside the end of a wall are joined, by a path around the end. If separate pieces
+        were one state, the chain would pass through the wall. The test extends each cell by 1e-5 on
+        each side, since agents stop exactly at a wall's edge. The test's points are a sixteenth of
+        a cell apart, so it may miss thinner walls.
         """
         from scipy import ndimage  # Slow to import and seldom needed.
 
@@ -144,9 +147,9 @@ class Grid:
         return free
 
     def cell(self, position: Array) -> Array:
-        """Return the cell [] (int32) of a position [2]; the far edges belong to the last cells.
+        """Return the cell [] (int32) of a position [2]; far edges belong to the last cells.
 
-        If that cell is no state, return the cell of the nearest state.
+        If the cell is not a state, return the cell of the nearest state.
         """
         place = position * self.bins
         column_row = jnp.clip(place.astype(jnp.int32), 0, self.bins - 1)
@@ -159,7 +162,7 @@ class Grid:
         return jnp.asarray(self._nearest)[cell, 4 * beyond[0] + 2 * beyond[1] + vertical]
 
     def around(self, positions: Array) -> tuple[Array, Array]:
-        """Find the four cells around positions [b, 2], [b, 4], and their bilinear weights."""
+        """Return the four cells around positions [b, 2] and their bilinear weights, both [b, 4]."""
         places = jnp.clip(positions * self.bins - 0.5, 0.0, self.bins - 1.0)
         low = jnp.minimum(jnp.floor(places), self.bins - 2.0)
         right, up = (places - low).T
@@ -179,9 +182,9 @@ class Grid:
 
     @functools.cached_property
     def _nearest(self) -> np.ndarray:
-        """The nearest cell that is a state, for each eighth of each cell, [bins², 8] (int32).
+        """Cell of the nearest state for each of a cell's eight triangles, [bins², 8] (int32).
 
-        Both diagonals and both middle lines divide a cell into eight triangles.
+        The two diagonals and the two middle lines of a cell divide it into the triangles.
         """
         from scipy.spatial import cKDTree  # Slow to import, and needed only with walls.
 
@@ -205,7 +208,8 @@ class Grid:
     def outside_walls(self, key: Array, cell: Array, position: Array) -> Array:
         """Return a position [2] if it is outside the walls, else a uniform draw outside them.
 
-        The draw is from ``cell`` [], which must be a state's.
+        The draw is uniform over the part of ``cell`` [] outside the walls; ``cell`` must be a
+        state's.
         """
         if not self.walls:
             return position
@@ -251,7 +255,7 @@ class Grid:
 
 
 def spell_cells(cells: np.ndarray) -> str:
-    """Write rising cells as ranges, both ends included: "12-17, 42-42"."""
+    """Write ascending cells as ranges that include both ends: "12-17, 42-42"."""
     runs = np.split(cells, np.flatnonzero(np.diff(cells) > 1) + 1)
     return ", ".join(f"{run[0]}-{run[-1]}" for run in runs if run.size)
 
@@ -260,7 +264,7 @@ def spelled_cells(text: str, num_cells: int) -> np.ndarray:
     """Read the cells [n] that ``spell_cells`` wrote.
 
     Raises:
-        InputError: For anything else than rising ranges of the cells of a grid of ``num_cells``.
+        InputError: Unless the text consists of ascending ranges of cells in [0, num_cells).
     """
     expected = f"rising ranges of {num_cells} cells, such as 12-17, 42-42"
     if not text:
@@ -278,14 +282,14 @@ def spelled_cells(text: str, num_cells: int) -> np.ndarray:
 class BoxGrid:
     """Cells of equal size over the box [low, high], in k dimensions.
 
-    A cell's index counts with the first coordinate fastest: index = Σ_i position_i Π_{j<i} bins_j.
-    In the plane this is row · bins + column, with the row from the second coordinate, as in
-    ``Grid``. ``values.reshape(grid.bins[::-1])`` turns values by cell into an array whose last axis
-    is the first coordinate: in the plane, an image with its origin at the bottom.
+    The first coordinate varies fastest in a cell's index: index = Σ_i position_i Π_{j<i} bins_j. In
+    the plane this is row · bins + column, with the row from the second coordinate, as in ``Grid``.
+    ``values.reshape(grid.bins[::-1])`` turns values by cell into an array whose last axis is the
+    first coordinate: in the plane, an image with its origin at the bottom.
 
-    Cells at the border extend outwards without end, so that every point has a cell: velocities are
-    clipped to exactly the border or rounded to just beyond it, and some observations (a cart's
-    speed) have no bounds at all.
+    Cells at the border extend to infinity, so that every point has a cell. Environments clip
+    velocities to the border, and rounding may move them just beyond it. Some observations (a cart's
+    speed) have no bounds.
 
     Attributes:
         low: Lower corner [k], in the units of the observations.
@@ -320,7 +324,7 @@ class BoxGrid:
 
     @classmethod
     def unit_square(cls, bins: int) -> "BoxGrid":
-        """Return the cells of ``Grid(bins)``, by the same index."""
+        """Return the cells of ``Grid(bins)``, with the same indices."""
         return cls((0.0, 0.0), (1.0, 1.0), (bins, bins), ("x", "y"))
 
     @property
@@ -355,8 +359,8 @@ class BoxGrid:
 
         Args:
             points: [..., k], in the units of the box. NumPy arrays are converted to float64. JAX
-                arrays keep their floating dtype, in which a point within rounding of a face may
-                fall on the other side.
+                arrays keep their floating dtype; rounding may then put a point near a face on the
+                other side.
 
         Returns:
             Indices [...]: int64 for NumPy, with an error for NaN; int32 for JAX, where NaN gives an
@@ -398,8 +402,8 @@ class BoxGrid:
     def sample_with(self, generator: np.random.Generator, cells: np.ndarray) -> np.ndarray:
         """Return points [..., k] (float64) drawn uniformly inside cells [...], for NumPy.
 
-        Points keep the same margin as those of ``sample``, and so stay in their cells when an
-        environment rounds them to float32.
+        Points keep the margin of ``sample``, so that they stay in their cells when an environment
+        rounds them to float32.
         """
         steps = self._steps(np.asarray(cells))
         offsets = generator.uniform(self._margins, 1.0 - self._margins, steps.shape)

@@ -43,20 +43,20 @@ from rlreps.successor.stored_subspace import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GroundTruth:
-    """A ground truth that representations are measured against.
+    """A ground truth against which representations are measured.
 
     Attributes:
         coordinates: Position of every state in [0, 1]ᵏ, [n, k].
         matrix: Ψ, centred, [n, tasks]; row blocks if it is larger than memory, None if only its
             subspace is known.
-        principal: Its leading left singular vectors and values, and its total energy.
+        principal: The leading left singular vectors and values of Ψ, and its total energy.
         settings: The settings of the store it came from.
         error: Estimated subspace distance of the leading d components from the exact ones, for
             d = 1 … k, [k], if known. ``load`` takes a store's error from ``sampling_error``.
         grid: The grid whose cells are the states, with units and names, if states are cells.
-        cells: Cell of each state, rising, [n].
-        observations: What an agent sees of every state, [n, ...], if not its position; ``seen_as``
-            fills it in.
+        cells: Cell of each state, in ascending order, [n].
+        observations: Observation of every state, [n, ...]; None if agents observe positions.
+            ``seen_as`` fills it in.
     """
 
     coordinates: Array
@@ -80,11 +80,11 @@ class GroundTruth:
         return None if bins is None else np.float32(1.0) / bins
 
     def seen_as(self, observation: Observation | str) -> "GroundTruth":
-        """Return the truth with what an agent in its PuddleWorld sees of every state.
+        """Return the truth with the observation of every state in its PuddleWorld.
 
         Args:
-            observation: ``Position``, ``Code`` or ``Image``, or the name of one, even if the arena
-                names another.
+            observation: ``Position``, ``Code`` or ``Image``, or the name of one. It may differ from
+                the arena's own observation.
 
         Raises:
             InputError: If the truth is of another environment, or pictures exceed the memory.
@@ -124,7 +124,7 @@ class GroundTruth:
         return jnp.arange(self.num_states) if isinstance(encoder, Tabular) else self.coordinates
 
     def evaluation(self, encoder: Encoder) -> Callable[[Params], dict[str, Array]]:
-        """Return a function for ``evaluate`` of ``training.train`` that follows the distance.
+        """Return a function that measures the distance, for ``evaluate`` of ``training.train``.
 
         Args:
             encoder: An encoder of d features; for ``TwoTowers``, the features of f.
@@ -217,7 +217,7 @@ def load_ground_truth(
 
     Raises:
         InputError: If there is no such store, blocks are missing or corrupt, or the rank exceeds
-            that of the matrix.
+            the rank of the matrix.
     """
     store = open_store(path)
     grid, cells = state_cells(store)
@@ -253,17 +253,17 @@ def save_matrix(
     Args:
         path: A folder that does not exist, is empty, or holds this matrix already.
         matrix: One row per state and one column per task, [n, tasks], finite; kept as float32. For
-            ``RowEstimates``, the difference of the halves is kept too, from which ``rlreps
-            successor info`` and learning curves compute the noise floor.
+            ``RowEstimates``, the difference of the halves is kept too; ``rlreps successor info``
+            and learning curves compute the noise floor from it.
         grid: The grid whose cells are the states, for maps and for encoders of coordinates. None
             places the states 0 … n − 1 along one axis.
-        cells: The cell of each state, [n], rising, if not every cell is a state.
+        cells: The cell of each state, [n], in ascending order; None if every cell is a state.
 
     Returns:
         The store.
 
     Raises:
-        InputError: If the shape is another, an entry is not finite, cells do not fit, or the path
+        InputError: If shapes do not match, an entry is not finite, cells are invalid, or the path
             holds something else.
     """
     rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
@@ -315,8 +315,8 @@ def _single(matrix: Any) -> np.ndarray:
     bad = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
     if bad.size:
         raise InputError(
-            "expected a matrix of finite entries in the range of float32, got another in row "
-            f"{bad[0]}; leave out the rows of unknown states, and name the cells of the others "
+            "expected a matrix of finite entries in the range of float32, got another entry in row "
+            f"{bad[0]}; leave out the rows of unknown states, and give the cells of the other rows "
             "by cells="
         )
     return found

@@ -1,10 +1,10 @@
 """The successor measure of a Gymnasium environment whose state can be set.
 
-The successor measure is that of a Markov chain on all states, whose transition kernel is
-stochastic (Blier et al. 2021). Ends of episodes fit into this chain as follows.
+The successor measure is defined for a Markov chain on all states: the transition probabilities of
+every state sum to 1 (Blier et al. 2021). Ends of episodes fit into this chain as follows.
 
 - A state in which an episode *terminates* is absorbing: the rest of the discounted sum falls on its
-  cell. If it has no reward, values Ψr are the usual ones, and every row still sums to
+  cell. If the terminal state has no reward, Ψr are the usual values. Every row still sums to
   (1 - γʰ) / (1 - γ).
 - *Truncation* is not part of the dynamics: the environment must run for the whole horizon.
 """
@@ -28,8 +28,8 @@ CellFunction = Callable[[Any], Any]
 SetState = Callable[[gymnasium.Env[Any, Any], Any], Any]
 """(environment, state) → observation, as ``reset`` returns it.
 
-The function puts the environment into a state: a point [k] of the grid or, without a grid, the
-number of a cell or the discrete observation that is the cell.
+The function puts the environment into a state. With a grid, the state is a point [k]. Without a
+grid, it is the number of a cell, or the discrete observation that counts as the cell.
 """
 
 _TRIED = 8
@@ -39,8 +39,8 @@ _TRIED = 8
 class GymnasiumRowSampler(RowEstimator):
     """Estimates rows of the successor measure of an environment whose state can be set.
 
-    The estimator is that of ``RowSampler``, one step of Python at a time. Everything random in a
-    row is keyed by (seed, cell, rollout): rows have the same bits in any blocks and any order.
+    It estimates rows like ``RowSampler``, but steps the environment in Python. Every random number
+    of a row is keyed by (seed, cell, rollout): rows have the same bits in any blocks and any order.
 
     The environment must run for the whole horizon without truncation (pass ``max_episode_steps``
     to ``gymnasium.make``). A terminal state is absorbing once an episode has ended in it; a start
@@ -65,19 +65,21 @@ class GymnasiumRowSampler(RowEstimator):
 
         Args:
             environment: From ``gymnasium.make``, or your own. It is reset, reseeded and stepped.
-            settings: The discounted sum and the number of rollouts from each cell, which must be
-                even, for two equal halves.
-            grid: Cells over the states. Observations are points of the grid, unless there is a
-                ``cell``. Discrete observations need no grid: each is a cell, the first is cell 0.
-            cell: The cell function; None is that of the grid or of discrete observations.
-            num_cells: Number of cells; None is that of the grid, or of discrete observations.
+            settings: The discounted sum and the number of rollouts from each cell. The number must
+                be even, for two equal halves.
+            grid: Cells over the states. Observations are points of the grid, unless ``cell`` is
+                given. Discrete observations need no grid: each observation is a cell, numbered from
+                0.
+            cell: The cell function; None uses the grid, or discrete observations as cells.
+            num_cells: Number of cells; None counts the cells of the grid or the discrete
+                observations.
             policy: None draws from the action space, uniformly if the space is bounded.
             set_state: Puts the environment into states, which are drawn uniformly inside the grid's
                 cells; None is ``state_attribute()``.
 
         Raises:
-            InputError: If the environment is no such environment, cells are not defined, or the
-                number of rollouts is odd.
+            InputError: If the environment is not a single Gymnasium environment, cells are not
+                defined, or the number of rollouts is odd.
         """
         require(settings.rollouts % 2 == 0, "an even number of rollouts", settings.rollouts)
         single = isinstance(environment, gymnasium.Env)
@@ -96,7 +98,7 @@ class GymnasiumRowSampler(RowEstimator):
                 f"expected a grid, or a cell function and num_cells, got {cell}, {num_cells}"
             )
         self._cell, self.num_cells = cell, num_cells
-        # Cells beyond those of the grid hold states that cannot be set.
+        # Cells beyond the grid's cells hold states that cannot be set.
         self.num_starts = num_cells if grid is None else grid.num_cells
         self._set_state = state_attribute() if set_state is None else set_state
         self._settings, self._tried = settings, False
@@ -115,7 +117,7 @@ class GymnasiumRowSampler(RowEstimator):
         for block in [checked_cells(block, self.num_starts) for block in blocks]:
             if not self._tried and len(block):
                 self._warn_unless_obeyed(block)
-            sums = np.zeros((2, len(block), self.num_cells))  # Of even and of odd rollouts.
+            sums = np.zeros((2, len(block), self.num_cells))  # Even and odd rollouts.
             for row, cell in enumerate(block):
                 for number in range(rollouts):
                     visited = self._rollout(int(cell), number)
@@ -134,7 +136,7 @@ class GymnasiumRowSampler(RowEstimator):
             policy, space = self._policy, self._environment.action_space
             action = space.sample() if policy is None else policy(seen[-1], generator)
             observation, _, terminated, truncated, _ = self._environment.step(action)
-            seen.append(np.array(observation))  # The environment may write into its own.
+            seen.append(np.array(observation))  # The environment may reuse its array.
             if terminated:
                 break
             if truncated and time < last:
@@ -218,7 +220,7 @@ class GymnasiumRowSampler(RowEstimator):
             warnings.warn(
                 "set_state made no difference to the next step from any cell tried: rows are "
                 "right only if the environment's next state does not depend on its current one; "
-                "it should set the environment's own attributes, as "
+                "set_state should set attributes of environment.unwrapped, as "
                 "setattr(environment.unwrapped, name, state) does",
                 UserWarning,
                 stacklevel=2,
@@ -230,9 +232,9 @@ def state_attribute(name: str = "state", *, observe: Callable[[Any], Any] = np.a
     """Return a ``SetState`` for environments that keep their state in an attribute.
 
     Args:
-        name: Name of the attribute of the unwrapped environment. An ``InputError`` is raised if
-            there is none, or one of another shape.
-        observe: State [k] → observation; by default they are equal.
+        name: Name of the attribute of the unwrapped environment. If the attribute is missing or has
+            another shape than the state, ``set_state`` raises an ``InputError``.
+        observe: State [k] → observation; by default, the observation is the state.
     """
 
     def set_state(environment: gymnasium.Env[Any, Any], state: Any) -> Any:

@@ -21,11 +21,11 @@ _DRAWS = (2**32, 2**32 + 1)
 """Seeds of further draws of random features; fits use smaller seeds."""
 _RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 _DIVERGED = 1.5
-"""Fitted Q iteration counts as diverged above this multiple of the largest value."""
+"""Fitted Q iteration diverges if a |value| exceeds the largest possible value by this factor."""
 
 
 class ActionValues:
-    """Action values Q(s, a) = Σ_c b(a)_c φ(s)ᵀ w[:, c], a mean over pairs of φ and w.
+    """Action values Q(s, a) = Σ_c b(a)_c φ(s)ᵀ w[:, c], averaged over pairs of φ and w.
 
     Attributes:
         parts: Pairs of φ and w [p, m_b].
@@ -41,7 +41,7 @@ class ActionValues:
 
 
 class Improvement:
-    """Greedy policies on the values of a solution, or of policies better than the data's.
+    """Greedy policies on the values of the data's policy or of improved policies.
 
     Attributes:
         solution: The solved equations.
@@ -81,7 +81,7 @@ class Improvement:
 
     @functools.cached_property
     def _redrawn(self) -> list["Improvement"]:
-        """The same equations in other draws of random features; empty for other features."""
+        """The same equations with newly drawn random features; empty if features are not random."""
         if not isinstance(self.solution.basis, FourierBasis):
             return []
         return [
@@ -101,7 +101,7 @@ class Improvement:
     def greedy(self, states: np.ndarray, values: ActionValues) -> np.ndarray:
         """Return the best candidate at states [m, ...], [m].
 
-        At an index of a state, actions that no row took there are left out: their values are 0,
+        For indices of states, actions that no row took in a state are left out: their values are 0,
         which would be the largest in a task with negative rewards.
 
         Args:
@@ -115,7 +115,7 @@ class Improvement:
 
     @functools.cached_property
     def _tried(self) -> np.ndarray:
-        """Tell which candidates some row took at an index of a state, [n, c]; all if no row did."""
+        """Mask of the candidates that rows took in each state, [n, c]; all where no row starts."""
         rows, size = self.solution.rows, self.solution.basis.num_features
         tried = np.zeros((size, len(self.candidates.actions)), np.bool_)
         tried[rows.observation, np.searchsorted(self.candidates.actions, rows.action)] = True
@@ -126,16 +126,16 @@ class Improvement:
 
         Fitted Q iteration of Ernst, Geurts & Wehenkel (2005). With random features, Q is the mean
         of three regressions on independently drawn features, in the targets too (Anschel, Baram &
-        Shimkin 2017), so that the maximum over actions picks up less of each regression's error.
+        Shimkin 2017), so that the maximum over actions overestimates less.
 
         Iteration stops once the greedy action has changed at less than 0.1 % of the rows in each of
-        twenty successive rounds, or after n rounds with γⁿ ≤ 0.01. It would diverge where the
-        regression extrapolates, since the maximum over actions picks the largest errors. The next
-        values are therefore clipped to the interval of possible values: discounted sums of rewards,
-        and 0. The ridge is the smallest of 10⁻⁵ … 10⁻² for which no |value| exceeds 1.5 times the
-        larger bound of this interval. If no row terminates, a constant added to all rewards changes
-        no policy. The mean reward is then subtracted, so that the ridge shrinks values towards the
-        value of the mean reward instead of 0.
+        twenty successive rounds, or after n rounds with γⁿ ≤ 0.01. The maximum over actions picks
+        the largest errors of a regression that extrapolates, and iteration would diverge. The
+        values of the next states are therefore clipped to the smallest interval that contains 0 and
+        all possible discounted sums of rewards. The ridge is the smallest of 10⁻⁵ … 10⁻² for which
+        no |value| exceeds 1.5 times the larger bound of this interval. If no row terminates, a
+        constant added to all rewards changes no policy. The mean reward is then subtracted, so that
+        the ridge shrinks values towards the value of the mean reward instead of 0.
 
         Warns:
             FitWarning: If a |value| exceeds 1.5 times the larger bound with every ridge.
@@ -193,7 +193,7 @@ def _fitted_q(
     high: float,
     rounds: int,
 ) -> tuple[list[Array], Array]:
-    """Iterate to each regression's weights of action values [m_b, p], and the largest |value|."""
+    """Run fitted Q iteration; return each regression's weights [m_b, p] and the largest |value|."""
 
     def step(carry: Any) -> Any:
         count, weights, latest, stable, _ = carry

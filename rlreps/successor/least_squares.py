@@ -6,10 +6,10 @@ With state-action features ψ(s, a) = φ(s) ⊗ b(a) and features φ(s⁺) of th
     C = E[ψ(s, a) φ(s')ᵀ],   G = E[φ(s') φ(s')ᵀ] + λI,
     m(s, a, s⁺) ≈ ψ(s, a)ᵀ A⁻¹ C G⁻¹ φ(s⁺),
 
-where c is 0 after a terminal state and 1 elsewhere, and m is a density with respect to the states
-that the data reach. This is least-squares temporal differences (Bradtke & Barto 1996; Lagoudakis &
-Parr 2003) with the features of the states reached as cumulants. Unit vectors for φ and λ → 0 give
-the counted model: M = P̂ (I − γ P̂_π)⁻¹.
+where c is 0 if s' is terminal and 1 otherwise. m is a density with respect to the states that the
+data reach. The method is least-squares temporal differences (Bradtke & Barto 1996; Lagoudakis &
+Parr 2003), whose cumulants are the features of the states reached. Unit vectors for φ and λ → 0
+give the counted model: M = P̂ (I − γ P̂_π)⁻¹.
 """
 
 import copy
@@ -40,7 +40,7 @@ _DENSE = 4_000
 
 
 class Rows(NamedTuple):
-    """Transitions on which equations are solved.
+    """Transitions from which the equations are made.
 
     Attributes:
         observation: s, [N, ...].
@@ -100,7 +100,7 @@ class LeastSquares:
         self._solve: Callable[[np.ndarray], np.ndarray] | None = None
 
     def at(self, discount: float) -> "LeastSquares":
-        """Return the same equations with another discount; they share all that it does not change.
+        """Return the same equations with another discount, without recomputing what stays the same.
 
         Args:
             discount: γ.
@@ -185,7 +185,7 @@ class LeastSquares:
 
         Args:
             cumulants: Reward on arrival at every row's next state, [N, k].
-            solve: The solver of the policy; None is that of the data's policy.
+            solve: The solver of the policy; None takes the data's policy.
         """
         solution = (self.solve if solve is None else solve)(self.right_hand_side(cumulants))
         return self.arranged(solution)
@@ -201,11 +201,12 @@ class LeastSquares:
     def arrivals(self, goal: np.ndarray) -> tuple[int | None, np.ndarray]:
         """Return how many rows reach a goal [1, ...], and the reward of arriving there, [N].
 
-        The reward is the inverse share of arrivals at the goal: values are the density m there.
+        The values of this reward are the density m at the goal. For indices of states, the reward
+        is N / (number of arrivals) on arrival; for dense features it is φ(s')ᵀ G⁻¹ φ(goal).
 
-        Rows whose kernel with the goal is at least 0.95 count as arrivals: they are within a third
-        of the kernel's width. Features of networks have no kernel, and None is returned. For dense
-        features the density is φ(s')ᵀ G⁻¹ φ(goal).
+        For random Fourier features, a row reaches the goal if its kernel with the goal is at least
+        0.95: it is then within a third of the kernel's width. Features of networks have no kernel,
+        and the number of rows is None.
         """
         reached = self.rows.next_observation
         if isinstance(self.basis, UnitVectors):
@@ -227,7 +228,7 @@ class LeastSquares:
         return found
 
     def is_terminal(self, state: np.ndarray) -> bool:
-        """Tell whether arriving in a state [1, ...] ends episodes; dense features regress it."""
+        """Tell whether arrival in a state [1, ...] ends episodes; dense features use regression."""
         if isinstance(self.basis, UnitVectors):
             return bool(self.ended(state)[0])
         if not self.rows.terminated.any():
@@ -237,7 +238,7 @@ class LeastSquares:
         return bool((self.basis.apply(state) @ weights)[0] > 0.5)
 
     def ended(self, states: np.ndarray) -> np.ndarray:
-        """Tell which indices of states ended episodes and start no row, [m]; for others, none."""
+        """Mask of states that ended episodes and start no row, [m]; False for dense features."""
         if not isinstance(self.basis, UnitVectors):
             return np.zeros(len(states), np.bool_)
         return np.asarray(self._kinds[1][states])
@@ -278,7 +279,8 @@ class LeastSquares:
         size = len(right)
         largest = [max(0, size - rank), size - 1]
         squares, v = scipy.linalg.eigh(middle.T @ middle, subset_by_index=largest)
-        # Singular values from squares have half the digits; smaller ones are rounding noise.
+        # Singular values that come from squares have half the digits; smaller ones are rounding
+        # noise.
         values, v = np.sqrt(np.maximum(squares[::-1], 0.0)), v[:, ::-1]
         values = np.where(values > 1e-6 * values[0], values, 0.0)
         root = np.sqrt(values)
@@ -301,7 +303,7 @@ class LeastSquares:
             middle = tried[:, None] * self.solve((arrivals * scale).toarray())
             try:
                 u, values, vt = scipy.linalg.svd(middle, full_matrices=False)
-            except np.linalg.LinAlgError:  # Divide and conquer may fail; the next is slower.
+            except np.linalg.LinAlgError:  # Divide and conquer may fail; the next driver is slower.
                 u, values, vt = scipy.linalg.svd(middle, full_matrices=False, lapack_driver="gesvd")
         else:
             followed = self._followed(self.behaviour(self.rows.next_observation))
@@ -335,7 +337,7 @@ def moment(
 ) -> Any:
     """Compute Σ_i (w_i ⊗ φ_i) (w'_i ⊗ φ'_i)ᵀ, [m p, m p], sparse if the features are.
 
-    Dense products are in double precision, or small eigenvalues would be negative.
+    Dense products use double precision, without which small eigenvalues would become negative.
 
     Args:
         left: φ, [N, p].
@@ -384,9 +386,10 @@ def estimated_behaviour(
 ) -> np.ndarray:
     """Regress b(a) on φ(s): the weights [p, m_b] of E[b(a) | s].
 
-    For unit vectors the regression counts; states in which no row starts take the mean over all
-    rows. For dense features the held-out rows choose the ridge. A policy that does not depend on
-    the state is kept unless the regression has at least 1 % less squared error there.
+    For unit vectors, the regression counts actions; states in which no row starts take the mean
+    over all rows. For dense features, the held-out rows choose the ridge. The regression replaces a
+    policy that does not depend on the state only if its squared error on the held-out rows is at
+    least 1 % smaller.
 
     Args:
         basis: φ.

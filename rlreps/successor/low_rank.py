@@ -1,6 +1,6 @@
 """Rows of a successor measure from steps of its chain and its leading singular vectors.
 
-The page of ``rlreps explore`` computes the same in the browser.
+The page of ``rlreps explore`` computes the same rows in the browser.
 """
 
 from collections.abc import Mapping
@@ -47,9 +47,9 @@ def solved_rows(
 ) -> np.ndarray:
     """Compute rows as the page does: steps of the chain, then the rest of the sum at rank K.
 
-    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ'. Ψ' has T terms fewer; it is Ψ at rank K, scaled to the row sums of
-    Ψ'. Both approximations are small: Pᵀ smooths the error of rank K, and the terms that Ψ has
-    beyond those of Ψ' have weights of about γʰ.
+    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ'. Ψ' has T terms fewer than Ψ. It is approximated by Ψ at rank K,
+    scaled to the row sums of Ψ'. Both errors are small: Pᵀ smooths the error of rank K, and the T
+    terms that Ψ' lacks have weights of about γʰ.
 
     Args:
         chain: P [n, n] between states.

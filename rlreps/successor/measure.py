@@ -40,7 +40,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
     Attributes:
         arena: One of the named arenas, or the path of a TOML file that describes one.
         bins: Cells along each axis; the matrix is bins² x bins², less the cells inside walls.
-        block_rows: Rows written at a time, and so lost at most when the process is killed.
+        block_rows: Number of rows written at a time; a killed process loses at most this many.
         centring: Which means are subtracted when the store is read: each task's mean over the
             states (columns), each state's mean over the tasks (rows, as in the public code of Le
             Lan et al. 2023), or both. ``subspace.row_blocks.Centring`` says how the choice affects
@@ -104,7 +104,7 @@ class SuccessorMeasure(DiscountedSum, abc.ABC):
             inside = np.flatnonzero(~self.grid.is_state)
             start = "uniform inside the cell, outside the walls"
             walls = {"start": start, "wall_cells": spell_cells(inside)}
-        # Stores without a setting of their own have always been centred by columns on reading.
+        # Stores without this setting have always been centred by columns on reading.
         other = {} if self.centring == "columns" else {CENTRED_ON_READING: self.centring}
         return {
             "quantity": "successor measure",
@@ -189,7 +189,7 @@ class Transition(SuccessorMeasure, TransitionSettings):
     def working_bytes(self) -> int:
         # The factors of I - γP take 12 f b bytes for f sub-cells in strips of b; see the estimator.
         fine = self.bins * self.refinement
-        # A move of 0.105 crosses a tenth of the rows. A single strip holds all cells.
+        # A move of length 0.105 crosses a tenth of the rows; one strip holds at most all cells.
         strip = fine * min(fine, fine // 10 + 1)
         return 12 * fine**2 * strip
 

@@ -1,4 +1,4 @@
-"""How a successor representation is fitted: methods and their options."""
+"""Methods that fit a successor representation, and their options."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,10 +24,11 @@ class LeastSquaresFit:
 
     Attributes:
         max_features: Largest number of features φ of the state, p.
-        width: Length scale of the kernel, in standard deviations of the observations times the root
-            of the number of coordinates. None takes the widest of 1, 1/2 and 1/4 whose error on
-            held-out episodes is within 1.5 times the least.
-        regularisation: λ; None takes the least of 10⁻⁶ … 10⁻³ within 1.1 times the least error.
+        width: Length scale of the kernel. The unit is a coordinate's standard deviation times the
+            root of the number of coordinates. None takes the widest of 1, 1/2 and 1/4 whose error
+            on held-out episodes is at most 1.5 times the smallest error.
+        regularisation: λ; None takes the smallest of 10⁻⁶ … 10⁻³ whose error is at most 1.1 times
+            the smallest error.
     """
 
     max_features: int = interval(f"[2, {MOST_FEATURES}]", 800)
@@ -79,7 +80,7 @@ class FitConfig:
             0.001 for networks.
         steps: Updates of the networks; None is 5,000. Least squares make none.
         rows: Transitions drawn per update of the networks; None is 512.
-        seed: Decides everything random.
+        seed: Seed of all random numbers.
         behaviour: Whether the data's policy is estimated (by counts for indices of states, else by
             a regression) or known to be uniform.
     """
@@ -106,7 +107,7 @@ def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
     """Build a configuration from options of ``FitConfig`` and of its method.
 
     Raises:
-        InputError: For options that neither has.
+        InputError: For an option that neither of them has.
     """
     rest, base = dict(given), FitConfig() if config is None else config
     method = rest.pop("method", base.method)
@@ -116,7 +117,7 @@ def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
     own = {field.name for field in dataclasses.fields(FitConfig)} - {"method"}
     of = {kind: {field.name for field in options(kind)} for kind in FIT_METHODS.values()}
     if method is None:
-        # The first option of a method chooses it.
+        # The first method that has one of the given options is taken.
         method = next((kind() for kind in of if rest.keys() & of[kind]), None)
     of_method = set() if method is None else of[type(method)]
     unknown = sorted(rest.keys() - own - of_method)

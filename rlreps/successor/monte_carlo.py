@@ -1,8 +1,9 @@
 """Monte-Carlo estimation of the successor measure, row by row.
 
-Ψ(s, X) = Σ_{t=0}^{h-1} γᵗ P(S_t ∈ X | S_0 = s) for start cells s and cells X (Blier et al. 2021;
-Le Lan et al. 2023, App. C.3), estimated from rollouts that start uniformly inside their cell. Each
-row is the mean of two independent halves of its rollouts, whose difference shows its error.
+Ψ(s, X) = Σ_{t=0}^{h-1} γᵗ P(S_t ∈ X | S_0 = s) for start cells s and cells X (Blier et al. 2021; Le
+Lan et al. 2023, App. C.3), estimated from rollouts that start uniformly inside their cell. Each row
+is the mean of two independent halves of its rollouts. The difference of the halves shows the error
+of the row.
 
 Every random number is keyed by (seed, cell, rollout block, step). Visits are counted in whole
 numbers, which add up without error in any order. The compiled kernel always works on a tile of
@@ -37,9 +38,10 @@ def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray
     """Return the discounts γᵗ as integer multiples [h] (uint32) of a unit, and the unit.
 
     The unit is the smallest power of two for which the sum over all visits of all rollouts fits 32
-    bits. Float32 sums would round equal additions equally, millions of times: the row of a cell
+    bits. Float32 sums would repeat the same rounding error millions of times: the row of a cell
     that is never left would miss its sum by 3e-4. Here the cumulative sums of the discounts are
-    rounded and then differenced. Errors of successive steps cancel, and row sums keep all digits.
+    rounded and then differenced, so that errors of successive steps cancel and row sums keep all
+    digits.
     """
     discounts = np.power(settings.discount, np.arange(settings.horizon), dtype=np.float64)
     sums = np.cumsum(discounts)
@@ -53,8 +55,8 @@ def rollout_kernel(
 ) -> Callable[[Array, Array], Array]:
     """Jit (start cells [c], block []) → discounted visits [c, cells] summed over rollouts.
 
-    Cells are distributed over the mesh's one axis, so c must be a multiple of its size. Each device
-    works on its own share alone: the bits do not depend on the number of devices.
+    Cells are distributed over the mesh's one axis, so c must be a multiple of its size. Devices
+    compute their cells independently, so the bits do not depend on their number.
     """
     weights, unit = _visit_weights(settings, rollouts)
     batched_cell = jax.vmap(chain.cell, in_axes=-1)
@@ -86,8 +88,8 @@ def rollout_kernel(
             state = batched_advance(state, draws)
             if not settings.count_start:
                 visits = deposit(visits, state, weight)
-            # Draw one step ahead and carry the draws: within one step XLA would compute each random
-            # number again for every use, which doubled the time of a whole rollout.
+            # Draw one step ahead and carry the draws. Within one step, XLA would compute each
+            # random number again for every use, and a rollout would take twice as long.
             return (state, draw(time + 1), visits), None
 
         start_of_lane = jnp.repeat(jnp.arange(num_starts), rollouts)
@@ -137,10 +139,11 @@ class RowSampler(RowEstimator):
         Args:
             chain: The Markov chain.
             settings: The discounted sum and the number of rollouts.
-            devices: Where to work, with the same bits; None is every device of this process.
+            devices: Devices to use, which do not change the bits; None is every device of this
+                process.
         """
         self._chain, self.num_starts = chain, chain.num_cells
-        # The first half has one more rollout if their number is odd.
+        # The first half has one more rollout if the number of rollouts is odd.
         self._halves = (settings.rollouts - settings.rollouts // 2, settings.rollouts // 2)
         # Rollouts in each block of a half: full blocks, then the remainder.
         self._sizes = [
@@ -184,7 +187,7 @@ class RowSampler(RowEstimator):
                 yield RowEstimates(*estimates)
 
     def _tiles(self, cells: np.ndarray) -> Generator[np.ndarray, None, None]:
-        """Yield the estimates [2, c, cells] of successive tiles, a few ahead of the consumer."""
+        """Yield the estimates [2, c, cells] of successive tiles, computed ahead of the consumer."""
         size = self._cells_per_tile
         stopped = threading.Event()
         pending: collections.deque[concurrent.futures.Future[np.ndarray]] = collections.deque()
@@ -221,6 +224,7 @@ class RowSampler(RowEstimator):
             block = jnp.int32(half * len(self._sizes[0]) + index)
             # The option decides how keys turn into bits; a user's own setting must not change them.
             with jax.threefry_partitionable(True):
-                # Waiting for each block keeps the rest of the tile from being queued after it.
+                # Wait for each block: otherwise all blocks of the tile would be queued and could
+                # not stop.
                 visits += np.asarray(self._kernels[size](cells, block))
         return visits

@@ -1,4 +1,4 @@
-"""Train forward-backward networks on transitions; their features are a basis of least squares."""
+"""Train forward-backward networks on transitions; least squares use their features as a basis."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ MOST_FEATURES = 256
 
 
 def networks_of(observed: Observed, config: FitConfig) -> ForwardBackward:
-    """Fit the encoders of F and B to the data's sizes.
+    """Return F and B, with encoders sized for the data.
 
     B takes the default encoder if F's encoder fixes its own number of features.
 
@@ -70,7 +70,7 @@ def train_networks(
         config: The options, filled in by ``Fit``.
         networks: F and B.
         inputs: Map from observations to the networks' inputs.
-        policy: The policy that made the data, which temporal differences follow after a cut.
+        policy: The policy that made the data; temporal differences follow it after a cut.
         folder: Where to log and keep checkpoints.
     """
     # Deferred: training imports much that the mathematics and least squares do not need.
@@ -116,8 +116,8 @@ def train_networks(
 def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> np.ndarray:
     """Return the weights of the actions that follow each row, [N, A].
 
-    A unit vector for the data's own next action, the behaviour policy's probabilities after a cut,
-    zero after a terminal state.
+    The weights are a unit vector for the data's own next action, the policy's probabilities after a
+    cut, and zero after a terminal state.
 
     Args:
         data: The transitions.
@@ -154,7 +154,7 @@ class NetworkBasis(DenseBasis):
     def of(
         cls, networks: ForwardBackward, params: Params, inputs: Inputs, observations: np.ndarray
     ) -> "NetworkBasis":
-        """Take the components at some observations; keep those that single precision resolves."""
+        """Compute components from some observations; keep those that single precision resolves."""
         program = jax.jit(functools.partial(_encoded, networks, params, inputs))
         features = in_blocks(program, observations).astype(np.float64)
         centre = features.mean(axis=0)
@@ -162,7 +162,7 @@ class NetworkBasis(DenseBasis):
         order = np.argsort(values)[::-1][: MOST_FEATURES - 1]
         kept = order[values[order] > 1e-9 * max(values[-1], 1e-30)]
         matrix = vectors[:, kept] / np.sqrt(values[kept])
-        # In the order of a stored array, so that products have the same bits after loading.
+        # Use the memory order of a stored array, so that products have the same bits after loading.
         matrix = np.ascontiguousarray(matrix, np.float32)
         return cls(networks, params, inputs, np.asarray(centre, np.float32), matrix)
 

@@ -58,7 +58,7 @@ class Observed:
 
     @classmethod
     def of(cls, data: Transitions) -> "Observed":
-        """Describe transitions; integers without axes are indices of states."""
+        """Describe transitions; observations that are single integers are indices of states."""
         states = (data.observation, data.next_observation)
         shape = data.observation.shape[1:]
         bytes_ = len(shape) >= 2 and all(array.dtype == np.uint8 for array in states)

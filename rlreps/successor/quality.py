@@ -27,20 +27,20 @@ LACKING = (
     0.05  # A cut sum counts as complete if at most this share of its weight lies after the cut.
 )
 # Starts at a time step count only if this share of the episodes has complete sums from that step.
-# Without the condition, late starts would come only from episodes that terminate before a cut.
+# Otherwise, late starts would come only from episodes that terminate before a cut.
 COMPLETE = 0.9
 
 # Thresholds of warnings.
-MISSED = 0.25  # Of the predictable variance: values are wrong by half their standard deviation.
+MISSED = 0.25  # Share of the predictable variance; errors are then half the values' deviation.
 LEAST_PREDICTABLE = 0.2  # If the predictable share is smaller, MISSED is relative to this share.
-OVERFIT = 0.3  # In random chains: 1 for two rows per state and action, 0.45 for six, 0.2 for ten.
+OVERFIT = 0.3  # Random chains give 1 for two rows per state and action, 0.45 for six, 0.2 for ten.
 ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth of this.
 UNTRIED = 0.05  # Share of states with unknown values. Above 0, since the last row may add a state.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
 FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
 
 _REFERENCE = 100  # Features of the fit that trained features are compared with.
-_MOST_ROWS = 20_000  # Rows of the reference fit and of fitted TD errors; up to twice as many.
+_MOST_ROWS = 20_000  # The reference fit and fitted TD errors use up to twice this many rows.
 _SCALES = (0.5, 1.0, 2.0)  # Standard deviations of the arguments of Fourier functions, in radians.
 _POINTS = 400
 
@@ -52,14 +52,14 @@ class Quality:
     Attributes:
         starts: Number of held-out rows from which sums are complete.
         r_squared: R² of the predicted sums of all cumulants together; None without starts.
-        attainable: Estimated R² that noise allows, or R² of a small reference fit where it is
-            greater (for features of networks); None without starts.
-        discount: γ of these sums: the fit's, or a smaller one if records are too short for it.
-        missed: Excess of the mean squared error over a bound, as a share of the variance. The
-            bounds are the noise, the error of a constant and that of the reference fit; the largest
-            of the three excesses counts, each the lower end of its 95 % interval. None without
-            starts.
-        worse: The same for the error of a constant alone.
+        attainable: Estimated R² that noise allows. For features of networks, it is the R² of a
+            small reference fit if this is greater. None without starts.
+        discount: γ of these sums: the fit's γ, or a smaller γ if records are too short.
+        missed: Excess of the mean squared error over a bound, as a share of the variance. The three
+            bounds are the noise, the error of a constant and the error of the reference fit. Each
+            excess is the lower end of its 95 % interval, and ``missed`` is the largest. None
+            without starts.
+        worse: The excess over the error of a constant alone.
         overfit: Mean squared TD error on held-out rows minus that on fitted rows, relative to
             (1 − γ²) times the variance of the sums.
         row_sums: Mean relative deviation of the row sums from 1 / (1 − γ); None if data terminate.
@@ -67,8 +67,8 @@ class Quality:
             observations that are not indices.
         effective_rows: (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]; 0 beyond
             the rank.
-        predicted: Some predicted sums, in standard deviations from the mean of the realised ones.
-        realised: The realised sums, likewise.
+        predicted: Some predicted sums, in standard deviations from the mean of the realised sums.
+        realised: The realised sums, in the same units.
     """
 
     starts: int
@@ -213,7 +213,7 @@ def measure_quality(
 def squared_error(solution: LeastSquares, other: Transitions, seed: int) -> float:
     """Return the mean squared error of predicted sums of random cumulants on other transitions.
 
-    Sums run to the end of each episode. At a cut, the prediction there stands for the rest.
+    Sums run to the end of each episode. At a cut, the prediction replaces the rest of the sum.
 
     Args:
         solution: Gives the predictions.
@@ -262,8 +262,9 @@ def _errors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return Q(s, a) and the TD errors of rows, [n, k] each.
 
-    The values of the next state average over its actions. With ``ends``, which mark the last rows
-    of stretches of time, the next action is the one taken, except at the ends.
+    The value of the next state is an average over its actions. With ``ends``, which marks the last
+    row of each stretch of time, the average is used only at the ends; other rows use the value of
+    the action taken.
     """
     values = _contracted(solution, weights, rows.observation, solution.actions.weights(rows.action))
     averaged = np.ones(len(values), np.bool_) if ends is None else ends
@@ -287,7 +288,7 @@ def _contracted(
 
 
 def _judged_discount(ends: np.ndarray, terminated: np.ndarray, discount: float) -> float:
-    """Return the discount, or one that makes sums complete in the first half of most records."""
+    """Return the discount, lowered if needed so that early sums of most records are complete."""
     if (_starts(ends, terminated, discount) >= 0).any():
         return discount
     lengths = np.diff(np.flatnonzero(ends), prepend=-1)
@@ -313,12 +314,12 @@ def _compared(
     stretch: np.ndarray,
     generator: np.random.Generator,
 ) -> dict[str, Any]:
-    """Compare predicted sums [n, k] with realised ones: the first measures of ``Quality``.
+    """Compare predicted sums [n, k] with realised sums: the first measures of ``Quality``.
 
     Args:
         values: Predicted sums.
-        offsets: Realised sums less predicted ones.
-        bounds: Squared errors, [n, k], that those of the fit should not exceed on average.
+        offsets: Realised sums less predicted sums.
+        bounds: Squared errors, [n, k], that the fit's squared errors should not exceed on average.
         stretch: As returned by ``_starts``; sums of different stretches count as independent.
         generator: Chooses the sums that are kept for a figure.
     """

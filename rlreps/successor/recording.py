@@ -1,6 +1,6 @@
 """Record transitions: let a policy act in an environment, or read a data set of Minari.
 
-Environments are those of Gymnasium and of dm_env, one at a time, and those in JAX.
+Environments are single environments of Gymnasium or dm_env, and environments in JAX.
 """
 
 import math
@@ -55,7 +55,7 @@ def record(
             actions.draw(generator) if policy is None else policy(observation, generator)  # type: ignore[arg-type]
         )
         action = actions.checked(chosen)
-        recorded = actions.recorded(np.array(action)[None])[0]  # The environment may write into it.
+        recorded = actions.recorded(np.array(action)[None])[0]  # A copy: it may be reused.
         following, _, terminated, truncated, _ = environment.step(action)
         following = _observed(following)
         rows.append((observation, recorded, following, bool(terminated), bool(truncated)))
@@ -111,7 +111,7 @@ def read_minari(dataset: Any) -> dict[str, Any]:
         observation = episode.observations
         single = isinstance(observation, np.ndarray)
         kind = type(observation).__name__
-        require(single, "observations in one array of numbers an episode", kind)
+        require(single, "one array of numbers as the observations of each episode", kind)
         terminated, truncated = np.array(episode.terminations), np.array(episode.truncations)
         truncated[-1:] |= ~terminated[-1:]
         action = actions.recorded(np.asarray(episode.actions))
@@ -129,7 +129,7 @@ def read_minari(dataset: Any) -> dict[str, Any]:
 class _Actions:
     """The actions of a space: integers, or floats of a box.
 
-    Integers are recorded from 0, boxes with their axes flattened.
+    Integers are recorded from 0, and the axes of a box are flattened.
     """
 
     def __init__(self, space: Any) -> None:
@@ -205,7 +205,7 @@ def _states_of(source: Any) -> int | None:
 
 
 def _observed(observation: Any) -> np.ndarray:
-    """Copy an observation: environments may write into their own."""
+    """Copy an observation: environments may reuse their arrays."""
     try:
         array = np.array(observation)
     except ValueError:  # The parts have several shapes.

@@ -1,4 +1,4 @@
-"""Ground truths that come with the package, to measure encoders against."""
+"""Ground truths that come with the package, for measuring encoders."""
 
 import dataclasses
 import importlib.resources
@@ -27,15 +27,15 @@ def load(name: str | Path) -> "GroundTruth":
 
     A released ground truth holds the leading subspace, spectrum, error and conventions. A store
     also holds its matrix (``load_ground_truth``). The error of a sampled matrix comes from its two
-    halves (``sampling_error``): the first call decomposes both and keeps the result beside the
-    store.
+    halves (``sampling_error``). The first call decomposes both halves and keeps the result beside
+    the store.
 
     ``load("sutton-100").distance(features)`` measures features [10,000, d] of the states at its
     ``coordinates``, d ≤ 100. ``sutton-100`` is PuddleWorld's ``sutton`` arena on 100 x 100 cells,
-    discount 0.99, horizon 700, the sum from t = 0 (Le Lan et al. 2023, App. C.3). ``settings`` say
-    how and by which command a truth was made.
+    discount 0.99, horizon 700, the sum from t = 0 (Le Lan et al. 2023, App. C.3). ``settings`` hold
+    the method and the command that made a truth.
     """
-    # Deferred: these imports need JAX, and this module must answer with its names without it.
+    # Deferred: these imports need JAX, and ``released_names`` must work without JAX.
     import jax.numpy as jnp
 
     from rlreps.subspace import PrincipalSubspace

@@ -1,7 +1,7 @@
 """Successor representations of a user's own data, used and stored as one object.
 
-Values and features belong to the policy that made the data, or to the mixture of policies that did.
-Old rows of a replay buffer, whose agent has changed since, give values of the old policies.
+Values and features belong to the policy, or the mixture of policies, that made the data. Old rows
+of a replay buffer belong to old policies of the agent and give the values of these policies.
 ``SuccessorRepresentation.policy`` returns an improved policy.
 """
 
@@ -36,7 +36,7 @@ KIND = "successor representation"
 Scaling = Literal["singular", "white", "none"]
 
 FEWEST_ARRIVALS = 100
-"""Fewer arrivals at a goal cause a warning: their number has a relative error above 0.1."""
+"""Fewer arrivals at a goal cause a warning: the relative error of their number exceeds 0.1."""
 
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
@@ -62,7 +62,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SuccessorRepresentation:
-    """A policy's successor measure m, solved for in p features, and its best factors of rank d.
+    """A policy's successor measure m, as a solution in p features, and its best factors of rank d.
 
     F(s, a) = √σ u and B(s) = √σ v with m ≈ FᵀB. The leading singular functions u and v of m are
     orthonormal over the data; σ are the singular values. Features, shaping and distances have
@@ -187,7 +187,7 @@ class SuccessorRepresentation:
 
     @functools.cached_property
     def _whitening(self) -> np.ndarray:
-        """Map from u [d] to features with the identity for second moment, [d, d]."""
+        """Map from u [d] to features whose second moment is the identity, [d, d]."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)
             features = self.features(self.solution.rows.observation, scaling="none")
@@ -239,7 +239,7 @@ class SuccessorRepresentation:
         return Task(self.solution, found)
 
     def goal(self, observation: Any) -> Task:
-        """Return the task of reaching a state; its values are the density m there.
+        """Return the task of reaching a state; its values are the density m at the state.
 
         Warns:
             FitWarning: If fewer than 100 rows reach the state (indices) or its surroundings, or if
@@ -267,7 +267,7 @@ class SuccessorRepresentation:
     def action_values(self, observations: Any, task: Task) -> np.ndarray:
         """Compute the values Q(s, a) of the data's policy, [m, A].
 
-        For continuous actions, compute those of ``solution.actions.candidates``, [m, c].
+        For continuous actions, compute the values of ``solution.actions.candidates``, [m, c].
         """
         weights = self._projected(observations, self._of(task).weights)
         return np.asarray(weights @ self.solution.actions.candidates.weights.T)
@@ -400,7 +400,7 @@ class SuccessorRepresentation:
         return np.asarray(left[:, :count] * values[:count], np.float32)
 
     def distance(self, truth: GroundTruth) -> float:
-        """Return the subspace distance of ``components`` from the truth's leading ones.
+        """Return the subspace distance of ``components`` from the truth's leading components.
 
         Even a perfect fit has a distance above 0, since the truth weighs all states equally and a
         fit weighs them by visits: 0.006 for ten components in ``sutton``, 20 x 20 cells, γ = 0.95
@@ -448,7 +448,7 @@ class SuccessorRepresentation:
         Args:
             path: The folder.
             encoder: F's encoder, if it was the user's own, since a folder stores no code.
-            behaviour: The behaviour policy, likewise.
+            behaviour: The behaviour policy, if it was the user's own function.
 
         Raises:
             InputError: If the folder holds no representation, or the user's own parts are missing.

@@ -15,10 +15,10 @@ class RowEstimates(NamedTuple):
 
     Attributes:
         rows: Ψ for a block of start states, [r, tasks] (float32).
-        half_difference: (A - B) / 2 for two independent halves A and B of the samples, whose mean
-            is the rows, [r, tasks] (float32). If one half has a sample more, the difference is
-            scaled to have the variance of the rows' own error, and no correlation with it. None
-            if nothing was sampled.
+        half_difference: (A - B) / 2 for two independent halves A and B of the samples, [r, tasks]
+            (float32); the rows are the mean of all samples. If one half has one more sample, the
+            difference is scaled to the variance of the rows' error, with which it is uncorrelated.
+            None if nothing was sampled.
     """
 
     rows: np.ndarray

@@ -12,7 +12,7 @@ MOST_POINTS = 2**20
 """Largest number of quadrature points of a sub-cell, which are in memory together."""
 
 MOST_ROLLOUTS = 10**9
-"""Largest number of rollouts from a cell: their standard error is far below single precision's."""
+"""Largest number of rollouts from a cell: the standard error is then far below single precision."""
 
 ROLLOUTS_PER_BLOCK = 250
 """Number of rollouts that share a key. Changing it changes the matrix of every seed."""
@@ -65,7 +65,8 @@ class TransitionSettings(DiscountedSum):
     """A discounted sum computed from one-step transition probabilities.
 
     Attributes:
-        refinement: Sub-cells along each side of a cell in which the agent is located.
+        refinement: Number of sub-cells along each side of a cell; the chain moves between
+            sub-cells.
         points: Quadrature points in each sub-cell, a power of two.
     """
 

@@ -118,7 +118,7 @@ def read(
 
 
 def _require_own(needed: bool, given: object, name: str, path: Path) -> None:
-    """Raise if a part of the user's own is missing, or given where the fit used none."""
+    """Raise if a user's own part is missing, or is given although the fit used none."""
     place = f"for the representation of {path}"
     require(not needed or given is not None, f"{name} {place}", "none")
     require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)

@@ -1,8 +1,8 @@
 """Subspaces of stored matrices and their sampling errors: computed once, kept beside the matrix.
 
 Matrices are stored uncentred; a setting of the store says which means to subtract
-(``centring_of``). A matrix of up to ``IN_MEMORY_BYTES`` is held in memory. A larger one is read
-block by block, with the same arithmetic, by several processes together if there are any.
+(``centring_of``). A matrix of up to ``IN_MEMORY_BYTES`` is held in memory. A larger matrix is read
+block by block with the same arithmetic; several processes can share the work.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ class Share(Protocol):
         return 1
 
     def first_does(self, work: Callable[[], Any]) -> Any:
-        """Let the first process do something, and give its result, JSON values, to all."""
+        """Run ``work`` on the first process and give its result, JSON values, to all processes."""
         return work()
 
     def total(self, part: np.ndarray) -> np.ndarray:
@@ -85,8 +85,8 @@ def centring_of(settings: Mapping[str, Any]) -> Centring:
     """Return which means a store's setting subtracts; columns, if it has no such setting.
 
     Raises:
-        InputError: If this version does not know the setting, or the stored bytes are not those of
-            the uncentred matrix.
+        InputError: If this version does not know the setting, or the matrix was centred before it
+            was stored.
     """
     stored = settings.get("centring", "none")
     require(stored == "none", "a matrix that is stored uncentred (centring none)", stored)
@@ -103,7 +103,8 @@ def centred(source: RowBlocks, centring: Centring = "columns") -> RowBlocks:
     for start, rows in source.blocks():
         matrix[start : start + len(rows)] = rows
     centre_in_place(matrix, centring)
-    # Products read groups of rows: views within one block, copies across several.
+    # Products read groups of rows. A group within one block is a view; a group across blocks is a
+    # copy.
     return ArrayBlocks(matrix, block_rows=len(matrix))
 
 
@@ -145,7 +146,7 @@ def _own_part(store: MatrixStore, share: Share) -> StoreBlocks:
 
 
 def centred_matrix(store: MatrixStore, share: Share = ALONE) -> RowBlocks:
-    """Return a store's matrix less its means, which processes compute together if it is large."""
+    """Return a store's matrix less its means; processes share the means of a large matrix."""
     whole, centring = StoreBlocks(store), centring_of(store.settings)
     small = whole.dtype.itemsize * math.prod(whole.shape) <= IN_MEMORY_BYTES
     if small or share.process_count() == 1:
@@ -170,7 +171,7 @@ def _watched(
     progress: Progress,
     join: Callable[[RowBlocks], Any] = lambda blocks: blocks,
 ) -> PrincipalSubspace:
-    """Decompose row blocks, joined to those of other processes if there are any.
+    """Decompose row blocks together with the row blocks of other processes, if there are any.
 
     A bar shows the progress of the reads.
     """
@@ -201,7 +202,8 @@ def _load(
     def find() -> dict[str, np.ndarray] | None:
         return load_subspace(store, _cache_settings(store, decomposition))
 
-    # All compute it or none, although the first may finish before another looks.
+    # The first process decides, so that all compute the subspace or none does. Otherwise it might
+    # finish before another process looks.
     if not share.first_does(lambda: find() is not None):
         return None
     arrays = find()

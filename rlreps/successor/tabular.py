@@ -38,7 +38,7 @@ class TabularModel:
         return np.full((self.num_states, actions), 1.0 / actions)
 
     def probabilities(self, policy: npt.ArrayLike) -> FloatArray:
-        """Return a policy given as probabilities [n, A] or actions [n] as probabilities."""
+        """Return the probabilities [n, A] of a policy, given as probabilities or as actions [n]."""
         given = np.asarray(policy)
         if given.ndim == 2:
             return np.asarray(given, np.float64)
@@ -123,7 +123,7 @@ class TabularModel:
     def components(self, size: int, discount: float) -> FloatArray:
         """Compute σu of the random policy's successor measure, uniformly weighted, [n, size].
 
-        States count from the first one reached on, as in ``SuccessorRepresentation``.
+        The sum starts at the first state reached, as in ``SuccessorRepresentation``.
         """
         measure = self.policy_values(self.uniform, np.eye(self.num_states), discount)
         left, values, _ = np.linalg.svd(measure)
@@ -161,7 +161,7 @@ class TabularProblem:
         return np.asarray(found.max(axis=1))
 
     def gains(self, policies: Sequence[npt.NDArray[Any]]) -> FloatArray:
-        """Compute policies' gains over the random policy, as shares of the optimal policies', [m].
+        """Compute policies' gains over the random policy, as shares of the optimal gains, [m].
 
         Args:
             policies: One for each of the first rewards: probabilities [n, A], or actions [n].
@@ -196,7 +196,7 @@ def counted(
     Args:
         before: State of each transition, [N]; -1 leaves a transition out.
         action: [N].
-        after: Next state, [N]; likewise.
+        after: Next state, [N]; -1 leaves a transition out.
         shape: Numbers of actions and of states.
     """
     actions, states = shape

@@ -1,14 +1,15 @@
 """Exact optima of objectives on a known chain: functions of its states, in double precision.
 
-States are drawn from p, uniform by default, in which P need not be stationary. With a discount γ
-the pairs (s, s⁺) are those of the normalised successor measure M = (1 − γ) Σ_{k≥0} γᵏ P^{k+1}; with
-γ = 0 they are those of single steps. p⁺ = Mᵀp is the distribution of s⁺, p' = Pᵀp that of the next
-state.
+States are drawn from p, uniform by default; p need not be stationary under P. With a discount γ,
+the pairs (s, s⁺) follow the normalised successor measure M = (1 − γ) Σ_{k≥0} γᵏ P^{k+1}; with
+γ = 0, they are single steps. The distribution of s⁺ is p⁺ = Mᵀp; the distribution of the next state
+is p' = Pᵀp.
 
 Measure an objective against its **own** truth. Truths differ: the singular functions of Ψ weigh
-columns equally, those of the density ratio M̃ = M / p⁺ weigh them by p⁺, the walk's functions take
-pairs in either order, a logarithm has another rank, and temporal differences end at a fixed point.
-For a symmetric P and uniform p, all but the logarithm agree as far as eigenvalues are positive.
+columns equally, and the singular functions of the density ratio M̃ = M / p⁺ weigh them by p⁺. The
+walk's functions take pairs in either order. A logarithm has another rank, and temporal differences
+end at a fixed point. For a symmetric P and uniform p, all truths but the logarithm's agree for
+functions with positive eigenvalues.
 """
 
 import dataclasses
@@ -36,11 +37,11 @@ class Truth:
     """Functions of the states, orthonormal in a measure of them.
 
     Attributes:
-        functions: By falling values, [n, k].
+        functions: Functions in order of falling values, [n, k].
         values: Singular values or eigenvalues, [k].
         measure: Measure of the states, sums to 1, [n].
-        constants_free: Whether learned features may contain any constant, which is removed before
-            they are compared.
+        constants_free: Whether a learned feature may contain any constant; constants are then
+            removed before the comparison.
     """
 
     functions: FloatArray
@@ -54,7 +55,7 @@ class Truth:
         return dataclasses.replace(self, functions=functions, values=values)
 
     def behind_constant(self) -> "Truth":
-        """Return the functions after the first, a constant, with constants free."""
+        """Drop the first function, a constant, and let learned features contain any constant."""
         functions, values = self.functions[:, 1:], self.values[1:]
         return Truth(functions, values, self.measure, constants_free=True)
 
@@ -147,7 +148,8 @@ class ChainTruths:
 
         Args:
             centred: Whether to subtract each column's mean over states, weighed by p.
-            count_start: Ψ = Σ_t γᵗ Pᵗ, or else M / (1 − γ), counted from the next state on.
+            count_start: Whether Ψ = Σ_t γᵗ Pᵗ; otherwise Ψ = M / (1 − γ), which starts at the next
+                state.
         """
         matrix = self.successor / (1.0 - self.discount)
         if count_start:
@@ -165,7 +167,8 @@ class ChainTruths:
 
         c is arbitrary. Here c(s) is minus the mean of row s in p⁺, which minimises the norm.
         Contrastive objectives find these functions if the rank of the logarithm is at most the
-        number of features. Otherwise they minimise the squared error, not the cross-entropy.
+        number of features. With fewer features, the functions minimise the squared error, whereas
+        contrastive objectives minimise the cross-entropy.
 
         Raises:
             InputError: If some state cannot follow another: the logarithm is not defined there.
@@ -176,7 +179,7 @@ class ChainTruths:
         return self._left_singular(logarithm - logarithm @ self.reached[:, None], self.reached)
 
     def walk(self) -> Truth:
-        """Compute the eigenfunctions of the pairs taken in either order, by falling λ.
+        """Compute the eigenfunctions of the walk, which takes pairs in either order, by falling λ.
 
         They are orthonormal in μ = (p + p⁺) / 2; the first is the constant with λ = 1.
         """
@@ -196,7 +199,7 @@ class ChainTruths:
         )
 
     def temporal_differences(self, count: int, cumulants: FloatArray | None = None) -> Truth:
-        """Compute where low-rank temporal differences settle, tabular: a span of ``count``.
+        """Compute the fixed point of tabular low-rank temporal differences: a span of ``count``.
 
         Both semi-gradients of ``TDLowRank`` vanish if f spans an invariant subspace of M P*, with
         P*(s, t) = p(t) P(t, s) / p'(s) the chain in reversed time. Those of ``CumulantDifferences``
@@ -210,7 +213,7 @@ class ChainTruths:
 
         Raises:
             InputError: If d separates eigenvalues of equal size, such as a complex pair: there is
-                no fixed point.
+                then no fixed point.
         """
         backwards = self.transition.T * self.start
         if cumulants is None:

@@ -42,7 +42,7 @@ class RepresentationObservation(
         self._representation, self._scaling = representation, scaling
         shape = (representation.num_features,)
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
-        # Refuse observations that do not fit now, not in the first episode.
+        # Refuse unsuitable observations now rather than in the first episode.
         self._table: np.ndarray | None = None
         space = env.observation_space
         if isinstance(space, gymnasium.spaces.Discrete):
@@ -100,7 +100,7 @@ class PotentialShaping(
         super().__init__(env)
         require_interval("discount", discount, "[0, 1]")
         self._potential, self._discount = potential, float(discount)
-        # Refuse a potential that does not fit now, not in the first episode.
+        # Refuse an unsuitable potential now rather than in the first episode.
         self._latest = self.potential(_sampled(env.observation_space))
 
     def potential(self, observation: Any) -> float:

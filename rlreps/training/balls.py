@@ -19,7 +19,7 @@ DoubleArray = npt.NDArray[np.float64]
 
 
 class BallResponses(NamedTuple):
-    """Features of unrelated inputs, beside the balls that the inputs show.
+    """Features of independent inputs, with the balls that the inputs show.
 
     Attributes:
         video: The balls.
@@ -36,7 +36,7 @@ class BallResponses(NamedTuple):
     maps: DoubleArray
 
     def shares(self, degree: int) -> dict[str, DoubleArray]:
-        """Compute shares of each feature's variance [d], on inputs that were not fitted to.
+        """Compute shares of each feature's variance [d], on inputs that were not used in the fit.
 
         Args:
             degree: Largest degree of the cosines of positions, as for ``of_positions``.
@@ -64,7 +64,7 @@ class BallResponses(NamedTuple):
         """Render the frames that excite features least and most.
 
         Returns:
-            By rising value, with an empty picture (NaN) between the two ends,
+            Frames by rising value, with an empty picture (NaN) between the two ends,
             [d, 2 · count + 1, size, size].
         """
         chosen = np.concatenate([*extremes(self.values, count)], axis=1)
@@ -86,7 +86,7 @@ def ball_responses(
     rows: int,
     bins: int,
 ) -> BallResponses:
-    """Evaluate an encoder's features on batches of unrelated inputs.
+    """Evaluate an encoder's features on batches of independent inputs.
 
     Args:
         encoder: The encoder.

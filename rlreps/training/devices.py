@@ -131,10 +131,10 @@ def make_placement(devices: Sequence[jax.Device] | None, num_seeds: int) -> Plac
     """Choose the placement of a run.
 
     Args:
-        devices: Devices of this process or, if several processes run together, the same number of
-            each; None is JAX's default device.
-        num_seeds: Seeds that are trained together. They are distributed if they divide equally,
-            else rows are.
+        devices: Devices of this process. If several processes run together, devices of all
+            processes, the same number of each; None is JAX's default device.
+        num_seeds: Number of seeds that are trained together. Seeds are distributed if every device
+            gets the same number of them; otherwise rows are distributed.
 
     Raises:
         InputError: If the sequence is empty or names a device twice.
@@ -165,7 +165,7 @@ def choose_devices(count: int | None) -> list[jax.Device]:
         count = 1 if fewest[0].platform == "cpu" else len(fewest)
     require(
         1 <= count <= len(fewest),
-        f"devices in [1, {len(fewest)}], the {fewest[0].platform} devices there are",
+        f"devices in [1, {len(fewest)}], the number of {fewest[0].platform} devices",
         count,
     )
     return [device for index in sorted(by_process) for device in by_process[index][:count]]
@@ -177,7 +177,7 @@ def devices_for_small_runs() -> list[jax.Device]:
     They are all accelerators of every process of this run or, without any, one CPU device for each
     core. A process in which JAX has started already keeps the CPU devices that it has.
     """
-    # Too late is no error: one device computes the same, in more time.
+    # If JAX has already started, this is no error: one device computes the same in more time.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", usable_cores())
     devices: list[jax.Device] = jax.devices()

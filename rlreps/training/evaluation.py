@@ -27,8 +27,8 @@ def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:
         JSON values: ``d``, ``feature_rank``, ``subspace_distance``, ``grassmann_distance``
         (radians), ``principal_angles`` (radians, rising), ``matched_cosines`` (per true component),
         ``longest_eigenvector_streak``, ``representation_loss`` (None if the ground truth has no
-        matrix) and ``relative_excess_loss`` (None likewise, and if the best d features leave no
-        loss to compare with). Cosines and streak compare the features' own
+        matrix) and ``relative_excess_loss`` (None without a matrix, or if the best d features leave
+        no loss to compare with). Cosines and streak compare the features' own
         ``principal_components``.
 
     Raises:

@@ -43,8 +43,8 @@ class Program(abc.ABC, Generic[State]):
         The loop times this call, so return only when the steps are done.
 
         Raises:
-            TrainingDivergedError: If the state diverged; the loop adds which checkpoint is left to
-                the message.
+            TrainingDivergedError: If the state diverged; the loop adds the last checkpoint to the
+                message.
         """
 
     @abc.abstractmethod
@@ -96,7 +96,7 @@ def run(
     loggers: Sequence[Logger] = (),
     description: str = "training",
 ) -> Finished[State]:
-    """Run a program to its end, or continue it from where its folder says it was interrupted.
+    """Run a program to its end, or continue it from the newest checkpoint in its folder.
 
     Args:
         program: The program.
@@ -106,7 +106,8 @@ def run(
         checkpoint_every: Steps between checkpoints, a multiple of ``evaluate_every``; None keeps
             only the last state.
         folder: Where to log metrics and keep checkpoints.
-        loggers: Take every record too, beside those that the environment names for a folder.
+        loggers: Receive every record, in addition to the loggers that the environment names for a
+            folder.
         description: Title of the progress bar.
 
     Returns:

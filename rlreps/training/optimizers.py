@@ -46,7 +46,7 @@ class Optimizer:
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RMSProp(Optimizer):
-    """RMSProp with its constants, by default those of TensorFlow 1, whose average starts at 1.
+    """RMSProp with TensorFlow 1's constants by default, and an average that starts at 1.
 
     Gradients g become g / sqrt(v + epsilon), where v is a moving average of g². optax's ``rmsprop``
     starts v at 0, so that its first step is (1 − decay)^(−1/2) times the learning rate.

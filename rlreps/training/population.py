@@ -1,7 +1,7 @@
 """Train several runs, a population, in one compiled program.
 
 Members differ in their seeds and, optionally, in the numbers of their learner and in the source
-that they learn from. Everything that decides a shape is common to them.
+that they learn from. Members share everything that decides the shapes of arrays.
 """
 
 import dataclasses
@@ -112,7 +112,7 @@ class Population(Program[TrainState]):
             )
             return states
 
-        # Each device makes its own states: those of all seeds may not fit one device.
+        # Each device makes its own states: the states of all seeds may not fit on one device.
         spread = self._placement.spread_seeds(start, own_sources=False)
         arguments = ((), (), self._seeds, self._numbers)
         started: TrainState = compile_once(spread, *arguments, brief=True)(*arguments)
@@ -269,10 +269,10 @@ def train(
             It is traced by ``jax.jit``: write it in ``jax.numpy``.
         evaluate_every: Updates between evaluations, and in one chunk on the device.
         folder: Where to log metrics and keep checkpoints; an interrupted run resumes from it.
-        loggers: Take the figures of every evaluation, as means over seeds: objects with
+        loggers: Receive the figures of every evaluation, as means over seeds: objects with
             ``log(figures, step=...)`` and ``finish()``, such as what ``wandb.init`` returns.
         checkpoint_every: Updates between checkpoints, a multiple of ``evaluate_every``; None is the
-            first multiple from 500 on.
+            smallest multiple that is at least 500.
         devices: Where to train (see ``devices``); None is JAX's default device. Devices change
             results by rounding at most, and an interrupted run may resume on others.
         resets_diverged: Whether a seed that diverges is set to zero, and marked ``diverged`` in
@@ -337,7 +337,7 @@ def train_population(
 
     Args:
         learner: Makes the updates (see ``stack``), such as a ``Learner``.
-        source: A ``Source``, or what else the updates draw from.
+        source: A ``Source``, or another object that the updates draw from.
         steps: Number of updates.
         seeds: One for each member, in [0, 2³²); members with equal seeds draw equal numbers.
         own_numbers: Whether the learner's numbers have a leading member axis.

@@ -12,14 +12,14 @@ DoubleArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.int64]
 
 _SHIFTS = 99
-"""Shifts in time that a feature is compared with; exceeding all of them has a p-value of 1 %."""
+"""Number of shifts in time; a feature that exceeds all shifted ones has a p-value of 1 %."""
 
 
 def explained_shares(features: npt.ArrayLike, values: npt.ArrayLike) -> DoubleArray:
     """Compute the shares of variance [d] of features [n, d] that functions [n, m] explain linearly.
 
     The last third of the rows is predicted from a fit to the rest, so that many functions do not
-    explain by chance. The share is negative if the prediction is worse than the mean.
+    explain variance by chance. The share is negative if the prediction is worse than the mean.
     """
     targets, given = (np.asarray(part, np.float64) for part in (features, values))
     design = np.column_stack([np.ones(len(given)), given])
@@ -71,7 +71,7 @@ def apart_by_chance(images: npt.NDArray[np.uint8], rows: IndexArray) -> DoubleAr
     """Compute ``apart`` for rows shifted in time against the images, [shifts, d].
 
     A circular shift keeps how rows cluster in time and removes their relation to the images. If
-    play is stationary, shifted rows are like those of a feature without information.
+    play is stationary, shifted rows are distributed like the rows of a feature without information.
     """
     shifts = len(images) * np.arange(1, _SHIFTS + 1) // (_SHIFTS + 1)
     return np.stack([apart(averages(images, (rows + shift) % len(images))) for shift in shifts])

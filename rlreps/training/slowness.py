@@ -25,7 +25,7 @@ _LEAST_VARIANCE = 1e-5
 
 
 class Spectra(NamedTuple):
-    """Eigenvalues of features that follow a constant, without the constant's own.
+    """Eigenvalues of the features after the constant; the constant's eigenvalue is left out.
 
     Attributes:
         ordered: λ_k of feature k, made orthogonal to the features before it, [d].

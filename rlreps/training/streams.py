@@ -68,7 +68,7 @@ def fit_stream(
 
     Returns:
         The run. Its state is the estimated components of every seed, [seeds, features, k]. Records
-        hold lists over seeds, ``diverged`` among them.
+        hold lists over seeds, including ``diverged``.
 
     Raises:
         InputError: As ``train_population``.

@@ -206,10 +206,10 @@ class Learner:
 
 
 def zero_unless(kept: Array, tree: Tree) -> Tree:
-    """Set every number to zero unless it is to be kept, [] (bool).
+    """Set every number to zero unless ``kept``, [] (bool), is true.
 
     Zero features give zero weights and so zero gradients: a diverged state stays zero. NaN would
-    stay too, but LAPACK's eigenvalues of NaN take ten times as long as those of numbers.
+    stay too, but LAPACK takes ten times as long for the eigenvalues of a matrix of NaN.
     """
     zeroed: Tree = jax.tree.map(lambda leaf: jnp.where(kept, leaf, jnp.zeros_like(leaf)), tree)
     return zeroed

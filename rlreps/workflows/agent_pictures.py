@@ -39,10 +39,10 @@ _BINS = 50
 
 _MOST_FRAMES = 500
 _LARGEST_SIDE = 320
-"""Most pixels along a side; larger pictures are shrunk, so that files are small enough to send."""
+"""Most pixels along a side; larger pictures are shrunk to keep files small."""
 
 _SHOWN, _HELD = 40, 400
-"""Milliseconds for which a frame is shown, and the last one."""
+"""Milliseconds for which a frame is shown, and for which the last frame is shown."""
 
 
 class TrainedAgent(NamedTuple):
@@ -73,7 +73,7 @@ def render_agents(
     store: Path | None = None,
     env: str | None = None,
 ) -> list[Path]:
-    """Draw an episode of one agent, its policy and components if it has any, and all curves.
+    """Draw one agent's episode, its policy and components where available, and all curves.
 
     Writes ``learning-curves.png`` and ``episode.gif``, at most 500 frames of an episode; for
     PuddleWorld also ``policy-and-value.png`` and, with a ground truth, ``components.png``.
@@ -89,10 +89,10 @@ def render_agents(
         The paths of the pictures.
 
     Raises:
-        InputError: If the run or the store cannot be read, there is no such agent, or, after all
-            other pictures, the environment cannot be drawn.
+        InputError: If the run or the store cannot be read, there is no such agent, or the
+            environment cannot be drawn, in which case all other pictures have been written.
     """
-    # Environments draw into memory. Without a screen, SDL would complain on standard error.
+    # Environments draw into memory. Without a screen, SDL would print warnings on standard error.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     folder = RunFolder(run_folder)
     config = load_agent_config(folder, env)
@@ -120,7 +120,7 @@ def render_agents(
 
 def write_gif(path: Path, frames: Sequence[Picture]) -> Path:
     """Write frames, uint8 [height, width, 3] each, as a GIF that plays for ever."""
-    # Without dithering, still parts do not flicker.
+    # Without dithering, parts that do not move do not flicker.
     images = [Image.fromarray(each).quantize(dither=Image.Dither.NONE) for each in frames]
     shown = [*[_SHOWN] * (len(images) - 1), _HELD]
     buffer = io.BytesIO()
@@ -133,7 +133,7 @@ def write_gif(path: Path, frames: Sequence[Picture]) -> Path:
 def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) -> Array:
     """Compute Q of an agent at the cells' centres [bins², actions], in the rewards' own unit.
 
-    NaN in cells that are not states, as in maps of components.
+    Cells that are not states are NaN, as in maps of components.
     """
     centres = jnp.asarray(Grid(bins).centres())
     network, scale = agent.agent.network, agent.config.dqn.reward_scale
@@ -145,9 +145,10 @@ def map_of_values(agent: TrainedAgent, world: PuddleWorld, bins: int = _BINS) ->
 
 
 def _components(agent: TrainedAgent, world: PuddleWorld, truth: GroundTruth) -> Figure:
-    """Draw the torso's components, by falling variance, below the successor measure's.
+    """Draw the torso's components in descending variance below the true components.
 
-    Each has the sign of the true component of its index; components are not matched otherwise.
+    The sign of each component follows the true component of the same index; components are not
+    matched in any other way.
     """
     seen = jax.vmap(world.observe_position)(jnp.asarray(truth.coordinates))
     features = centre_columns(agent.agent.network.features(agent.params["torso"], seen))

@@ -76,7 +76,7 @@ def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[
         sections=[
             Section(
                 title="Learning",
-                text="Returns are undiscounted, means of greedy episodes apart from training.",
+                text="Returns are undiscounted means over greedy episodes outside training.",
                 tables=[_agents_table(summary, config.seed)],
                 figures=[(curves, "Every figure of the run's evaluations, over training.")],
             )

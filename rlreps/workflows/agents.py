@@ -53,7 +53,7 @@ class StartingTorsos(NamedTuple):
 
     Attributes:
         params: Parameters of the configured encoder, every leaf with a leading seed axis.
-        origin: A description of them, for the run's configuration.
+        origin: A description of the torsos, for the run's configuration.
     """
 
     params: Any
@@ -66,7 +66,7 @@ class OwnParts(NamedTuple):
     Attributes:
         torso: An encoder.
         auxiliary: An auxiliary task, weighed by the configuration's weight.
-        name: A name for them, for the run's configuration; required if there are any.
+        name: A name for these parts in the run's configuration; required if there are any parts.
     """
 
     torso: Encoder | None = None
@@ -156,11 +156,11 @@ class _Program(Program[AgentState]):
         self._measure = make_measure(trainer.agent.network, make_measurement(config, truth))
 
     def init(self) -> AgentState:
-        """Make agents before their first step, with the torsos that they start with."""
+        """Make agents before their first step, with their initial torsos."""
         fresh = self._trainer.init()
         if self._start is None:
             return fresh
-        # Copies: a trainer uses up the state passed in, and the caller may start from it again.
+        # Copy: a trainer donates the state passed in, and the caller may start from it again.
         params, target_params = (
             jax.tree.map(jnp.copy, {**fresh.learner.params, "torso": self._start.params})
             for _ in range(2)
@@ -244,11 +244,11 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
     Args:
         folder: The run.
         environment: Its environment, as the user names it. It is required if its name includes a
-            module: a folder from elsewhere must not decide which code is imported.
+            module, so that a folder from elsewhere cannot decide which code is imported.
 
     Raises:
         InputError: If the folder holds another kind of run, a run with a user's own parts, or a run
-            in another environment or one that must be named.
+            in another environment; or if the environment must be named and is not.
     """
     folder.require_kind(KIND)
     stored = dict(folder.config)
@@ -310,7 +310,7 @@ def train_agents(
         truth, origin = ground_truth_of_store(config, store), describe_place(store, out)
     summary = run_agents(config, out, truth=truth, origin=origin, devices=devices)
     folder = RunFolder(out)
-    # Last, so that a report implies its figure.
+    # The report is written last: if it exists, its figure exists too.
     if not (out / REPORT).exists():
         with exclusive(out):
             write_agent_report(folder, config, summary)
@@ -335,8 +335,9 @@ def evaluate_agents(
             dm_env:MODULE:FUNCTION): only modules named on this command line are imported.
 
     Returns:
-        JSON values: ``returns``, each agent's mean, and ``return``, their ``aggregate``;
-        ``measures``, each with its ``values`` by agent and their ``aggregate``; and ``step``.
+        JSON values: ``returns``, the mean return of each agent, and ``return``, their
+        ``aggregate``; ``measures``, each with its ``values`` by agent and their ``aggregate``; and
+        ``step``.
 
     Raises:
         InputError: If the run or the store cannot be read or do not fit each other.
@@ -348,7 +349,7 @@ def evaluate_agents(
     truth = ground_truth_of_run(folder, config, store)
     trainer, state, step = load_agents(folder, config)
     with contextlib.closing(trainer):
-        # Evaluations during training have steps up to the last one.
+        # Evaluations during training use keys of steps up to the last one.
         returns = np.asarray(trainer.evaluate(state, config.steps + 1), np.float64).mean(axis=1)
         measure = make_measure(trainer.agent.network, make_measurement(config, truth))
         measures = measure(state.learner.params["torso"])

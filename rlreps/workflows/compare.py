@@ -1,4 +1,4 @@
-"""Finished runs beside each other: what ``rlreps compare`` prints, writes and draws."""
+"""Comparison of finished runs: what ``rlreps compare`` prints, writes and draws."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ from rlreps.workflows.figures import draw_curves, labelled
 from rlreps.workflows.grid import as_text, flag_of
 
 LEVEL = 0.05
-"""Level of the test whose smallest detectable difference is given."""
+"""Level of the test behind the smallest detectable difference."""
 
 MEASURES = {
     "subspace_distance": "subspace distance",
@@ -46,10 +46,10 @@ class FinalFigures:
     Attributes:
         label: Name of the run.
         about: ``method``, ``d`` and ``steps``.
-        problem: What the figures are measured against; figures of other problems have no
-            differences.
+        problem: The ground truth or data of the measures; measures on different problems are not
+            subtracted.
         measures: Name in ``MEASURES`` → the figure of every seed.
-        diverged: Number of runs that diverged and count with the worst figures.
+        diverged: Number of runs that diverged and count with the worst values.
     """
 
     label: str
@@ -66,17 +66,17 @@ class FinalFigures:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """Runs beside the first of them.
+    """Runs compared with the first run.
 
     Attributes:
-        first: Label of the run that differences are taken from.
+        first: Label of the run that is subtracted from the others.
         rows: One row for every run and measure: ``run``, ``method``, ``d``, ``steps``,
             ``measure``, ``seeds`` (how many), ``mean``, ``mean_low``, ``mean_high``, ``pairs``,
-            ``difference``, ``difference_low``, ``difference_high`` and ``detectable``. Where
-            ``pairs`` is 0, the interval of the difference is Welch's.
+            ``difference``, ``difference_low``, ``difference_high`` and ``detectable``. If ``pairs``
+            is 0, the difference has Welch's interval.
         seeds: One row for every run and seed: ``run``, ``method``, ``d``, ``steps``, ``seed`` and
             the measures.
-        notes: What a reader has to know of these rows.
+        notes: Remarks that a reader of the rows needs.
     """
 
     first: str
@@ -110,10 +110,10 @@ class Comparison:
 
 
 def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:
-    """Compare the final figures of finished runs with those of the first.
+    """Compare the final measures of finished runs with the first run's.
 
-    Runs with the same seeds, or with at least five seeds in common, are compared in pairs of one
-    seed, others by Welch's t.
+    Runs with the same seeds, or with at least five seeds in common, are compared in pairs with
+    equal seeds; others are compared by Welch's t.
 
     Args:
         paths: Folders of ``train``, ``train-live``, ``sweep`` and ``fit``. Every point of a sweep
@@ -122,7 +122,7 @@ def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:
             learning curves ``curves.png``; nothing is written by default.
 
     Raises:
-        InputError: For less than two runs, a run that is not finished, and runs without a measure.
+        InputError: For fewer than two runs, an unfinished run, or runs without a measure.
     """
     if out is not None:
         is_folder = not out.is_file() and out.suffix not in (".csv", ".png")
@@ -166,7 +166,7 @@ def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
         return row
     other = first.measures[name]
     shared = len({*sample.units} & {*other.units})
-    # A few shared seeds among many would leave most figures out.
+    # Pairing by a few shared seeds would leave out most runs.
     if shared >= 2 and (shared >= FEWEST_BANDED or {*sample.units} == {*other.units}):
         differences = (sample - other).values
         value, error = differences.mean(), standard_error(differences)
@@ -200,7 +200,7 @@ def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
 
 
 def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
-    """Read the final figures of a folder, of a sweep those of every point.
+    """Read the final measures of a run's folder, or of every point of a sweep.
 
     Raises:
         InputError: If there are none.
@@ -230,7 +230,7 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
 
 def _read_training(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
     training = config.get("training", config)
-    # The target of a live run is the matrix times the cumulants.
+    # A live run's target is the matrix times the cumulants.
     names = (train.MATRIX,) if train.MATRIX in config else ("target", "cumulants", "target_tasks")
     problem = {"d": training["num_features"], **{name: config[name] for name in names}}
     measured = summary.get("per_seed", [])
@@ -270,7 +270,7 @@ def _read_fit(label: str, config: Figures, summary: Figures) -> list[FinalFigure
         FinalFigures(
             label=label,
             about={"method": name, "d": config["num_features"], "steps": None},
-            # A fit is judged by a smaller discount where its records are short.
+            # A fit with short records is judged at a smaller discount.
             problem={"data": config["data"], "discount": quality.get("discount")},
             measures=_samples([config["seed"]], {"r_squared": [quality.get("r_squared")]}),
         )

@@ -29,9 +29,9 @@ def describe_store(path: Path) -> dict[str, Any]:
 
     Returns:
         ``path``, ``shape``, ``block_rows``, ``blocks``, ``missing_blocks``, ``checksum`` (None if
-        blocks are missing), ``settings``, ``provenance`` and ``error``: None if blocks are missing
-        or nothing is known, else its ``title``, ``subspace_distance`` for d = 1 … k and
-        ``standard_error`` of an entry (or None).
+        blocks are missing), ``settings``, ``provenance`` and ``error``. The error is None if blocks
+        are missing or it is unknown; otherwise it has a ``title``, ``subspace_distance`` for d = 1
+        … k and the ``standard_error`` of an entry (or None).
 
     Raises:
         InputError: If there is no store, or it is corrupt.
@@ -55,8 +55,8 @@ def compare_stores(path: Path, other: Path) -> dict[str, list[float]]:
     """Compare the leading components of two stores over the same states.
 
     Returns:
-        Title → values for d = 1 … k: the distance between the two stores, and the error of each
-        store, if it is known.
+        Title → values for d = 1 … k: the distance between the two stores, and each store's error if
+        it is known.
 
     Raises:
         InputError: If a store cannot be read, or they have different states.
@@ -79,7 +79,7 @@ def compare_stores(path: Path, other: Path) -> dict[str, list[float]]:
 
 
 def shared_randomness(path: Path, other: Path) -> str | None:
-    """Explain that two stores share rollouts, which makes their distance too small; else None."""
+    """Warn if two stores share rollouts, which makes their distance too small; else None."""
     first, second = (open_estimates(place).matrix.settings for place in (path, other))
     names = ("method", "seed", "bins", "environment")
     sampled = first.get("method") == "monte_carlo"
@@ -108,7 +108,8 @@ def _error(store: EstimateStore) -> dict[str, Any] | None:
 def _aggregation_error(store: MatrixStore) -> dict[str, Any] | None:
     """Compute a transition matrix's error.
 
-    None if the environment is unknown, or if the grid is so large that this would take minutes.
+    The error is None if the environment is unknown, or if the grid is so large that computing it
+    would take minutes.
     """
     # Deferred: this part of SciPy takes longer to import than everything else.
     from rlreps.successor.kernels.estimator import aggregation_error

@@ -33,7 +33,7 @@ from rlreps.workflows.train import (
 )
 
 OBSERVATION = "observation"
-"""Key under which the folder of a fit names the observation in its data, for a PuddleWorld."""
+"""Key of a fit's provenance for the observation in PuddleWorld data."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ def load_config(folder: RunFolder) -> TrainingConfig:
 def load_encoder(folder: RunFolder, truth: GroundTruth, step: int | None = None) -> TrainedEncoder:
     """Load a run's checkpointed encoder of a step; None is the newest.
 
-    The states are those of ``truth``, which need not be the ground truth of the training.
+    Its inputs are the states of ``truth``, which may differ from the run's training truth.
 
     Raises:
         InputError: If there is no readable checkpoint, or it does not fit the states.
@@ -114,14 +114,14 @@ def evaluate_run(run_folder: Path, store: Path | None = None) -> dict[str, Any]:
     Args:
         run_folder: Folder of a run of train or fit.
         store: Ground truth to measure against; by default the store of the training run. A run of
-            fit has no store: without this option, its quality on held-out data is shown.
+            fit has no store: without this option, the result is its quality on held-out data.
 
     Returns:
         ``method``, ``encoder``, ``step``, ``store`` and the measures of
         ``evaluation.evaluate_features``, as means over seeds and for each seed. A successor
-        representation has no ``step``, and d − 1 of its d features count
-        (``SuccessorRepresentation.components``); without a store, it has ``method``, ``quality``
-        and ``warnings``.
+        representation has no ``step``, and d − 1 of its d features are measured
+        (``SuccessorRepresentation.components``); without a store, the result has ``method``,
+        ``quality`` and ``warnings``.
 
     Raises:
         InputError: If the run or the store cannot be read or do not fit each other.
@@ -144,9 +144,9 @@ def evaluate_run(run_folder: Path, store: Path | None = None) -> dict[str, Any]:
 
 
 def features_of(folder: RunFolder, truth: GroundTruth, step: int | None = None) -> Array:
-    """Return a run's features at a truth's states, [n, d]: of its first seed, or of a fit.
+    """Return the features [n, d] of a run's first seed, or of a fit, at a truth's states.
 
-    A fit sees of the states what its folder names, or the position.
+    A fit sees the observation that its folder names; by default, the position.
 
     Args:
         folder: A training run, or a fitted successor representation.
@@ -165,7 +165,7 @@ def features_of(folder: RunFolder, truth: GroundTruth, step: int | None = None) 
 
 
 def _seen_by(rep: SuccessorRepresentation, folder: RunFolder, truth: GroundTruth) -> GroundTruth:
-    """Return a truth with the states as a fit observes them."""
+    """Return a truth whose states are given as the fit's observations."""
     named = folder.provenance.get(OBSERVATION)
     if named is not None:
         truth = truth.seen_as(as_observation(named))
@@ -184,11 +184,11 @@ def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str,
         summary = folder.read_summary()
         if summary is None:
             raise InputError(f"expected a finished fit in {folder.path}, got an unfinished one")
-        # None: there were too few rows to hold some out.
+        # None means that there were too few rows to hold some out.
         stored = summary["quality"]
         quality = None if stored is None else from_json(Quality, stored)
         figures = {} if quality is None else dataclasses.asdict(quality)
-        # Sums that are kept for a figure are left out.
+        # The sums are kept for a figure only and are left out here.
         shown = {name: figures[name] for name in figures if name not in ("predicted", "realised")}
         return {
             "method": folder.config.get("method"),
@@ -235,7 +235,7 @@ def required_store(folder: RunFolder, given: Path | None) -> Path:
 
 
 def named_store(folder: RunFolder) -> Path:
-    """Return the path of a run's store, also if both were moved together."""
+    """Return the path of a run's store, even if run and store were moved together."""
     stored = folder.provenance.get("store")
     if stored is None:
         raise InputError(f"expected {folder.path} to name its store; name a ground truth (--store)")

@@ -43,7 +43,7 @@ from rlreps.workflows.train import KIND as TRAIN
 from rlreps.workflows.train import MATRIX, describe_matrix, recorded_features
 
 _MOST_ROWS_KEPT = 1600
-"""Largest number of states for which the page holds every row of the matrix, 16 bits an entry."""
+"""Largest number of states for which the page holds the whole matrix, with 16 bits per entry."""
 
 _POINTS = 1024
 """Moves from each state by each action; their standard error is below that of 1,000 draws."""
@@ -62,14 +62,14 @@ def explore(paths: tuple[Path, ...], out: Path, components: int = 50) -> Path:
         paths: A store or a released ground truth (sutton-100), training runs on it, or the folder
             of a quickstart, which holds both. Without a store, the store of the first run is used.
         out: The page (.html); it needs no server and no network.
-        components: Number of principal components on the page, and the most of a run.
+        components: Number of principal components on the page, and largest number for each run.
 
     Returns:
         The path of the page.
 
     Raises:
-        InputError: If there is no such store or run, the matrix is not one of states by states over
-            a grid in the plane, or a run does not fit the matrix.
+        InputError: If there is no such store or run, the matrix is not states by states over a grid
+            in the plane, or a run does not fit the matrix.
     """
     require(out.suffix == ".html", "a page's file ending in .html", str(out))
     require_positive("components", components)
@@ -98,7 +98,7 @@ class _Page(NamedTuple):
 
 
 def _stored_page(store: MatrixStore, components: int) -> _Page:
-    """Gather the page of a store, and measure the errors of its rows that the page computes."""
+    """Gather the page of a store, and measure the errors of the rows that the page computes."""
     cells, settings, n = store_cells(store), store.settings, store.shape[0]
     components = min(components, max(1, min(store.shape) - 1))  # A centred matrix has no more.
     decomposition = RandomizedSVD(rank=components if components > DEFAULT_RANK else None)
@@ -191,7 +191,7 @@ def _page(
     exact: Mapping[str, Any],
     moves: Sequence[Any] | None,
 ) -> _Page:
-    """Make the page of a matrix; ``exact`` says which parts are exact, and how nearly."""
+    """Make the page of a matrix; ``exact`` states which parts are exact, and the others' errors."""
     settings, arrays = truth.settings, Arrays(cells)
     arrays.maps("left", kept.basis)
     arrays.maps("right", low_rank.factors)
@@ -258,14 +258,14 @@ def _plane(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cel
     environment = environment_of(settings)
     outlines = []
     for puddle in () if environment is None else environment.puddles:
-        # A thousandth of the square is a fine enough division of curves.
+        # Segments of a thousandth of the square are fine enough for curves.
         large = outline(puddle.shape).transformed(Affine2D().scale(1000.0))
         outlines += [np.asarray(line) / 1000.0 for line in large.to_polygons()]
     return Cells(grid=grid, states=cells, outlines=outlines)
 
 
 def _moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
-    """Count where PuddleWorld's actions lead; None if that is unknown or walls divide cells."""
+    """Count the moves of PuddleWorld's actions; None if unknown or if walls divide cells."""
     environment = environment_of(settings)
     names = {"discount", "horizon", "count_start"}
     if environment is None or not names <= settings.keys():
@@ -301,12 +301,12 @@ def _about(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _name(path: Path) -> str:
-    """Name a store by its folder, or by the folder that holds it beside runs."""
+    """Name a store by its folder, or by the parent folder if it also holds runs."""
     return path.parent.name if path.name == STORE else path.name
 
 
 def _sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
-    """Find the one store, and the runs by label, among paths."""
+    """Find the store and the runs, by label, among the paths."""
     require(len(paths) >= 1, "a store or training runs", "none")
     stores, runs = list[Path](), list[Path]()
     for path in paths:
@@ -351,9 +351,9 @@ def _runs_below(folder: Path) -> list[Path]:
 
 
 def _add_run(page: _Page, label: str, folder: RunFolder, matrix: Mapping[str, Any] | None) -> None:
-    """Rotate a run's features onto the true components, at every step that the run kept."""
+    """Rotate a run's features onto the true components, at every step with stored features."""
     curve = None
-    # A run's recorded features belong to its own states, and its curve to its own components.
+    # A run's recorded features and its curve belong to its own states and components.
     elsewhere = folder.kind == TRAIN and folder.config.get(MATRIX) != matrix
     if elsewhere:
         tabular = isinstance(load_config(folder).encoder, Tabular)

@@ -54,8 +54,8 @@ class Exported:
         inputs: Shape and type of one input.
         encoder: The network whose weights are written.
         params: Its parameters.
-        about: What else the description holds: ``offset`` and ``factor`` prepare the inputs of the
-            network as (inputs − offset) · factor.
+        about: Further entries of the description. ``offset`` and ``factor`` turn inputs into the
+            network's inputs, (inputs − offset) · factor.
     """
 
     apply: Callable[[Array], Array]
@@ -241,7 +241,7 @@ def torch_layers(
                 (length + sum(zeros) - side) // 2 + 1
                 for length, zeros in ((height, rows), (width, columns))
             )
-        # Flattened with channels first, where the encoder's maps have channels last.
+        # PyTorch flattens maps with channels first; the encoder's maps have channels last.
         kernel = np.asarray(hidden["kernel"]).reshape(height, width, outgoing, -1)
         kernel = kernel.transpose(3, 2, 0, 1).reshape(kernel.shape[-1], -1)
         layers.append(["Flatten"])

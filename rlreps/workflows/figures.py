@@ -97,7 +97,7 @@ def draw_components(
 
 
 def plot_learned_components(truth: GroundTruth, runs: Mapping[str, RunFolder], d: int) -> Figure:
-    """Draw d leading components above those that runs have learned, by label."""
+    """Draw d leading components above the components that runs have learned, by label."""
     components, cosines = {"ground truth": truth.principal.truncated(d).basis}, {}
     for label, folder in runs.items():
         components[label], cosines[label] = aligned_components(folder, truth, d)
@@ -115,8 +115,8 @@ def aligned_components(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rotate a run's components within their span onto the true ones.
 
-    The components are those of the first seed at the run's newest checkpoint, or those of a
-    successor representation.
+    These are the components of the first seed at the run's newest checkpoint, or of a successor
+    representation.
 
     Returns:
         The components [n, d] and each one's |cosine| [d] with the true component.

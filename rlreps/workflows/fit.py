@@ -38,7 +38,7 @@ class Collection:
         collect: Number of transitions to collect; for an environment only.
         observation: Observation in the data of a PuddleWorld; by default the one that its arena
             names, or the position.
-        environment_seed: Decides everything random of the collection.
+        environment_seed: Seed of all random draws during the collection.
     """
 
     collect: int | None = None
@@ -53,7 +53,7 @@ def read_data(name: str, collection: Collection) -> Transitions:
         name: An .npz file (see ``Transitions.from_dictionary``), or an environment in which
             uniformly random actions are taken: ``puddle-world[:ARENA]``, the id of a Gymnasium
             environment, or ``dm_env:MODULE:FUNCTION``, a function that makes one and takes at most
-            a seed. A module that is named is imported.
+            a seed. A module in the name is imported.
         collection: How to collect or read them.
 
     Raises:
@@ -75,7 +75,7 @@ def read_data(name: str, collection: Collection) -> Transitions:
     seed = collection.environment_seed
     if world is not None:
         seen = jax.eval_shape(lambda key: world.observe(world.reset(key)), jax.random.key(0))
-        # States before and after, on the device and on the host.
+        # States before and after each step, on the device and on the host.
         size = 4 * steps * seen.size * seen.dtype.itemsize
         require_memory(f"{steps:,} transitions of observations {seen.shape}", size)
         return Transitions.collect(world, steps=steps, seed=seed)
@@ -89,7 +89,7 @@ def arena_of(name: str, collection: Collection) -> PuddleWorld | None:
     """Return the PuddleWorld in which data are collected; None for other data.
 
     Raises:
-        InputError: For an observation with other data.
+        InputError: If an observation is named for other data.
         ArenaError: For an unknown or invalid arena.
     """
     kind, _, arena = name.partition(":")

@@ -47,13 +47,14 @@ def generate(
 
     Raises:
         ArenaError: For an unknown or invalid arena.
-        InputError: If the matrix does not fit the disk or memory; the path holds something else, a
-            store made under other settings or one with damaged blocks; another run is working
-            in it; or the disk refused a write.
+        InputError: If the matrix does not fit the disk or memory; if the path holds something else,
+            a store with other settings or damaged blocks; if another run is working in the store;
+            or if the disk refused a write.
     """
     settings = measure.store_settings()
     require_same("store", settings)
-    # Only the first process: it may delete damaged blocks before another has added up their sizes.
+    # Only the first process checks: it may delete damaged blocks before other processes have added
+    # up their sizes.
     first_does(lambda: _require_room(measure, path))
     create = functools.partial(
         create_estimates,
@@ -122,7 +123,7 @@ def _compute(
     done = matrix.shape[0] - sum(len(range(*matrix.block_range(index))) for index in missing)
     total = rows + done // process_count()
     if shown():
-        # Printed first, since the bar estimates the time only from the first block on.
+        # Print this first, since the bar estimates the time only after the first block.
         steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
         print(
             f"{matrix.path}: {measure.num_states:,} x {measure.num_states:,} entries, "
@@ -146,7 +147,7 @@ def _compute(
 def _require_room(measure: SuccessorMeasure, path: Path) -> None:
     """Refuse a matrix that does not fit the disk or memory, before any computation.
 
-    Blocks that a store at the path already holds count as room.
+    Blocks of a store at the path count as free space.
 
     Raises:
         InputError: If free disk space or physical memory is too small.

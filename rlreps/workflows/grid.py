@@ -67,8 +67,8 @@ class SweepConfig:
             require(len({*values}) == len(values), f"different values of {name}", values)
         count = math.prod(map(len, self.grid.values()))
         require(count <= MOST_POINTS, f"at most {MOST_POINTS:,} points of a grid", count)
-        # Build all points here, so that an invalid one is refused before training. The first point
-        # replaces the base, so that values that do not matter do not make sweeps differ.
+        # Build all points here, so that an invalid point is refused before training. The first
+        # point replaces the base, so that sweeps with the same points have the same configuration.
         object.__setattr__(self, "base", self.points[0].config)
 
     @functools.cached_property
@@ -117,7 +117,7 @@ def parse_grid(texts: Sequence[str]) -> dict[str, tuple[FieldValue, ...]]:
 def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> TrainingConfig:
     """Replace some fields of a configuration.
 
-    Another method or encoder comes with its own defaults.
+    If the method or the encoder changes, its options start from its own defaults.
 
     Raises:
         InputError: If values are invalid, alone or together, or belong to options that the method
@@ -138,7 +138,7 @@ def with_fields(config: TrainingConfig, values: Mapping[str, FieldValue]) -> Tra
 
 
 def flag_of(field: str) -> str:
-    """Return the option of ``rlreps train`` for a field, which readers know it by."""
+    """Return the option of ``rlreps train`` for a field, as readers know the field."""
     return _dashed(_short(field))
 
 
@@ -176,7 +176,7 @@ def _dashed(field: str) -> str:
 
 
 def _value(text: str, default: Any) -> FieldValue:
-    """Read a value; several numbers, if the field's default is several."""
+    """Read a value; read several numbers if the field's default has several."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     return tuple(map(_number, text.split())) if isinstance(default, tuple) else _number(text)

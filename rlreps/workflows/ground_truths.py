@@ -1,4 +1,4 @@
-"""Ground truths: generated in an experiment's folder, or of the arena in which agents act."""
+"""Ground truths, generated in an experiment's folder or loaded for the arena of agents."""
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +36,8 @@ class OwnGroundTruth:
         truth: The centred matrix and its principal subspace.
         noise_floor: Expected subspace distance of a Monte-Carlo matrix from the truth for
             d = 1 … k, [k]; None for a method without sampling noise.
-        standard_error: Root mean square over the entries; None likewise.
+        standard_error: Root mean square of the entries' standard errors; None for a method without
+            sampling noise.
     """
 
     path: Path
@@ -64,7 +65,8 @@ def own_ground_truth(
         config: The successor measure.
         folder: The experiment's folder; its metrics get a record of every generation.
         num_features: Largest d that will be needed.
-        halves: How the subspaces behind the noise floor are computed, and up to which d.
+        halves: How to compute the subspaces of the two halves for the noise floor, and up to which
+            d.
 
     Returns:
         The ground truth, with enough components for d features.
@@ -77,7 +79,8 @@ def own_ground_truth(
     generated = generate(config, path)
     if generated["computed_rows"]:
         folder.append_metrics({"stage": STORE, **generated})
-    # Half the cores for each: if both used all, their threads would wait for each other.
+    # Each half gets half of the cores: if both used all cores, their threads would wait for each
+    # other.
     threads = max(1, usable_cores() // 2)
     with threadpool_limits(threads, user_api="blas"), ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(sampling_error, open_estimates(path), halves)
@@ -92,9 +95,9 @@ def own_ground_truth(
 
 
 def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:
-    """Return the time that the ground truth took over all starts of a run, and transitions if any.
+    """Return the ground truth's total time over all starts of a run, and its transitions if any.
 
-    A start that was killed leaves blocks but no time, so the rate is over the other starts.
+    A start that was killed leaves blocks but no time, so the rate covers the other starts only.
     """
     records = [record for record in folder.read_metrics() if record.get("stage") == STORE]
     seconds = sum(record["seconds"] for record in records)
@@ -119,12 +122,12 @@ def ground_truth_of_store(config: AgentConfig, store: Path) -> GroundTruth:
     arena = arena_of(config)
     if arena is None:
         raise InputError(f"expected no store for {config.environment}, got {store}")
-    # Before the store's subspace is computed, which takes time, and kept beside it.
+    # Check this before the store's subspace is computed and kept, which takes time.
     measured = open_store(store).settings.get("environment")
     same = measured == arena_settings(load_arena(arena))
     require(same, f"a store of the arena of {config.environment}", measured)
     centring = centring_of(open_store(store).settings)
-    # Agents' features are measured without their means over states.
+    # The means of agents' features over states are removed before measuring.
     require(centring != "rows", "a store that is centred over states (columns or both)", centring)
     return load_ground_truth(store, progress=progress_bar)
 
@@ -132,16 +135,16 @@ def ground_truth_of_store(config: AgentConfig, store: Path) -> GroundTruth:
 def ground_truth_of_run(
     folder: RunFolder, config: AgentConfig, store: Path | None = None
 ) -> GroundTruth | None:
-    """Load the ground truth of a run: its own, the released one, or another; None if there is none.
+    """Load the ground truth of a run: its own, the released one, or another; None without one.
 
     Args:
         folder: The run.
         config: Its configuration.
-        store: Another ground truth than its own.
+        store: A ground truth to use instead of the run's own.
 
     Raises:
-        InputError: If there is no such store or it does not fit, or the run's own is missing or has
-            changed.
+        InputError: If there is no such store or it does not fit, or if the run's own ground truth
+            is missing or has changed.
     """
     settings = folder.config.get("ground_truth")
     if store is not None or settings is None:

@@ -47,11 +47,11 @@ class LiveConfig:
             successor (Σ_{t≥1} γᵗ⁻¹).
         centring_starts: Number of further start states whose mean is subtracted from every row;
             None is one for each row, which keeps rows independent.
-        target_tasks: Number of functions behind the subspace against which a run with a store is
-            measured; the error due to their sampling falls as its inverse.
+        target_tasks: Number of functions that define the subspace against which a run with a store
+            is measured; the sampling error is inversely proportional to it.
     """
 
-    # Every row of a live batch is a rollout and every task a function of each of its states.
+    # Every row of a live batch is a rollout, and every task is evaluated at each of its states.
     training: TrainingConfig = dataclasses.field(
         default=TrainingConfig(steps=2000, rows=250, tasks=256)
     )

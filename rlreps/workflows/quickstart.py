@@ -1,7 +1,7 @@
 """The whole pipeline in one command: ground truth, training, evaluation, pictures, report.
 
 Figures are written as early as possible: the arena at once, the true components after the ground
-truth, the learned ones after the training runs of a recipe.
+truth, and the learned components after a recipe's training runs.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class QuickstartConfig:
         paper: The paper's protocol (Le Lan et al. 2023, App. C.3) with fewer updates. Large batch
             fits its weights on the gradient's own rows, which differs from the paper: fitting on
             all cells would take too long.
-        recommended: The recommended recipe, with as many features.
+        recommended: The recommended recipe, with the same number of features.
     """
 
     successor: MonteCarlo
@@ -69,7 +69,7 @@ class QuickstartConfig:
 
     def runs(self) -> dict[str, tuple[str, TrainingConfig]]:
         """List every training run: folder's name → (recipe, configuration)."""
-        # The longest first, so that the last ones end together and no core waits.
+        # The longest run starts first, so that the last runs end together and no core idles.
         found = {
             f"recommended-{each.name}": (
                 "recommended",
@@ -173,7 +173,7 @@ def _run(config: QuickstartConfig, folder: RunFolder) -> dict[str, Any]:
         with hidden():
             return run_training(runs[name][1], folder.path / STORE, out, truth=ground.truth)
 
-    # One run alone leaves cores idle while it compiles and gathers entries of the matrix.
+    # A single run leaves cores idle while it compiles and gathers entries of the matrix.
     with (
         ThreadPoolExecutor(max_workers=_RUNS_AT_ONCE) as pool,
         progress_bar("training", total=len(runs), unit="runs") as advance,
@@ -284,7 +284,7 @@ def _recipe_section(
     recipe: str,
     rows: Sequence[Mapping[str, Any]],
 ) -> Section:
-    """Draw what the methods learned under a recipe, and tabulate how well."""
+    """Draw the components that the methods learned under a recipe, and tabulate their errors."""
     base: TrainingConfig = getattr(config, recipe)
     d = base.num_features
     runs = {
@@ -321,10 +321,10 @@ def _recipe_section(
         text += (
             f" The paper makes 10⁸ updates; after {base.steps} the methods have not converged. It "
             "also fits large batch's weights on φ and Ψ at the centres of all cells, 10,000 of "
-            "them; here the gradient's own rows fit them, which is another method. Its code "
-            "centres the rows of the matrix, whereas columns are centred here, and it makes 1,000 "
-            f"rollouts a cell instead of {config.successor.rollouts}. The experiment puddle-world "
-            "follows the protocol in all of this."
+            "them; here the weights are fitted on the gradient's own rows, which is another "
+            "method. The authors' code centres the rows of the matrix, whereas columns are centred "
+            f"here, and makes 1,000 rollouts per cell instead of {config.successor.rollouts}. The "
+            "experiment puddle-world follows the paper's protocol in these points."
         )
     header, cells = (
         [name.replace("_", " ") for name in names],

@@ -47,7 +47,7 @@ _MEASURES = {
     "subspace_distance": "subspace_distances",
     "relative_excess_loss": "excess_losses",
 }
-"""Measure of a run → column of the values of all runs at a point."""
+"""Measure of a run → column that lists the values of all runs at a point."""
 
 
 class Member(NamedTuple):
@@ -59,10 +59,10 @@ class Member(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Runs that one compiled program trains.
+    """Runs that train in one compiled program.
 
     Attributes:
-        config: The configuration of the first run; others differ only in numbers and seeds.
+        config: The configuration of the first run; the other runs differ only in numbers and seeds.
         members: The runs, in the order of the grid's points and their seeds.
         learner: Their learners, numbers [members].
     """
@@ -118,8 +118,8 @@ def run_sweep(
 ) -> dict[str, Any]:
     """Train at every point of a grid in a folder, resuming an interrupted sweep.
 
-    A run that diverges stops no other run. It counts with the worst possible values, those of zero
-    features.
+    A run that diverges stops no other run. It counts with the values of zero features, the worst
+    possible.
 
     Args:
         config: The sweep.
@@ -140,8 +140,9 @@ def run_sweep(
 def experiment_of(config: SweepConfig) -> Experiment[SweepConfig]:
     """Return a sweep as an experiment.
 
-    Its figure runs along the first field with several numbers, with a line for the others' values.
-    Without such a field, the values of the first field with several stand side by side.
+    The horizontal axis of its figure is the first field with several numbers; each combination of
+    the other fields' values has a line. Without such a field, the figure has a place for each value
+    of the first field with several values.
     """
     several = [name for name, values in config.grid.items() if len(values) > 1]
     numbers = [name for name in several if _is_numeric(config.grid[name])]
@@ -207,8 +208,8 @@ def experiment_of(config: SweepConfig) -> Experiment[SweepConfig]:
 
 _EXPLANATION = (
     "A run that diverges counts with distance 1 and the excess loss of zero features, the worst "
-    "possible values. Intervals are Student's. The runs of one group were trained in one program, "
-    "and its seconds are those of all of them together."
+    "possible values. Intervals are Student's. The runs of one group train in one program; its "
+    "seconds are the total over these runs."
 )
 
 
@@ -239,7 +240,7 @@ def _measure(run: Run[SweepConfig], name: str, group: Group) -> dict[str, Any]:
             description=f"group {name}",
         )
     diverged = result.history[-1]["diverged"]
-    # A run that diverged has zero features, and so the worst measures.
+    # A run that diverged has zero features, and therefore the worst measures.
     members = [
         {"diverged": bool(bad), **measured}
         for bad, measured in zip(diverged, measures, strict=True)
@@ -248,7 +249,7 @@ def _measure(run: Run[SweepConfig], name: str, group: Group) -> dict[str, Any]:
 
 
 def rows_of_points(results: Results[SweepConfig]) -> Rows:
-    """Collect one row a point of the grid, in the grid's order.
+    """Collect a row for each point of the grid, in the grid's order.
 
     Returns:
         Rows of the swept fields' values (several numbers as text); ``runs`` and the number that

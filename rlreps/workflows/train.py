@@ -48,7 +48,7 @@ METHODS: dict[str, type] = {**OBJECTIVES, **ENCODERS}
 """Name → class, for everything that a stored configuration can name."""
 
 States: TypeAlias = Literal["centres", "uniform"]
-"""Places of the states that encoders see: cells' centres, or anywhere inside the cells."""
+"""Positions of the states that encoders see: the centres of cells, or anywhere inside cells."""
 
 
 @checked
@@ -66,9 +66,9 @@ class TrainingConfig:
         steps: Number of updates.
         rows: b, states drawn per update, all roles together.
         tasks: t, columns drawn per update.
-        states: ``centres`` trains on the centres of the drawn cells; ``uniform`` on positions
-            uniform inside them, that is over the whole square, with Ψ constant within a cell (Le
-            Lan et al. 2023, Sec. 5.3). Evaluation is at the centres.
+        states: ``centres`` trains on the centres of the drawn cells; ``uniform`` trains on
+            positions drawn uniformly inside the cells, that is over the whole square, with Ψ
+            constant within a cell (Le Lan et al. 2023, Sec. 5.3). Evaluation is at the centres.
         seed: Seed of the first run.
         num_seeds: Independent runs trained together, seeds ``seed`` … ``seed + num_seeds - 1``.
         evaluate_every: Updates between evaluations against the ground truth.
@@ -118,7 +118,7 @@ def make_learner(
     num_tasks: int | None = None,
     resets_diverged: bool = False,
 ) -> Learner:
-    """Make the configured update, with the sizes that the data decide.
+    """Make the configured update for data of given sizes.
 
     Args:
         config: The run.
@@ -157,8 +157,8 @@ def ground_truth_for(store_path: Path, num_features: int) -> GroundTruth:
     """Load the ground truth of a store, with components enough for d features.
 
     Raises:
-        InputError: If there is no such store, it is incomplete or corrupt, or d exceeds the
-            number of states less one or the rank of the matrix.
+        InputError: If there is no such store, if it is incomplete or corrupt, or if d is at least
+            the number of states or exceeds the rank of the matrix.
     """
     num_states = open_store(store_path).shape[0]
     require(
@@ -212,7 +212,7 @@ def stored_problem(
     widths = truth.cell_widths if config.states == "uniform" else None
     if config.states == "uniform":
         start = str(truth.settings.get("start", ""))
-        # A position drawn inside a cell that a wall covers in part may not be a state.
+        # If a wall covers part of a cell, a position drawn inside the cell may not be a state.
         allowed = widths is not None and "outside the walls" not in start
         require(allowed, "cells without walls, for states anywhere inside them", start)
     if not isinstance(truth.matrix, CentredBlocks):
@@ -279,7 +279,7 @@ def describe_matrix(store: MatrixStore) -> dict[str, Any]:
     """Identify the matrix of a store, as JSON values."""
     states, tasks = store.shape
     described = {"checksum": store.content_key(), "states": states, "tasks": tasks}
-    # The same bytes are another matrix if other means are subtracted.
+    # The same stored bytes give another matrix if other means are subtracted.
     centring = centring_of(store.settings)
     return described if centring == "columns" else {**described, "centring": centring}
 
@@ -402,9 +402,9 @@ def feature_record(
 ) -> Observe:
     """Keep the first seed's features at all states, at some evaluations: ``features/STEP.npy``.
 
-    ``rlreps explore`` shows from them how components emerge. A resumed run writes those after its
-    checkpoint again, with the same bits. Features are kept at more of the early evaluations, in at
-    most ``_RECORDED_BYTES``.
+    From these files ``rlreps explore`` shows how components emerge. A resumed run writes the files
+    after its checkpoint again, bit for bit. Early evaluations are kept more densely than late ones,
+    in at most ``_RECORDED_BYTES``.
 
     Args:
         config: The training.
@@ -437,7 +437,7 @@ def recorded_features(folder: RunFolder) -> dict[int, Path]:
 def train_and_measure(
     config: TrainingConfig, learner: Learner, problem: Problem, folder: RunFolder, **options: Any
 ) -> tuple[TrainingResult, list[dict[str, Any]]]:
-    """Train members of one program, and measure each at its end if there is a ground truth.
+    """Train members in one program, and measure each member's end if there is a ground truth.
 
     ``options`` are those of ``train_population`` outside the configuration: ``seeds``, ``devices``
     and the like. Returns the result of the training, and the measures of

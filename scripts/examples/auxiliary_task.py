@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Auxiliary tasks in an agent
 #
-# Train deep Q-networks in PuddleWorld with and without an auxiliary task, and see what the task
-# changes. The task predicts discounted sums of random functions of the state; the agents differ in
-# nothing else. Two seeds of each train in one program. These runs are much too short to tell
-# returns apart.
+# Train deep Q-networks in PuddleWorld with and without an auxiliary task, and compare their
+# features. The auxiliary task predicts discounted sums of random functions of the state. All other
+# options of the two configurations are the same. Each configuration trains two seeds in one
+# program. The runs are much too short to compare returns.
 
 # %%
 import json
@@ -33,8 +33,8 @@ for name, weight in {"values alone": 0.0, "auxiliary task": 0.1}.items():
     found[name] = [json.loads(line) for line in log]
 
 # %% [markdown]
-# The task changes the torso: how much of the ten leading components of the successor measure its
-# features can express.
+# The auxiliary task changes the features of the torso. Measure how well these features express the
+# ten leading components of the successor measure:
 
 # %%
 lines = []

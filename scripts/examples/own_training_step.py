@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A loss inside a training step of your own
 #
-# Use an objective of rlreps in your own training step, with a network from Flax and optax. The data
-# are the exact successor measure of a random walk round a square block.
+# Use an objective of rlreps in your own training step, with a Flax network and an optax optimizer.
+# The data are the exact successor measure of a random walk around a square block.
 
 # %%
 import jax

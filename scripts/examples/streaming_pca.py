@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Streaming PCA of images
 #
-# Compute principal components of images that arrive in batches and are never stored. Of 1,797
-# handwritten digits of 8 x 8 pixels, 1,500 arrive in batches of ten, in one pass. `StreamingPCA` is
-# a scikit-learn estimator (extra `sklearn`); here it keeps 16 components of 64.
+# Compute principal components of images that arrive in batches and are never stored. The data are
+# 1,797 handwritten digits of 8 x 8 pixels. In one pass, 1,500 digits arrive in batches of ten; the
+# others are held out. `StreamingPCA` is a scikit-learn estimator (extra `sklearn`). Here it learns
+# 16 of 64 components.
 
 # %%
 import numpy as np
@@ -25,8 +26,8 @@ def error(pca):
 
 
 # %% [markdown]
-# Compare three rules by the reconstruction error on the images that were not in the stream, as a
-# multiple of the error of exact PCA:
+# Compare three rules by the reconstruction error on the held-out images, divided by the error of
+# exact PCA:
 
 # %%
 rules = {"implicit_krasulina": [], "oja": [], "incremental_pca": []}

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Train an encoder and measure it
 #
-# Train an encoder on a ground truth and follow how far it is from the leading components. The
-# ground truth is the successor measure of an arena with a wall and a door, on 40 x 40 cells, from
-# one-step transition probabilities. `generate` stores it; `load_ground_truth` reads it back with
-# its principal subspace.
+# Train an encoder on a ground truth and measure its distance to the leading components. The ground
+# truth is the successor measure of an arena with a wall and a door, on 40 x 40 cells. `generate`
+# computes the successor measure from one-step transition probabilities and stores it.
+# `load_ground_truth` reads it back with its principal subspace.
 
 # %%
 from pathlib import Path
@@ -20,8 +20,8 @@ truth = successor.load_ground_truth(Path("two_room"))
 print(truth.num_states, "states; singular values", truth.principal.singular_values[:4].round(1))
 
 # %% [markdown]
-# Train ten features on sampled entries, 400 states and 200 tasks an update, for two seeds in one
-# program. `evaluate` measures the distance to the ten leading components during training.
+# Train ten features for two seeds in one program. An update samples the entries of 400 states and
+# 200 tasks. `evaluate` measures the distance to the ten leading components during training.
 
 # %%
 encoder = encoders.FourierMLP(10, hidden=(128, 128))

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Zero-shot policies
 #
-# Fit a representation once, to 20,000 random steps in CartPole without any reward. Then name a
-# reward as a function of the state reached: a policy for it takes seconds of linear algebra and no
-# further step in the environment.
+# Fit a representation once to 20,000 random steps in CartPole, without rewards. Then name a reward
+# as a function of the state reached. A policy for this reward takes seconds of linear algebra and
+# no further step in the environment.
 
 # %%
 import gymnasium
@@ -17,7 +17,7 @@ rep = fit(steps, num_features=64, discount=0.99)
 
 # %% [markdown]
 # The reward is 1 for every step that the pole stands. `improvements=None` improves the policy until
-# it no longer changes; the default is one improvement on the policy that made the data.
+# it no longer changes. The default is one improvement on the policy that collected the data.
 
 # %%
 task = rep.task(reward=lambda reached: np.ones(len(reached)))

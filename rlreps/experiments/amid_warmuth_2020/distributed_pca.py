@@ -1,11 +1,12 @@
 """Streaming PCA by several workers, whose models are combined repeatedly (Table 2, Fig. 2).
 
-The paper combines orthonormal bases, and those of incremental PCA, by their mean and a QR
-decomposition, for want of a systematic way; and factors by their mean (the online-EM average,
-Eq. 18). Ways of rlreps stand beside it: the subspace nearest to all bases and, for incremental PCA,
-the mean of the workers' second moments. The text does not say what becomes of incremental PCA's
-singular values after a mean of bases: they are set to one, as in the authors' code. The 37.17 of
-Table 2 is 35.17 in Table 1, so ours is compared with both. Compared runs are paired by their seeds.
+The paper knows no systematic way to combine orthonormal bases, which incremental PCA learns too: it
+takes their mean and a QR decomposition. It combines factors by their mean (the online-EM average,
+Eq. 18). The experiment adds two ways of rlreps: the subspace nearest to all bases and, for
+incremental PCA, the mean of the workers' second moments. The paper does not say which singular
+values incremental PCA has after bases are averaged; here they are set to one, as in the authors'
+code. Table 2 prints 37.17 where Table 1 prints 35.17, so our loss is compared with both numbers.
+Comparisons pair runs by their seeds.
 """
 
 import dataclasses
@@ -40,7 +41,7 @@ from rlreps.runs.contrasts import Sample, Verdict, all_of
 from rlreps.streaming import mean_then_qr
 
 MODELS = ("single", "combined", "workers")
-"""One model of all rows, the workers' combined one, and theirs just before."""
+"""One model of all rows, the workers' combined model, and their models just before combining."""
 
 LOOKS = {
     "combined": {"linewidth": 2.4},
@@ -64,12 +65,12 @@ OURS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(pca.PcaConfig):
-    """The paper's protocol by default, our ways to combine bases, and another start.
+    """Defaults: the paper's protocol, our ways to combine bases, and another start.
 
     Attributes:
         workers: M, the number of workers, which start from a common model.
-        combine_every: Rows that each worker learns from between combinations; all of its rows,
-            where it has fewer.
+        combine_every: Rows that each worker learns from between combinations; all of its rows if it
+            has fewer.
     """
 
     contenders: tuple[pca.Contender, ...] = (*PUBLISHED, *OURS)
@@ -118,7 +119,7 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
 
 
 def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str, Any]) -> Frame:
-    """List losses: a row each model, repeat, worker and combination."""
+    """List losses: a row for each model, repeat, worker and combination."""
     workers = {name: range(run.config.workers) if name == "workers" else 0 for name in MODELS}
     return Frame.concat(
         pca.measured(
@@ -135,7 +136,7 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
 
 
 def improves(results: Results[Config], rule: str, k: int) -> Verdict:
-    """Judge that a rule's combined model has less loss after every combination but the first."""
+    """Judge that the combined model's loss falls from each combination to the next."""
     losses = results.frame.where(rule=rule, k=k, model="combined").groups("step").values()
     combined = [each.sample("loss", "seed") for each in losses][1:]
     falls = [new < old for old, new in itertools.pairwise(combined)]
@@ -145,7 +146,7 @@ def improves(results: Results[Config], rule: str, k: int) -> Verdict:
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """Set what the paper states beside what was found."""
+    """Pair the paper's statements with the findings that judge them."""
     yield from batch_claims(results)
     ours = [
         (contender, k)
@@ -175,16 +176,16 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 
 
 def first_repeat(results: Results[Config], frame: Frame) -> Frame:
-    """Select the first repeat after the start, unless a single combination follows it.
+    """Select the first repeat without its start, unless only one combination follows the start.
 
-    What all rules start from is two decades above what tells them apart.
+    The loss at the start is about 100 times as large as the differences between rules.
     """
     own = frame.where(seed=results.config.seed)
     return own.where(step=lambda step: step > 0) if len({*own["step"]}) > 2 else own
 
 
 def curve_rows(results: Results[Config]) -> Rows:
-    """Tabulate every repeat: its combined model, its single one and its workers' mean and range."""
+    """Tabulate each repeat's combined model, single model, and mean and range of workers."""
     rows = []
     for (rule, k, seed, seen), group in results.frame.groups("rule", "k", "seed", "step").items():
         single, combined, workers = (group.where(model=name)["excess"] for name in MODELS)
@@ -202,7 +203,7 @@ def curve_rows(results: Results[Config]) -> Rows:
 
 
 def loss_rows(results: Results[Config]) -> Rows:
-    """Tabulate final losses, a row for k and rule."""
+    """Tabulate final losses, a row for each k and rule."""
     rows = []
     keys = ("k", "label", "power", "learning_rate")
     for (k, rule, *rates), ends in results.ends.groups(*keys).items():
@@ -229,15 +230,15 @@ EXPERIMENT = pca.experiment(
             Tabulated(
                 name="table_2",
                 rows=loss_rows,
-                caption=f"{pca.ABOUT_LOSSES} Each of {{config.workers}} workers saw another part "
-                "of the rows, the one model all that they saw.",
+                caption=f"{pca.ABOUT_LOSSES} Each of {{config.workers}} workers saw its own part "
+                "of the rows; the single model saw all these parts.",
             ),
             Curve(
                 name="workers",
-                caption="Excess loss of the first run against the samples that each of "
-                "{config.workers} workers has seen, at every combination: the combined model, each "
-                "worker's just before it, and one model of all rows, which has seen the rows of "
-                "all workers.",
+                caption="Excess loss of the first run at every combination, against the number of "
+                "samples that each of {config.workers} workers has seen. The lines show the "
+                "combined model, each worker's model just before it was combined, and one model "
+                "that has seen the rows of all workers.",
                 x=Axis("step", "samples per worker"),
                 line="label",
                 panel="k = {k}",
@@ -253,6 +254,7 @@ EXPERIMENT = pca.experiment(
     deviations={
         **pca.DEVIATIONS,
         **pca.START,
-        "data": f"{pca.SUBSET} A worker has 815 of its images, which are combined once.",
+        "data": f"{pca.SUBSET} Each worker has 815 of these images, and the models are combined "
+        "once.",
     },
 )

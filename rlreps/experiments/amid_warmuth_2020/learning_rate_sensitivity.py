@@ -1,10 +1,11 @@
 """Learning-rate sensitivity of streaming PCA (Amid & Warmuth 2020, Table 1).
 
 η0 is chosen on a part of the rows and scaled by 0.1, 1 and 10; then every rule makes one pass over
-the rows, one at a time. A printed cell is compared with the mean over our runs: within the printed
-deviation and rounding, outside it with the whole 95 % interval of our mean, or neither; implicit
-Krasulina's within 0.02. Rules and scales are compared in pairs of runs with equal seeds. Spreads
-over scales, which are functions of means, use the jackknife's pseudo-values of the runs.
+the rows, one at a time. A printed cell is compared with the mean over our runs. Our mean agrees if
+it lies within the printed deviation and rounding, for implicit Krasulina within 0.02. It disagrees
+if its whole 95 % interval lies outside; otherwise the cell is undecided. Comparisons of rules and
+scales pair runs with equal seeds. A spread over scales is a function of means, so its interval uses
+the jackknife's pseudo-values of the runs.
 """
 
 import dataclasses
@@ -52,7 +53,7 @@ WITHIN = {True: "within", False: "outside", None: "cannot be told"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(pca.PcaConfig):
-    """The paper's protocol by default, and its explicit rule from our start.
+    """Defaults: the paper's protocol, and its explicit rule from our start.
 
     Attributes:
         evaluations: Points of each curve after its start. Rows that do not fill the last interval
@@ -64,7 +65,7 @@ class Config(pca.PcaConfig):
 
 
 def scales_of(contender: pca.Contender) -> tuple[float, ...]:
-    """Return the scales of a rule, which share starts and orders; 1 alone without a rate."""
+    """Return a rule's scales, which share starts and orders; only 1 without a rate."""
     return SCALES if contender.learning_rates else (1.0,)
 
 
@@ -108,7 +109,7 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
 
 
 def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str, Any]) -> Frame:
-    """List losses: a row each scale, repeat and point."""
+    """List losses: a row for each scale, repeat and point."""
     losses = np.moveaxis(np.asarray(found["losses"], np.float64), 0, -1)
     axes = {"scale": scales_of(cell[0]), "seed": run.config.seeds}
     made = pca.measured(run, cell, found, losses, **axes)
@@ -122,7 +123,7 @@ def ends_of(results: Results[Config], contender: pca.Contender, k: int) -> dict[
 
 
 def printed_of(results: Results[Config], contender: pca.Contender, k: int) -> dict[float, Printed]:
-    """Return what the paper prints at each scale; nothing of other rules, k and data."""
+    """Return the printed loss at each scale; none for rules, k or data that the paper lacks."""
     table = TABLE_1.get(results.run.data.data_set or "")
     if not table or not contender.published:
         return {}
@@ -131,7 +132,7 @@ def printed_of(results: Results[Config], contender: pca.Contender, k: int) -> di
 
 
 def spread(results: Results[Config], contender: pca.Contender, k: int) -> Sample:
-    """Return the largest less the smallest mean loss over scales."""
+    """Return the largest mean loss over scales minus the smallest."""
     losses = np.stack([each["loss"] for each in ends_of(results, contender, k).values()])
     values = pseudo_values(lambda means: np.asarray(np.ptp(means, axis=0)), losses)
     return Sample(values, results.config.seeds)
@@ -146,7 +147,7 @@ def deteriorates(results: Results[Config], contender: pca.Contender, k: int) -> 
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """Set what the paper states beside what was found; its numbers only for rows of its data."""
+    """Pair the paper's statements with the findings; its numbers only if rows are its data."""
     yield from batch_claims(results)
     for contender, k, _ in pca.parts_of(results):
         printed = [*printed_of(results, contender, k).values()]
@@ -215,8 +216,8 @@ EXPERIMENT = pca.experiment(
             Tabulated(
                 name="table_1",
                 rows=table_rows,
-                caption=f"{pca.ABOUT_LOSSES} In brackets what is printed. The file of the figure "
-                "of scales has the exact losses.",
+                caption=f"{pca.ABOUT_LOSSES} Brackets hold the paper's printed losses. The file of "
+                "the figure of scales has the exact losses.",
             ),
         ],
         "Learning curves": [
@@ -243,8 +244,9 @@ EXPERIMENT = pca.experiment(
             ),
         ],
         "The choice of γ and η0": [
-            "γ and η0 are those of least loss on {config.tuning_fraction:.0%} of the rows after "
-            "one pass over them; `results/tuning.csv` has all pairs that were tried.",
+            "The chosen γ and η0 have the least loss after one pass over "
+            "{config.tuning_fraction:.0%} of the rows; `results/tuning.csv` has all pairs that "
+            "were tried.",
             Tabulated(name="tuning", rows=pca.tuning_rows, shown=False),
         ],
     },

@@ -1,10 +1,10 @@
 """Streaming rules against exact components: excess loss over rows and over time (Figure 1).
 
 The loss is the mean of ||x - Px||² over all rows, with their mean removed; the excess is
-100 (loss / exact loss - 1). Every run makes one pass over the rows in its own order, which all
-rules share. Runs are timed one after another: seconds are those of one stream in its updates,
-without compilation and evaluation. In means and curves, a run that diverged counts with the loss of
-no components; in a comparison it decides nothing.
+100 (loss / exact loss - 1). Every run makes one pass over the rows. The run's seed sets their
+order, the same for all rules. Runs are timed one after another: seconds count the updates of one
+stream, without compilation and evaluation. In means and curves, a run that diverged counts with the
+loss of no components; a comparison with such a run is undecided.
 """
 
 import dataclasses
@@ -43,10 +43,10 @@ _LEAST_POINTS = 10
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(pca.PcaConfig):
-    """The paper's protocol by default: five rules, one pass, one row at a time.
+    """Defaults: the paper's protocol, with five rules, one pass, one row at a time.
 
     Attributes:
-        evaluate_every: Rows between points of a curve, or a tenth of all rows where that is less;
+        evaluate_every: Rows between points of a curve, at most a tenth of all rows, rounded down to
             whole updates. Rows that do not fill the last interval are left out.
         shown: Contenders whose components are drawn beside the exact ones.
         shown_components: k of that figure, one of ``components``.
@@ -59,8 +59,8 @@ class Config(pca.PcaConfig):
     shown_components: int = 10
 
 
-# γ of what the paper has not is chosen with η0. The generalised Hebbian algorithm diverges at every
-# rate of the authors' grid.
+# For rules that the paper lacks, γ is chosen together with η0. The generalised Hebbian algorithm
+# diverges at every rate of the authors' grid.
 _POWERS = (0.2, 0.5, 0.8)
 _OTHERS = (
     pca.Contender(
@@ -125,7 +125,7 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
 
 
 def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str, Any]) -> Frame:
-    """List losses: a row each repeat and point, with the time until then and its mean."""
+    """List losses: a row for each repeat and point, with times averaged over repeats."""
     seconds, seen = np.asarray(found["seconds"], np.float64), found["rows_seen"]
     made = pca.measured(run, cell, found, found["losses"], seed=run.config.seeds)
     exact = run.data.exact
@@ -142,7 +142,7 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
 
 
 def time_ratios(results: Results[Config], ends: Frame) -> Frame:
-    """List times of a row of the paper's rules over implicit Krasulina's of the same seed."""
+    """List the paper's rules' times per row, divided by implicit Krasulina's with the same seed."""
     return Frame.concat(
         each.adding(ratio=each["row_seconds"] / ours)
         for group in ends.where(published=True).groups("k").values()
@@ -153,7 +153,7 @@ def time_ratios(results: Results[Config], ends: Frame) -> Frame:
 
 
 def ratio(results: Results[Config], rule: str, k: int) -> Sample:
-    """Return a rule's time over implicit Krasulina's for each seed."""
+    """Return a rule's time divided by implicit Krasulina's, for each seed."""
     times, ours = (results.end("row_seconds", rule=each, k=k) for each in (rule, IMPLICIT))
     return dataclasses.replace(times, values=times.values / ours.values)
 
@@ -168,7 +168,7 @@ def is_faster(results: Results[Config]) -> Verdict:
 
 
 def advantage_grows(results: Results[Config], least: int, most: int) -> Verdict:
-    """Judge that other rules' times over implicit Krasulina's are larger for the largest k."""
+    """Judge that implicit Krasulina's advantage in time is larger at the largest k."""
     return all_of(
         {
             RULES[rule].title: ratio(results, rule, least) < ratio(results, rule, most)
@@ -178,7 +178,7 @@ def advantage_grows(results: Results[Config], least: int, most: int) -> Verdict:
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """State the least excess for each k, and what Figure 1 says of times."""
+    """State that implicit Krasulina has the least loss, and what Figure 1 says of times."""
 
     def final(contender: pca.Contender, k: int) -> Sample:
         return results.end("loss", rule=contender.name, k=k)
@@ -213,9 +213,9 @@ def draw_components(results: Results[Config]) -> tuple[Rows, Figure] | None:
 
 
 def after_start(several: bool) -> Callable[[Results[Config], Frame], Frame]:
-    """Select points after the start of rules that see one row an update, or several.
+    """Select points after the start of rules with one row per update, or with several.
 
-    Beside rules that see several stands implicit Krasulina on single rows.
+    The rules with several rows are shown with implicit Krasulina on single rows.
     """
 
     def select(results: Results[Config], frame: Frame) -> Frame:
@@ -256,16 +256,17 @@ EXPERIMENT = pca.experiment(
     claims=claims,
     sections={
         "What the paper states": [
-            "The five rules see one row an update, as in the paper's figure, which has a dot "
-            "every 5,000 rows. Its curves cannot be read as numbers: orders are compared, and "
-            "times of runs with the same seed. The explicit rule runs in float64: its time decides "
-            "nothing. Here Oja and Krasulina take O(k · features) a row by a closed form of the QR "
-            "decomposition, in the paper by updates of it; incremental PCA rotates all "
-            "components, O(k² · features).",
+            "The five rules see one row per update, as in the paper's figure, which has a dot "
+            "every 5,000 rows. Numbers cannot be read off its curves, so the order of the rules is "
+            "compared, and the times of runs with the same seed. The explicit rule runs in "
+            "float64, so its time is not judged. Oja and Krasulina take O(k · features) operations "
+            "per row: here by a closed form of the QR decomposition, in the paper by updating the "
+            "decomposition. Incremental PCA rotates all components, which takes O(k² · features) "
+            "operations per row.",
             summary(
                 name="times",
-                caption="Times of a row over implicit Krasulina's with the same seed, and the "
-                "median time of a row.",
+                caption="Time per row divided by implicit Krasulina's with the same seed, and the "
+                "median time per row.",
                 keys=("k", "label"),
                 of=time_ratios,
                 measure=Measure(value="ratio", label="time over implicit Krasulina's"),
@@ -297,9 +298,10 @@ EXPERIMENT = pca.experiment(
             ),
             Drawn(
                 name="components",
-                caption="The exact {config.shown_components} components above learned ones "
-                "(first run), which are rotated within their span onto them; below each "
-                "image, its |cosine| with the exact one. Of channels the mean is shown.",
+                caption="The {config.shown_components} exact components above the learned ones of "
+                "the first run, which are rotated within their span onto the exact ones. The "
+                "number below an image is its |cosine| with the exact component. Images with "
+                "channels show the mean over channels.",
                 draw=draw_components,
             ),
         ],

@@ -40,14 +40,14 @@ SANGER_RATES = (
     *(1e-6, 5e-6, 1e-5, 5e-5, 8e-5, 1e-4, 2e-4, 5e-4, 8e-4, 1e-3, 2e-3, 5e-3),
     *(0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0),
 )
-"""Those that it tries for the explicit rule."""
+"""Rates that the authors' code tries for the explicit rule."""
 
 ABOUT_SANGER = (
     'The paper\'s "Sanger" is the explicit Krasulina of this page. Its behaviour depends on '
-    "η0 / ||C||² alone. As published, C starts from entries close to zero. First steps far "
-    "longer than C itself then leave columns so long that later steps hardly turn them. It runs in "
-    "float64 here, as in the authors' code. With our start, columns of about unit length, it takes "
-    "the other rules' rates and float32."
+    "η0 / ||C||² alone. As published, C starts from entries close to zero. The first steps are "
+    "then much longer than C itself, and its columns become so long that later steps hardly turn "
+    "them. It runs in float64 here, as in the authors' code. With our start, columns of about unit "
+    "length, it takes the other rules' rates and float32."
 )
 
 ABOUT_LOSSES = (
@@ -57,23 +57,23 @@ ABOUT_LOSSES = (
 )
 
 SUBSET = (
-    "The paper's CIFAR-10 has 60,000 images. If some are missing, 8,152 training images are run: "
-    "the paper's statements stand beside the results, and none of them is decided."
+    "The paper's CIFAR-10 has 60,000 images. If some are missing, the run uses 8,152 training "
+    "images: the report then lists the paper's statements but judges none of them."
 )
 PRECISION = (
-    "The authors' code computes in float64. Here only the explicit rule does, whose tiny start "
-    "needs it: the others run in float32, the precision of accelerators."
+    "The authors' code computes in float64. Here only the explicit rule does, because its tiny "
+    "start needs float64; the other rules run in float32, the precision of accelerators."
 )
 START = {
     "contenders.4.initial_scale": "The authors' code starts implicit Krasulina from entries of "
     "1e-5 in Table 1 and of 1e-4 elsewhere. Here it starts from 1e-5 wherever it is judged."
 }
-"""The deviation of experiments other than Table 1's."""
+"""Deviation of every experiment but the one on Table 1."""
 DEVIATIONS: Mapping[str, str] = {"data": SUBSET, "precision": PRECISION}
-"""Those of every experiment."""
+"""Deviations of every experiment."""
 
 _LEAST_SHARE = 1e-6
-"""Share of the variance that float32 rows can hold beyond their top components."""
+"""Least share of variance beyond the top components that float32 rows can represent."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,9 +81,9 @@ class Contender(TunedRule):
     """A streaming rule of a comparison.
 
     Attributes:
-        variant: What sets it apart from the paper's way to run the rule; empty where nothing does.
+        variant: How it differs from the paper's way to run the rule; empty if it does not.
         mean_qr: Whether workers' models are combined by their mean and a QR decomposition, as the
-            paper combines orthonormal bases; otherwise as the rule's ``combine`` does.
+            paper combines orthonormal bases; otherwise the rule's ``combine`` combines them.
     """
 
     variant: str = ""
@@ -93,27 +93,28 @@ class Contender(TunedRule):
 
     @property
     def name(self) -> str:
-        """Return what files call it; contenders of one name are the same."""
+        """Return its name in files; contenders with the same name are the same."""
         rows = "" if self.rows_per_update == 1 else f"-{self.rows_per_update}"
         return f"{self.rule}{rows}{'-' if self.variant else ''}{in_path(self.variant)}"
 
     @property
     def label(self) -> str:
-        """Return its name in figures, with the rows of an update where they are several."""
+        """Return its name in figures, with the number of rows per update if there are several."""
         rows = "" if self.rows_per_update == 1 else f" ({self.rows_per_update:,})"
         theirs = ' ("Sanger")' if self.rule == SANGER and self.published else ""
         return f"{RULES[self.rule].title}{theirs}{rows}{', ' * bool(self.variant)}{self.variant}"
 
     @property
     def published(self) -> bool:
-        """Return whether the paper has it."""
+        """Return whether the paper runs it."""
         return self.rule in PAPER_RULES and not self.variant and self.rows_per_update == 1
 
 
 def published(start: float) -> tuple[Contender, ...]:
-    """Return the paper's five rules with its γ; the explicit one starts from entries of a size.
+    """Return the paper's five rules with its γ; the explicit rule has entries of ``start``.
 
-    The implicit one starts from the same in the authors' code, here from 1e-5: see ``START``.
+    The implicit rule has the same start in the authors' code, but entries of 1e-5 here: see
+    ``START``.
     """
     return (
         Contender(rule="oja", powers=(0.9,)),
@@ -135,8 +136,8 @@ class PcaConfig:
         contenders: Rules, each with γ and η0 to choose from.
         components: Numbers of components k.
         tuning_fraction: Share of the rows that γ and η0 are chosen on.
-        repeats: Runs of each rule, seeds ``seed`` … ``seed + repeats - 1``: a seed is a start and
-            an order of the rows, which all rules share.
+        repeats: Runs of each rule, with seeds ``seed`` … ``seed + repeats - 1``. A seed sets a
+            start and an order of the rows, the same for all rules.
         seed: Seed of the first repeat and of the choice of γ and η0.
     """
 
@@ -159,7 +160,7 @@ class PcaProblem(NamedTuple):
     """Rows with their exact principal components.
 
     Attributes:
-        exact: Rows less their mean, and their components.
+        exact: Rows minus their mean, and their components.
         image_shape: (height, width, ...) of rows that are images, or None.
         is_mnist: Whether the rows are MNIST's images, image for image.
     """
@@ -171,19 +172,19 @@ class PcaProblem(NamedTuple):
 
     @property
     def rows(self) -> npt.NDArray[np.float32]:
-        """Return the rows less their mean, [n, features]."""
+        """Return the rows minus their mean, [n, features]."""
         return self.exact.rows
 
     @property
     def data_set(self) -> str | None:
-        """Return which of the paper's data sets the rows are of, or a part of, if any."""
+        """Return the paper's data set that the rows come from, or None."""
         if self.is_mnist:
             return "MNIST"
         return "CIFAR-10" if self.name.lower().startswith("cifar-10") else None
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the rows are all of a data set of the paper."""
+        """Return whether the rows are a complete data set of the paper."""
         return self.is_mnist or (self.data_set == "CIFAR-10" and self.rows.shape == (60_000, 3_072))
 
 
@@ -191,9 +192,9 @@ def check(config: PcaConfig, observations: Observations, parts: int = 1) -> PcaP
     """Find the exact components of rows.
 
     Raises:
-        InputError: If rows are too few for so many parts or for an update, there are not as many
-            features or rows as components, or no variance is left beyond them that an excess could
-            be of.
+        InputError: If there are fewer rows than parts, too few rows for an update, or more
+            components than features or rows; or if the components explain all variance, so that no
+            excess loss is defined.
     """
     (count, features), most = observations.rows.shape, max(config.components)
     require(parts <= count, f"at least {parts} rows", count)
@@ -231,11 +232,12 @@ def measured(
     losses: npt.ArrayLike,
     **axes: Any,
 ) -> Frame:
-    """List losses, NaN once a run has diverged, along axes as for ``Frame.grid``.
+    """List losses along axes as for ``Frame.grid``; they are NaN once a run has diverged.
 
     Returns:
-        ``loss``; ``counted``, with the loss of no components for a run that diverged; ``excess``
-        of that over the exact loss, in percent; ``diverged``; the contender, k, γ and η0.
+        ``loss``; ``counted``, which has the loss of no components for a run that diverged;
+        ``excess``, by which ``counted`` exceeds the exact loss, in percent; ``diverged``; the
+        contender, k, γ and η0.
     """
     (contender, k), exact, table = cell, run.data.exact, np.asarray(losses, np.float64)
     values = {
@@ -256,7 +258,7 @@ def least_claims(
     *,
     tuned: bool = False,
 ) -> Iterator[Claim]:
-    """State for each k that implicit Krasulina has the least of the paper's rules.
+    """State for each k that implicit Krasulina's sample is the least among the paper's rules.
 
     Args:
         results: The results.
@@ -283,13 +285,13 @@ def least_claims(
 
 
 def parts_of(results: Results[Any]) -> Iterator[tuple[Contender, int, Mapping[str, Any]]]:
-    """Go through contender, k and measurement of every cell."""
+    """Iterate over the contender, k and measurement of every cell."""
     for name, cell in cells(results.run).items():
         yield *cell, results.found[name]
 
 
 def tuning_rows(results: Results[Any]) -> Rows:
-    """Tabulate what each pair of γ and η0 led to on the part that they were chosen on."""
+    """Tabulate the result of each pair of γ and η0 on the rows that they were chosen on."""
     return [
         {
             "rule": contender.name,
@@ -306,9 +308,9 @@ def tuning_rows(results: Results[Any]) -> Rows:
 
 
 def experiment(presets: Mapping[str, Config], **others: Any) -> Experiment[Config]:
-    """Make an experiment on a data set; others are its further attributes.
+    """Make an experiment on a data set, with further attributes.
 
-    All of the paper's data and all of its contenders decide its statements.
+    Only runs on a complete data set of the paper with all of its contenders decide its statements.
     """
     paper = presets["paper"]
     theirs = {*paper.contenders}

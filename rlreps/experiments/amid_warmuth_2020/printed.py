@@ -11,7 +11,7 @@ IMPLICIT, SANGER = "implicit_krasulina", "explicit_krasulina"
 PAPER_RULES = ("oja", "krasulina", "incremental_pca", SANGER, IMPLICIT)
 
 _LAST_DIGIT = 0.01
-"""Last digit of printed losses: rounding moves mean and deviation by half of it each."""
+"""Last digit of printed losses: rounding moves the mean and the deviation by up to half of it."""
 _TOLERANCE = 0.02
 """Largest difference of implicit Krasulina's loss from the printed one that counts as equal."""
 
@@ -27,7 +27,7 @@ class Printed(NamedTuple):
 
 
 def _read(*ks: int, **tables: str) -> dict[str, list[dict[int, tuple[Printed, ...]]]]:
-    """Read tables with a line a rule: data set → rule → k → cells."""
+    """Read tables with a line for each rule: data set → rule → k → cells."""
 
     def cells(line: str) -> dict[int, tuple[Printed, ...]]:
         found = [Printed(*map(float, cell.split("±"))) for cell in line.split()]
@@ -63,8 +63,8 @@ TABLE_1 = _read(
 87.00±.00 87.01±.00 87.02±.04 65.75±.05 65.78±.09 65.74±.01 48.75±.03 48.74±.04 48.76±.03
 """,
 )
-"""Data set → place of the rule in ``PAPER_RULES`` → k → losses at 0.1, 1 and 10 η0; one of the rule
-without a learning rate."""
+"""Data set → place of the rule in ``PAPER_RULES`` → k → losses at 0.1, 1 and 10 η0; one loss for
+the rule without a learning rate."""
 
 TABLE_2 = _read(
     *(5, 20),
@@ -82,10 +82,10 @@ class Repeated(NamedTuple):
 
     Attributes:
         mean: Their mean; a run that diverged counts with the loss of no components.
-        deviation: Their standard deviation (n − 1); 0 of one run.
-        low: Lower end of the mean's 95 % interval; NaN of one.
+        deviation: Their standard deviation (n − 1); 0 for one run.
+        low: Lower end of the mean's 95 % interval; NaN for one run.
         high: Upper end.
-        diverged: Runs, or workers of all runs, that did.
+        diverged: Number of runs that diverged, or of workers over all runs.
     """
 
     mean: float
@@ -109,8 +109,8 @@ class Repeated(NamedTuple):
     def within(self, printed: Printed, rule: str) -> Verdict:
         """Judge that the mean is within the printed spread and rounding.
 
-        It cannot be told where the mean is not, but its interval reaches into the spread. Implicit
-        Krasulina's, whose printed deviations are close to zero, is to be within 0.02.
+        The verdict is open if the mean is outside but its interval reaches inside. Implicit
+        Krasulina's mean must be within 0.02, because its printed deviations are close to zero.
         """
         printed = INTENDED if printed == MISPRINT else printed
         distance = _TOLERANCE if rule == IMPLICIT else printed.deviation + _LAST_DIGIT
@@ -120,7 +120,7 @@ class Repeated(NamedTuple):
 
 
 def batch_claims(results: Results[Any]) -> Iterator[Claim]:
-    """Set the exact losses beside those that the paper prints of batch PCA, of its data alone."""
+    """Compare the exact losses with the paper's printed losses of batch PCA, on its data only."""
     problem = results.run.data
     printed = BATCH.get(problem.data_set or "", {})
     exact = {k: problem.exact.exact_loss(k) for k in results.config.components if k in printed}
@@ -138,7 +138,7 @@ def batch_claims(results: Results[Any]) -> Iterator[Claim]:
 def printed_claim(
     about: str, contender: Any, k: int, found: Sequence[Frame], printed: Sequence[Printed]
 ) -> Claim:
-    """Set printed losses of one rule and k beside what was found, all within or not."""
+    """Compare printed losses of one rule and k with the findings; all of them must agree."""
     verdicts = [
         Repeated.of(frame).within(other, contender.rule)
         for frame, other in zip(found, printed, strict=True)

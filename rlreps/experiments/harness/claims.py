@@ -11,7 +11,7 @@ from rlreps.experiments.harness.results import Results, text_of
 from rlreps.runs.contrasts import Sample, Verdict, all_of
 
 NOT_RUN = "not run in this preset"
-"""Finding of a statement whose runs a preset leaves out."""
+"""Finding of a claim if the preset leaves out the runs that would judge it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,9 @@ class Claim:
     Attributes:
         statement: What it is about.
         stated: The paper's statement or number; for our own experiments, the goal.
-        judge: The verdict, or results → verdict, by comparisons of samples. Samples raise
-            ``NotRunError`` if their runs are left out.
-        in_any_preset: Whether runs other than the paper's judge it, too.
+        judge: The verdict, or a function results → verdict that compares samples. A sample raises
+            ``NotRunError`` if the preset leaves out its runs.
+        in_any_preset: Whether every preset may judge the claim, not only the paper's.
     """
 
     statement: str
@@ -71,7 +71,7 @@ Claims = Iterable[Claim] | Callable[[Results[Any]], Iterable[Claim]]
 def flat(value: Any, path: str = "") -> dict[str, Any]:
     """List the leaves of JSON values by their dotted paths.
 
-    Lists are leaves unless they hold mappings, whose paths have their index.
+    A list is a leaf unless it holds mappings; the path of a mapping in a list includes its index.
     """
     if isinstance(value, list) and any(isinstance(each, dict) for each in value):
         value = dict(enumerate(value))
@@ -100,8 +100,8 @@ def differences(
         free: Fields to leave out, with everything below them, dotted as in ``config.json``.
 
     Returns:
-        Field, dotted → its value in the paper's configuration and in this one; None if it has no
-        such field.
+        Dotted path of a field → its values in the paper's configuration and in this one; None
+        stands for a configuration without the field.
     """
     theirs, ours = flat(as_json(paper)), flat(as_json(config))
     return {
@@ -115,8 +115,8 @@ def differences(
 def follows(config: Any, paper: Any, free: Collection[str] = ()) -> bool:
     """Return whether a configuration equals the paper's except for free fields.
 
-    Verdicts on a paper's statements need this; free fields change no run, or are ones on which the
-    paper is silent.
+    Only such a configuration may judge a paper's statements. A free field does not change the
+    result, or the paper does not specify it.
     """
     return not differences(config, paper, free)
 

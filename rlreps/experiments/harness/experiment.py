@@ -37,7 +37,7 @@ Config = TypeVar("Config")
 
 
 def crossed(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, Any]]:
-    """Make a cell of every combination of values, named by a template such as "{arena}-{seed}"."""
+    """Make a cell for every combination of values, named by a template such as "{arena}-{seed}"."""
     cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     named = {in_path(template.format(**cell)): cell for cell in cells}
     require(len(named) == len(cells), f"cells with different names by {template!r}", [*named])
@@ -45,7 +45,7 @@ def crossed(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, Any]]:
 
 
 def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
-    """Make a frame of ``values`` along ``axes``, with the cell's values if it is a mapping."""
+    """Make a frame of ``values`` along ``axes``; a cell that is a mapping adds columns."""
     about = cell if isinstance(cell, Mapping) else {}
     return Frame.grid(found["values"], **about, **found.get("axes", {}))
 
@@ -55,7 +55,7 @@ Part: TypeAlias = str | Curve | Drawn | Tabulated
 
 
 def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Section:
-    """Make a part of the report, and write its files; texts stand above tables above figures."""
+    """Make a section of the report and write its files: first texts, then tables, then figures."""
     texts: list[str] = []
     shown: list[Table | Shown] = []
     for part in parts:
@@ -99,8 +99,8 @@ class Run(Generic[Config]):
     ) -> dict[str, Any]:
         """Measure cells, ``jobs`` at a time; return name → measurement.
 
-        One progress bar counts cells that are kept, or that are measured side by side. Otherwise
-        each training of a cell shows its own.
+        One progress bar counts the cells if measurements are kept or if several cells are measured
+        at a time. Otherwise each training shows its own progress bar.
 
         Args:
             measure: As for ``Experiment``.
@@ -169,7 +169,8 @@ class Run(Generic[Config]):
             evaluations: Number of evaluations after the one before the first update.
             every: Evaluations from one checkpoint to the next.
             title: Title of its progress bar; by default the name.
-            members: Whole runs to distribute over devices; by default rows are.
+            members: Number of runs, to distribute whole runs over devices; by default, the rows of
+                each batch are distributed.
             **described: Further arguments of ``training_folder``.
         """
         devices = self.devices
@@ -193,29 +194,33 @@ class Experiment(Generic[Config]):
         paper: Its source, such as a paper's section, shown below the title.
         presets: Name → configuration, a frozen dataclass: smoke, laptop, paper. Its fields decide
             the result and identify the run's folder. Nothing checks presets: they are code.
-        cells: Run → name (also a file's) → what ``measure`` needs. Training that one program can do
-            together is one cell.
+        cells: Run → name of a cell and of its file → what ``measure`` needs. Runs that one program
+            can train together form one cell.
         measure: (run, name, cell) → measurement, kept as JSON in ``parts``: a resumed run measures
             only what is missing. A cell that trains does so in ``run.training_folder(name, ...)``.
         value: Default measure of figures, tables and samples.
         frame: (run, cell, measurement) → measurements in long form: a row for each method, d, seed
-            and step. By default ``values`` along ``axes``, as in ``Frame.grid``, with the cell.
+            and step. By default, ``Frame.grid`` of the measurement's ``values`` and ``axes``, with
+            the cell's entries as columns.
         unit: Column of the frame by which samples are paired.
         fewest: Least number of units for a verdict.
         sections: Title → content of a section of the report: paragraphs, figures (``Curve``,
             ``Drawn``) and tables (``Tabulated``, ``summary``, ``wide``). Texts may name fields of
             the configuration. The claims head the first section.
-        claims: The statements and how they are judged, ``r.end(method=A) < r.end(method=B)``.
-        decided_on: The configuration that decides claims, of a paper its protocol; by default every
-            configuration does.
-        free: Fields in which a configuration may differ from it, dotted as in ``config.json``.
-        decides: Whether results can decide claims for reasons outside the configuration, such as
-            their data set.
+        claims: The statements and how they are judged, for example by ``r.end(method=A) <
+            r.end(method=B)``.
+        decided_on: The only configuration that decides claims, such as a paper's protocol; by
+            default, every configuration decides them.
+        free: Fields in which a configuration may differ from ``decided_on``, dotted as in
+            ``config.json``.
+        decides: Results → whether they can decide claims, judged by more than the configuration,
+            such as by the data set.
         load: Path given as ``--data`` (or None) → data set with a ``fingerprint()``.
         check: (configuration, data set) → ``Run.data``; raises if they cannot be run.
         prepare: Run → ``Run.shared``.
-        keeps_parts: Whether to keep measurements. Otherwise they may be any objects, and are made
-            again on resumption, for cells whose cost is their training.
+        keeps_parts: Whether to keep measurements in ``parts``. Otherwise a measurement may be any
+            object, and a resumed run measures every cell again; training still resumes from its
+            checkpoints.
         stated: Heading of the column of statements.
         deviations: Field of the ``paper`` preset, dotted as in ``config.json``, or another part of
             the protocol → what the paper does, and why the preset does not.
@@ -260,7 +265,7 @@ class Experiment(Generic[Config]):
                 ``summary.json``.
             data: The data set, for experiments that take one.
             devices: Devices over which training is distributed; None is JAX's default device. With
-                several jobs, each uses all devices that it sees instead.
+                several jobs, each job uses all devices that it sees.
             jobs: Number of cells to measure at a time on a CPU, each in a process with its share of
                 the cores; see ``map_in_workers``. Numbers may differ by rounding if several jobs
                 place the seeds on other devices. Measured times include the slowdown by other jobs.
@@ -339,7 +344,7 @@ class Experiment(Generic[Config]):
         }
 
     def _tables(self, run: Run[Config], claims: Sequence[Found]) -> list[Table]:
-        """Tabulate claims, deviations, and the configuration's changes of the protocol."""
+        """Tabulate claims, deviations, and the run's differences from the protocol."""
         unknown = "cannot be told from this run"
         rows: list[tuple[Any, ...]] = [
             (each.statement, each.stated, each.found, unknown if each.holds is None else each.holds)
@@ -360,21 +365,22 @@ class Experiment(Generic[Config]):
 
 
 def counted(claims: Sequence[Found]) -> str:
-    """State how many claims hold, do not, or cannot be told."""
+    """State how many claims hold, fail or remain undecided."""
     verdicts = [each.holds for each in claims]
     said = [f"{verdicts.count(each)} {VERDICTS[each]}" for each in VERDICTS if each in verdicts]
     return f"Statements: {', '.join(said)}."
 
 
 def varied(config: Config, **changes: Any) -> Config:
-    """Replace fields of a configuration, wherever in it they are.
+    """Replace fields of a configuration and of the configurations nested in it.
 
     Args:
         config: A dataclass; configurations in its fields are searched, lists are not.
-        **changes: Field → value. A field of the configuration itself precedes one within.
+        **changes: Field → value. A field of the configuration itself takes precedence over a nested
+            one.
 
     Raises:
-        InputError: For an unknown field, or a field of several parts.
+        InputError: For an unknown field, or one that several nested configurations have.
     """
     fields = dataclasses.fields(config)  # type: ignore[arg-type]
     parts = {each.name: getattr(config, each.name) for each in fields}
@@ -390,7 +396,7 @@ def varied(config: Config, **changes: Any) -> Config:
 
 
 def _has(value: Any, name: str) -> bool:
-    """Return whether a configuration, or one within it, has a field."""
+    """Return whether a configuration, or one nested in it, has a field."""
     if not dataclasses.is_dataclass(value):
         return False
     fields = {field.name for field in dataclasses.fields(value)}

@@ -30,10 +30,11 @@ DoubleArray = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A measure against another column: panels of lines, each the mean over units.
+    """Panels of lines: the mean of a measure over units, against another column.
 
-    The rows of its file have the columns of panels, lines and ``keys``, x, and those of
-    ``summarised``; if ``keys`` name the unit, they have each unit's measure and ``beside`` instead.
+    The file's columns are the columns of panels, lines and ``keys``, x, and the columns of
+    ``summarised``. If ``keys`` contain the unit, the file has a row for each measurement instead,
+    with the measure and the columns ``beside``.
 
     Attributes:
         name: Name of its files.
@@ -41,15 +42,16 @@ class Curve:
         x: Horizontal axis.
         y: Measure of the vertical axis; the experiment's by default.
         line: Label of lines, such as "d = {d}"; without braces, the column that holds it.
-        panel: Title of panels, likewise; without one, there is one panel.
+        panel: Title of panels, in the same format as ``line``; without it, one panel has all lines.
         of: The measurements to draw.
         at_end: Whether to take only the last step.
         each: Columns that split a line into several with one label.
-        variant: Column that splits lines, too, and chooses one of the ``looks`` in ``axes``.
-        file: Measurements to write to the file, if not those drawn, each once.
+        variant: Another column that splits lines; its value selects one of the ``looks`` in
+            ``axes``.
+        file: Measurements to write to the file, without duplicates; by default, the ones drawn.
         keys: Further columns that distinguish rows of the file.
         beside: Further columns of the file, as for ``summarised``.
-        rows: Results → rows of its file, instead of all these.
+        rows: Results → rows of the file, instead of the rows described above.
         middle: Whether lines are interquartile means.
         note: Description of the lines; by default it states the number of units.
         axes: Further arguments of ``plot_panels``, or a function that makes them.
@@ -183,7 +185,7 @@ def aligned_maps(
     """Rotate features [n, d] within their span onto exact components [n, d] (Procrustes).
 
     Returns:
-        By name, the rotated features and the |cosine| of each with its exact component, [d].
+        Name → rotated features [n, d], and name → |cosine| of each feature with its component [d].
     """
     target, maps = jnp.asarray(exact, jnp.float32), {}
     for name, features in learned.items():
@@ -195,7 +197,7 @@ def aligned_maps(
 def image_components(
     exact: DoubleArray, learned: Mapping[str, npt.ArrayLike], shape: tuple[int, ...]
 ) -> tuple[Rows, Figure]:
-    """Draw exact components of images above learned ones, rotated within their span onto them.
+    """Draw exact components of images above learned ones, which are rotated to match them.
 
     Args:
         exact: Components as columns, [pixels, k].

@@ -21,7 +21,7 @@ class NotRunError(LookupError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Frame:
-    """A table of measurements, a row each, such as method, d, seed, step and distance.
+    """A table with a row for each measurement: method, d, seed, step and distance, for example.
 
     Attributes:
         columns: Column → its values, [rows]; None where a row has none.
@@ -41,8 +41,8 @@ class Frame:
 
         Args:
             values: Column → array that broadcasts to the lengths of the axes.
-            **axes: The places of each axis (a list, tuple, range or array), or one value that all
-                rows have.
+            **axes: The coordinates along each axis (a list, tuple, range or array), or one value
+                for all rows.
         """
         places = {
             name: _column(list(each))
@@ -136,11 +136,11 @@ class Frame:
         return Frame({**self.columns, **whole})
 
     def long(self, value: str, index: str) -> "Frame":
-        """Give each column ``<value>_1``, ``<value>_2``, … rows of its own.
+        """Stack columns ``<value>_1``, ``<value>_2``, … into one, with rows for each.
 
         Args:
-            value: The column that they become.
-            index: The column of their numbers.
+            value: The column that receives their values.
+            index: The column that receives their numbers 1, 2, ….
         """
         numbered = {f"{value}_{number}": number for number in range(1, 1 + len(self.columns))}
         named = {name: numbered[name] for name in self.columns if name in numbered}
@@ -248,17 +248,17 @@ def summarised(
     within: tuple[float, float] | None = None,
     beside: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Aggregate a column over units, a row of a result file for each value of the keys.
+    """Aggregate a column over units; return a row of a result file for each combination of keys.
 
     Args:
         frame: The measurements.
         keys: Columns that distinguish rows.
         value: The column to aggregate; values that are not finite are left out.
         unit: The column that names units.
-        x: A further key, along which all points are aggregated together.
+        x: A further key, such as the step.
         within: Smallest and largest possible value, to which intervals are clipped.
-        beside: Further columns: for truth values the number of units for which one is true, else
-            the value that all rows of a key have in common.
+        beside: Further columns. For a column of truth values, the number of units with at least one
+            true value; for any other column, the value that all rows of a key share.
 
     Returns:
         Keys, ``runs``, the values of ``aggregate``, and ``beside``.
@@ -286,7 +286,7 @@ def _beside(frame: Frame, name: str, unit: str) -> Any:
 
 
 def _column(values: list[Any]) -> Column:
-    """Make an array of values of one kind, or of objects if kinds are mixed."""
+    """Make an array of values, with dtype object if their types are mixed."""
     values = [_plain(each) for each in values]
     kinds = {type(each) for each in values}
     if kinds <= {int, float} or (len(kinds) == 1 and kinds <= {str, bool}):

@@ -83,9 +83,10 @@ class Results(Generic[Config]):
         measure: Default measure of samples.
         unit: Column by which samples are paired, such as seeds.
         fewest: Least number of units with which samples decide anything.
-        named: Values in any preset. A value in none is an error, not a run that was left out.
-        rows: Rows of figures and tables by their names, once they were made.
-        tables: Names of tables, whose rows belong to the summary.
+        named: Values that any preset names. Asking for any other value is an error; a preset can
+            leave out only the runs of named values.
+        rows: Rows of figures and tables by name, filled as they are made.
+        tables: Names of the tables whose rows go into the summary.
     """
 
     run: "Run[Config]"
@@ -127,8 +128,8 @@ class Results(Generic[Config]):
             **wanted: As for ``Frame.where``.
 
         Raises:
-            NotRunError: If there is no such row, because this preset leaves its runs out.
-            InputError: If a column has no such value, and no preset names it.
+            NotRunError: If there is no such row because this preset leaves out its runs.
+            InputError: If a wanted value is neither in the column nor named by any preset.
         """
         return self._sample(self.frame, value, wanted)
 
@@ -141,7 +142,7 @@ class Results(Generic[Config]):
         return self._sample(self.starts, value, wanted)
 
     def once(self, make: Callable[["Results[Config]"], Found]) -> Found:
-        """Return the value of a function of these results, which is computed once."""
+        """Return a function's value for these results, computed only once."""
         if make not in self._kept:
             self._kept[make] = make(self)
         found: Found = self._kept[make]

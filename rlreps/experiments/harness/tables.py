@@ -23,13 +23,13 @@ TITLES: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tabulated:
-    """A table of rows that a function makes; estimates stand with their intervals.
+    """A table whose rows a function makes; it shows estimates with their intervals.
 
     Attributes:
         caption: What the table shows.
         rows: Results → rows.
-        columns: Columns in the report; by default all, where ``<name>_low`` and ``<name>_high`` are
-            part of ``<name>``.
+        columns: Columns in the report; by default all. Column ``<name>`` shows ``<name>_low`` and
+            ``<name>_high`` as its interval.
         name: Name of its files and of its rows in the summary. Without one, there is no file.
         shown: Whether the report shows it.
     """
@@ -102,7 +102,7 @@ def wide(
 
     Args:
         row: Label of lines, such as "d = {d}"; without braces, the column that holds it.
-        column: Title of columns, likewise.
+        column: Title of columns, in the same format as ``row``.
         of: The measurements; by default all.
         measure: The measure; the experiment's by default.
         **options: Further attributes of ``Tabulated``.

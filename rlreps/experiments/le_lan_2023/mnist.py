@@ -1,18 +1,18 @@
 """Principal components of MNIST from a few pixels of some images at a time (Le Lan et al. 2023).
 
 The matrix is pixels x images: its states are the 784 pixels, its tasks the 60,000 training images.
-Danskin-LISSA with tabular features reads 5 N pixels of each of its images an update and changes the
-features of N; EigenGame reads all pixels of a mini-batch of images. Both are measured by the error
-of their components on the test images: the mean of ||x - Px||², where x is a test image divided by
-255 minus the mean training image, and P projects onto components of the training images. The ratio
-of two errors on the same images measures how much was learned.
+In an update, Danskin-LISSA with tabular features reads 5 N pixels of each image that it draws and
+changes the features of N pixels. EigenGame reads all pixels of a mini-batch of images. Both are
+measured by the error of their components on the test images: the mean of ||x - Px||², where x is a
+test image divided by 255 minus the mean training image, and P projects onto components of the
+training images. The ratio of two errors on the same images measures how much was learned.
 
-The paper's two test errors (Fig. 3) are compared on images drawn as its own: its notebook averages
-100 test images of each digit, 1,000 in all, on which even exact components leave an error that
-depends on the draw. Test errors chose no setting: training images chose those presets that differ
-from the paper's. Several images an update and a learning rate that decays to zero reduce the noise
-of the weight estimates. Whitening brings the truncated series nearer to the inverse. A running norm
-keeps the step of the series from jumping with the largest row of a batch.
+The paper's two test errors (Fig. 3) are compared on test images drawn as in its notebook: 100
+images of each digit, 1,000 in all. Even the error of exact components depends on this draw. Where
+presets differ from the paper's, errors on training images chose the settings; test errors chose
+none. Several images an update and a learning rate that decays to zero reduce the noise of the
+weight estimates. Whitening brings the truncated series nearer to the inverse. A running norm keeps
+the step of the series from jumping with the largest row of a batch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ PAPER_EXACT, PAPER_LEARNED = 21.46, 21.53
 """Test reconstruction errors that the paper states, of N = 64."""
 
 PAPER_RATIO = Interval(PAPER_LEARNED / PAPER_EXACT, 21.525 / 21.465, 21.535 / 21.455)
-"""Their ratio, with what rounding to two digits leaves open."""
+"""Their ratio, and the range that rounding to two digits leaves open."""
 
 
 def cells(run: Run[Config]) -> dict[str, dict[str, Any]]:
@@ -135,9 +135,9 @@ def measure(run: Run[Config], name: str, options: dict[str, Any]) -> dict[str, A
 
 
 def frame(run: Run[Config], options: dict[str, Any], found: Mapping[str, Any]) -> Frame:
-    """List what was followed during training: a row each seed and step.
+    """List the measures taken during training: a row for each seed and step.
 
-    Errors of the last step, ``test_error`` and ``error_ratio``, are in float64 from the images.
+    The last step's ``test_error`` and ``error_ratio`` are computed from the images in float64.
     """
     history, problem, seeds = found["history"], run.data, run.config.seeds
     pixels = options.get("pixels")
@@ -183,7 +183,7 @@ def on_subsets(results: Results[Config]) -> dict[str, dict[str, Any]]:
 def is_the_papers_exact_error(results: Results[Config]) -> Verdict:
     """Judge that the paper's error of exact components is within two standard deviations.
 
-    It can be told wherever components are as many, of MNIST itself, on subsets of the paper's size.
+    The verdict is open unless the images are MNIST's and d and the size of subsets are the paper's.
     """
     config, problem, found = results.config, results.run.data, results.once(on_subsets)["exact"]
     mean, spread = found["subset_error"], found["subset_error_deviation"]
@@ -199,7 +199,7 @@ def is_the_papers_exact_error(results: Results[Config]) -> Verdict:
 
 
 def is_the_papers_ratio(ratios: Sample, margin: float, found: float) -> Verdict:
-    """Judge that learned over exact error is at most the paper's ratio, with a margin."""
+    """Judge that the ratio of learned to exact error is at most the paper's, with a margin."""
     allowed = PAPER_RATIO.high + margin
     value, low, high = ratios.interval
     words = f"{value:.4f} [{low:.4f}, {high:.4f}] ({found:.2f}); at most {allowed:.4f} agrees"
@@ -214,7 +214,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     if results.run.data.subsets is not None:
         found = results.once(on_subsets)[name]
         own = Sample(np.asarray(found["subset_error_ratio"]), config.seeds)
-        # The paper's is of one subset, ours the mean over many.
+        # The paper's error is from one subset, ours is the mean over many.
         margin = 2.0 * found["subset_ratio_deviation"]
         yield Claim(
             "Test error of exact components (Fig. 3)",
@@ -272,7 +272,7 @@ def error_rows(results: Results[Config]) -> Rows:
 
 
 def curve_rows(results: Results[Config]) -> Rows:
-    """List what was followed during training, run by run."""
+    """List the measures taken during training, run by run."""
     return results.frame.rows("method", "seed", "step", "entries_read", "seconds", *FOLLOWED)
 
 
@@ -338,7 +338,7 @@ EXPERIMENT = Experiment(
                 rows=error_rows,
                 caption="Mean squared error of test images under each method's components, "
                 "means over runs with a 95 % interval, and the ratio on training images. "
-                "Training time is of all runs of a method together, without compilation and "
+                "The training time is the total over a method's runs, without compilation and "
                 "evaluation. A run that diverged counts with the error of no components.",
             ),
             Drawn(
@@ -368,8 +368,8 @@ EXPERIMENT = Experiment(
             ),
             Curve(
                 name="curves_by_entries",
-                caption="The same against the entries of the matrix that a run has read, "
-                "repeated ones counted again.",
+                caption="Subspace distance against the number of matrix entries that a run has "
+                "read; an entry counts every time it is read.",
                 x=Axis("entries_read", "matrix entries read"),
                 line="label",
                 rows=curve_rows,

@@ -42,11 +42,11 @@ class DanskinConfig:
     """Danskin-LISSA at several numbers of pixels an update.
 
     Attributes:
-        runs: N, pixels whose features one update changes, and Adam's learning rate of each run; as
-            many pixels again stand behind each of the four estimates (N + 2M + 2J with M = J = N).
-        objective: Its options beside the roles.
+        runs: N, pixels whose features one update changes, and Adam's learning rate of each run;
+            each of the four estimates reads N further pixels (N + 2M + 2J in all, with M = J = N).
+        objective: Options of the objective other than the numbers of rows in each role.
         schedule: ``constant`` (the paper), or ``cosine`` or ``linear`` decay to zero over the run.
-        images: t, images an update draws; the paper draws one.
+        images: t, the number of images that an update draws; the paper draws one.
     """
 
     runs: tuple[tuple[int, float], ...] = ((32, 0.01), (64, 0.005), (128, 0.005))
@@ -61,8 +61,8 @@ class EigenGameConfig:
     """EigenGame on whole images.
 
     Attributes:
-        images: Images in a mini-batch, all of their pixels.
-        learning_rate: α, against the mini-batch's mean.
+        images: Images in a mini-batch; an update reads all of their pixels.
+        learning_rate: α, for gradients averaged over the mini-batch.
         schedule: ``constant``, or ``cosine`` or ``linear`` decay to zero over the run.
     """
 
@@ -143,7 +143,7 @@ class Problem(NamedTuple):
         test: Test images less the *training* mean, [test images, pixels].
         basis: Exact leading principal components, [pixels, d].
         test_error: Mean of ‖x − Px‖² over test images under exact components.
-        subsets: Indices of test images, as many of each label, [subsets, images]; None without
+        subsets: Indices of test images, equally many of each label, [subsets, images]; None without
             labels. The first subset holds the first images of each label.
         is_mnist: Whether the images are MNIST's, image for image.
     """
@@ -173,7 +173,7 @@ def make_problem(config: Config, images: Images) -> Problem:
     d, pixels = config.num_components, images.num_pixels
     require(d <= pixels, f"num_components <= {pixels}, the pixels of an image", d)
     exact = exact_components(images.train)
-    # With the tolerance of float32, which the images have.
+    # The rank is judged with float32's tolerance, since the images are float32.
     values = np.sqrt(exact.variances).astype(np.float32)
     components_kept(values, exact.rows.shape, d, at_most=False)
     basis = fix_signs(exact.basis[:, :d])
@@ -209,7 +209,7 @@ def evaluation(problem: Problem) -> Callable[[Array], dict[str, Array]]:
 
 
 def danskin_learner(config: Config, num_pixels: int, pixels: int, learning_rate: float) -> Learner:
-    """Return what learns by Danskin-LISSA with N = M = J = ``pixels`` of images' ``num_pixels``."""
+    """Return a Danskin-LISSA learner with N = M = J = ``pixels``, for images of ``num_pixels``."""
     options = config.danskin
     return Learner(
         encoder=Tabular(config.num_components, num_states=num_pixels),

@@ -31,17 +31,17 @@ SPECTRA: Mapping[str, Callable[[int], npt.NDArray[np.float64]]] = {
 """Name → singular values for a size."""
 
 ROLES = {"danskin_lissa": 5, "danskin_empirical": 5, "naive": 3, "oracle": 5}
-"""Method → groups of rows that it shares its total out to.
+"""Method → number of groups that its total number of rows is divided into.
 
-The oracle needs no rows for its weights; it takes the gradient at as many as Danskin-LISSA does, so
-that what separates the two is the estimate of the weights alone.
+The oracle needs no rows for its weights. It takes the gradient at as many rows as Danskin-LISSA, so
+that the two methods differ only in the estimate of the weights.
 """
 
 METHODS = "final_distance_by_method"
 """Fig. 2."""
 
 INVERSES = {"plain": "inverse", "pseudo": "pseudo-inverse"}
-"""``inverse`` of Danskin-empirical and naive → what reports call it."""
+"""``inverse`` of Danskin-empirical and naive → its name in reports."""
 
 
 class Setting(NamedTuple):
@@ -83,14 +83,15 @@ class Setting(NamedTuple):
 
     @property
     def is_singular(self) -> bool:
-        """Whether some update inverts a singular covariance, which decides nothing of a method.
+        """Whether some update may invert a singular covariance; such a setting judges no method.
 
-        Runs of a million updates meet J rows of fewer than d states up to J = 20 at d = 10.
+        In a million updates, some draw of J rows has fewer than d distinct states for J up to 20 at
+        d = 10.
         """
         return self.option == "plain" and self.rows <= 2 * self.num_features
 
     def objective(self) -> Objective:
-        """Return what it minimises, with κ0 left at its default."""
+        """Return its objective, with κ0 at the default."""
         if self.method == "oracle":
             return Oracle(num_features=self.num_features)
         roles = dict.fromkeys(("gradient_rows", "weight_rows", "covariance_rows"), self.rows)
@@ -121,20 +122,22 @@ class Config:
         feature_norms: What LISSA's κ0 is divided by: max‖φ‖² over the sampled rows (``batch``) or
             over all states (``population``).
         step_size: α of stochastic gradient descent on gradients summed over the N rows.
-        kappa0: κ0 where it is not what varies.
+        kappa0: κ0 in figures that do not vary it.
         rows: J = M = N of Fig. 1 left and Fig. 6.
-        dimension: d where it is not what varies.
+        dimension: d in figures that do not vary it.
         dimensions: d of Fig. 1 left.
         rows_by_total: J = M = N of Fig. 1 right.
         totals: L of Fig. 2, rows an update of all roles together, multiples of 5. Naive, which has
             three roles, takes the largest multiple of 3.
-        pseudo_totals: Those at which the pseudo-inverse is run beside the inverse, which is
-            singular for J ≤ d. Its eigendecompositions take most of the time.
+        pseudo_totals: Values of L at which the pseudo-inverse is run in addition to the inverse,
+            since the covariance is singular for J ≤ d. Its eigendecompositions take most of the
+            time.
         more_rows: J = M = N of Fig. 5.
         more_dimensions: d of Fig. 5.
         kappa_values: κ0 of Fig. 6, on both sides of 2.
         kappa_dimensions: d of Fig. 6.
-        permutations: Assignments of rows to roles that an update averages (Sec. 6), beside 1.
+        permutations: Assignments of rows to roles that an update averages (Sec. 6), compared with
+            1.
         permuted_rows: J = M = N of that comparison.
         num_seeds: Runs of each setting, each with a matrix of its own.
         evaluations: Measurements during training, after the one before it.

@@ -4,10 +4,10 @@
 centres of all cells, means centred as in the authors' code. Its 10⁸ updates are for accelerators.
 ``trend`` shrinks it to 20 x 20 cells, 40,000 updates, three seeds and three d: the same methods on
 a problem 25 times smaller. It shows how distances change with d, but decides none of the paper's
-statements. It also trains explicit weights from the start of rlreps and with several columns an
-update, which the paper names as a remedy for stale weights. ``laptop`` keeps the paper's grid;
-there weights from all 10,000 centres cost too much, so its Large Batch is another method, named
-accordingly.
+statements. It also trains explicit weights that start as in rlreps, and explicit weights with
+several columns per update, which the paper suggests against stale weights. ``laptop`` keeps the
+paper's grid. On this grid, weights from all 10,000 centres cost too much, so ``laptop`` runs
+another variant of Large Batch under its own name.
 
 All d and seeds of a method train in one program: features beyond a member's d are masked. A masked
 feature is zero at every state: LISSA and least squares give it weight zero, stored weights have no
@@ -52,7 +52,7 @@ from rlreps.workflows.train import TrainingConfig, train_masked
 
 _METHODS: tuple[Objective, ...] = (
     DanskinLissa(gradient_rows=50, weight_rows=50, covariance_rows=50),
-    # Start and optimizer of the stored weights as in the authors' code; the text is silent.
+    # The stored weights have the start and optimizer of the authors' code; the paper gives neither.
     Explicit(weight_start=1.0, dense_optimizer=True),
     LargeBatch(weight_rows="all"),
 )
@@ -64,8 +64,9 @@ class Config:
 
     Attributes:
         training: The protocol; objective and number of features are replaced run by run.
-        columns: Tasks an update with which every explicit objective is trained as well, beside
-            ``training.tasks``: fewer updates pass before a column's weights move again (Sec. 5.3).
+        columns: Further numbers of tasks per update, besides ``training.tasks``, with which every
+            explicit objective is trained. With more tasks, fewer updates pass before a column's
+            weights move again (Sec. 5.3).
         headline_dimension: The d of the pictures of components.
     """
 
@@ -78,7 +79,7 @@ class Config:
 
     @property
     def methods(self) -> dict[str, TrainingConfig]:
-        """Return how each method trains, with features enough for the largest d, by its label."""
+        """Return each method's training by label, with enough features for the largest d."""
         most = max(self.dimensions)
         found = {}
         for objective in self.objectives:
@@ -207,13 +208,13 @@ def end(results: Results[Config], name: str, d: int) -> Sample:
 
 
 def rise(results: Results[Config], name: str) -> Sample:
-    """Return by how much more distant each seed's run ends at the largest d than at the least."""
+    """Return each seed's final distance at the largest d minus its final distance at the least."""
     dimensions = results.config.dimensions
     return end(results, name, max(dimensions)) - end(results, name, min(dimensions))
 
 
 def reaching_range(judge: Callable[[Results[Config]], Verdict]) -> Callable[..., Verdict]:
-    """Judge a statement about growing d, left open unless d reaches from at most 2 to 50."""
+    """Judge a statement about growing d; open unless d ranges from at most 2 to 50."""
 
     def judged(results: Results[Config]) -> Verdict:
         found, dimensions = judge(results), results.config.dimensions
@@ -296,7 +297,8 @@ EXPERIMENT = Experiment(
         "Against the paper": [
             "A ReLU network on raw coordinates, {config.training.rows} states and one task an "
             "update. All runs of a method are trained together. A run on a smaller grid has "
-            "another matrix; it and a run of fewer updates decide none of the paper's statements."
+            "another matrix. Neither such a run nor a run of fewer updates decides the paper's "
+            "statements."
         ],
         "Distances": [
             summary(

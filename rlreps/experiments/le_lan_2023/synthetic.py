@@ -2,9 +2,9 @@
 
 50 x 50 Gaussian matrices with their singular values replaced by 1 … 1000 (linear) or 10⁰ … 10³
 (exponential); tabular features from a standard normal; stochastic gradient descent with one task an
-update. The report has Figures 1, 2, 5 and 6 of the paper and the data permutation of its Section 6,
-each with LISSA's κ0 divided by max‖φ‖² over the sampled rows, as in the text, and over all states,
-as in the authors' code for this experiment.
+update. The report has Figures 1, 2, 5 and 6 of the paper and the data permutation of its Section 6.
+Each is made twice: LISSA's κ0 is divided by max‖φ‖² over the sampled rows, as in the text, or over
+all states, as in the authors' code for this experiment.
 """
 
 import dataclasses
@@ -48,21 +48,22 @@ from rlreps.subspace import subspace_distance
 from rlreps.training import train_population
 
 NORMALISERS = {"batch": "κ over the sampled rows", "population": "κ over all states"}
-"""``feature_norm`` of LISSA → what reports call it."""
+"""``feature_norm`` of LISSA → its name in reports."""
 
 LISSA = DanskinLissa.title
 EMPIRICAL, NAIVE = (
     tuple(f"{OBJECTIVES[method].title}, {inverse}" for inverse in INVERSES.values())
     for method in ("danskin_empirical", "naive")
 )
-"""Lines of Fig. 2 that the paper compares: of the last two, one with either inverse."""
+"""Lines of Fig. 2 that the paper compares; the last two methods have a line for each inverse."""
 
 
 def cells(run: Run[Config]) -> dict[str, list[Setting]]:
-    """Group settings that one program can run together: those that differ in spectrum and κ0.
+    """Group settings that differ only in spectrum and κ0: one program can run them together.
 
-    At most nine, and fewer of many features: the tables of 30 seeds then fit a processor's cache.
-    At d = 25 three settings made twice as many updates for each second of a processor as nine.
+    A group has at most nine settings, and fewer at large d, so that the tables of 30 seeds fit a
+    processor's cache. At d = 25, groups of three settings made twice as many updates per processor
+    second as groups of nine.
     """
     cells: dict[str, list[Setting]] = {}
     settings = sorted(run.config.settings(), key=lambda each: each[:-2])
@@ -98,14 +99,14 @@ def measure(run: Run[Config], name: str, group: Sequence[Setting]) -> dict[str, 
 
 
 def frame(run: Run[Config], group: Sequence[Setting], found: Mapping[str, Any]) -> Frame:
-    """List subspace distances: a row each setting, seed and step."""
+    """List subspace distances: a row for each setting, seed and step."""
     seeds = range(run.config.num_seeds)
     members = [{**setting.described(), "seed": seed} for setting in group for seed in seeds]
     return Frame.of_history(found["history"], members)
 
 
 MARGIN = 0.05
-"""Subspace distance by which another κ0 has to end closer to count as better."""
+"""Another κ0 counts as better if it ends closer by at least this subspace distance."""
 
 TURN = 25
 """d up to which the paper finds smaller dimensions easier on the exponential spectrum."""
@@ -119,7 +120,7 @@ class View(NamedTuple):
     normaliser: str
 
     def settings(self, figure: str) -> list[Setting]:
-        """List the settings of a panel: of LISSA those of its normaliser, of others all."""
+        """List a panel's settings: LISSA's with its normaliser, and all of other methods."""
         return [
             each
             for each in self.results.config.figures[figure]
@@ -128,7 +129,7 @@ class View(NamedTuple):
         ]
 
     def end(self, setting: Setting, **changed: Any) -> Sample:
-        """Return a setting's final distances, or those of settings that differ in a field."""
+        """Return the final distances of a setting, or of the settings with some fields changed."""
         return self.results.end(**{**setting._asdict(), **changed})
 
     def diverged(self, setting: Setting) -> float:
@@ -141,7 +142,7 @@ class View(NamedTuple):
 
 
 def learns(view: View) -> Verdict:
-    """Judge that every d halves its distance; it cannot be told of one that still falls."""
+    """Judge that the distance halves at every d; a d whose distance still falls is undecided."""
     verdicts, steps = {}, np.unique(view.results.frame["step"])
     before = steps[3 * (len(steps) - 1) // 4]
     for each in view.settings("distance_by_dimension"):
@@ -152,10 +153,10 @@ def learns(view: View) -> Verdict:
 
 
 def order(view: View, figure: str) -> Verdict:
-    """Judge which d is easier, by neighbours."""
+    """Judge which d is easier, by comparing neighbouring values of d."""
     settings, verdicts = view.settings(figure), {}
     if view.spectrum == "linear" and figure == "distance_by_dimension":
-        # In the text of Fig. 1 only the ends are compared here.
+        # For Fig. 1, the text compares only the least and the largest d here.
         settings = [settings[0], settings[-1]]
     for small, large in itertools.pairwise(settings):
         first = view.spectrum == "exponential" and large.num_features <= TURN
@@ -166,20 +167,20 @@ def order(view: View, figure: str) -> Verdict:
 
 
 def more_rows(view: View, measure: Callable[..., Sample]) -> Verdict:
-    """Judge that more rows are nearer, by neighbours."""
+    """Judge that more rows are closer, by comparing neighbouring numbers of rows."""
     settings = view.settings("distance_by_total")
     return falling({f"{each.total} rows": measure(**each._asdict()) for each in settings})
 
 
 def nearer(view: View, pairs: Iterable[tuple[str, str]], few: bool | None = None) -> Verdict:
-    """Compare pairs of lines of Fig. 2, the nearer first, at every L that both have.
+    """Judge that the first line of each pair ends closer, at every L that both have.
 
     Args:
         view: The results.
         pairs: Labels of the lines.
         few: Whether to compare at few rows, J ≤ d, or at more; None compares at every L.
 
-    Neither a singular inverse nor two lines whose runs all diverged decide anything.
+    Settings with a singular inverse, and pairs whose runs all diverged, are left out.
     """
     config, verdicts = view.results.config, {}
     places = {
@@ -196,7 +197,7 @@ def nearer(view: View, pairs: Iterable[tuple[str, str]], few: bool | None = None
 
 
 def naive_diverges(view: View) -> Verdict:
-    """Judge by inverses that are not singular; runs that diverge in part tell nothing."""
+    """Judge where no inverse is singular; open if some runs diverge and others do not."""
     verdicts, config = {}, view.results.config
     for each in view.settings(METHODS):
         fewest = each.method == "naive" and each.total == config.totals[0]
@@ -221,7 +222,7 @@ def published_kappa(view: View) -> Verdict:
 
 
 def kappa_beyond(view: View) -> Verdict:
-    """Judge that κ0 beyond 2 ends farther, in the mean over them."""
+    """Judge that κ0 above 2 ends farther, averaged over its values."""
     return all_of(
         {
             f"d = {each.num_features}": view.end(each) < view.end(each, kappa0=lambda k: k > 2.0)
@@ -232,7 +233,7 @@ def kappa_beyond(view: View) -> Verdict:
 
 
 def permuted(view: View) -> Verdict:
-    """Judge that the distance falls from some number of rows, and rises from none."""
+    """Judge that permutation reduces the distance at some number of rows and raises it at none."""
     found = {}
     for each in view.settings("final_distance_by_permutations"):
         once = each._replace(permutations=1)
@@ -329,11 +330,11 @@ STATEMENTS: Sequence[tuple[str, str, str, Callable[[View], Verdict]]] = (
         permuted,
     ),
 )
-"""Where a statement is, what it is about, what it says, and how a spectrum decides it."""
+"""Place, topic and text of each statement, and the function that judges it on a spectrum."""
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """Judge the statements under each normaliser; one holds if it does on every spectrum."""
+    """Judge statements under each normaliser; a statement has to hold on every spectrum."""
     spectra, normalisers = results.config.spectra, results.config.feature_norms
     for normaliser, (where, about, stated, judge) in itertools.product(normalisers, STATEMENTS):
         views = {each: View(results, each, normaliser) for each in spectra}
@@ -342,7 +343,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 
 
 def shown(results: Results[Config], frame: Frame, *, figure: str, panels: bool = False) -> Frame:
-    """Return the measurements of a figure: each once, or in every panel that shows it."""
+    """Return the measurements of a figure, each once or once for every panel that shows it."""
     config, parts = results.config, frame.groups(*Setting._fields)
     if not panels:
         return Frame.concat(parts[setting] for setting in config.figures[figure])
@@ -358,7 +359,7 @@ SETTINGS = (*Setting._fields, "total_rows")
 
 
 def shows(name: str, caption: str, line: str, x: Axis = STEP, **axes: Any) -> Sequence[Part]:
-    """Show a figure with a table of its ends: orderings are judged by those."""
+    """Show a figure with a table of final distances, by which orderings are judged."""
     final = x is not STEP
     return [
         Curve(
@@ -402,15 +403,15 @@ SECTIONS: Mapping[str, Sequence[Part]] = {
         METHODS,
         "d = {config.dimension}, after {config.steps:,} updates, against the rows of an update "
         "over all roles. The oracle takes its gradient at as many rows as Danskin-LISSA and is "
-        "given the exact weights. Gradients are summed over the N rows: naive takes steps 5/3 as "
-        "long at equal L.",
+        "given the exact weights. Gradients are summed over the N rows, so naive's steps are 5/3 "
+        "as long at equal L.",
         "label",
         TOTAL,
     ),
     "Fig. 5: distance during training, by d, from more rows": shows(
         "distance_by_dimension_at_more_rows",
         "Danskin-LISSA with J = M = N = {config.more_rows}. A random subspace is at 1 − d / n: the "
-        "largest d start nearest.",
+        "largest d start closest.",
         "d = {num_features}",
     ),
     "Fig. 6: final distance by κ0": shows(
@@ -423,8 +424,8 @@ SECTIONS: Mapping[str, Sequence[Part]] = {
     ),
     "Section 6: final distance with data permutation": shows(
         "final_distance_by_permutations",
-        "Danskin-LISSA at d = {config.dimension}: the rows of every update in one role each, or "
-        "averaged over {config.permutations} random assignments to roles.",
+        "Danskin-LISSA at d = {config.dimension}: each row of an update has one role, or the "
+        "update averages {config.permutations} random assignments of rows to roles.",
         "roles",
         dataclasses.replace(TOTAL, log=False),
     ),
@@ -450,9 +451,9 @@ EXPERIMENT = Experiment(
         "decides whether small J diverges, so both are run.",
         "pseudo_totals": "It is ambiguous which inverse Danskin-empirical and naive take: Eq. 11 "
         "writes the pseudo-inverse, Sec. 5.1 says the inverse, which the authors' code takes. The "
-        "plain inverse is run at every L. If some update of a run draws fewer than d states (J "
-        "up to 20) it is singular and decides nothing. The pseudo-inverse, whose "
-        "eigendecompositions are slow, is run at some L, the smallest among them.",
+        "plain inverse is run at every L. If some update of a run draws fewer than d states (J up "
+        "to 20), the inverse is singular, and the run judges no statement. The pseudo-inverse, "
+        "whose eigendecompositions are slow, is run at some L, the smallest among them.",
         "rows of naive": "Fig. 2 compares at equal L. Naive has three roles and takes the largest "
         "multiple of 3 below it: 3, 9, 24, 48, 99 and 249 rows.",
         "rows drawn twice": "The authors' code overwrites the gradients of rows drawn twice; "

@@ -1,4 +1,4 @@
-"""Arms of agents in mazes, which differ in one thing each, and how they are trained."""
+"""Arms of agents in mazes, each different from the baseline in one thing, and their training."""
 
 import dataclasses
 import functools
@@ -35,8 +35,9 @@ FITTED, FITTED_ONCE = "fitted to replay", "fitted once to replay"
 BESIDE = "random features beside the code"
 
 Input: TypeAlias = Literal["observation", "embedding", "random", "cosines", "learned", "exact"]
-"""What the network sees: observations; or a trainable table of cells; or fixed features, which are
-random, cosines of the position, components fitted to steps without rewards, or exact ones."""
+"""Input of the network: observations, a trainable table of cells, or fixed features. Fixed features
+are random, cosines of the position, components fitted to steps without rewards, or exact
+components."""
 
 _CELLS = BINS**2
 
@@ -56,12 +57,13 @@ class Way(NamedTuple):
     """What distinguishes an arm.
 
     Attributes:
-        input: What its network sees.
-        task: Its joint loss; the weight and the cumulants' length scale are set elsewhere.
+        input: Input of its network.
+        task: Its joint loss; ``Config`` sets the weight and the cumulants' length scale.
         wide: Whether the network is wider.
         position: Whether agents see their position.
         in_sutton: Whether ``sutton`` has the arm.
-        features: Features that the agent fits to its replay, beside the observation.
+        features: Features that the network reads in addition to the observation; the agent may fit
+            them to its replay.
     """
 
     input: Input = "observation"
@@ -108,16 +110,16 @@ class Config:
     """Arms of agents in mazes.
 
     Attributes:
-        base: The agents; environment, observation and goal are those of each arm.
+        base: The agents; each arm sets the environment, the observation and the goal.
         wide: Hidden layers of the wider network.
         labels: Arms, of ``WAYS``.
         free_steps: Steps without rewards of each fit.
         num_features: Components.
         discount: γ of the successor measure.
-        threshold: What to reach, in optimal returns.
+        threshold: Return to reach, as a multiple of the optimal return.
         weight: Weight of joint losses, relative to the norm of the values' gradient.
-        aside: A maze in which nothing was developed.
-        aside_seed: Seed of the first agent there, apart from those in other arenas.
+        aside: A maze that was not used during development.
+        aside_seed: Seed of the first agent in this maze, which shares no seeds with other arenas.
     """
 
     base: AgentConfig
@@ -153,7 +155,7 @@ class Config:
         )
         if way.task is None:
             return agents
-        # Codes are about 1.6 apart, so that waves of this length differ at every cell.
+        # Codes are about 1.6 apart, so waves of this length take different values at every cell.
         waves = RandomFourier(length_scale=0.2 if arena == NULL else 0.5)
         task = dataclasses.replace(way.task, weight=self.weight, tasks=waves)
         return dataclasses.replace(agents, auxiliary=task)
@@ -173,7 +175,7 @@ class ArmRuns:
     returns: DoubleArray
 
     def reached(self, threshold: float) -> npt.NDArray[np.bool_]:
-        """Tell which agents reach a return twice in three evaluations in a row, [seeds]."""
+        """Tell which agents reach a return in two of three consecutive evaluations, [seeds]."""
         return np.isfinite(samples_to_reach(self.steps, self.returns, threshold))
 
     def mean_returns(self, free_steps: int) -> DoubleArray:
@@ -203,7 +205,7 @@ def train_arm(
         name: Name of the folder.
         config: The agents.
         torso: A torso in place of the configured one.
-        tables: Features to start its table from, [seeds, cells, d] or [cells, d].
+        tables: Initial values of the torso's table, [seeds, cells, d] or [cells, d].
 
     Raises:
         InputError: For an environment or a folder that does not fit.
@@ -233,9 +235,10 @@ def of_code(observations: Array) -> tuple[Array, Array]:
 
 
 def torso_of(base: AgentConfig, arena: str, kind: Input, width: int) -> Encoder | None:
-    """Put features of a width in front of the configured encoder; None for observations.
+    """Put features in front of the configured encoder; return None for observations.
 
-    In ``sutton`` a table has the cells of a grid, between whose centres it is interpolated.
+    In ``sutton`` a table has a row for each cell of a grid and is interpolated between the cells'
+    centres.
     """
     if kind == "observation":
         return None
@@ -256,7 +259,7 @@ def on_grid(arena: str, features: DoubleArray) -> npt.NDArray[np.float32]:
 def learned_table(
     arena: str, free_steps: int, width: int, discount: float, seed: int
 ) -> npt.NDArray[np.float32]:
-    """Fit one agent's components to its steps without rewards; 0 in cells that it never saw."""
+    """Fit one agent's components to its steps without rewards; they are 0 in cells never seen."""
     data = mazes.free_transitions(arena, free_steps, seed)
     how = dataclasses.replace(FIT, num_features=width, discount=discount, seed=seed)
     return on_grid(arena, mazes.fit_at_cells(arena, data, how).features("singular"))
@@ -269,7 +272,7 @@ def exact_table(arena: str, width: int, discount: float) -> npt.NDArray[np.float
 
 @functools.cache
 def optimal_return(arena: str) -> float:
-    """Return minus the least expected number of steps to the goal, from cells outside it."""
+    """Return minus the least expected number of steps to the goal, over starts outside it."""
     model = mazes.cell_model(arena)
     inside = model.discs(GOALS[:1])[:, 0] > 0.0
     return -float(model.steps_within(inside, CAP)[~inside].mean())

@@ -2,47 +2,50 @@
 
 **Setting.** Deep Q-networks cross a maze to the goal in its corner: -1 a step, episodes of at most
 300 steps, uniform starts. They see a fixed random code of their cell, and must learn which cells
-are near each other. In ``sutton`` they see their position, and nothing is expected.
+are near each other. In ``sutton`` they see their position, and we expect no effect.
 
-**Arms** differ in one thing each:
+**Arms** each change one thing:
 
 - from scratch: nothing, the baseline; wider network: more than four times as many weights;
-- trainable embedding: a table of the distinct codes, trained with the network (mazes alone);
+- trainable embedding: a table of the distinct codes, trained with the network (mazes only);
 - joint losses beside the temporal-difference loss, on the same torso: ``explicit`` per action for
   the policies that filled replay, large batch per state; data-free control: ``explicit`` with
   random functions of the observation itself as targets (discount 0);
-- features without data in front of the network: random ones, the true (x, y) in place of the code
-  (mazes alone), fixed cosines of it;
+- features without data in front of the network: random features, the true (x, y) in place of the
+  code (mazes only), or fixed cosines of (x, y);
 - learned components: frozen components of the successor measure of the random policy, fitted for
   each agent by ``rlreps.successor.fit`` (the distinct codes are counted) from its own steps without
-  rewards, scaled by their singular values; exact components: of the exact measure, an oracle;
-- fitted to replay: the agent fits such components to its own replay after the warm-up and four
-  times later, and reads them beside its observation; once: after the warm-up alone; random features
-  beside the code: normal numbers in their place (mazes alone).
+  rewards, scaled by their singular values; exact components: components of the exact measure, an
+  oracle;
+- fitted to replay: the agent fits such components to its own replay after the warm-up and four more
+  times later, and reads them in addition to its observation; fitted once: only after the warm-up;
+  random features beside the code: normal random numbers in place of the components (mazes only).
 
-**Budget.** Learned and exact components train for ``base.steps`` steps. All other arms train for
-additional steps, as many as the steps without rewards. All arms share seeds.
+**Budget.** Arms with learned or exact components train for ``base.steps`` steps. All other arms
+train longer, by the number of steps without rewards. All arms share seeds.
 
-**Metrics.** Whether an agent reaches the threshold (a multiple of the optimal return, minus the
-least expected number of steps) twice in three evaluations by the end, and its mean return over the
-whole budget: during steps without rewards an agent counts as one that never arrives. The *gap* is
-the optimal return minus the mean return from scratch.
+**Metrics.** Two metrics: whether an agent reaches the threshold in two of three consecutive
+evaluations, and its mean return over the whole budget. The threshold is a multiple of the optimal
+return, which is minus the least expected number of steps. During steps without rewards, an agent
+counts as one that never arrives. The *gap* is the optimal return minus the mean return from
+scratch.
 
 **Goals**, each in at least two of three mazes, by 95 % intervals of paired differences and p < 0.05
 adjusted for all comparisons of the goal (Holm):
 
 - learned components: 50 points more agents at the threshold than from scratch and than with the
-  wider network (exact sign tests). Second claim: features without data do not do as well;
-- joint losses: one and the same objective gains 25 % of the gap in mean return over both the
-  baseline and the data-free control (sign flips);
+  wider network (exact sign tests). Second claim: learned components also beat every arm with
+  features without data;
+- joint losses: some objective gains 25 % of the gap in mean return over both the baseline and the
+  data-free control, in the same mazes (sign flips);
 - fitted to replay: 50 points more agents at the threshold, or 25 % of the gap in mean return, than
-  from scratch and than with the wider network, at equal steps. ``spiral`` and its seeds are kept
-  aside: nothing about these arms was developed there, and its verdict stands alone as well.
+  from scratch and than with the wider network, at equal steps. ``spiral`` and its seeds were not
+  used to develop these arms; a separate claim judges this maze alone.
 
-**Chosen beforehand** on seeds from 1000 on in ``five_corridors``: the agents' options by exact
-components, since from scratch no agent came near the threshold with any; the weight of joint losses
-as the best of 0.1, 0.3 and 1 for three of four. No arm has its own tuned options: with others,
-agents might learn from scratch.
+**Chosen beforehand** on seeds from 1000 on in ``five_corridors``: the agents' options were chosen
+with exact components, since no options brought agents from scratch near the threshold. The weight
+of joint losses was the best of 0.1, 0.3 and 1 for three of four losses. No arm has options tuned
+for it alone: with other options, agents might learn from scratch.
 """
 
 import itertools
@@ -104,16 +107,16 @@ from rlreps.runs.contrasts import (
 
 JOINT = (EXPLICIT, LARGE_BATCH)
 DATA_FREE = (RANDOM, POSITION, COSINES)
-"""Arms that learned components have to beat if what was learned is to be what helps."""
+"""Arms that learned components must beat to show that learning is what helps."""
 
 FEWEST_AGENTS = 20
-"""Agents of an arm below which no verdict is given."""
+"""Least number of agents per arm for a verdict."""
 
 GAIN = 0.5
-"""Difference that counts in the share of agents that reach the threshold."""
+"""Least difference to judge in the share of agents that reach the threshold."""
 
 SHARE = 0.25
-"""Share of the gap that counts in the mean return."""
+"""Least difference to judge in the mean return, as a share of the gap."""
 
 
 LAPTOP = AgentConfig(
@@ -161,7 +164,7 @@ def cells(run: Run[Config]) -> dict[str, dict[str, str]]:
 
 
 def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> ArmRuns:
-    """Train an arm, after fitting the components of its agents if they are learned ones."""
+    """Train an arm; first fit its agents' components if it has learned components."""
     config, (arena, label) = run.config, cell.values()
     kind, agents, width = WAYS[label].input, config.agents(arena, label), config.num_features
     tables: Any = None
@@ -174,7 +177,7 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> ArmRuns:
 
 
 def frame(run: Run[Config], cell: Mapping[str, str], found: ArmRuns) -> Frame:
-    """List returns by step, free ones included, and what an agent has of its whole budget."""
+    """List returns by step, counting free steps, and each agent's metrics of the whole budget."""
     config = run.config
     free = config.free_steps if WAYS[cell["arm"]].is_spared else 0
     best = optimal_return(cell["arena"])
@@ -189,7 +192,7 @@ def frame(run: Run[Config], cell: Mapping[str, str], found: ArmRuns) -> Frame:
 
 
 def reaching(results: Results[Config], arena: str, other: str, effect: float = 0.0) -> Contrast:
-    """Contrast the shares that reach the threshold with learned components and another arm."""
+    """Contrast the shares at the threshold: learned components against another arm."""
     theirs = results.end(arena=arena, arm=other)
     return results.end(arena=arena, arm=LEARNED).against(theirs, effect).of_signs
 
@@ -197,7 +200,8 @@ def reaching(results: Results[Config], arena: str, other: str, effect: float = 0
 def beyond_gap(results: Results[Config], arena: str, arm: str, other: str) -> Contrast:
     """Contrast an arm's gain in mean return over another with ``SHARE`` of the gap.
 
-    The gap is computed seed by seed, so that the interval includes the error of the scratch mean.
+    The gap is computed for each seed, so that the interval includes the error of the mean from
+    scratch.
     """
     end = partial(results.end, "mean_return", arena=arena)
     share_of_gap = -SHARE * (end(arm=SCRATCH) - optimal_return(arena))
@@ -205,7 +209,7 @@ def beyond_gap(results: Results[Config], arena: str, arm: str, other: str) -> Co
 
 
 def joint_losses(results: Results[Config]) -> Verdict:
-    """Judge that one and the same joint loss has the effect over both others in two mazes."""
+    """Judge that some joint loss has the effect over both others in two mazes."""
     others = (SCRATCH, CONTROL)
     contrasts = {}
     for maze, arm, other in itertools.product(mazes.mazes_of(results), JOINT, others):
@@ -221,7 +225,7 @@ def joint_losses(results: Results[Config]) -> Verdict:
 def fitted_gains(results: Results[Config], mazes_judged: Sequence[str]) -> dict[str, Verdict]:
     """Judge in each maze that features fitted to replay beat both networks without them.
 
-    Either measure will do: the share of agents at the threshold, or the mean return.
+    One measure suffices: the share of agents at the threshold, or the mean return.
     """
     contrasts: dict[tuple[str, str, str], Any] = {}
     for maze, other in itertools.product(mazes_judged, (SCRATCH, WIDER)):
@@ -242,7 +246,7 @@ def fitted_gains(results: Results[Config], mazes_judged: Sequence[str]) -> dict[
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """State the goals, what may not be what helps, and the null in ``sutton``."""
+    """State the goals, the controls that must not explain them, and the null in ``sutton``."""
     tested = "p < 0.05 adjusted for all comparisons, in at least 2 of 3 mazes"
     yield Claim(
         "more agents reach the threshold with learned components than from scratch or wider",
@@ -282,7 +286,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 
 
 def compared(results: Results[Config], value: str) -> Rows:
-    """Compare every arm with that from scratch, and joint losses with their control as well."""
+    """Compare every arm with the arm from scratch, and joint losses also with their control."""
     rows = []
     for arena in results.config.arenas:
         end = partial(results.end, value, arena=arena)
@@ -326,8 +330,8 @@ EXPERIMENT = Experiment(
                 name="arms",
                 rows=arms,
                 caption="Share of agents that reach the threshold, and mean return over the "
-                f"budget. Free steps return {format_number(-float(mazes.CAP))}, as of an agent "
-                "that never arrives.",
+                f"budget. Free steps count with a return of {format_number(-float(mazes.CAP))}, "
+                "the return of an agent that never arrives.",
             ),
             Tabulated(
                 name="gains",
@@ -343,7 +347,7 @@ EXPERIMENT = Experiment(
             ),
             Curve(
                 name="returns",
-                caption="Mean return of evaluations. Steps without rewards count: curves of "
+                caption="Mean return of evaluations. Steps without rewards count, so the curves of "
                 "learned and exact components begin after them. Vertical scales differ.",
                 x=Axis("step", "environment steps, free ones included"),
                 y=Measure(value="return", label="return"),

@@ -1,34 +1,38 @@
 """Every objective on the same chains, beside the exact truth.
 
-**Question.** Which objective comes closest to what it is meant to find, to the singular functions
-of the density ratio M̃, and to values; after how many updates, seconds and environment steps?
+**Question.** Which objective comes closest to the functions that it is meant to find, to the
+singular functions of the density ratio M̃, and to values? How many updates, seconds and environment
+steps does it take?
 
-**Worlds** are chains between 20 x 20 cells under the random policy: cells of the place in an arena,
-or of the angle and the velocity of Gymnasium's pendulum. The chain is counted from 256 moves from
-each cell by each action (the pendulum's from 64 by each of three torques), and then is the world
-itself, so that every truth is exact (``rlreps.successor.truths``). States are drawn uniformly. All
-objectives see the two coordinates through the same encoder, whose cosines can represent any
-function of the cells.
+**Worlds** are chains between 20 x 20 cells under the random policy: cells of the position in an
+arena, or cells of the angle and the velocity of Gymnasium's pendulum. The chain is estimated once,
+from 256 moves from each cell by each action (the pendulum's from 64 moves by each of three
+torques). The estimated chain then is the world itself, so that every truth is exact
+(``rlreps.successor.truths``). States are drawn uniformly. All objectives see the two coordinates
+through the same encoder, whose cosines can represent any function of the cells.
 
 **Rows.** An objective sees entries of the successor measure Ψ (columns centred), transitions
 (s, s'), or futures (s, s⁺), s⁺ from the normalised successor measure. A transition costs one
-environment step, a future 1/(1 - γ) of them on average, an entry of an exact matrix none. Each
-objective is measured against its own truth and against M̃: a large distance from M̃ of an objective
-that reaches its own truth does not mean that the optimiser failed. Temporal differences have no
-fixed point where d separates a complex pair: means are over the seeds that have one.
-Self-prediction has no optimum: only some starts reach its truth, the functions of largest |λ|.
+environment step, a future costs 1/(1 - γ) steps on average, and an entry of an exact matrix costs
+none. Each objective is measured against its own truth and against M̃. If an objective reaches its
+own truth, a large distance from M̃ does not mean that the optimiser failed. Temporal differences
+have no fixed point if d separates a complex pair of eigenvalues; means are over the seeds that have
+a fixed point. Self-prediction has no optimum: only some starts reach its truth, the functions of
+largest |λ|.
 
-**Tuning.** Every objective has the same number of trials in each world, with equal updates, on
-seeds that are not reported: a grid of learning rates and values of one option of its own, or more
-learning rates. The best trial is the one that ends closest to the objective's own truth or, for
-ordered objectives, with the largest mean |cosine|. Tuning thus uses the truth, for all objectives.
+**Tuning.** Every objective has the same number of trials in each world, with equally many updates,
+on seeds that are not reported. The trials form a grid of learning rates and values of one of its
+options; an objective without such an option has more learning rates. The best trial is the one that
+ends closest to the objective's own truth or, for ordered objectives, with the largest mean
+|cosine|. Tuning thus uses the truth, for all objectives.
 
-**Controls** need no training: cosines of lowest frequency and random features, both beside the
-constant, and the singular functions of a chain counted from as many transitions as others draw.
+**Controls** need no training: cosines of lowest frequency and random features, each together with
+the constant, and the singular functions of a chain estimated from as many transitions as other rows
+draw.
 
-**Time** is that of updates alone, of all seeds in one program, divided by their number. R² is of
-values of random policies for random rewards at the states without a label, from a ridge regression
-on whitened features.
+**Time** counts updates only: all seeds train in one program, whose time is divided by their number.
+R² measures the prediction of values at the states without a label, by ridge regression on whitened
+features; the values belong to random policies and random rewards.
 """
 
 import itertools
@@ -96,10 +100,10 @@ PRESETS = {
 
 
 def check(config: Config, _: object) -> dict[str, World]:
-    """Count the worlds.
+    """Estimate the worlds' chains.
 
     Raises:
-        InputError: If no row fits any of them.
+        InputError: If no row can be trained in any world.
     """
     worlds = {arena: World.of(arena, config.bins, config.discount) for arena in config.worlds}
     faults = {}
@@ -119,7 +123,7 @@ def prepare(run: Run[Config]) -> dict[str, Any]:
 
 
 def claims(results: Results[Config]) -> list[Claim]:
-    """State that no row failed, and what docs/results/benchmark.md advises if all rows ran."""
+    """State that no row failed and, if all rows ran, the advice of docs/results/benchmark.md."""
     config, whole = results.config, Config()
     ends = results.ends.groups("method", "world", "failed")
     faults = "; ".join(": ".join(each) for each in ends if each[2])
@@ -136,12 +140,12 @@ def claims(results: Results[Config]) -> list[Claim]:
 def advice(
     rows: Mapping[str, Row], worlds: Sequence[str], end: Callable[..., Sample]
 ) -> dict[str, Verdict]:
-    """Judge the advice by the last measurements of rows, by their methods."""
+    """Judge each advice by the last measurements of the methods that it names."""
 
     def less(
         value: str, lower: Iterable[str], higher: Iterable[str], places: Sequence[str] = worlds
     ) -> Verdict:
-        """Judge that each mean over some worlds is below each other one."""
+        """Judge that the means of some methods are below the means of all the others."""
         parts = {}
         for low, high in itertools.product(lower, higher):
             ours, theirs = (end(value, method=each, world=[*places]) for each in (low, high))
@@ -179,7 +183,7 @@ def advice(
 
 
 def of_means(name: str, value: str, caption: str) -> Tabulated:
-    """Declare a table of means with a line a method and a column a world."""
+    """Declare a table of means with a line for each method and a column for each world."""
     rows = partial(report.by_world, value=value)
     caption = f"{caption}, d = {{config.tuned_at}}: means over seeds."
     return Tabulated(name=name, rows=rows, caption=caption)
@@ -218,18 +222,18 @@ EXPERIMENT = Experiment(
             Tabulated(
                 name="benchmark",
                 rows=report.lines,
-                caption="The end of training: means over seeds with 95 % intervals. Cosines are of "
-                "ordered objectives: the mean over components, and the least. A note says why a "
-                "row could not be trained, or how many seeds lack a truth.",
+                caption="The end of training: means over seeds with 95 % intervals. Ordered "
+                "objectives have cosines: the mean over components, and the least. A note says why "
+                "a row could not be trained, or how many seeds lack a truth.",
             ),
         ],
         "Time": [
             Tabulated(
                 name="benchmark_times",
                 rows=report.times,
-                caption="Until the distance to the own truth is below a threshold in two of three "
-                "evaluations in a row: the median over seeds and its 95 % interval by order "
-                "statistics. A run that does not reach it counts as infinite.",
+                caption="Cost until the distance to the own truth is below a threshold in two of "
+                "three consecutive evaluations: the median over seeds and its 95 % interval by "
+                "order statistics. A run that does not reach it counts as infinite.",
             ),
         ],
         "Curves": [
@@ -242,7 +246,7 @@ EXPERIMENT = Experiment(
                 name=report.named("components", family),
                 caption="Functions of M̃ behind the constant in {config.worlds[0]}, and features of "
                 f"objectives that see {family} at d = {{config.tuned_at}}, rotated within their "
-                "span onto them.",
+                "span onto these functions.",
                 draw=partial(report.draw_components, family=family),
             )
             for family in report.FAMILIES

@@ -35,14 +35,14 @@ DENSITY = Measure(
 )
 
 FAMILIES = ("entries", "transitions", "futures", "futures, ordered")
-"""What rows see that are drawn together (``Row.family``)."""
+"""Groups of rows with a figure each (``Row.family``)."""
 
 _PICTURES = 4
-"""Functions whose pictures are shown."""
+"""Number of functions whose pictures are shown."""
 
 
 def lines(results: Results[Config]) -> Rows:
-    """Tabulate every row at the end of training: means over seeds with intervals, or why not."""
+    """Tabulate every row at the end of training: means with intervals, or why it has none."""
     found, named = [], (*KEYS, "sees", "truth", "options")
     for values, group in results.ends.groups(*named).items():
         row: dict[str, object] = dict(zip(named, values, strict=True))
@@ -65,9 +65,9 @@ def lines(results: Results[Config]) -> Rows:
 
 
 def by_world(results: Results[Config], value: str) -> Rows:
-    """Tabulate means at ``tuned_at``, a line a method and a column a world, the best mean first.
+    """Tabulate means at ``tuned_at`` by method (lines) and world (columns), the best first.
 
-    Methods that lack the value of a world come last; those without any value are left out.
+    Methods that lack a value in some world come last; methods without any value are left out.
     """
     config, found = results.config, dict[str, dict[str, Any]]()
     for row in results.once(lines):
@@ -83,7 +83,7 @@ def by_world(results: Results[Config], value: str) -> Rows:
 
 
 def times(results: Results[Config]) -> Rows:
-    """Tabulate what each row needs to come within each threshold: medians with intervals."""
+    """Tabulate each row's cost of coming within each threshold: medians with intervals."""
     found, known = list[dict[str, object]](), {"subspace_distance": np.isfinite}
     for values, group in results.frame.where(**known).groups(*KEYS).items():
         curves, seeds, steps = group.pivot("subspace_distance", "seed", "step")
@@ -110,9 +110,9 @@ def named(start: str, family: str) -> str:
 
 
 def curves(start: str, x: Axis, y: Measure = SUBSPACE_DISTANCE) -> list[Curve]:
-    """Draw a distance at ``tuned_at``, where both it and x are known and x is above 0.
+    """Draw a distance at ``tuned_at`` where the distance is known and x is above 0.
 
-    Each family has a figure of all worlds; controls are drawn against updates alone.
+    Each family has a figure of all worlds; only the figure against updates has controls.
     """
     beside = ", and controls" if x is STEP else ""
 
@@ -143,8 +143,8 @@ def curves(start: str, x: Axis, y: Measure = SUBSPACE_DISTANCE) -> list[Curve]:
 def draw_components(results: Results[Config], family: str) -> tuple[None, Figure] | None:
     """Draw what the first seed learned in the first world at ``tuned_at``, beside M̃'s functions.
 
-    Features are rotated within their span onto the functions, which are orthogonal as they are:
-    states are drawn uniformly.
+    Features are rotated within their span onto the functions. The functions are orthogonal without
+    weights, since states are drawn uniformly.
     """
     config, arena = results.config, results.config.worlds[0]
     world, drawn = results.run.data[arena], {}

@@ -33,7 +33,7 @@ Found: TypeAlias = dict[str, Any]
 _ENCODER = Cosine(frequencies=19)
 
 _DRAWN = 10
-"""Most features whose pictures are kept, of the first seed."""
+"""Largest number of the first seed's features whose pictures are kept."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,16 +42,16 @@ class Config:
 
     Attributes:
         worlds: Arenas.
-        bins: Cells along each axis; in mazes walls lie along the sides of 20.
+        bins: Cells along each axis; with 20, the walls of mazes lie along the cells' sides.
         rows: Objectives and controls.
         tuned_at: The d at which options are tuned.
-        steps: Updates, of a trial too.
-        batch: Rows of an update, and columns where entries are seen.
-        evaluations: Measurements after the first.
+        steps: Number of updates, also of a trial.
+        batch: Rows of an update; for objectives that see entries, the number of columns too.
+        evaluations: Measurements after the one before the first update.
         trials: Number of trials of each objective in each world.
         rates: Least and largest learning rate of the trials.
         tuning_seeds: Seeds of each trial.
-        thresholds: Distances to the own truth, the time to which is reported.
+        thresholds: Distances to the own truth; the cost of reaching each is reported.
         labels: States with known values.
         draws: Number of draws of labelled states, for each seed.
     """
@@ -76,7 +76,7 @@ class Config:
 
 
 def attempted(make: Callable[..., Found]) -> Callable[..., Found]:
-    """Let a function return why it failed, as ``failed``, so that the other rows go on.
+    """Make a function return its error as ``failed``, so that the other rows go on.
 
     Errors of the machine (memory, files, devices) still end the run, which can be resumed.
     """
@@ -97,7 +97,7 @@ def attempted(make: Callable[..., Found]) -> Callable[..., Found]:
 
 
 def forward(encoder: Any, params: Any, inputs: Array) -> Array:
-    """Compute the features that are the representation: of two towers those of the first."""
+    """Compute the features of the representation; of two towers, the first one's."""
     if isinstance(encoder, TwoTowers):
         encoder, params = encoder.forward, params["forward"]
     features: Array = encoder.apply(params, inputs)
@@ -105,7 +105,7 @@ def forward(encoder: Any, params: Any, inputs: Array) -> Array:
 
 
 def learner_of(config: Config, row: Row, d: int, rate: float, value: float | None) -> Learner:
-    """Make the update of an objective at d with a learning rate and a value of its own option."""
+    """Make an objective's update at d, with a learning rate and a value of its tuned option."""
     assert row.objective is not None
     one = with_sizes(config.encoder, num_features=d)
     encoder = TwoTowers(one, one) if row.towers else one
@@ -137,13 +137,13 @@ def figures(features: Array, truth: Truth, density: Truth) -> dict[str, Array]:
 def trained(
     world: World, row: Row, learners: Sequence[Learner], seeds: Sequence[int], **options: Any
 ) -> tuple[TrainingResult, dict[str, npt.NDArray[np.float64]]]:
-    """Train members of one program; return them, and their figures [members, evaluations].
+    """Train members in one program; return them and their measures [members, evaluations].
 
-    Figures of the own truth are NaN where there is none, and cosines where it has no order.
+    Measures of the own truth are NaN if there is none, and cosines are NaN if it has no order.
     """
     density, encoder = world.density(row, learners[0].objective.num_features), learners[0].encoder
     own = [world.own_truth(row, *each) for each in zip(learners, seeds, strict=True)]
-    # M̃ stands in for a missing truth: what is not finite would count as diverged.
+    # M̃ replaces a missing truth here: a value that is not finite would count as diverged.
     measured = [density if each is None else each for each in own]
     result = train_population(
         stack(learners),
@@ -169,14 +169,14 @@ def trained(
 
 @functools.cache
 def released() -> dict[str, Found]:
-    """Read what the laptop preset measured, by cell; it comes with the package."""
+    """Read the laptop preset's measurements by cell, which the package includes."""
     file = importlib.resources.files("rlreps.data") / "benchmark.json.gz"
     found: dict[str, Found] = json.loads(gzip.decompress(file.read_bytes()))
     return found
 
 
 def released_rows(config: Config) -> tuple[Row, ...]:
-    """Return the released rows that a run lacks, if all its settings are as theirs."""
+    """Return the released rows that a run lacks, if it has the settings of the release."""
     whole, here = Config(), {row.method for row in config.rows}
     if dataclasses.replace(config, rows=whole.rows) != whole:
         return ()
@@ -187,10 +187,10 @@ def released_rows(config: Config) -> tuple[Row, ...]:
 
 
 def trials(config: Config, row: Row) -> list[tuple[float, float | None]]:
-    """List the learning rates of an objective's trials and the values of its own option, or None.
+    """List the trials of an objective: a learning rate and a value of its option, or None.
 
     Raises:
-        InputError: If there are too many values for two learning rates each.
+        InputError: If there are too many values to try two learning rates with each.
     """
     values: tuple[float | None, ...] = row.values or (None,)
     most = config.trials // 2
@@ -201,7 +201,7 @@ def trials(config: Config, row: Row) -> list[tuple[float, float | None]]:
 
 @attempted
 def fitting(config: Config, row: Row, world: World) -> Found:
-    """Trace an update of an objective in a world: ``failed`` says why it cannot be trained."""
+    """Check that an objective fits a world; ``failed`` says why it cannot be trained."""
     if row.objective is not None:
         learner = learner_of(config, row, config.tuned_at, *trials(config, row)[0])
         learner.check(world.source(row))
@@ -214,10 +214,10 @@ TRIALS = "trials-{row.method}-{world}"
 
 @attempted
 def tune(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
-    """Try every setting of an objective in a world; return them all, the best first.
+    """Try every setting of an objective in a world; return all settings, the best first.
 
-    The score of a trial is the last distance to the own truth, or 1 less the mean |cosine| of an
-    ordered objective; without an own truth, the distance to M̃.
+    The score of a trial is the last distance to the own truth; for an ordered objective, 1 minus
+    the mean |cosine|; without an own truth, the distance to M̃.
     """
     config, row, world = run.config, cell["row"], run.data[cell["world"]]
     tried, first = trials(config, row), config.num_seeds
@@ -243,7 +243,7 @@ def tune(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
 def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> Found:
     """Train all seeds of an objective, or measure a control; values are [seeds, evaluations].
 
-    Of a released row, ``frame`` reads them.
+    For a released row, ``frame`` reads the values.
     """
     config, row, d = run.config, cell["row"], cell["d"]
     if row not in config.rows:
@@ -291,15 +291,15 @@ CELL = "{row.method}-{world}-{d}"
 
 
 MEASURED = ("subspace_distance", "density_distance", "cosine", "least_cosine", "r2")
-"""What is averaged over seeds."""
+"""Measures that are averaged over seeds."""
 
 KEYS = ("world", "d", "method")
 
 
 def frame(run: Run[Config], cell: Mapping[str, Any], found: Found) -> Frame:
-    """Put a cell into long form, with what its updates cost in environment steps.
+    """Put a cell into long form, with the environment steps that its updates cost.
 
-    A cell that failed has one step, without figures.
+    A cell that failed has one step, without measures.
     """
     config, row = run.config, cell["row"]
     is_released = row not in config.rows

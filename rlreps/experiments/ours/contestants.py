@@ -1,4 +1,4 @@
-"""The rows of the benchmark as data: objectives, what each sees, and the truth that it leads to."""
+"""The rows of the benchmark as data: objectives, the batches they see, and their truths."""
 
 import dataclasses
 import importlib
@@ -14,7 +14,7 @@ from rlreps.operators import Slowness
 from rlreps.successor.truths import ChainTruths, Truth
 
 BEHIND = "walk behind the constant"
-"""Truth of objectives that are to find no constant."""
+"""Truth of objectives that leave out the constant function."""
 
 TRUTHS: Mapping[str, Callable[[ChainTruths], Truth]] = {
     "Ψ": lambda chain: chain.successor_measure(centred=True),
@@ -28,7 +28,7 @@ TRUTHS: Mapping[str, Callable[[ChainTruths], Truth]] = {
 """Name → truth of a chain."""
 
 FIXED_POINT = "fixed point of TD"
-"""Truth of temporal differences, which depends on d and on cumulants."""
+"""Truth of temporal differences, which depends on d and on the cumulants."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Row:
 
     Attributes:
         method: Its label.
-        objective: What is trained; None for a control.
-        option: Its option that is tuned beside the learning rate, if any.
+        objective: The objective that is trained; None for a control.
+        option: Its option that is tuned together with the learning rate, if any.
         values: Values of ``option`` to try.
-        sees: What a row of its batches is.
-        truth: Name of what it leads to: one of ``TRUTHS``, or ``FIXED_POINT``.
-        ordered: Whether its k-th feature is to be the k-th function.
+        sees: Kind of the rows in its batches.
+        truth: Name of its truth: one of ``TRUTHS``, or ``FIXED_POINT``.
+        ordered: Whether its k-th feature should equal the k-th function.
         towers: Whether two encoders are trained, f and g.
     """
 
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def family(self) -> str:
-        """Name of the rows that are drawn together: by what they see, and whether ordered."""
+        """Name of the rows that share a figure: they see the same batches and are ordered alike."""
         return f"{self.sees}, ordered" if self.ordered else self.sees
 
 
@@ -120,16 +120,16 @@ OBJECTIVES = (
 def row_of(place: str) -> Row:
     """Load a row of the user's own.
 
-    An objective whose rows are pairs sees futures and has one encoder, so that its truth is the
-    walk; another one sees entries, and its truth is Ψ. A ``Row`` says it itself.
+    An objective whose rows are pairs sees futures and has one encoder; its truth is the walk. Any
+    other objective sees entries; its truth is Ψ. A ``Row`` names its own.
 
     Args:
         place: ``module:name`` of an objective, of a class of objectives whose options all have
             defaults, or of a ``Row``. The working folder is searched too.
 
     Raises:
-        InputError: If there is no such thing, its name is that of a row of the table, or a row
-            names no option that it could have.
+        InputError: If there is no such object, if the table has a row of the same name, or if a row
+            names an option that its objective lacks.
     """
     home, _, name = place.partition(":")
     require(bool(home and name), "an objective as module:name", place)

@@ -1,4 +1,4 @@
-"""Classic control without rewards: a fit to random steps, with rewards named afterwards.
+"""Classic control: a fit to random steps without rewards, which are given only afterwards.
 
 **Ways**, each with the same number of environment steps:
 
@@ -6,18 +6,18 @@
   ``rep.policy(task, improvements=None)``. Actions of ``Pendulum-v1`` are continuous;
 - DQN: this toolkit's agent, which explores by itself and learns from the task's own rewards, with
   the same options in all tasks. It needs discrete actions: in ``Pendulum-v1`` it has five torques.
-  The agent at the end of training counts, not the best evaluation;
+  The last agent is measured, not the one with the best evaluation;
 - random: uniformly random actions.
 
-**Metric.** The task's own undiscounted return, a mean over greedy episodes, whose starts all ways
-share. Intervals are over the seeds of data, which are also those of agents.
+**Metric.** The task's own undiscounted return, averaged over greedy episodes with the same starts
+for all ways. Intervals are over seeds, which are the seeds of the data and of the agents.
 
 **Goals** are our own, and judged by the 95 % interval of the mean over at least five seeds.
 
-**Chosen beforehand**: the agents' options, out of three sets on seeds 9000 to 9002. The mean
-returns of the last agents in ``CartPole-v1`` and ``Pendulum-v1`` were 500 and -598 with the
-toolkit's defaults, 489 and -155 with options tuned on CartPole by hand, and 485 and -141 with
-defaults and rewards scaled as in these options. The last set was taken.
+**Chosen beforehand**: the agents' options, out of three sets on seeds 9000 to 9002. The last
+agents' mean returns in ``CartPole-v1`` and ``Pendulum-v1`` were 500 and -598 with the toolkit's
+defaults, 489 and -155 with options tuned by hand on CartPole, and 485 and -141 with the defaults
+and the rewards scaled as in the tuned options. The experiment uses the last set.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ Choose = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 FIT, DQN, RANDOM = WAYS = ("fit", "DQN", "random")
 FEWEST = 5
-"""Seeds below which no verdict is given."""
+"""Least number of seeds for a verdict."""
 TORQUES = np.linspace(-2.0, 2.0, 5, dtype=np.float32)
 FIVE_TORQUES = "rlreps/PendulumFiveTorques-v1"
 
@@ -82,14 +82,14 @@ gymnasium.register(FIVE_TORQUES, entry_point=five_torques, max_episode_steps=200
 def upright(observations: npt.NDArray[Any]) -> FloatArray:
     """Reward a pendulum for (cos θ, sin θ, speed), [m, 3]: -(θ² + 0.1 speed²), [m].
 
-    The task's own reward also charges 0.001 torque², and is for the state before the step.
+    The task's own reward also subtracts 0.001 torque², and depends on the state before the step.
     """
     cosine, sine, speed = np.asarray(observations, np.float64).T
     return np.asarray(-(np.arctan2(sine, cosine) ** 2 + 0.1 * speed**2))
 
 
 class Task(NamedTuple):
-    """A reward of the states reached [m, ...] → [m], a goal, and actions that are discrete."""
+    """Reward of the states reached [m, ...] → [m], return to reach, and discrete environment."""
 
     reward: Callable[[npt.NDArray[Any]], FloatArray]
     goal: float
@@ -98,7 +98,7 @@ class Task(NamedTuple):
 
 TASKS: Mapping[str, Task] = {
     "CartPole-v1": Task(lambda reached: np.ones(len(reached)), 475.0),
-    # A name with its module: agents can be loaded where this file was not imported.
+    # The name includes the module, so that agents can be loaded where this file was not imported.
     "Pendulum-v1": Task(upright, -250.0, f"{__name__}:{FIVE_TORQUES}"),
     "Acrobot-v1": Task(lambda reached: -np.ones(len(reached)), -130.0),
     "MountainCar-v0": Task(lambda reached: -np.ones(len(reached)), -130.0),
@@ -108,18 +108,19 @@ TASKS: Mapping[str, Task] = {
 AGENTS = AgentConfig(
     dqn=DQNConfig(reward_scale=0.02), steps=50_000, evaluate_every=10_000, evaluation_episodes=5
 )
-"""Agents of every task: the toolkit's defaults but for the scale of rewards."""
+"""Agents of every task: the toolkit's defaults except for the scale of rewards."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """Ways to act in classic control after as many steps.
+    """Ways to act in classic control, each after the same number of steps.
 
     Attributes:
         num_features: Number of features of the fit.
-        agents: DQN; environment and seed are set here. Steps and discount are everyone's.
+        agents: DQN; the experiment sets environment and seed. All ways share its steps and
+            discount.
         episodes: Greedy episodes of each seed.
-        num_seeds: Sets of data, and agents.
+        num_seeds: Number of data sets, and of agents.
     """
 
     tasks: tuple[str, ...] = tuple(TASKS)
@@ -148,11 +149,11 @@ PRESETS = {
 
 
 Made = tuple[str, Choose | None, dict[str, float]]
-"""Environment, a policy for it (None is uniformly random), and the seconds that making it took."""
+"""Environment, policy (None acts at random), and the seconds it took to make the policy."""
 
 
 def play(environment: str, choose: Choose | None, starts: Sequence[int]) -> FloatArray:
-    """Play an episode from each seed of ``starts``, side by side; return undiscounted returns."""
+    """Play an episode from each seed of ``starts``, in parallel; return undiscounted returns."""
     copies: Any = gymnasium.make_vec(environment, len(starts), vectorization_mode="sync")
     with contextlib.closing(copies):
         copies.action_space.seed(starts[0])
@@ -167,7 +168,7 @@ def play(environment: str, choose: Choose | None, starts: Sequence[int]) -> Floa
 
 
 def fit_random_steps(config: Config, task: str, seed: int) -> Made:
-    """Fit random steps without rewards, then name the task's reward."""
+    """Fit random steps without rewards, then give the task's reward."""
     begun = time.perf_counter()
     with contextlib.closing(gymnasium.make(task)) as environment:
         data = Transitions.collect(environment, steps=config.agents.steps, seed=seed)
@@ -208,7 +209,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     elif way == DQN:
         made = trained(config, task, seed, run.folder.path / "runs" / name)
     environment, choose, seconds = made
-    # Evaluations during training are of steps up to the last one.
+    # Evaluations during training have the seeds of steps up to the last one.
     use = partial(environment_seed, seed, Use.EVALUATE, config.agents.steps + 1)
     returns = play(environment, choose, [use(episode) for episode in range(config.episodes)])
     found = {"return": float(returns.mean()), "worst": float(returns.min())}
@@ -223,7 +224,7 @@ def reaches(results: Results[Config], task: str) -> Verdict:
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """State the goal of every task, and the time that a fit may take."""
+    """State the goal of every task, and the longest time that a fit may take."""
     for task in results.config.tasks:
         yield Claim(
             f"{task}: mean return of the fit's policy",

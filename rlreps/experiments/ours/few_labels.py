@@ -1,33 +1,34 @@
 """Values from few labels: learned features against bases that need no data.
 
-**Question.** The values of a policy are known at a few states and wanted everywhere. How much do
-features help that were learned, without rewards, from 30,000 steps of the random policy?
+**Question.** The values of a policy are known at a few states and wanted at all others. How much do
+features help if they were learned, without rewards, from 30,000 steps of the random policy?
 
 **Arms**, each with ridge regression whose strength is chosen for each value function by
 leave-one-out:
 
-- learned: features of ``rlreps.successor.fit`` scaled by their singular values (as in
-  ``rep.fit_values``), and whitened;
-- oracle: as many exact components of the exact measure of the cells' model, scaled alike;
+- learned, in two arms: features of ``rlreps.successor.fit`` scaled by their singular values (as in
+  ``rep.fit_values``), and whitened features;
+- oracle: equally many exact components of the cells' model, scaled in the same way;
 - without data: cosines of (x, y), random Fourier features and random networks of (x, y), and
   random Fourier features of the observations. The cosines' decay and the others' length scales are
-  also chosen by leave-one-out, for each value function. Bases of (x, y) know the agent's place,
-  which the learned features do not: in mazes they see codes of cells and count the distinct ones.
-  In ``sutton`` agents see (x, y), and the fit uses random Fourier features of it.
+  also chosen by leave-one-out, for each value function. Bases of (x, y) know the agent's place.
+  Learned features do not: in mazes they see codes of cells and count the distinct codes. In
+  ``sutton`` agents see (x, y), and the fit uses random Fourier features of it.
 
-**Metric.** The share of the variance of values over the cells without labels that is not explained
-(1 - R²), the mean over 200 value functions: 20 random policies times 10 random rewards, solved for
-in the cells' model. A policy's rewards and logits are smooth functions of (x, y).
+**Metric.** The unexplained share of the variance of values over the cells without labels (1 - R²).
+It is averaged over 200 value functions, of 20 random policies and 10 random rewards each, which are
+computed exactly in the cells' model. A policy's rewards and logits are smooth functions of (x, y).
 
-**Design.** Ten replicates an arena, each with its own transitions, fit and value functions, and
-five draws of labelled cells for each number of labels; all arms share them. Intervals and tests
-are over replicates, since the draws of a replicate share a fit. "The best basis without data" is
-the best basis of (x, y) in each arena and number of labels, picked in hindsight: in its favour.
+**Design.** Each arena has ten replicates. A replicate has its own transitions, fit and value
+functions, and five draws of labelled cells for each number of labels; all arms share them.
+Intervals and tests are over replicates, since the draws of a replicate share a fit. "The best basis
+without data" is the best basis of (x, y) in each arena and for each number of labels, picked in
+hindsight, which favours it.
 
 **Goal**, judged separately at each number of labels: at most half the unexplained variance of the
 best basis without data, in at least two of three mazes. **Refuted** if the 95 % interval of learned
-minus half the best lies above 0 in two mazes. In ``sutton`` we expect no such effect. Each
-verdict uses its own interval, which is not adjusted; the table has the goal's adjusted p-values.
+minus half the best lies above 0 in two mazes. In ``sutton`` we expect no such effect. Verdicts use
+intervals that are not adjusted for their number; the table has the goal's adjusted p-values.
 """
 
 import dataclasses
@@ -77,14 +78,14 @@ OF_PLACES = (COSINES, FOURIER, NETWORKS)
 """Bases without data that know the agent's place."""
 
 FEWEST = 10
-"""Replicates below which no verdict is given."""
+"""Least number of replicates for a verdict."""
 
 _MULTIPLES = 12
-"""Cosines along each axis."""
+"""Number of cosines along each axis."""
 _DECAYS = (0.0, 1.0, 2.0, 3.0)
 """Standard deviations of cosines' weights a priori fall as (1 + k²)^(-decay / 2)."""
 _LENGTHS = (0.1, 0.2, 0.4, 0.8)
-"""Length scales, in sides of the square; of codes times √c, the growth of distances."""
+"""Length scales, in sides of the square; for codes they are multiplied by √c, as distances grow."""
 _WIDTH = 128
 """Random features."""
 _SMOOTH = 0.2
@@ -217,7 +218,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
 
 
 def best(results: Results[Config], arena: str, labels: int) -> str:
-    """Name the basis without data, of those of (x, y), that leaves the least unexplained."""
+    """Name the basis of (x, y) without data that leaves the least variance unexplained."""
 
     def mean(arm: str) -> float:
         return results.sample(arena=arena, labels=labels, arm=arm).mean
@@ -233,7 +234,7 @@ def pair(results: Results[Config], arena: str, labels: int) -> tuple[Sample, Sam
 
 
 def halves(results: Results[Config], arena: str, labels: int) -> Verdict:
-    """Judge that learned features leave less than half the best basis's share."""
+    """Judge that learned features leave less than half of the best basis's unexplained share."""
     ours, theirs = pair(results, arena, labels)
     return (ours < 0.5 * theirs).saying(f"{format_number(ours.mean / theirs.mean)} of the best's")
 
@@ -258,7 +259,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 
 
 def contrasts(results: Results[Config]) -> Rows:
-    """Tabulate learned features against the best basis, and against half its share."""
+    """Tabulate learned features against the best basis, and against half of its share."""
     whole, half = list[Any](), list[Any]()
     for arena, labels in itertools.product(results.config.arenas, results.config.labels):
         ours, theirs = pair(results, arena, labels)
@@ -293,16 +294,16 @@ EXPERIMENT = Experiment(
                 name="contrasts",
                 rows=contrasts,
                 caption="Unexplained shares, means over replicates, with 95 % intervals of "
-                "paired differences (below 0: learned features explain more). The first "
-                "p-value and the detectable difference are for no difference; the last two columns "
-                "compare learned with half the best, which is the goal. p-values are by sign "
-                f"flips, each kind adjusted for its number (Holm 1979). {DETECTABLE}",
+                "paired differences (below 0: learned features explain more). The first p-value "
+                "and the detectable difference concern a difference of zero; the last two columns "
+                "compare learned features with half of the best basis's share, which is the goal. "
+                "p-values are by sign flips, adjusted separately in each of the two columns (Holm "
+                f"1979). {DETECTABLE}",
             ),
             Curve(
                 name="unexplained",
-                caption="Share of the variance of held-out values that is not explained, against "
-                "the number of labelled cells: mean over {config.replicates} "
-                "replicates, 95 % interval.",
+                caption="Unexplained share of the variance of held-out values, against the number "
+                "of labelled cells: mean over {config.replicates} replicates, 95 % interval.",
                 x=Axis("labels", "labelled cells", log=True, ticks=True),
                 line="arm",
                 panel="arena",

@@ -1,8 +1,8 @@
 """Shared parts of the experiments in mazes: arenas, goals, reward-free data, exact values of cells.
 
 Agents see a fixed random code of their cell (``Code``), and must learn which cells are near each
-other and where the walls are. ``sutton``, whose agents see their position, stands beside the mazes
-as the arena in which nothing is expected.
+other and where the walls are. ``sutton``, whose agents see their position, is the control arena, in
+which we expect no effect.
 """
 
 import dataclasses
@@ -33,23 +33,23 @@ MAZES = ("five_corridors", "spiral", "four_rooms")
 """Arenas in which learned features are expected to help."""
 
 NULL = "sutton"
-"""The arena in which they are not."""
+"""The arena in which learned features are not expected to help."""
 
 BINS = 20
-"""Cells along each axis, of codes and of exact values: walls lie along the cells' sides."""
+"""Cells along each axis, for codes and for exact values; walls lie along the cells' sides."""
 
 CAP = 300
-"""Steps of an episode."""
+"""Largest number of steps of an episode."""
 
 GOALS = tuple((x, y, 0.08) for x, y in ((0.9, 0.9), (0.1, 0.9), (0.9, 0.1), (0.1, 0.1), (0.5, 0.5)))
 """Discs (x, y, radius) within a corridor or a room of every maze."""
 
 FIT = FitConfig(behaviour="uniform")
-"""How free transitions are fitted: the defaults, with the known policy."""
+"""Options of the fit to free transitions: the defaults, with the known policy."""
 
 
 Contrasting: TypeAlias = Callable[[str, str], Contrast]
-"""(maze, other arm) → the contrast in the maze with the other arm."""
+"""(maze, other arm) → the contrast with the other arm in this maze."""
 
 
 def observation_of(arena: str) -> Observation:
@@ -58,18 +58,18 @@ def observation_of(arena: str) -> Observation:
 
 
 def world_of(arena: str, **changes: Any) -> PuddleWorld:
-    """Load an arena with its observation and its cap; no goal, no reward unless changed."""
+    """Load an arena with its observation and its cap; it has no goal and no reward by default."""
     return load_arena(arena, **{"observation": observation_of(arena), "max_steps": CAP, **changes})
 
 
 def free_transitions(arena: str, steps: int, seed: int, **changes: Any) -> Transitions:
-    """Let the uniformly random policy act without goal or reward, from uniform starts.
+    """Collect transitions of the uniformly random policy, without goal or reward.
 
     Args:
         arena: Its name.
-        steps: Rows, or somewhat more: one episode of at most ``CAP`` steps after another in each of
-            ``steps / CAP`` copies, at most 100.
-        seed: Of everything random.
+        steps: Least number of rows. Each of ``steps / CAP`` copies of the arena, at most 100, plays
+            episodes of at most ``CAP`` steps, from uniform starts.
+        seed: Seed of all random draws.
         **changes: Changes of the arena, as for ``world_of``.
     """
     copies = min(100, max(1, steps // CAP))
@@ -82,7 +82,7 @@ def mazes_of(results: Results[Any]) -> list[str]:
 
 
 def in_mazes(results: Results[Any], judge: Callable[[str], Verdict], needed: int = 2) -> Verdict:
-    """Judge that a statement holds in so many of the three mazes; one that was not run is open."""
+    """Judge that a statement holds in ``needed`` of the three mazes; a maze not run is open."""
     return at_least(needed, {maze: judge(maze) for maze in mazes_of(results)}, of=len(MAZES))
 
 
@@ -98,9 +98,9 @@ def beats(results: Results[Any], contrast: Contrasting, others: Sequence[str]) -
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CellModel(TabularModel):
-    """An arena as a Markov decision process of its n cells, rewards counted on arrival.
+    """An arena as a Markov decision process of its n cells, with rewards on arrival.
 
-    An agent that enters a cell is taken to be anywhere in it.
+    The model assumes that an agent that enters a cell is equally likely to be anywhere in it.
 
     Attributes:
         cells: Place of each cell in the grid, [n].
@@ -136,7 +136,7 @@ class CellModel(TabularModel):
     def discs(self, goals: Any) -> FloatArray:
         """Return the indicators of discs (x, y, radius) [m, 3] at the cells' centres, [n, m].
 
-        The cell that holds a disc's centre belongs to it whatever its radius.
+        The cell that contains a disc's centre belongs to the disc, however small its radius.
         """
         discs = np.asarray(goals, np.float64)
         offsets = np.linalg.norm(self.centres[:, None] - discs[None, :, :2], axis=2)
@@ -160,12 +160,12 @@ def cell_model(arena: str) -> CellModel:
 class AtCells:
     """A representation of free transitions, at the cells of a model.
 
-    At a cell whose code the data do not hold features are 0 and the policy is uniform.
+    If the data do not contain a cell's code, the cell's features are 0 and its policy is uniform.
 
     Attributes:
-        data: The transitions, as it took them.
-        inputs: What the representation takes at the cells, [n, ...].
-        known: Whether the data hold a cell's observation, [n].
+        data: The transitions, in the form that the fit took.
+        inputs: The representation's inputs at the cells, [n, ...].
+        known: Whether the data contain a cell's observation, [n].
     """
 
     representation: SuccessorRepresentation
@@ -189,9 +189,9 @@ class AtCells:
 
 
 def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:
-    """Replace codes by the numbers of the distinct codes that the data hold, [c, size].
+    """Replace codes by their index among the distinct codes of the data, [c, size].
 
-    Agents recognise a code that they see again; nothing else is used.
+    This uses only that an agent recognises a code that it sees again.
     """
     states = np.concatenate([data.observation, data.next_observation])
     codes, numbers = np.unique(states, axis=0, return_inverse=True)
@@ -213,6 +213,6 @@ def fit_at_cells(arena: str, data: Transitions, config: FitConfig) -> AtCells:
 
 
 def _places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Find rows [m, c] among others [k, c], [m]; -1 for those that are not there."""
+    """Find rows [m, c] among others [k, c]; return indices [m], -1 for rows not found."""
     places = {row.tobytes(): place for place, row in enumerate(known)}
     return np.array([places.get(row.tobytes(), -1) for row in wanted], np.int64)

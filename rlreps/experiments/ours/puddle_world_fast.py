@@ -1,16 +1,17 @@
 """The best recipes of rlreps on PuddleWorld: time to a given subspace distance.
 
-Every recipe trains at every d, one seed at a time, alone on the machine, so that its time is its
-own. Training time excludes compilation and evaluation. Every update draws new entries; nothing is
+Every recipe trains at every d, one seed at a time, so that no other training slows it down.
+Training time excludes compilation and evaluation. Every update draws new entries; nothing is
 trained on the ground truth's singular vectors.
 
-Oversampling trains more features than d. What is measured are their d leading combinations by the
-matrix, without the ground truth's singular vectors (``subspace.leading_combinations``). Computing
-them once takes about a second, which the times leave out.
+Oversampling trains more features than d. The d leading combinations of these features are measured.
+They are computed from the matrix, without the ground truth's singular vectors
+(``subspace.leading_combinations``). One computation takes about a second, which times do not
+include.
 
 Danskin-LISSA counts as within the factor at equal time only if it took at most 1.05 times the
-rival's time, and as beyond it only if it took at least 0.95 times: more time could make up for a
-larger distance, or explain a smaller one.
+rival's time, and as beyond it only if it took at least 0.95 times: extra time could be the reason
+for a small distance, and too little time for a large one.
 """
 
 import dataclasses
@@ -54,12 +55,12 @@ RELEASED = "sutton-100"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A way to train for the d leading components, of d features or more.
+    """A way to train d or more features for the d leading components.
 
     Attributes:
-        name: What files and figures call it, at every d.
-        d: Features that are measured: the leading combinations of those that are trained.
-        training: How they are trained.
+        name: Name in files and figures, the same at every d.
+        d: Number of measured features, which are leading combinations of the trained features.
+        training: Options of the training.
     """
 
     name: str
@@ -69,9 +70,9 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Goal:
-    """A distance, and seconds of training in which d features of every seed are to reach it.
+    """A distance, and the seconds within which every seed's d features should reach it.
 
-    Time is without compilation and evaluation.
+    The seconds exclude compilation and evaluation.
     """
 
     d: int
@@ -84,10 +85,10 @@ class Config:
     """Every recipe at every d, one seed at a time.
 
     Attributes:
-        recipes: At every d, the winner first, then the same without oversampling, then
-            Danskin-LISSA's best, then what they are compared with.
-        factor: How many times the distance of large batch without oversampling Danskin-LISSA's may
-            be at equal time.
+        recipes: At every d, first the winner, then the winner without oversampling, then the best
+            recipe with Danskin-LISSA, then the recipes to compare with.
+        factor: Largest ratio allowed at equal time, of Danskin-LISSA's distance to the distance of
+            large batch without oversampling.
     """
 
     successor: SuccessorMeasure = dataclasses.field(default_factory=Transition)
@@ -142,9 +143,9 @@ def _recipes(
 
 _LARGE_BATCH = LargeBatch(precondition=1e-2, leave_one_out=True)
 
-# Found by a search on the refinement-1 transition matrix; every trial is in
-# data/recipe-search.csv, but for the first recipe's. Steps are such that the second and the third
-# recipe train for about as long on two CPU cores.
+# Found by a search on the refinement-1 transition matrix; data/recipe-search.csv has every trial
+# except the first recipe's. The numbers of steps make the second and the third recipe train for
+# about the same time on two CPU cores.
 _RECIPES = (
     *_recipes(
         "large batch, cosines, oversampled",
@@ -210,7 +211,7 @@ PRESETS: dict[str, Config] = {
 
 
 def prepare(run: Run[Config]) -> tuple[OwnGroundTruth, GroundTruth | None]:
-    """Generate the ground truth in the run's folder; load the released one of the same process."""
+    """Generate the ground truth in the run's folder, and load the process's released one."""
     successor, largest = run.config.successor, max(run.config.dimensions)
     ground = own_ground_truth(successor, run.folder, largest)
     truth = load(RELEASED)
@@ -232,7 +233,7 @@ def measure(run: Run[Config], name: str, recipe: Recipe) -> dict[str, Any]:
     """Train one seed of one recipe at one d.
 
     Returns:
-        Distances, 1 from where it diverged, and seconds of training at each measurement; the final
+        Distances (1 after divergence) and seconds of training at each measurement, and the final
         distance to the released ground truth of the same process.
     """
     ground, released = run.shared
@@ -286,13 +287,13 @@ def measure(run: Run[Config], name: str, recipe: Recipe) -> dict[str, Any]:
 
 
 def ends(results: Results[Config], place: int, d: int) -> tuple[Sample, Sample]:
-    """Return the final distances and the seconds of a recipe, by its place, at d."""
+    """Return final distances and seconds at d of the recipe at a place in the list."""
     which: dict[str, Any] = {"recipe": results.config.names[place], "d": d}
     return results.end(**which), results.end("seconds", **which)
 
 
 def reaches(results: Results[Config], goal: Goal) -> Verdict:
-    """Judge that the winner's distance and time stay below a goal in every seed."""
+    """Judge that the winner's distance and time are below a goal for every seed."""
     distance, seconds = ends(results, 0, goal.d)
     met = (distance.values <= goal.distance) & (seconds.values <= goal.seconds)
     return unanimous(met, f"{distance.mean:.4f} after {seconds.mean:.1f} s")
@@ -312,7 +313,7 @@ def keeps_up(results: Results[Config], d: int) -> Verdict:
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """State the winner's goals, and how far Danskin-LISSA may be after equal time."""
+    """State the winner's goals, and the largest distance of Danskin-LISSA at equal time."""
     config = results.config
     winner, rival, danskin = config.names[:3]
     for goal in config.goals:
@@ -331,8 +332,8 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 
 
 def at_mean_times(results: Results[Config], frame: Frame) -> Frame:
-    """Put all seeds' measurements of a step at the mean of their times."""
-    # The first measurement precedes all training: a logarithm has no place for it.
+    """Replace the times of a step's measurements by their mean over seeds."""
+    # The first measurement is at time 0, which a logarithmic axis cannot show.
     later = frame.where(step=lambda steps: steps > 0)
     groups = later.groups("recipe", "d", "step").values()
     return Frame.concat(each.adding(seconds=float(each["seconds"].mean())) for each in groups)
@@ -374,8 +375,8 @@ EXPERIMENT = Experiment(
                 beside=("seconds", "released_distance", "diverged"),
             ),
             Tabulated(
-                caption="Every run. The distance is to the subspace of the training matrix, the "
-                f"released distance to the subspace of {RELEASED}.",
+                caption="Every run. The distance is measured to the subspace of the training "
+                f"matrix, the released distance to the subspace of {RELEASED}.",
                 rows=lambda r: r.rows["distance_by_dimension"],
             ),
         ],

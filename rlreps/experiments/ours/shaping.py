@@ -1,35 +1,36 @@
-"""Shaping by distance in features learned without rewards, against other potentials.
+"""Shaping by distances in features that were learned without rewards, and other potentials.
 
-Agents see their true position, so that arms differ in the potential Φ alone: the reward that they
-learn from is r + γ Φ(s') - Φ(s), with Φ = 0 at terminal states (``ShapedEnvironment``). Returns are
-of the unshaped task: -1 a step to a disc, at most 300 steps. Potentials are tables over 20 x 20
-cells: minus a distance to the cell of the goal, 0 there, scaled to one standard deviation over the
-cells, so that size does not decide.
+Agents see their true position, so that arms differ only in the potential Φ. Agents learn from the
+reward r + γ Φ(s') - Φ(s), with Φ = 0 at terminal states (``ShapedEnvironment``). Returns are
+measured in the unshaped task: -1 for each step on the way to a disc, at most 300 steps. Potentials
+are tables over 20 x 20 cells: minus a distance to the goal's cell, and 0 at this cell. All are
+scaled to the same standard deviation over the cells, so that they do not differ in size.
 
-**Arms.** none; Euclidean, of true positions; learned, in σ-scaled successor features
-(``SuccessorRepresentation.potential``) from reward-free steps of the random policy; the same
-whitened; random features, the outputs of an untrained network (no data) on codes, which hide
-nearness and which no agent sees, or in ``sutton`` on positions, which show nearness; oracle, minus
-the exact expected number of steps.
+**Arms.** none; Euclidean: distance between true positions; learned: distance in σ-scaled successor
+features (``SuccessorRepresentation.potential``) from reward-free steps of the random policy;
+learned and whitened: distance in the same features without the scaling; random features: distance
+between the outputs of an untrained network, on codes, which hide nearness and which no agent sees,
+or in ``sutton`` on positions, which show nearness; oracle: the exact expected number of steps.
 
 **Design.** Three mazes and ``sutton`` (no penalty in its puddles), each with five goals and four
-agents a goal and arm. Arms share seeds: 20 pairs of agents. Ten representations, each from its own
-reward-free data, serve two pairs each, of one goal. Differences are averaged over the two pairs, so
-that the ten tested differences are independent. Representations are tables over cells: if
-observations are codes, each distinct code is a cell, and every arm could have such a table.
+agents for each goal and arm. Arms share seeds, which makes 20 pairs of agents. Ten representations
+are each fitted to their own reward-free data, and each serves two pairs with the same goal.
+Differences are averaged over these two pairs, so that the ten tested differences are independent.
+Representations are tables over cells: if observations are codes, each distinct code is a cell, and
+every arm could have such a table.
 
 **Claims**, by 95 % intervals over representations. Learned beats none and Euclidean in mean return
 over training in at least two of three mazes: intervals of paired differences above 0, and p < 0.05
 by sign flips (Holm over the six tests). In ``sutton`` Euclidean distance is nearly exact and cannot
-be improved much: learned is not to beat it. (Added after the first run: this holds if the
-interval's upper end is below 10 points; a significant gain refutes it.) The table shows what the
-run could have detected. The order of cells by σ-scaled and by whitened features was a claim of the
-code from the start, but not of the design.
+be improved much: we expect that learned does not beat it. (Added after the first run: this holds if
+the interval's upper end is below 10 points; an interval above 0 refutes it.) The table shows what
+the run could have detected. The claim on how σ-scaled and whitened features order cells was in the
+code from the start, but not in the design.
 
-The learning curves do not include the reward-free steps. These are counted by the number of goals
-after which they are repaid: free steps / steps saved on the way to the threshold per goal, against
-none and against Euclidean distance, which takes no steps at all. The threshold is twice the optimal
-steps; no claim rests on it.
+The learning curves do not include the reward-free steps. A table shows the number of goals after
+which these steps are repaid: the free steps divided by the steps per goal that are saved until the
+threshold, compared with none and with Euclidean distance, which needs no free steps. The threshold
+is twice the optimal number of steps; no claim depends on it.
 """
 
 import dataclasses
@@ -88,16 +89,16 @@ ORACLE = "oracle"
 ARMS = (NONE, EUCLIDEAN, LEARNED, WHITENED, RANDOM, ORACLE)
 
 TESTED = (NONE, EUCLIDEAN)
-"""Arms that the learned potential is compared with in every maze."""
+"""Arms with which the learned potential is compared in every maze."""
 
 MARGIN = 10.0
-"""Points of mean return over training: a smaller difference is no gain in ``sutton``."""
+"""Points of mean return over training; in ``sutton`` a smaller difference is no gain."""
 
 FEWEST_PAIRS = 20
-"""Pairs of agents below which no verdict is given."""
+"""Least number of pairs of agents for a verdict."""
 
 FEWEST_FITS = 10
-"""Representations below which no verdict is given."""
+"""Least number of representations for a verdict."""
 
 _SPREAD = 16.0
 """Standard deviation of every potential over the cells, in units of reward."""
@@ -106,7 +107,7 @@ _SLACK = 2.0
 """The threshold is this many times the optimal expected number of steps."""
 
 _RANDOM = 7
-"""Stream of the seeds of untrained networks."""
+"""Number of the random stream for untrained networks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,10 +115,10 @@ class Config:
     """Agents with shaped rewards.
 
     Attributes:
-        base: The agents; its environment, goal and number of agents count for nothing.
-        fit: How representations are fitted; its seed counts for nothing.
-        agents: Agents of each goal and arm.
-        fits: Representations of an arena; pairs take them in turn.
+        base: The agents; its environment, goal and number of agents are ignored.
+        fit: Options of the representations' fit; its seed is ignored.
+        agents: Number of agents for each goal and arm.
+        fits: Number of representations of an arena; pairs use them in turn.
         goals: Discs (x, y, radius).
         free_steps: Reward-free steps of each representation.
     """
@@ -132,12 +133,12 @@ class Config:
 
     @property
     def num_pairs(self) -> int:
-        """Agents of each arm in an arena."""
+        """Number of agents of each arm in an arena."""
         return self.agents * len(self.goals)
 
     @property
     def goals_of_pairs(self) -> list[tuple[float, float, float]]:
-        """The goals of the pairs, which take them in turn, [pairs]."""
+        """The goal of each pair; pairs take the goals in turn, [pairs]."""
         return [*self.goals] * self.agents
 
 
@@ -187,21 +188,21 @@ PRESETS = {
 
 
 def scaled(distances: npt.ArrayLike, at: int) -> DoubleArray:
-    """Turn distances [n] into a potential, 0 at one cell, of one standard deviation over cells."""
+    """Turn distances [n] into a potential that is 0 at one cell and has a fixed spread."""
     given = np.asarray(distances, np.float64)
     potential: DoubleArray = given[at] - given
     return potential * (_SPREAD / float(potential.std()))
 
 
 def distances_of(config: Config, arena: str, seed: int) -> dict[str, DoubleArray]:
-    """Compute what each arm but the first takes for distances to the m goals, [n, m] by arm.
+    """Compute the distances [n, m] to the m goals for each arm but the first.
 
-    The seed is that of the reward-free data, the fit and the untrained network.
+    The seed sets the reward-free data, the fit and the untrained network.
     """
     model = cell_model(arena)
     at = model.nearest(np.asarray(config.goals)[:, :2])
     data = mazes.free_transitions(arena, config.free_steps, seed, observation=Position())
-    # A cell that the model lacks lies in a wall; nobody is there by more than rounding.
+    # A cell that the model lacks lies in a wall; an agent can be there only by rounding.
     before, after = (
         np.maximum(model.around(each), 0) for each in (data.observation, data.next_observation)
     )
@@ -234,7 +235,7 @@ def train(
 ) -> tuple[list[int], DoubleArray]:
     """Train agents with potentials over the cells, [arms, pairs, n], in one program.
 
-    Arms share a pair's seed. Agents are shared out over the devices.
+    Arms share a pair's seed. Agents are distributed over the devices.
 
     Returns:
         Environment steps of the evaluations [p], and mean unshaped returns [arms, pairs, p].
@@ -311,9 +312,9 @@ def measure(run: Run[Config], name: str, arena: str) -> dict[str, Any]:
 
 
 def frame(run: Run[Config], arena: str, found: Mapping[str, Any]) -> Frame:
-    """List returns by step, and what an agent has of its whole training.
+    """List returns by step, and each agent's measures of its whole training.
 
-    Units are representations, which pairs take in turn: the pairs of one are averaged. An agent
+    Units are representations: the pairs that use the same representation are averaged. An agent
     that never reaches the threshold counts with the length of training.
     """
     config, steps = run.config, np.asarray(found["steps"], np.float64)
@@ -340,7 +341,7 @@ def frame(run: Run[Config], arena: str, found: Mapping[str, Any]) -> Frame:
 
 
 def label_of(arm: str, arena: str) -> str:
-    """Return an arm's name in tables, which say what random features are of."""
+    """Return an arm's name in tables, which names the inputs of random features."""
     return f"{arm} of {'positions' if arena == NULL else 'codes'}" if arm == RANDOM else arm
 
 
@@ -351,14 +352,14 @@ def against(results: Results[Config], arena: str, other: str, effect: float = 0.
 
 
 def no_gain(results: Results[Config]) -> Verdict:
-    """Judge that there is no gain in ``sutton``; one above 0 refutes it, however small."""
+    """Judge that there is no gain in ``sutton``; a gain above 0 refutes it, however small."""
     small = against(results, NULL, EUCLIDEAN, MARGIN).below
     gained = against(results, NULL, EUCLIDEAN).above
     return dataclasses.replace(small, holds=False) if gained.holds else small
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """State the goal, and what stands beside it."""
+    """State the goal and the further claims."""
     beaten = mazes.beats(results, partial(against, results), TESTED)
     enough = results.config.num_pairs >= FEWEST_PAIRS
 
@@ -423,7 +424,7 @@ def arms(results: Results[Config]) -> Rows:
 
 
 def tests(results: Results[Config]) -> Rows:
-    """Compare the learned potential with every other; those of the goal are tested."""
+    """Compare the learned potential with every other; test the comparisons of the goal."""
     others = (*TESTED, WHITENED, RANDOM, ORACLE)
     return contrast_rows(
         [
@@ -435,7 +436,7 @@ def tests(results: Results[Config]) -> Rows:
 
 
 def draw_potentials(results: Results[Config], arena: str) -> tuple[Rows, Figure] | None:
-    """Draw the potentials of the first pair, less their means."""
+    """Draw the potentials of the first pair minus their means."""
     if arena not in results.found:
         return None
     model, found = cell_model(arena), results.found[arena]["potentials"]
@@ -473,22 +474,22 @@ EXPERIMENT = Experiment(
                 name="arms",
                 rows=arms,
                 columns=_RETURNS,
-                caption="Returns of greedy episodes of the unshaped task: means over training, "
-                "after the first update, and last ones; the share of agents that reached the "
-                "threshold; 95 % intervals over representations.",
+                caption="Returns of greedy episodes in the unshaped task, as means over "
+                "evaluations after the first update and at the last evaluation; share of agents "
+                "that reached the threshold; 95 % intervals over representations.",
             ),
             Tabulated(
                 name="tests",
                 rows=tests,
-                caption="Mean return over training of the learned, σ-scaled potential minus "
-                "that of others. p-values, for the goal's comparisons only, are by "
-                f"sign flips, adjusted for their number (Holm). {DETECTABLE}",
+                caption="Mean return over training with the learned, σ-scaled potential minus the "
+                "mean return with each other potential. Only the goal's comparisons have p-values, "
+                f"by sign flips, adjusted for their number (Holm). {DETECTABLE}",
             ),
             Curve(
                 name="returns",
                 caption="Returns of greedy episodes while agents learn; intervals are over "
-                "representations, as in the tables. Random features are of codes, in "
-                f"{NULL} of positions.",
+                f"representations, as in the tables. Random features take codes, in {NULL} "
+                "positions.",
                 x=Axis("step", "environment steps of an agent"),
                 y=Measure(value="return", label="return of the unshaped task"),
                 line="arm",
@@ -499,7 +500,7 @@ EXPERIMENT = Experiment(
             wide(
                 caption="Spearman's correlation of each potential's distances with the exact "
                 "expected number of steps to the goal, over cells; mean over pairs. Random "
-                f"features are of codes, in {NULL} of positions.",
+                f"features take codes, in {NULL} positions.",
                 row="arena",
                 column="arm",
                 of={"arm": ARMS[1:]},
@@ -522,7 +523,7 @@ EXPERIMENT = Experiment(
                 caption="Steps to the threshold saved per goal, compared with no shaping and with "
                 "Euclidean shaping, and the number of goals after which the free steps are repaid; "
                 "infinite if no steps are saved. An agent that never reaches the threshold counts "
-                "with the length of training, so that true savings may be larger.",
+                "with the length of training, so the true savings may be larger.",
             ),
         ],
     },

@@ -25,12 +25,12 @@ from rlreps.successor.truths import ChainTruths, Truth
 from rlreps.training import Learner
 
 PENDULUM = "Pendulum-v1"
-"""World of cells of the angle and the velocity of Gymnasium's pendulum."""
+"""Name of the world whose cells divide the angle and the velocity of Gymnasium's pendulum."""
 
 _TORQUES = (-2.0, 0.0, 2.0)
 
 _SAMPLES = 64
-"""The pendulum's steps from each cell with each torque."""
+"""Number of steps of the pendulum from each cell with each torque."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class World:
 
     @classmethod
     def of(cls, arena: str, bins: int, discount: float) -> "World":
-        """Count the moves between the cells of an arena, or of ``PENDULUM``."""
+        """Estimate the chain between the cells of an arena, or of ``PENDULUM``."""
         if arena == PENDULUM:
             box = BoxGrid((-np.pi, -8.0), (np.pi, 8.0), (bins, bins))
             cells, to, centres = np.arange(box.num_cells), _pendulum(box), box.unit_centres()
@@ -64,7 +64,7 @@ class World:
         return jnp.asarray(self.model.centres)
 
     def source(self, row: Row) -> Source:
-        """Return where an objective's batches come from."""
+        """Return the source of an objective's batches."""
         successor, chain = self.chain.successor, self.chain.transition
         if row.objective is not None and row.sees == "entries":
             matrix = successor / (1.0 - self.chain.discount)
@@ -81,7 +81,7 @@ class World:
         return self._truths[name]
 
     def own_truth(self, row: Row, learner: Learner, seed: int) -> Truth | None:
-        """Return the first d functions that an objective leads to; None without a fixed point."""
+        """Return the first d functions of an objective's truth; None without a fixed point."""
         d, cumulants = learner.objective.num_features, None
         if row.truth != FIXED_POINT:
             return self.truth(row.truth).first(d)
@@ -94,7 +94,7 @@ class World:
             return None
 
     def density(self, row: Row, d: int) -> Truth:
-        """Return M̃'s first d functions, behind the constant for rows that are to find none."""
+        """Return M̃'s first d functions, after the constant for rows that leave it out."""
         whole, behind = self.truth("M̃"), row.sees == "entries" or row.truth == BEHIND
         return (whole.behind_constant() if behind else whole).first(d)
 
@@ -102,7 +102,7 @@ class World:
         """Return features without training, [n, d] for each number of transitions seen."""
         if row == COUNTED:
             return self._counted(d, seed, seen)
-        # Beside the constant, which the truth holds too.
+        # Together with the constant, which the truth contains too.
         constant = jnp.ones((len(self.inputs), 1))
         if row == COSINES:
             highest, chosen = lowest_frequencies(d - 1)
@@ -115,8 +115,8 @@ class World:
     def _counted(self, d: int, seed: int, seen: Sequence[int]) -> list[Array]:
         """Decompose the density ratio of a counted chain.
 
-        Every state has a millionth of a count of staying, so that no row of counts sums to zero. A
-        state that was not seen stays where it is.
+        A millionth is added to every state's count of staying, so that no row of counts sums to
+        zero. A state that was never seen stays where it is.
         """
         rng, chain = np.random.default_rng((seed, 2)), self.chain.transition
         counts, tables = 1e-6 * np.eye(len(chain)), []

@@ -1,40 +1,45 @@
 """Policies for rewards that were not known when the representation was learned.
 
-**Question.** From some steps of the random policy without rewards: how good are the policies
-``rep.policy(task, improvements)`` for rewards that are named afterwards? And how many steps does an
-agent need that learns each reward by itself?
+**Question.** A representation is fitted to steps of the random policy without rewards. How good are
+its policies ``rep.policy(task, improvements)`` for rewards given afterwards? And how many steps
+does an agent need to learn each reward from scratch?
 
 **Arms**, all for the same rewards:
 
-- learned: ``rlreps.successor.fit`` with its defaults and the known policy, from some free steps;
-  one step of improvement on the random policy, and five. In mazes the distinct codes are counted
-  and improvements are policy iteration; in ``sutton`` random Fourier features see (x, y), and five
-  improvements are fitted Q iteration;
-- tabular: the cells' model counted from the same transitions, with value iteration to the optimum
-  (an action that was not tried is assumed to stay). In ``sutton`` it is given the grid;
-- reference: greedy on the random policy's exact values, that is one improvement. It is no bound:
-  greedy on approximate values may do better by chance, and five improvements do better;
-- DQN: this toolkit's agent with a known reward, not tuned, in snapshots of one run. It learns
-  ten rewards, five of each kind. An episode ends only at the cap on its steps. In mazes it sees
-  codes through a network, while the fit counts the distinct codes.
+- learned: ``rlreps.successor.fit`` with its defaults and the known policy, from some number of free
+  steps, with one step of policy improvement on the random policy or with five. In mazes the
+  distinct codes are counted and improvements are policy iteration; in ``sutton`` random Fourier
+  features see (x, y), and five improvements are fitted Q iteration;
+- tabular: the cells' model, counted from the same transitions, and its optimal policy by value
+  iteration (an action that was not tried is assumed to stay). In ``sutton`` this arm is given the
+  grid;
+- reference: the greedy policy on the random policy's exact values, which is one exact improvement.
+  It is no upper bound: a greedy policy on approximate values may do better by chance, and five
+  improvements do better;
+- DQN: this toolkit's agent, not tuned, which learns with a known reward and is measured at several
+  snapshots of one run. It learns ten rewards, five of each kind. Episodes end only at the cap on
+  their steps. In mazes it sees codes through a network, while the fit counts the distinct codes.
 
-**Metric.** Gain (V - V of random) / (V of optimal - V of random), means over all cells as starts,
-solved for in the cells' model; 1 is optimal, 0 random. All rewards count on arrival.
+**Metric.** The gain (V - V of random) / (V of optimal - V of random), where each V is a mean over
+all cells as starts and exact in the cells' model. A gain of 1 is optimal, 0 is random. All rewards
+are paid on arrival.
 
-**Design.** 50 smooth rewards (random networks of (x, y) that vary over half the square's side) and
-50 discs (reward 1 in each) an arena. Intervals and tests are over rewards: statements are about
-new rewards, given the data and the fit of this run. With several replicates, gains are their means.
+**Design.** Each arena has 50 smooth rewards (random networks of (x, y) with a length scale of half
+the square's side) and 50 discs (reward 1 inside). Intervals and tests are over rewards: statements
+concern new rewards, given the data and the fit of this run. With several replicates, gains are
+means over replicates.
 
 **Goals**: with five improvements and 30,000 steps, gain of smooth rewards at least 0.95 and of
 discs at least 0.9, each in all three mazes (the lower end of the 95 % interval). **Refuted** if an
-upper end lies below. In ``sutton``, whose agents see (x, y), we expect DQN to need no more steps
-than the free ones: met if the interval of learned minus DQN ends at or below 0, refuted if it
-begins above. DQN is judged at its last snapshot within the free steps, at 20,000: fewer than the
-free steps, which favours the fit. For five rewards, differences have intervals but no tests.
+upper end lies below. In ``sutton``, whose agents see (x, y), we expect DQN to need at most as many
+steps as the free steps. This holds if the interval of learned minus DQN ends at or below 0, and is
+refuted if the interval begins above 0. DQN is judged at its last snapshot within the free steps,
+after 20,000 steps; these are fewer than the free steps, which favours the fit. With only five
+rewards, differences have intervals but no tests.
 
-**Chosen beforehand on seed 1000**: that smooth rewards vary over 0.5 of the side, after 12 rewards
-each of 0.2, 0.4 and 0.6, for which the reference gained 0.89, 0.93 and 0.96 in ``five_corridors``
-and 0.86, 0.90 and 0.90 in ``four_rooms``.
+**Chosen beforehand on seed 1000**: the smooth rewards' length scale of 0.5 sides. Before, 12
+rewards were tried at each of 0.2, 0.4 and 0.6 sides: the reference gained 0.89, 0.93 and 0.96 in
+``five_corridors`` and 0.86, 0.90 and 0.90 in ``four_rooms``.
 """
 
 import dataclasses
@@ -88,19 +93,19 @@ LEARNED, TABULAR, REFERENCE, DQN = "learned", "tabular model", "exact values", "
 
 GOALS = {SMOOTH: 0.95, DISCS: 0.9}
 FEWEST = 20
-"""Rewards of a kind below which no verdict is given."""
+"""Least number of rewards of a kind for a verdict."""
 FEWEST_DQN = 5
-"""The same of rewards that agents learn, and of agents for each."""
+"""Least number of rewards that agents learn, and of agents for each, for a verdict."""
 
 _LENGTH_SCALE = 0.5
-"""Over which smooth rewards vary, in sides of the square."""
+"""Length scale of smooth rewards, in sides of the square."""
 _RADIUS = 0.08
 """Radius of discs."""
 
 _AGENTS = AgentConfig(
     encoder=MLP(hidden=(64, 64)),
     num_features=32,
-    # Rewards vary by about 1, and values by ten times as much.
+    # Rewards vary by about 1, values by about 10.
     dqn=DQNConfig(discount=0.95, schedule="constant", reward_scale=0.1, batch_size=32),
     max_episode_steps=CAP,
     steps=60_000,
@@ -110,18 +115,18 @@ _AGENTS = AgentConfig(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """Policies for rewards named afterwards, in some arenas.
+    """Policies for rewards given after the fit, in some arenas.
 
     Attributes:
         improvements: Steps of policy improvement.
         steps: Numbers of free steps.
-        main: (improvements, steps) that the goals are judged at; improvements vary at these steps,
-            steps at these improvements.
+        main: (improvements, steps) at which the goals are judged. Improvements vary at this number
+            of steps, and steps at this number of improvements.
         replicates: Sets of transitions and fits.
         num_rewards: Number of rewards of each kind.
         dqn_rewards: Number of rewards of each kind that agents learn.
         dqn_steps: Environment steps of agents at their snapshots, increasing.
-        agents: DQN; its discount is everyone's γ.
+        agents: DQN; all arms share its discount γ.
     """
 
     arenas: tuple[str, ...] = (*MAZES, NULL)
@@ -189,7 +194,7 @@ def learned_policies(
     problem: TabularProblem,
     improvements: int | None,
 ) -> list[DoubleArray]:
-    """Return the policies [n, A] of a representation for each reward, from cells reached [N]."""
+    """Return a representation's policies [n, A] for each reward, given the cells reached [N]."""
     seen, task = learned.data.next_observation, learned.representation.task
     tasks = [task(seen, rewards) for rewards in problem.rewards[reached].T]
     return [learned.policy(each, improvements) for each in tasks]
@@ -198,7 +203,7 @@ def learned_policies(
 def tabular_policies(
     model: CellModel, data: Transitions, problem: TabularProblem
 ) -> list[DoubleArray]:
-    """Return the optimal policies of the counted model, uniform where no action was tried."""
+    """Return the counted model's optimal policies; uniform in cells where no action was tried."""
     before, after = (model.cells_of(each) for each in (data.observation, data.next_observation))
     estimate = counted(before, data.action, after, model.to.shape[:2])
     tried = np.isin(np.arange(model.num_states), before)
@@ -212,7 +217,7 @@ def tabular_policies(
 @pytree_dataclass()
 @dataclasses.dataclass(frozen=True)
 class Rewarded:
-    """An arena whose only reward is that of the cell reached, and whose episodes only its cap ends.
+    """An arena that rewards only the cell reached, and whose episodes end only at the cap.
 
     Attributes:
         world: The arena.
@@ -236,9 +241,10 @@ class Rewarded:
         return self.world.observe(state)
 
     def step(self, key: Array, state: PuddleWorldState, action: Array) -> TimeStep:
-        """Move as in the arena, for the reward of the cell reached."""
+        """Move as in the arena; the reward is the reached cell's."""
         taken = self.world.step(key, state, action)
-        # As ``cell_moves``: a place on a wall's edge belongs to the side that it was reached from.
+        # As in ``cell_moves``, a point on a wall's edge belongs to the side from which it was
+        # reached.
         end = taken.state.position
         cell = Grid(BINS).cell(end + 1e-3 * (state.position - end))
         return taken._replace(reward=self.rewards[cell])
@@ -270,7 +276,7 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
     problem = problem.chosen(np.flatnonzero(first).tolist())
     table = np.zeros((problem.rewards.shape[1], BINS**2), np.float32)
     table[:, model.cells] = problem.rewards.T
-    # One reward at a time: together, the agents of all would draw a reset at every step.
+    # Train one reward at a time: if all trained together, some agent would reset at every step.
     compiled, places = jit_briefly(train), run.devices or jax.devices()[:1]
     started = [
         compiled(jax.device_put(rewards, places[index % len(places)]))
@@ -283,7 +289,7 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
 
 
 def cells(run: Run[Config]) -> dict[str, dict[str, Any]]:
-    """List the cells to measure: arms with what they depend on. Exact values take no steps."""
+    """List the cells to measure: arms with their options. Exact values take no steps."""
     config, listed = run.config, list[dict[str, Any]]()
     for arena in config.arenas:
         listed.append({"arm": REFERENCE, "arena": arena, "steps": 0})
@@ -296,7 +302,7 @@ def cells(run: Run[Config]) -> dict[str, dict[str, Any]]:
 
 
 def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure the gains of an arm for every reward, of DQN at each snapshot with each seed."""
+    """Measure an arm's gains for every reward; DQN's at each snapshot with each seed."""
     config, arm, arena = run.config, cell["arm"], cell["arena"]
     problem, axes = run.shared[arena], dict[str, Any](line=arm)
     model: CellModel = problem.model
@@ -334,9 +340,9 @@ def ours(results: Results[Config], arena: str, kind: str) -> Sample:
 
 
 def lead(results: Results[Config], arena: str, steps: int, kind: str = SMOOTH) -> Sample:
-    """Return by how much learned policies gain more than agents at a snapshot.
+    """Return the gains of learned policies minus the gains of agents at a snapshot.
 
-    Fewer than five rewards that agents learn, or agents for each, decide nothing.
+    Verdicts are open with fewer than five rewards, or with fewer than five agents for each.
     """
     theirs = results.sample(arena=arena, rewards=kind, arm=DQN, steps=steps)
     fewest = FEWEST_DQN if results.config.agents.num_seeds >= FEWEST_DQN else FEWEST
@@ -344,7 +350,7 @@ def lead(results: Results[Config], arena: str, steps: int, kind: str = SMOOTH) -
 
 
 def snapshot_of(config: Config) -> int:
-    """Return the last snapshot at which agents had no more than the free steps."""
+    """Return the last snapshot at which agents had taken at most the free steps."""
     return max(each for each in config.dqn_steps if each <= config.main[1] or each == 0)
 
 
@@ -358,7 +364,7 @@ def ahead(results: Results[Config], arena: str) -> Verdict:
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """State the goals, and what agents that learn each reward gain for as long or less."""
+    """State the goals, and compare with agents that learn each reward in at most as many steps."""
     config, budget = results.config, snapshot_of(results.config)
     improvements, steps = config.main
     fewer = f", fewer than the {steps:,} free steps" if budget < steps else ""
@@ -391,7 +397,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
 def contrasts(results: Results[Config]) -> Rows:
     """Compare the representation with the tabular model, the reference and agents' snapshots.
 
-    The last, of few rewards, are not of the tests.
+    Comparisons with snapshots have few rewards and are not tested.
     """
     config, steps = results.config, results.config.main[1]
     others: dict[str, dict[str, Any]] = {
@@ -411,9 +417,9 @@ def contrasts(results: Results[Config]) -> Rows:
 
 
 def break_even(results: Results[Config], arena: str, kind: str) -> int | None:
-    """Return the first snapshot from which on agents gain as much as the representation; or None.
+    """Return the snapshot from which on agents gain as much as the representation, or None.
 
-    Means over the rewards that agents learn.
+    Gains are means over the rewards that agents learn.
     """
     steps = results.config.dqn_steps
     enough = np.array([lead(results, arena, each, kind).mean <= 0.0 for each in steps])
@@ -422,10 +428,10 @@ def break_even(results: Results[Config], arena: str, kind: str) -> int | None:
 
 
 def repaid(config: Config, even: int | None) -> str:
-    """Say how many rewards it takes until DQN's steps together are as many as the free steps.
+    """Say for how many rewards DQN's steps add up to the free steps.
 
-    "never" where DQN breaks even (as from ``break_even``) without a step, "at most" a number where
-    it does not within its steps.
+    The text is "never" if DQN breaks even (see ``break_even``) before its first step, and "at most"
+    a number if DQN does not break even within its steps.
     """
     if even == 0:
         return "never"
@@ -434,7 +440,7 @@ def repaid(config: Config, even: int | None) -> str:
 
 
 def break_evens(results: Results[Config]) -> Rows:
-    """Tabulate where agents break even."""
+    """Tabulate the snapshots at which agents break even."""
     config, rows = results.config, []
     for arena, kind in itertools.product(config.arenas, KINDS):
         even = break_even(results, arena, kind)
@@ -446,7 +452,7 @@ def break_evens(results: Results[Config]) -> Rows:
 
 
 def along_steps(results: Results[Config], frame: Frame) -> Frame:
-    """Put the reference, which takes no steps, at all of them, and leave out agents' start."""
+    """Repeat the reference, which takes no steps, at every step; leave out agents' start."""
     config = results.config
     reference = frame.where(arm=REFERENCE)
     return Frame.concat(
@@ -479,24 +485,24 @@ EXPERIMENT = Experiment(
             Tabulated(
                 name="break_even",
                 rows=break_evens,
-                caption="The first snapshot at which DQN's mean gain is at least that of learned "
-                "policies, and the number of rewards for which DQN's steps together equal the free "
-                "steps. By means alone. DQN may have broken even at any step since the previous "
-                "snapshot, and would then need more rewards.",
+                caption="The first snapshot at which DQN's mean gain is at least the learned "
+                "policies' mean gain, and the number of rewards for which DQN's steps add up to "
+                "the free steps. Only means are compared. DQN may have broken even at any step "
+                "since the previous snapshot; the number of rewards is then larger.",
             ),
             Tabulated(
                 name="contrasts",
                 rows=contrasts,
                 caption="Learned policies minus each other arm, reward by reward, with 95 % "
-                "intervals (above 0: learned policies gain more), and for how many of them they "
-                "gain more. p-values are by sign flips, adjusted for their number (Holm 1979), "
-                f"which leaves out DQN's rewards, too few for tests. {DETECTABLE}",
+                "intervals (above 0: learned policies gain more), and the number of rewards for "
+                "which they gain more. p-values are by sign flips, adjusted for their number (Holm "
+                f"1979). Comparisons with DQN have too few rewards for a test. {DETECTABLE}",
             ),
             Curve(
                 name="gains",
-                caption="Gain against environment steps: free steps of the random policy for "
-                "the fit and the tabular model, steps with a known reward for DQN. Means "
-                "over rewards with 95 % intervals; 1 is optimal, 0 the random policy.",
+                caption="Gain against environment steps. The fit and the tabular model take free "
+                "steps of the random policy, DQN takes steps with a known reward. Means over "
+                "rewards with 95 % intervals; 1 is optimal, 0 the random policy.",
                 x=Axis("steps", "environment steps", log=True),
                 line="line",
                 panel="{arena}, {rewards}",

@@ -3,20 +3,22 @@
 A random agent plays two sets of frames: one trains, the other tests. A spectral inference network
 learns slow features. Another network predicts the next frame; a third learns, by temporal
 differences, successor features of the predictor's code, whose principal components Machado et al.
-(2018) call eigenpurposes. Of each feature, and of the pixels' principal components, the test frames
-with the largest and the smallest values are averaged: Figs. 4 to 11. The paper judges them by eye.
+(2018) call eigenpurposes. For each feature, and for each principal component of the pixels, the
+test frames with the largest and with the smallest values are averaged: Figs. 4 to 11. The paper
+judges them by eye.
 
-The paper leaves some choices open that the authors' code (its Atari example) settles: three
+The paper leaves some choices open; the authors' code (its Atari example) settles these: three
 convolutions of 64 maps with 6 x 6 kernels and stride 2, the first unpadded, on stacks of the last
 four 84 x 84 grey frames, and no block sparsity. Public readings of Machado et al.'s Fig. 2 give the
 widths 1024 and 2048 of the other layers, and that the predictor multiplies the code by a linear map
-of the action. The deviations list choices that nothing settles and those made otherwise here (their
-example feeds grey levels 0 … 255, ours are less the mean frame, over 255).
+of the action. The list of deviations has the choices that no source settles, and the choices that
+differ here (the authors' example feeds grey levels 0 … 255; we subtract the mean frame and divide
+by 255).
 
 The paper compares both averages of a feature by eye: where they differ, the feature encodes
 something. Numbers cannot tell whether one method's objects are clearer than another's; look at the
-pictures. The experiment counts the features whose two averages differ by more than all 99 pairs
-that the same feature gives when it is shifted in time against the frames (a p-value of 1 %).
+pictures. The experiment counts the features whose two averages differ significantly: by more than
+in all 99 cases in which the same feature is shifted in time against the frames (a p-value of 1 %).
 A larger difference is no merit: the pixels' principal components are made for it.
 """
 
@@ -66,7 +68,7 @@ SPIN, SUCCESSOR, PIXELS = "SpIN", "successor features", "PCA of pixels"
 
 _KERNEL = 6
 _MEASURED_PAIRS = 256
-"""Held-out pairs behind a point of a learning curve."""
+"""Number of held-out pairs for each point of a learning curve."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,16 +83,16 @@ class Config:
         stack: Consecutive frames that a network sees together.
         num_features: Slow features after the constant, and principal components.
         hidden: Width of the slow features' hidden layer.
-        clips: Clips of an update of the slow features.
+        clips: Clips in an update of the slow features.
         clip_frames: Consecutive frames of a clip, in ``clip_frames - stack + 1`` stacks.
         objective: Objective of the slow features, as in the paper.
         optimizer: Optimizer of the slow features.
         steps: Number of updates of the slow features.
-        code_size: Numbers in the next-frame predictor's code, and successor features.
+        code_size: Size of the next-frame predictor's code, and number of successor features.
         code_hidden: Width of the hidden layers of predictor and successor network.
         transitions: Transitions in an update of the predictor and the successor network.
-        target_every: Updates between copies of the network that temporal differences aim at.
-        extremes: Test frames that are averaged at each end of a feature.
+        target_every: Updates between copies to the target network of temporal differences.
+        extremes: Number of test frames to average at each end of a feature.
         evaluations: Points of each learning curve after its start.
         seed: Seed of the agent, the networks and the batches.
     """
@@ -143,8 +145,8 @@ class Config:
         return SuccessorNetwork(self.network(self.code_size, self.code_hidden), num_actions)
 
 
-# The same methods throughout. Smaller presets have fewer frames, smaller networks, and fewer
-# updates at higher rates (not tuned), for which the objective's operator is shifted.
+# All presets run the same methods. Smaller presets have fewer frames, smaller networks, and fewer
+# updates at higher learning rates (not tuned), which require a shifted operator.
 PAPER = Config()
 _LAPTOP = varied(
     PAPER,
@@ -179,7 +181,7 @@ PRESETS = {
         steps=60,
         code_size=8,
         code_hidden=16,
-        # So few updates have no time for an average to come down from 1.
+        # In so few updates, a moving average that starts at 1 would not come down.
         successor_optimizer=RMSProp(learning_rate=1e-3, schedule="linear", initial_scale=0.0),
         successor_steps=60,
         target_every=20,
@@ -209,7 +211,7 @@ def prepare(run: Run[Config]) -> FrameSplit:
 
 
 def pairs(run: Run[Config]) -> Batch:
-    """Draw the held-out pairs of stacks behind learning curves."""
+    """Draw the held-out pairs of stacks for learning curves."""
     frames: FrameSplit = run.shared
     key = jax.random.key(run.config.seed)
     return frames.clips(frames.held_out, 2).sample(key, _MEASURED_PAIRS, 1)
@@ -218,7 +220,7 @@ def pairs(run: Run[Config]) -> Batch:
 class Measured(NamedTuple):
     """Averages of the test frames with the smallest and the largest values of each of d features.
 
-    ``pictures`` are [2, d, height, width]; ``features`` has a row each feature.
+    ``pictures`` are [2, d, height, width]; ``features`` has a row for each feature.
     """
 
     pictures: DoubleArray
@@ -260,7 +262,7 @@ def slow_features(run: Run[Config], name: str) -> Learned:
     )
 
     def evaluate(params: Params) -> Mapping[str, Array]:
-        # Or XLA would work out, and slowly, what it can of these frames while it compiles.
+        # Otherwise XLA would fold these frames as constants, which makes compilation slow.
         inputs = lax.optimization_barrier(measured.inputs)
         action = act(Slowness(), lambda stacks: encoder.apply(params, stacks), inputs)
         eigenvalues = ordered_spectrum(action.covariance, action.operator_matrix).eigenvalues
@@ -276,7 +278,8 @@ def slow_features(run: Run[Config], name: str) -> Learned:
         evaluate=evaluate,
         **run.training(name, config.steps, config.evaluations, network=name),
     )
-    # Eigenfunctions by the averages, as in the paper's listing; their weight scales all alike.
+    # Eigenfunctions use the moving averages, as in the paper's listing; the weight of the averages
+    # scales all of them alike.
     state = result.state.objective.total
     transform = ordered_spectrum(state.covariance[0], state.operator_matrix[0]).transform[:, 1:]
     features = frames.encoded(lambda stacks: encoder.apply(result.params(), stacks))
@@ -319,7 +322,7 @@ def pixel_components(run: Run[Config], name: str) -> Learned:
 
 
 def principal_components(rows: FloatArray, count: int) -> FloatArray:
-    """Compute the leading principal components' values at rows [m, k], which are centred, [m, d].
+    """Compute the leading principal components' values [m, d] at centred rows [m, k].
 
     Raises:
         InputError: If the rows span fewer dimensions.
@@ -333,7 +336,7 @@ METHODS = {SPIN: slow_features, SUCCESSOR: successor_features, PIXELS: pixel_com
 
 
 def frame(run: Run[Config], method: str, found: Measured) -> Frame:
-    """List what was measured while training, and features: a row each."""
+    """List the measurements during training and the features, with a row for each."""
     if found.training is None:
         return found.features
     wide = Frame.of_history(found.training.history, [run.config.seed], method=method)
@@ -346,10 +349,11 @@ def frame(run: Run[Config], method: str, found: Measured) -> Frame:
 
 
 def tells_ends_apart(results: Results[Config]) -> Verdict:
-    """Judge what the paper sees: nearly all slow features tell their ends apart, the others few.
+    """Judge the paper's finding: the ends of nearly all slow features differ, of others few.
 
-    A test counts the features whose ends are told apart. It may be sharper than the eye and count
-    more of them. The count can refute "nearly all" and confirm "few", but not the reverse.
+    A test counts the features whose two averages differ. The test may be more sensitive than the
+    eye and count more features. The count can therefore refute "nearly all" and confirm "few", but
+    not the reverse.
     """
     total = results.config.num_features
     spin, successor = (
@@ -384,7 +388,7 @@ def draw_differences(results: Results[Config]) -> tuple[None, Figure]:
 
 
 def check(config: Config, data: None) -> None:
-    """Refuse a game that is not there, and sizes that no predictor makes."""
+    """Refuse a missing game, and frame sizes that the predictor cannot make."""
     require_game(config.game)
     config.successor_network(1)
 
@@ -424,7 +428,8 @@ EXPERIMENT = Experiment(
                     "method", "feature", "apart", "most_by_chance", "told", "constant"
                 ),
                 caption="Root mean squared difference of a feature's two averages, in grey levels, "
-                "and the largest of those by chance. A feature whose network died is constant.",
+                "and the largest such difference by chance. A feature whose network died is "
+                "constant.",
             ),
             Drawn(
                 name="frames",
@@ -443,10 +448,10 @@ EXPERIMENT = Experiment(
         "Training": [
             Curve(
                 name="training",
-                caption=f"On {_MEASURED_PAIRS} held-out pairs: the slow features' eigenvalues "
-                "(0 still, 2 unrelated from a frame to the next), which SpIN minimises; the "
-                "squared errors of the next frame and of temporal differences, divided by the "
-                "variance of their targets.",
+                caption=f"On {_MEASURED_PAIRS} held-out pairs: the slow features' eigenvalues, "
+                "which SpIN minimises (0: a feature never changes, 2: consecutive frames are "
+                "unrelated); the squared errors of the next frame and of temporal differences, "
+                "divided by the variance of their targets.",
                 x=STEP,
                 line="curve",
                 panel="method",
@@ -456,22 +461,23 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    # Pictures are no JSON.
+    # JSON cannot hold pictures.
     keeps_parts=False,
     deviations={
-        "initial weights": "Machado et al. draw them as Oh et al. (2015) do, and the paper is "
-        "silent on SpIN's; here all are LeCun-normal, like SpIN's in the authors' code.",
-        "scale of inputs": "Not told by the paper; the authors' example feeds grey levels 0 … 255. "
-        "Here the mean training frame is subtracted, and the result divided by 255.",
-        "frames": "Not told; here ALE/<game>-v5 with its defaults: every fourth frame, actions "
-        "repeated with probability 1/4.",
-        "held-out frames": "Not told how they were chosen; here another agent plays them after its "
-        "own reset, so no episode is in both sets.",
-        "stacks of a clip": "Not told; here a clip's ten frames make seven stacks of four. "
+        "initial weights": "Machado et al. initialise as Oh et al. (2015), and the paper does not "
+        "say how SpIN's weights are initialised; here all weights are LeCun-normal, as SpIN's in "
+        "the authors' code.",
+        "scale of inputs": "Not specified by the paper; the authors' example feeds grey levels 0 … "
+        "255. Here the mean training frame is subtracted, and the result divided by 255.",
+        "frames": "Not specified; here ALE/<game>-v5 with its defaults: every fourth frame, "
+        "actions repeated with probability 1/4.",
+        "held-out frames": "The paper does not say how they were chosen; here another agent plays "
+        "them after its own reset, so no episode is in both sets.",
+        "stacks of a clip": "Not specified; here a clip's ten frames make seven stacks of four. "
         "Thirteen frames would make ten.",
-        "γ of the successor features": "Not told by the paper; here 0.99.",
-        "decay of the successor network's RMSProp": "Not told by the paper; here 0.9.",
-        "activation of an eigenpurpose": "Not told; here that of the centred successor features. "
-        "That of the code is the other reading.",
+        "γ of the successor features": "Not specified by the paper; here 0.99.",
+        "decay of the successor network's RMSProp": "Not specified by the paper; here 0.9.",
+        "activation of an eigenpurpose": "Not specified; here the activation of the centred "
+        "successor features. The other reading is the activation of the code.",
     },
 )

@@ -1,22 +1,23 @@
 """Video of bouncing balls: deep slow feature analysis against linear (Pfau et al. 2019, 5.2).
 
 Three equal balls in a box, 64 x 64 pixels. Networks see one frame or several consecutive frames and
-learn the functions of them that change least from a frame to the next. Two exact analyses stand
-beside them: linear slow feature analysis of pixels, the baseline, and the same analysis of
-functions of the balls' positions, which shows how slow features of positions can be.
+learn the functions of their input that change least from one frame to the next. They are compared
+with two exact analyses: linear slow feature analysis of pixels, the baseline, and the same analysis
+of functions of the balls' positions, which shows how slow features of positions can be.
 
 The paper shows maps against a ball's position and the frames that excite each feature most and
 least. It prints no eigenvalues. The claims judge, network by network, how much of each feature's
-variance is explained by functions of the balls' positions and velocities: a statement holds if all
-networks meet it, and does not if none does. Two goals of our own follow.
+variance is explained by functions of the balls' positions and velocities: a statement holds if it
+holds for all networks, and does not hold if it holds for none. Two goals of our own follow.
 
 An eigenvalue is E[(u(s') - u(s))²] of a feature of mean zero and variance 1 that is uncorrelated
 with the features before it; 1 - λ/2 is its correlation with itself a frame later. All analyses are
-measured by the same estimator on the same fresh clips. Linear analysis solves the generalised
-eigenproblem of leading principal components of pixels averaged over squares. Functions of positions
-are symmetric polynomials of cosines: an exact solution in a space that knows the balls, and an
-upper bound on the smallest eigenvalues that a frame allows. Linear combinations of pixels are sums
-over balls of functions of one ball, so linear analysis cannot see pairs.
+measured by the same estimator on the same fresh clips. Linear analysis averages pixels over squares
+and solves the generalised eigenproblem of their leading principal components. Functions of
+positions are symmetric polynomials of cosines: they give an exact solution in a space that knows
+the balls, and so an upper bound on the smallest eigenvalues that a frame allows. Linear
+combinations of pixels are sums over balls of functions of one ball, so linear analysis cannot see
+pairs.
 """
 
 import dataclasses
@@ -70,13 +71,13 @@ VIDEO = BouncingBalls()
 DEEP, PIXELS, POSITIONS = "deep", "linear, pixels", "functions of positions"
 SHARES = ("mean_position", "one_ball", "all_balls", "velocity")
 SIDES, ONE_BALL, TOGETHER, VELOCITY, ORDERED = 0.8, 0.5, 0.5, 0.1, 0.05
-"""Shares of variance, and the relative distance to Rayleigh-Ritz, by which claims are judged."""
+"""Thresholds of claims: shares of variance, and the relative distance to Rayleigh-Ritz."""
 
 TEST, HELD_OUT, LINEAR = "test", "evaluation", "linear"
-"""Draws behind final eigenvalues, behind learning curves, and that linear analyses learn from."""
+"""Draws for final eigenvalues, for learning curves, and for the training of linear analyses."""
 
 _DRAWS = {HELD_OUT: 10, LINEAR: 11, TEST: 12, "frames": 13, "video": 14}
-"""Numbers folded into the first seed's key for draws that are not training's own."""
+"""Numbers that are folded into the first seed's key, for draws outside training."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,23 +88,23 @@ class Config:
         num_features: Eigenfunctions after the constant.
         frames: Consecutive frames that the network sees at once.
         objective: Spectral inference; operator and encoder are filled in.
-        clips: Clips of a batch, of training and of measuring.
+        clips: Clips of a batch, for training and for measurements.
         clip_frames: Consecutive frames of a clip, in ``clip_frames - frames + 1`` inputs.
         num_frames: Frames of the video that clips are cut from; None plays new ones for every
             batch.
         evaluations: Points of each learning curve after its start.
-        evaluation_batches: Held-out batches behind each of these points.
-        seed: Seed of the first run; also of all draws that are not training's.
+        evaluation_batches: Held-out batches for each of these points.
+        seed: Seed of the first run, and of all draws outside training.
         num_seeds: Independent networks, seeds ``seed`` … ``seed + num_seeds - 1``.
         pooling: Side of the squares that pixels are averaged over before linear analysis.
         components: Principal components that linear analysis of pixels chooses from.
         degree: Greatest degree of the cosines of positions.
         linear_batches: Batches that the linear analyses learn from.
-        test_batches: Fresh batches behind the final eigenvalues.
-        map_bins: Cells a side of the maps.
-        response_batches: Batches of unrelated inputs behind the maps and the shares of variance;
-            the frames that excite features most are chosen from them.
-        shown: How many of these frames are shown of each feature, and as many that excite it least.
+        test_batches: Fresh batches for the final eigenvalues.
+        map_bins: Cells along each side of the maps.
+        response_batches: Batches of unrelated inputs for the maps and the shares of variance. The
+            frames that excite a feature most and least are chosen from them.
+        shown: Number of frames to show that excite a feature most, and number that excite it least.
     """
 
     num_features: int = 12
@@ -132,7 +133,7 @@ class Config:
 
     @property
     def rows(self) -> int:
-        """Inputs of a batch."""
+        """Number of inputs in a batch."""
         return self.clips * (self.clip_frames - self.frames + 1)
 
     @property
@@ -157,11 +158,11 @@ class Config:
         return WithConstant(with_sizes(self.encoder, **sizes))
 
     def key(self, draw: str) -> Array:
-        """Derive the key of a draw that is not training's own."""
+        """Derive the key of a draw outside training."""
         return jax.random.fold_in(jax.random.key(self.seed), _DRAWS[draw])
 
     def source(self, num_frames: int | None = None, *, as_positions: bool = False) -> BallClips:
-        """Return where clips come from: a video of so many frames, or new ones."""
+        """Return the source of clips: a video of ``num_frames`` frames, or new clips."""
         clips = None if num_frames is None else num_frames // self.clip_frames
         key = self.key("video")
         return BallClips(VIDEO, self.frames, self.clip_frames, clips, key, as_positions)
@@ -283,8 +284,8 @@ def exact_analyses(config: Config) -> dict[str, Spectra]:
     """Measure the exact analyses on the clips that networks are measured on.
 
     Returns:
-        Analysis → spectra on the test clips, and under ``HELD_OUT`` those of functions of positions
-        on the clips that networks are followed on during training.
+        Analysis → spectra on the test clips. ``HELD_OUT`` → the spectra of functions of positions
+        on the clips that measure networks during training.
     """
     squares = pooled_pixels(VIDEO.frame_size, config.pooling)
     functions, _ = of_positions(VIDEO, config.degree)
@@ -302,7 +303,7 @@ def exact_analyses(config: Config) -> dict[str, Spectra]:
 
 
 def frame(run: Run[Config], seed: int | None, found: Any) -> Frame:
-    """List eigenvalues: a row each draw, step and feature, with shares of variance at the end."""
+    """List eigenvalues: a row for each draw, step and feature, with final shares of variance."""
     config = run.config
 
     def final(spectra: Spectra, analysis: str, **shares: DoubleArray) -> Frame:
@@ -327,7 +328,7 @@ def of_networks(results: Results[Config], column: str) -> DoubleArray:
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """State what the paper says of the first features, of most, of later ones, and our goals."""
+    """State the paper's claims on the first features, on most and on later ones, and our goals."""
     mean, alone, together, velocity = (of_networks(results, share) for share in SHARES)
     first, most = mean[:, :2].min(axis=1), (alone >= ONE_BALL).mean(axis=1)
     added, moving = (together - alone)[:, 2:].max(axis=1), velocity.max(axis=1)
@@ -413,7 +414,7 @@ EXPERIMENT = Experiment(
     ),
     claims=claims,
     decided_on=PAPER,
-    # Neither training nor what decides a statement of the paper knows of these.
+    # These change neither the training nor the judgement of the paper's statements.
     free=(
         *("evaluations", "evaluation_batches", "seed", "num_seeds", "pooling", "components"),
         *("linear_batches", "map_bins", "shown"),
@@ -426,16 +427,17 @@ EXPERIMENT = Experiment(
                 rows=lambda r: r.ends.where(analysis=DEEP, draw=TEST).rows(
                     "seed", "feature", "eigenvalue", "of_the_span", *SHARES
                 ),
-                caption="Every feature of every network, in the order learned. Last four "
-                "columns: shares of its variance explained by the balls' mean position, by sums of "
-                "functions of single balls, by products of up to three such sums, and in "
-                "addition by functions of velocities, on frames that were not fitted to.",
+                caption="Every feature of every network, in the order learned. The last four "
+                "columns are shares of the feature's variance, on frames that the regressions were "
+                "not fitted to: explained by the balls' mean position, by sums of functions of "
+                "single balls, by products of up to three such sums, and in addition by functions "
+                "of velocities.",
             ),
             Curve(
                 name="eigenvalues",
-                caption="Eigenvalue of every feature on fresh frames: of networks, of linear "
-                "slow feature analysis of pixels, and of functions of the balls' positions, "
-                "which no video shows.",
+                caption="Eigenvalue of every feature on fresh frames: of networks, of linear slow "
+                "feature analysis of pixels, and of functions of the balls' positions, which the "
+                "networks do not see.",
                 x=Axis("feature", "feature, after the constant", ticks=True),
                 line="analysis",
                 of={"draw": TEST},
@@ -447,25 +449,26 @@ EXPERIMENT = Experiment(
         "What features respond to": [
             Drawn(
                 name="maps",
-                caption="Mean of each eigenfunction where one of the balls is, over all states "
-                "with a ball there (network of seed {config.seed}). Eigenfunctions have "
-                "variance 1; the number above each map is its largest magnitude, so a map "
-                "with small limits means that the feature does not depend on the place of a "
-                "single ball. No centre of a ball is in the grey border.",
+                caption="Mean of each eigenfunction over all states that have a ball at a place, "
+                "against the place (network of seed {config.seed}). Eigenfunctions have variance "
+                "1; the number above each map is its largest magnitude, so a map with small limits "
+                "means that the feature does not depend on the place of a single ball. A ball's "
+                "centre is never in the grey border.",
                 draw=draw_maps,
             ),
             Drawn(
                 name="exciting_frames",
-                caption="Of unrelated frames, those that excite each eigenfunction least (left) "
-                "and most (right), with the extremes outside.",
+                caption="The unrelated frames that excite each eigenfunction least (left) and most "
+                "(right); the most extreme frames are outermost.",
                 draw=draw_exciting_frames,
             ),
         ],
         "Training": [
             Curve(
                 name="training",
-                caption="Eigenvalues on held-out frames over training. Dotted: those of "
-                "functions of positions on the same frames, which differ from the table's.",
+                caption="Eigenvalues on held-out frames over training. Dotted lines: eigenvalues "
+                "of functions of positions on the same held-out frames; they differ from the "
+                "table, which uses other frames.",
                 x=STEP,
                 line="feature {feature}",
                 of={"draw": HELD_OUT, "analysis": DEEP},
@@ -476,15 +479,17 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    # Maps and frames need the networks.
+    # A resumed run needs the networks to draw maps and frames.
     keeps_parts=False,
     deviations={
-        "video": "The paper does not tell how its 200,000 frames were cut; here they are 20,000 "
-        "disjoint clips of ten frames, each from an independent start, and every batch "
-        "draws 24 clips. Cut anywhere, a video of as many frames has more clips, which overlap.",
+        "video": "The paper does not say how its 200,000 frames were cut; here they are 20,000 "
+        "disjoint clips of ten frames, each from an independent start, and every batch draws 24 "
+        "clips. If clips could start at any frame, the same video would give more clips, which "
+        "overlap.",
         "inputs of a clip": "Ten frames make nine inputs of two frames and eight steps. The paper "
-        "does not tell whether its ten count frames or inputs.",
-        "initial weights": "Not told by the paper; here LeCun-normal, with biases of zero.",
-        "units": "Not told whether units count from 0 or 1 in the blocks; here from 1.",
+        "does not say whether its ten counts frames or inputs.",
+        "initial weights": "Not specified by the paper; here LeCun-normal, with biases of zero.",
+        "units": "The paper does not say whether units in the blocks count from 0 or 1; here from "
+        "1.",
     },
 )

@@ -1,13 +1,13 @@
 """The two-dimensional hydrogen atom by spectral inference (Pfau et al. 2019, Section 5.1).
 
 The nine lowest eigenfunctions of H = −∇² − 1/r in a box, learned in several ways: by the paper's
-own protocol, by ours, and by ours with one choice at a time returned to the paper's. The closed
-form in the plane and finite differences on a grid stand beside them. Eq. 20 prints V(x) = +1/|x|,
-which has no bound states: a slip of sign.
+protocol, by ours, and by ours with one choice at a time changed back to the paper's. They are
+compared with the closed form in the plane and with finite differences on a grid. Eq. 20 prints V(x)
+= +1/|x|, which has no bound states: a slip of sign.
 
-Energies are Rayleigh quotients by quadrature: in the features' order, or of their span if the
-objective has no mask, which gives features no order. The paper's statements are judged run by run,
-since its protocol is run with one seed.
+Energies are Rayleigh quotients by quadrature. They follow the features' order; an objective without
+the mask gives features no order, so its energies are computed from their span. The paper's
+statements are judged for each run, since its protocol is run with one seed.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
 
 NOWHERE_NEAR = 0.5
-"""Relative error of the worst energy from which on energies are nowhere near the true ones."""
+"""Energies are nowhere near the true ones if the worst has more than this relative error."""
 COLUMNS = ("contender", "seed", "eigenfunction", "energy", "closed_form", "relative_error")
 """Columns of the file of energies."""
 
@@ -69,13 +69,13 @@ class Contender:
     """A way to train, by default ours on the paper's batches of 128.
 
     Attributes:
-        name: What figures and tables call it.
-        sampling: ``uniform`` in the box, or ``radial``: uniform in log(1 + r), weighed by the
-            inverse of its density.
-        inputs: What the network sees: ``cartesian`` (x, y), ``scaled`` (x, y) / D, or ``radial``
+        name: Name in figures and tables.
+        sampling: ``uniform`` in the box, or ``radial``: uniform in log(1 + r), with weights inverse
+            to the density.
+        inputs: Inputs of the network: ``cartesian`` (x, y), ``scaled`` (x, y) / D, or ``radial``
             (x/(1 + r), y/(1 + r), log(1 + r), r/D).
-        boundary: What makes features vanish at the boundary: ``quadratic``, Π_i (1 − x_i²/D²), or
-            ``root``, Π_i (√(2D² − x_i²) − D).
+        boundary: Factor that makes features vanish at the boundary: ``quadratic``, Π_i (1 −
+            x_i²/D²), or ``root``, Π_i (√(2D² − x_i²) − D).
         encoder: The network, from its inputs to nine features; ``SeparateMLP`` shares no layers.
         laplacian: How ∇² is computed.
         objective: Spectral inference; operator, encoder and weights are filled in.
@@ -103,7 +103,7 @@ PUBLISHED = Contender(
     sampling="uniform",
     inputs="cartesian",
     boundary="root",
-    # Initial biases, which the paper does not tell, are those of its public code.
+    # The paper does not give the initial biases; they are taken from its public code.
     encoder=BlockSparse(
         MLP(NUM_STATES, hidden=(128, 128, 128, 128), activation="softplus", bias_scale=1.0)
     ),
@@ -118,9 +118,9 @@ PUBLISHED = Contender(
     optimizer=RMSProp(learning_rate=1e-5, schedule="constant", decay=0.999),
     steps=1_000_000,
 )
-"""The paper's protocol (App. C.1). The number of updates is that of its public code."""
+"""The paper's protocol (App. C.1). The number of updates comes from its public code."""
 
-# Without averages, their start and the shift of the operator have no effect.
+# Without moving averages, their start and the shift of the operator have no effect.
 UNAVERAGED = varied(
     PUBLISHED,
     name="Pfau et al., β = 1",
@@ -144,7 +144,7 @@ class Config:
         half_width: D, half a side of the box [−D, D]², in the units of H.
         grid_points: Points a side of the grid solver, even: none lies on the singularity.
         evaluations: Measurements during training, after the one before it.
-        tolerance: Relative error that every energy of every seed is to stay within.
+        tolerance: Largest relative error allowed for every energy of every seed.
     """
 
     contenders: tuple[Contender, ...]
@@ -167,10 +167,10 @@ _CHOICES: dict[str, dict[str, Any]] = {
     "RMSProp": {"optimizer": RMSProp(learning_rate=0.01, schedule="cosine", decay=0.999)},
     "shared layers": {"encoder": MLP(NUM_STATES, num_inputs=4, hidden=(96, 96), activation="tanh")},
 }
-"""Choices that are returned to the paper's, or made otherwise, one at a time."""
+"""Choices that are changed one at a time, back to the paper's or to another value."""
 
 PAPER = Config(
-    # The dearest last: averages take 45 backward passes an update.
+    # The slowest comes last: moving averages take 45 backward passes per update.
     contenders=(varied(_OURS, steps=20_000), UNAVERAGED, PUBLISHED, HASTY),
     num_seeds=1,
     evaluations=200,
@@ -186,7 +186,7 @@ PRESETS = {
         grid_points=32,
         evaluations=5,
     ),
-    # At the paper's rate 5,000 updates hardly move anything: its protocol has no part here.
+    # The paper's protocol is left out: at its learning rate, 5,000 updates hardly change anything.
     "laptop": Config(
         contenders=(
             _OURS,
@@ -199,7 +199,7 @@ PRESETS = {
 
 
 def make_encoder(contender: Contender, half_width: float) -> Encoder:
-    """Build the network on positions [b, 2] times what vanishes at the boundary: [b, 9]."""
+    """Build the network on positions [b, 2] times the boundary factor: [b, 9]."""
 
     def embed(positions: Array) -> Array:
         if contender.inputs == "cartesian":
@@ -207,7 +207,7 @@ def make_encoder(contender: Contender, half_width: float) -> Encoder:
         if contender.inputs == "scaled":
             return positions / half_width
         distance = radius(positions)
-        # Centred about its mean over the sampled scales.
+        # The input is centred about its mean over the sampled scales.
         scale = jnp.log1p(distance) / 2.0 - 1.0
         return jnp.concatenate([positions / (1.0 + distance), scale, distance / half_width], axis=1)
 
@@ -228,8 +228,9 @@ def make_evaluation(
 ) -> Callable[[Params], dict[str, Array]]:
     """Build the measure of parameters during training, by quadrature.
 
-    ``energy_1`` … ``energy_9`` are those of ``box_spectrum``, ``worst_error`` is the largest of
-    their relative errors, and ``subspace_distance`` that to the nine closed-form wavefunctions.
+    ``energy_1`` … ``energy_9`` are the energies of ``box_spectrum``, ``worst_error`` is the largest
+    of their relative errors, and ``subspace_distance`` is the distance to the nine closed-form
+    wavefunctions.
     """
     positions, weights = box_quadrature(half_width)
     root = jnp.sqrt(weights)[:, None]
@@ -285,7 +286,7 @@ def measure(run: Run[Config], name: str, contender: Contender) -> TrainingResult
 
 
 def frame(run: Run[Config], contender: Contender, trained: TrainingResult) -> Frame:
-    """List energies and errors: a row each seed and step."""
+    """List energies and errors: a row for each seed and step."""
     found = Frame.of_history(trained.history, trained.seeds, contender=contender.name)
     return found.adding(within_tolerance=found["worst_error"] <= run.config.tolerance)
 
@@ -308,7 +309,7 @@ def by_eigenfunction(results: Results[Config], frame: Frame) -> Frame:
 
 
 def at_end(results: Results[Config], _: Frame) -> Frame:
-    """List the energies at the end, and those of the grid solver."""
+    """List the final energies, and the energies of the grid solver."""
     energies = {f"energy_{k}": each for k, each in enumerate(results.run.shared.energies, start=1)}
     solved = Frame.of([{"contender": "grid solver", "seed": None, **energies}])
     final = by_eigenfunction(results, Frame.concat([results.ends, solved]))
@@ -329,14 +330,14 @@ def learned(results: Results[Config], contender: Contender) -> Verdict:
 
 
 def is_nowhere_near(results: Results[Config]) -> Verdict:
-    """Judge that no energy without averages is near; if some are, it cannot be told."""
+    """Judge that every seed without averages is far off; refuted only if all seeds learn."""
     errors, words = of_seeds(results, UNAVERAGED)
     far = unanimous(errors > NOWHERE_NEAR, words)
     return far if far.holds or learned(results, UNAVERAGED).holds else far.open()
 
 
 def needs_slow_decay(results: Results[Config]) -> Verdict:
-    """Judge that all is learned with the slow decay, and nothing with the fast one."""
+    """Judge that all energies are learned with the slow decay, and not with the fast one."""
     slow, fast = learned(results, PUBLISHED), learned(results, HASTY)
     return all_of([slow if slow.holds else slow.open(), ~fast])
 
@@ -385,7 +386,7 @@ def eigenfunctions(
 
 
 def draw_wavefunctions(results: Results[Config]) -> tuple[None, Figure]:
-    """Draw wavefunctions of ours, of the paper's ways at either β and of what has no mask."""
+    """Draw wavefunctions of our way, of the paper's at both β, and of the one without mask."""
     config, grid = results.config, results.run.shared
     points, exact = config.grid_points, wavefunctions(grid.positions)
     drawn = {config.contenders[0].name, PUBLISHED.name, UNAVERAGED.name}
@@ -444,17 +445,17 @@ EXPERIMENT = Experiment(
         "Wavefunctions": [
             Drawn(
                 name="wavefunctions",
-                caption="The nine wavefunctions under their energies, rotated within each "
-                "degenerate level to the closed form; the middle of the box, half as wide. "
-                "Each column has its own limits.",
+                caption="The nine wavefunctions with their energies above, rotated within each "
+                "degenerate level to match the closed form. Each picture shows the middle of the "
+                "box, at half its width. Each column has its own colour limits.",
                 draw=draw_wavefunctions,
             ),
         ],
         "Energies": [
             wide(
-                caption="Relative error of each energy, mean over seeds, in the order learned or, "
-                "without the mask, that of the span. The grid's lowest state is narrower than its "
-                "cells.",
+                caption="Relative error of each energy, mean over seeds, in the order learned; "
+                "without the mask, in the order of the span's energies. The lowest state is "
+                "narrower than the grid's cells.",
                 row="contender",
                 column="{eigenfunction}",
                 of=at_end,
@@ -462,7 +463,8 @@ EXPERIMENT = Experiment(
             ),
             Curve(
                 name="energies",
-                caption="Energies during training: one line per feature, while it is bound.",
+                caption="Energies during training: one line per feature, shown while its energy is "
+                "negative.",
                 x=STEP,
                 y=Measure(value="binding", label="binding energy −E", log=True),
                 line="features",
@@ -477,13 +479,14 @@ EXPERIMENT = Experiment(
             ),
         ],
     },
-    # A figure needs the networks.
+    # A resumed run needs the networks to draw a figure.
     keeps_parts=False,
     stated="goal or what the paper states",
     deviations={
-        "updates": "The paper does not tell how many; here 10⁶, as in the authors' public code.",
-        "initial biases": "Not told by the paper; here as in that code.",
-        "units": "Not told whether units count from 0 or 1 in the blocks; here from 1.",
+        "updates": "The paper does not say how many; here 10⁶, as in the authors' public code.",
+        "initial biases": "Not specified by the paper; here as in the authors' public code.",
+        "units": "The paper does not say whether units in the blocks count from 0 or 1; here from "
+        "1.",
         "potential": "Eq. 20 prints V(x) = +1/|x|, a slip of sign; here it is -1/|x|.",
     },
 )

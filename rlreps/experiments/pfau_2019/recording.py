@@ -20,7 +20,7 @@ ByteArray: TypeAlias = npt.NDArray[np.uint8]
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 
 IMAGES, STEPS = "images.npy", "steps.npy"
-"""Files in a folder of frames; the second is written last."""
+"""Files in a folder of frames; the second file is written last."""
 
 
 def require_game(game: str) -> None:
@@ -36,8 +36,9 @@ def require_game(game: str) -> None:
 def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], None, None]:
     """Play a game endlessly, each action with equal probability.
 
-    The environment is ``ALE/<game>-v5`` with its defaults: every action is held for four frames and
-    repeated instead of the next one with probability 1/4; a frame is the last of its four.
+    The environment is ``ALE/<game>-v5`` with its defaults: every action is held for four frames, of
+    which the last is kept; with probability 1/4 the previous action is repeated instead of the next
+    one.
 
     Yields:
         (grey levels [height, width], number of the episode, the action that follows).
@@ -57,7 +58,7 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
             yield frame, episode, action
             frame, _, terminated, truncated, _ = environment.step(int(space.start) + action)
             if terminated or truncated:
-                # The frame at the end is yielded too, before the next episode's first.
+                # The last frame of an episode is yielded too, before the first frame of the next.
                 yield frame, episode, 0
                 frame, _ = environment.reset()
                 episode += 1
@@ -66,8 +67,8 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
 def recorded_frames(folder: Path, game: str, size: int, count: int, seed: int) -> Frames:
     """Read the frames in a folder, playing them first if they are not complete.
 
-    Images are written to disk as they are played and read from it as they are used: half a million
-    frames need not fit in memory.
+    Images are written to disk as they are played and read from disk as they are used, so that half
+    a million frames need not fit in memory.
 
     Args:
         folder: The folder.
@@ -110,8 +111,8 @@ def shrunk(frame: ByteArray, size: int) -> ByteArray:
 def _area_means(values: DoubleArray, size: int) -> DoubleArray:
     """Compute means over ``size`` equal stretches of the first axis, [m, n] → [size, n].
 
-    Uses differences of running sums. Products with a matrix of shares would start BLAS's threads
-    for every frame, which costs far more than the sums if cores are shared.
+    The means use differences of running sums. A product with a matrix of weights would start BLAS's
+    threads for every frame, which costs far more than the sums if other work uses the cores.
     """
     edges = np.linspace(0.0, len(values), size + 1)
     whole = edges.astype(np.int64)

@@ -35,7 +35,7 @@ class PowerDecay:
     Attributes:
         initial: η0 > 0, []; an array is not checked.
         power: γ ≥ 0; 0 keeps the rate constant.
-        largest: Bound on the rate, []; None is none.
+        largest: Upper bound on the rate, []; None sets no bound.
     """
 
     initial: float | Array = interval("(0, inf)")
@@ -101,8 +101,8 @@ class Rule(abc.ABC):
         needs_learning_rate: True if the rule has a learning rate.
 
     Raises:
-        InputError: Unless 1 ≤ k ≤ features and options are in range; from an update, for a batch of
-            another width or without rows.
+        InputError: Unless 1 ≤ k ≤ features and options are in range. Updates raise it for a batch
+            with another number of features or without rows.
     """
 
     title: ClassVar[str]
@@ -126,7 +126,7 @@ class Rule(abc.ABC):
 
     @classmethod
     def least_rows_per_update(cls, num_components: int) -> int:
-        """Return the least number of rows from which an update learns ``num_components``."""
+        """Return the least number of rows per update with which ``num_components`` are learned."""
         return 1
 
     @classmethod
@@ -187,7 +187,7 @@ class LearningRateRule(Rule):
 
 @dataclasses.dataclass(frozen=True)
 class AnchoredRule(Rule):
-    """A rule whose one-row updates drift, by rounding, from the quantity that they track.
+    """A rule that tracks a quantity in one-row updates, which drifts by rounding.
 
     A rank-one update changes a quantity, such as an inverse, in O(k · features), while computing it
     anew takes O(k² · features). In float32 the two differ after thousands of updates. An *anchor*
@@ -217,11 +217,11 @@ class AnchoredRule(Rule):
     def update_each(self, state: Any, rows: Array) -> Any:
         """Make a step on each of several rows in order, [n, features], and anchor the last state.
 
-        The loop runs from anchor to anchor around a loop over rows. A condition instead would make
-        ``vmap`` evaluate both branches.
+        An outer loop runs over anchors, an inner loop over the rows between them. With a condition
+        instead, ``vmap`` would evaluate both branches.
         """
         require_batch(rows, self.num_inputs)
-        # A loop's counter cannot index NumPy's rows.
+        # A traced loop counter cannot index a NumPy array.
         rows = jnp.asarray(rows)
         count = jnp.int32(len(rows))
 

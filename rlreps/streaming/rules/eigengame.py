@@ -76,7 +76,7 @@ class Eigengame(PlayersRule):
         projections = matmul(batch, players.T)
         products = matmul(projections.T, projections)
         own = jnp.diagonal(products)
-        # A player without variance subtracts none from the players after it.
+        # A player without variance imposes no penalty on the players after it.
         shares = products / jnp.where(own > 0.0, own, 1.0)[:, None]
         # Entry [j, i] is ⟨X v_i, X v_j⟩ / ⟨X v_j, X v_j⟩: kept above the diagonal, where j < i.
         penalties = jnp.triu(shares, k=1)

@@ -49,8 +49,8 @@ class FactorRule(AnchoredRule, LearningRateRule):
             columns of about unit length.
     """
 
-    # A factor that starts small grows by orders of magnitude in its first updates. Rounding in
-    # the inverse then leads float32 elsewhere than float64.
+    # A factor that starts small grows by orders of magnitude in its first updates. Rounding errors
+    # in the inverse then make float32 diverge from float64.
     first_anchored: ClassVar[int] = 256
 
     _: dataclasses.KW_ONLY
@@ -75,10 +75,10 @@ class FactorRule(AnchoredRule, LearningRateRule):
 
 
 def inverse_gram(rows: Array) -> Array:
-    """Compute (CᵀC)⁻¹ [k, k] of rows Cᵀ [k, features]; non-finite if C lacks rank to rounding."""
+    """Compute (CᵀC)⁻¹ [k, k] from rows Cᵀ; non-finite if C is rank-deficient to rounding."""
     gram = matmul(rows, rows.T)
-    # Scale to a unit diagonal: otherwise columns of very different lengths look like a matrix
-    # that lacks rank.
+    # Scale to a unit diagonal: otherwise a matrix with columns of very different lengths looks
+    # rank-deficient.
     lengths = jnp.sqrt(jnp.diagonal(gram))
     scale = lengths[:, None] * lengths[None, :]
     inverse = solve_positive_definite(gram / scale, jnp.eye(len(gram), dtype=gram.dtype)) / scale
@@ -119,10 +119,10 @@ class ExplicitKrasulina(FactorRule):
 
         C' = C + η (x − Cy) yᵀ,  y = C†x,
 
-    or the mean over a batch of several rows. Amid & Warmuth 2020, the update after Eq. 12, list it
-    as "Sanger"; the generalised Hebbian algorithm of Sanger 1989 is ``Sanger``. As there, C† is the
-    pseudo-inverse of the current C; one row's update tracks it in O(k · features) (``factor``).
-    Components are an orthonormal basis of C's span.
+    or the mean over a batch of several rows. This is the update after Eq. 12 of Amid & Warmuth
+    2020, who call it "Sanger"; the generalised Hebbian algorithm of Sanger 1989 is ``Sanger``. As
+    in their paper, C† is the pseudo-inverse of the current C; one row's update tracks it in O(k ·
+    features) (``factor``). Components are an orthonormal basis of C's span.
 
     η is in units of one over a variance while C's columns have unit length. The update of s C with
     rate s² η is s times the update of C with rate η. A small initial C therefore needs an η that is

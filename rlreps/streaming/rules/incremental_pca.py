@@ -29,7 +29,7 @@ class IncrementalState(NamedTuple):
 
     Attributes:
         step: Number of updates, [] (int32).
-        rows_seen: Rows of all updates, [] (int32); for combined models the weighted mean.
+        rows_seen: Number of rows of all updates, [] (int32); the weighted mean for combined models.
         rows: Orthonormal right singular vectors, [k, features].
         energies: Squared singular values of the rows seen, [k], in descending order; zero for a
             vector that no row has reached. Divided by ``rows_seen`` they are variances.
@@ -57,7 +57,7 @@ class IncrementalPCA(AnchoredRule):
 
     One row takes O(k² (features + k)), the rotation of all components; b rows take O((b + k)²
     (features + b + k)). Batches of about k rows cost least, O(k · features) a row. In float32, rows
-    have equal weights until some 10⁷ have been seen; then rounding loses a further single row.
+    have equal weights until some 10⁷ have been seen; then a further single row is lost to rounding.
 
     Components come in descending order of variance; before k independent rows, those without
     variance are arbitrary. Combining models decomposes their weighted mean XᵀX, in which rows of
@@ -140,7 +140,7 @@ def weighted_mean(rows: Array, values: Array, weights: Array) -> tuple[Array, Ar
     """Compute the leading r eigenpairs of Σ_m w_m Σ_i λ_mi v_mi v_miᵀ with Σ_m w_m = 1.
 
     Vectors without energy are ranked among themselves: if fewer than r directions have energy, the
-    rest are the directions that most of the matrices had.
+    rest are the directions that occur in most of the matrices.
 
     Args:
         rows: Orthonormal v_mi, [matrices, r, features].
@@ -186,7 +186,7 @@ def _leading(
     count = len(values)
     coordinates = jnp.concatenate([along, beyond], axis=1)
     products = matmul(coordinates.T, coordinates)
-    # Void directions come last, even after rows without energy, so that V keeps all its rows.
+    # Void directions come last, after rows without energy, so that V keeps all its rows.
     energy = jnp.sum(values) + jnp.trace(products)
     penalty = -jnp.where(energy > 0.0, energy, 1.0)
     own = jnp.concatenate([values, jnp.where(void, penalty, 0.0)])

@@ -52,15 +52,15 @@ class VectorRule(LearningRateRule):
 def mean_then_qr(rule: StreamingRule, states: Any, weights: Array) -> Any:
     """Combine models on orthonormal vectors by the QR factor Q of their mean.
 
-    The baseline of Amid & Warmuth 2020, who know no systematic way to combine orthonormal matrices.
-    ``projection_average`` and the mean of second moments, which the rules of rlreps use, are
-    extensions. The energies of incremental PCA are lost and set to one, as in the authors' code.
-    Arguments are those of ``StreamingRule.combine``.
+    This is the baseline of Amid & Warmuth 2020, who know no systematic way to combine orthonormal
+    matrices. ``projection_average`` and the mean of second moments, which the rules of rlreps use,
+    are extensions. The energies of incremental PCA are lost and set to one, as in the authors'
+    code. Arguments are those of ``StreamingRule.combine``.
 
     Raises:
         InputError: If the rule's rows are not orthonormal.
     """
-    # The inverse Gram matrix of factors would no longer be that of the rows.
+    # The stored inverse Gram matrix of a factor would no longer match its rows.
     orthonormal = not hasattr(states, "inverse_gram")
     require(orthonormal, "a rule on orthonormal vectors", type(rule).__name__)
     combined = rule.combine(states, weights)
@@ -92,8 +92,8 @@ def add_outer(rows: Array, coefficients: Array, direction: Array, excess: Array)
         α_j = 1 + s Σ_{i≤j} w_i²,
 
     in O(k · features), while a QR decomposition takes O(k² · features). The sum over earlier rows
-    uses the old rows, so nothing large cancels however long the step, and rounding does not
-    accumulate: rows of float32 are orthonormal to 1e-6 after a million steps as after one.
+    uses the old rows, so no large terms cancel, even in a long step, and rounding does not
+    accumulate: float32 rows are orthonormal to 1e-6 after a million steps, as after one.
 
     Args:
         rows: V, orthonormal rows, [k, features].
@@ -142,7 +142,8 @@ def rounding_length(rows: Array) -> Array:
 def without_rounding(residual: Array, row: Array) -> Array:
     """Return the residual of a row [features], or zeros if it is rounding.
 
-    A long step along rounding would turn components into directions that no row has.
+    A long step along a rounding error would turn components into directions in which no row has a
+    part.
     """
     return jnp.where(
         jnp.linalg.norm(residual) > rounding_length(row), residual, jnp.zeros_like(residual)

@@ -1,6 +1,6 @@
 """One-step probabilities of PuddleWorld between cells for each action, by simulation.
 
-``matrix`` computes those of the uniformly random policy, by quadrature.
+``matrix`` computes the probabilities under the uniformly random policy, by quadrature.
 """
 
 from functools import partial
@@ -21,8 +21,9 @@ _SAMPLES = 256
 """Number of moves from each cell by each action."""
 
 _PULLED_BACK = 1e-3
-"""Fraction by which a move is shortened before its end point is assigned to a cell. An agent that a
-wall has stopped stands on the wall's edge, and would else be assigned to a cell in the wall."""
+"""Fraction by which a move is shortened before its end point is assigned to a cell. Otherwise an
+agent that a wall has stopped, which stands on the wall's edge, would be assigned to a cell in the
+wall."""
 
 _LEAST_FREE = 0.05
 """Share of a cell that must be outside the walls; a smaller share would give too few moves."""
@@ -32,7 +33,7 @@ class CellMoves(NamedTuple):
     """Steps between the n cells that are outside the walls.
 
     Attributes:
-        cells: Their indices in the grid, [n].
+        cells: Indices of the cells in the grid, [n].
         to: P(S_1 in column | row, action), [actions, n, n].
     """
 
@@ -41,7 +42,7 @@ class CellMoves(NamedTuple):
 
 
 def cell_moves(environment: PuddleWorld, grid: Grid, key: Array) -> CellMoves:
-    """Count steps from random positions in each cell, without positions inside a wall."""
+    """Estimate the probabilities from random positions in each cell that are outside the walls."""
     keys = jax.random.split(key, (grid.num_cells, _SAMPLES))
     targets, held = (np.asarray(part) for part in _sampled_steps(environment, keys, grid))
     cells = np.flatnonzero(1.0 - held.mean(axis=1) >= _LEAST_FREE)
@@ -55,7 +56,7 @@ def cell_moves(environment: PuddleWorld, grid: Grid, key: Array) -> CellMoves:
 
 @partial(jax.jit, static_argnums=2)
 def _sampled_steps(environment: PuddleWorld, keys: Array, grid: Grid) -> tuple[Array, Array]:
-    """Sample targets [n, samples, actions], and which starts are held [n, samples]."""
+    """Sample targets [n, samples, actions] and which starts no action leaves [n, samples]."""
     actions = jnp.arange(environment.num_actions, dtype=jnp.int32)
 
     def one(key: Array, cell: Array) -> tuple[Array, Array]:

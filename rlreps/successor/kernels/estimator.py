@@ -5,7 +5,7 @@ With the first step F and the chain P of ``OneStep``,
     Ψ_h = I + γ F Σ_{t=0}^{h-2} γᵗ Pᵗ        (sum from the start state)
     Ψ_h = F Σ_{t=0}^{h-1} γᵗ Pᵗ              (sum from the first successor)
 
-and the geometric sum is (I - γᵐ Pᵐ)(I - γP)⁻¹. Besides quadrature there is one approximation, state
+and the geometric sum is (I - γᵐ Pᵐ)(I - γP)⁻¹. Besides quadrature, the only approximation is state
 aggregation: a step from a cell starts from the distribution of all agents that enter the cell, not
 from the agent's own position. Without walls, the error is proportional to the square of the cells'
 width. With walls, at whose edges agents stop, it is proportional to the width. ``refinement``
@@ -31,8 +31,8 @@ from rlreps.successor.rows import RowEstimates, RowEstimator, checked_cells
 from rlreps.successor.settings import TransitionSettings
 
 TILE_ROWS = 100
-"""Rows computed together. The last bits depend on it, since products of matrices round differently
-for other shapes."""
+"""Number of rows computed together. The last bits of the rows depend on this number, since matrix
+products of other shapes round differently."""
 
 _SHORTEST_CLOSED_FORM = 8
 _LARGEST_DENSE_CHAIN = 2500
@@ -50,9 +50,10 @@ class TransitionEstimator(RowEstimator):
     Memory: let f = (bins · refinement)² be the number of sub-cells, w the number of rows of
     sub-cells that the longest move crosses, and b = w · bins · refinement. Counting transitions
     takes about 20 f (2 w + 1)² bytes. The factors then take 12 f b bytes, or 24 f b for discounts
-    above 0.999, which need float64. Each of the two is 0.1 GB for 100 x 100 sub-cells and 2 GB for
-    200 x 200. Rows are computed in aligned tiles of ``TILE_ROWS``, so that their bits do not depend
-    on the rows requested. The bits do depend on the machine, its BLAS and the BLAS's threads.
+    above 0.999, which need float64. Counting and factors each take 0.1 GB for 100 x 100 sub-cells
+    and 2 GB for 200 x 200. Rows are computed in aligned tiles of ``TILE_ROWS``, so that their bits
+    do not depend on the rows requested. The bits do depend on the machine, its BLAS and the BLAS's
+    threads.
     """
 
     def __init__(self, environment: PuddleWorld, grid: Grid, settings: TransitionSettings) -> None:
@@ -90,7 +91,7 @@ class TransitionEstimator(RowEstimator):
             yield RowEstimates(rows)
 
     def transposed(self, weights: np.ndarray) -> np.ndarray:
-        """Return Ψ' times weights, both [n, k] (float64): one solve for k columns, not n rows."""
+        """Return Ψ' W for weights W, both [n, k] (float64), by one solve for k columns."""
         ahead = np.zeros(weights.shape)
         if self._terms:
             ahead += self._coarse(self._summed((self._first.T @ weights).T)).T
@@ -133,7 +134,7 @@ class TransitionEstimator(RowEstimator):
         return rows.astype(np.float32)
 
     def _summed(self, first: np.ndarray) -> np.ndarray:
-        """Return rows times the sum: first · Σ_{t<m} γᵗ Pᵗ, [rows, sub-cells], for m >= 1 terms."""
+        """Return ``first`` · Σ_{t<m} γᵗ Pᵗ, [rows, sub-cells], for m >= 1 terms."""
         if self._dense_sum is not None:
             return np.asarray(first @ self._dense_sum)
         if self._solver is None:
@@ -164,12 +165,12 @@ def _dense_sum(chain: np.ndarray, discount: float, terms: int) -> np.ndarray:
 
 
 def _starts(grid: Grid, fine: int, free: np.ndarray) -> scipy.sparse.csr_array:
-    """Return the chance of a sub-cell given a start uniform in a state's cell, [n, sub-cells].
+    """Return the probability of each sub-cell for uniform starts in a state's cell, [n, sub-cells].
 
     Args:
         grid: The cells.
         fine: Sub-cells along each axis.
-        free: Their shares outside the walls, [fine²].
+        free: Share of each sub-cell outside the walls, [fine²].
     """
     refinement, index = fine // grid.bins, np.arange(fine**2)
     cells = index // fine // refinement * grid.bins + index % fine // refinement
@@ -182,7 +183,7 @@ def _starts(grid: Grid, fine: int, free: np.ndarray) -> scipy.sparse.csr_array:
 
 
 def _ends(grid: Grid, fine: Grid) -> scipy.sparse.csr_array:
-    """Return the state to which each sub-cell counts, [sub-cells, n]; its centre decides."""
+    """Return the map from sub-cells to the states of their centres, [sub-cells, n]."""
     centres = Grid(fine.bins).centres()
     states = np.asarray(jax.jit(jax.vmap(grid.state))(centres))
     entries = np.ones(len(states)), (np.arange(len(states)), states)
@@ -214,7 +215,7 @@ _REMAINING = 4.0 / 3.0
 
 
 class AggregationError(NamedTuple):
-    """The error of the transition method that comes from forgetting places in cells.
+    """The error of the transition method that comes from state aggregation.
 
     Attributes:
         entries: Estimated error of each entry, with its sign (method minus truth), [n, n].
@@ -234,14 +235,15 @@ def aggregation_error(
     rank: int,
     centring: Centring = "columns",
 ) -> AggregationError:
-    """Compare a refinement with its double and extrapolate.
+    """Extrapolate the error from the matrices at a refinement and at twice the refinement.
 
     Once the sub-cells' width is below the scale on which rows vary (the noise of a move, 0.01), the
     error of an entry falls with the square of the width. Doubling the refinement then removes three
-    quarters of it: the whole error is 4/3 of the change and, for a subspace distance, quadratic in
-    small errors, 16/9. On coarser grids, where halving the width helps less than fourfold, the
-    estimate is too low, and gives the order of magnitude only. The function holds both matrices and
-    runs the finer one, some 20 times the work: use it on small grids, which bound finer ones.
+    quarters of the error, so that the error is 4/3 of the change. A subspace distance is quadratic
+    in small errors, and its factor is 16/9. On coarser grids, halving the width reduces the error
+    less than fourfold; the estimate is then too low and gives only the order of magnitude. The
+    function holds both matrices in memory, and the finer one takes some 20 times the work. Use it
+    on small grids: the error on finer grids is smaller.
 
     Args:
         environment: The dynamics.

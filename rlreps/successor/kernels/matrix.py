@@ -1,12 +1,13 @@
 """One-step transition probabilities of PuddleWorld between the cells of a grid, by quadrature.
 
-Sobol points over the start position in a cell and the Gaussian noise of two steps, shifted modulo 1
-by a random vector of each cell (Cranley & Patterson 1976), go through ``PuddleWorld.move``.
+Sobol points cover the start position in a cell and the Gaussian noise of two steps. Each cell
+shifts the points modulo 1 by its own random vector (Cranley & Patterson 1976). ``PuddleWorld.move``
+then moves them.
 
 The first step, from uniform starts, gives the probabilities with which a rollout leaves its start
-cell. The second gives those of the chain: where an agent goes from a cell that it has *entered*.
-The two differ if agents enter a cell at some places and not at others. Starts lie outside the
-walls: a point inside one is drawn again.
+cell. The second step gives the probabilities of the chain: where an agent goes from a cell that it
+has *entered*. The two differ where agents do not enter a cell uniformly. Starts lie outside the
+walls: a point inside a wall is drawn again.
 """
 
 import concurrent.futures
@@ -32,7 +33,7 @@ _MAX_WORKERS = 4
 """Largest number of threads: each holds its own counts, so memory grows with their number."""
 
 _LARGEST_NORMAL = 5.5
-"""Larger than every standard normal draw here: the inverse of a float32 uniform stops at 5.3."""
+"""Bound of the standard normal draws: float32 uniform draws map to at most 5.3."""
 
 
 class OneStep(NamedTuple):
@@ -40,10 +41,10 @@ class OneStep(NamedTuple):
 
     Attributes:
         first: [n, n] (float64), P(S_1 = column | S_0 uniform in row, outside the walls).
-        free: [n] (float64), the share of a cell outside the walls, by its points; more than 0 in
+        free: [n] (float64), the share of a cell's points that lie outside the walls; positive for
             every state.
         chain: [n, n] (float64), P(S_2 = column | S_1 = row), with S_0 uniform over the square
-            outside the walls. The row of a state that is never entered is that of the identity.
+            outside the walls. A state that is never entered has the identity's row.
 
     Rows sum to 1. Cells that are not states have rows and columns of zeros.
     """
@@ -56,9 +57,9 @@ class OneStep(NamedTuple):
 def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) -> OneStep:
     """Estimate one-step probabilities, each row from about 4 · ``points`` moves.
 
-    Counts are whole numbers, so the result does not depend on the order of the work. Working
-    memory: 4 · n · (2 w + 1)² bytes for the counts of either step and of each of up to 4 threads,
-    where w is the number of cells in the longest move.
+    Counts are whole numbers, so the result does not depend on the order of the work. The counts
+    take 4 · n · (2 w + 1)² bytes for each step in each of up to 4 threads, where w is the number of
+    cells in the longest move.
 
     Args:
         environment: The dynamics.
@@ -69,8 +70,9 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
     grid = grid.within(environment)
     require(
         len(grid.divided) == 0,
-        "cells that no wall divides, or transitions would pass through it (bins or a refinement "
-        "for which walls lie along the cells' sides, more bins, or Monte Carlo)",
+        "cells that no wall divides, since transitions would pass through it (choose bins or a "
+        "refinement for which walls lie along the cells' sides, choose more bins, or use Monte "
+        "Carlo)",
         f"{len(grid.divided)} such cells of {grid.bins} x {grid.bins}",
     )
     window = _window(environment, grid)
@@ -78,9 +80,7 @@ def one_step(environment: PuddleWorld, grid: Grid, *, points: int, seed: int) ->
     first = _sparse(left, grid.bins, window)
     chain = _sparse(entered, grid.bins, window)
     lost = sum(int(matrix.sum(axis=0)[~grid.is_state].sum()) for matrix in (first, chain))
-    require(
-        lost == 0, "moves that end in states; another number of bins may tell walls apart", lost
-    )
+    require(lost == 0, "moves that end in states; try another number of bins", lost)
     visits = np.asarray(chain.sum(axis=1)).ravel()
     chain = _scaled_rows(chain, 1.0 / np.where(visits == 0.0, 1.0, visits))
     first = _scaled_rows(first, np.full(grid.num_cells, 1.0 / (4 * points)))
@@ -104,7 +104,7 @@ def action_steps(
 
     Returns:
         For each action, moves from row to column [n, n] (float64): rows of states sum to
-        ``points``, others to 0.
+        ``points``, other rows to 0.
     """
     grid = grid.within(environment)
     window = _window(environment, grid)
@@ -115,7 +115,7 @@ def action_steps(
 def _window(environment: PuddleWorld, grid: Grid) -> int:
     """Return the largest distance, in cells along either axis, between two successive positions."""
     longest = float(environment.step_size) + _LARGEST_NORMAL * float(environment.noise)
-    # Beside a wall, either end may count to a neighbouring cell.
+    # Beside a wall, either end of a move may be assigned to a neighbouring cell.
     across = int(longest * grid.bins) + (3 if grid.walls else 1)
     return min(grid.bins - 1, across)
 
@@ -131,8 +131,8 @@ def _counts(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Count first and second moves by cell and offset o, and points outside the walls [n].
 
-    First moves are counted by action, [actions, n, o], or together, [n, o], as second moves are.
-    An offset (Δrow, Δcolumn) has the index (Δrow + w) · (2 w + 1) + Δcolumn + w.
+    First moves are counted for each action, [actions, n, o], or, like second moves, for all actions
+    together, [n, o]. An offset (Δrow, Δcolumn) has the index (Δrow + w) · (2 w + 1) + Δcolumn + w.
     """
     num_offsets = (2 * window + 1) ** 2
     size = min(grid.num_states, max(1, _POINTS_PER_CHUNK // points))
@@ -196,7 +196,7 @@ def _kernel(environment: PuddleWorld, grid: Grid, window: int, points: int, seed
             middle = cell_of(position)
             left = jnp.zeros((len(cells), width**2), jnp.int32)
             left = left.at[jnp.arange(len(cells))[:, None], offset(cells[:, None], middle)].add(1)
-            # Each first action keeps one second action: all pairs occur equally often.
+            # Each first action has one second action, so that all pairs occur equally often.
             last = cell_of(move_all(position, (draw + action) % 4, next_noise))
             entered = entered.at[middle, offset(middle, last)].add(counts_entered)
             return entered, left
@@ -211,7 +211,7 @@ def _offset(bins: int, window: int, origin: Array, target: Array) -> Array:
     """Return the index of the offset between cells; see ``_counts``."""
     rows = target // bins - origin // bins
     columns = target % bins - origin % bins
-    # Walls that leave no state between them could be farther apart than the longest move.
+    # A move may be assigned to a state beyond the longest move if no nearer cell is a state.
     rows, columns = (jnp.clip(across, -window, window) for across in (rows, columns))
     return (rows + window) * (2 * window + 1) + columns + window
 
@@ -251,7 +251,7 @@ def _positions(grid: Grid, cells: Array, uniform: Array) -> Array:
 
 
 def _normal(uniform: Array) -> Array:
-    """Map uniform draws in [0, 1), whose ends would become infinite, to standard normal ones."""
+    """Map uniform draws in [0, 1) to standard normals, clipped so that none is infinite."""
     inside = jnp.clip(uniform, 2.0**-24, 1.0 - 2.0**-24)
     normal: Array = jnp.float32(np.sqrt(2.0)) * lax.erf_inv(2.0 * inside - 1.0)
     return normal

@@ -1,8 +1,8 @@
-"""High powers of a transition matrix from the few modes that outlast the others.
+"""High powers of a transition matrix from its few slowest modes.
 
-P^m = R H^m L + (the rest)^m, where the columns of R span a right invariant subspace and the rows of
-L the left one of the same eigenvalues, L R = I and H = L P R. Moves spread an agent out, so most
-eigenvalues are small and the rest vanishes after some tens of steps.
+P^m = R H^m L + (the rest)^m, where L R = I and H = L P R. The columns of R span a right invariant
+subspace; the rows of L span the left invariant subspace with the same eigenvalues. Moves spread an
+agent out: most eigenvalues are small, and the rest vanishes after some tens of steps.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ class SlowModes(NamedTuple):
         right: R, [n, k].
         step: H, [k, k].
         left: L, [k, n].
-        residual: The larger of the largest row sums of |P R - R H| |L| and |R| |L P - H L|: the
-            largest error that a step adds to a distribution, in total variation.
+        residual: The largest row sum of |P R - R H| |L| and of |R| |L P - H L|: the largest error
+            that a step adds to a distribution, in total variation.
     """
 
     right: np.ndarray
@@ -52,8 +52,8 @@ def slow_modes(
         largest_rest: Largest modulus of an eigenvalue that may be left out, in (0, 1).
 
     Returns:
-        The modes; None if more than a quarter of the n, or some hundreds, would be needed, or if
-        the left and right subspaces have different eigenvalues.
+        The modes; None if more than a quarter of all n modes or more than some hundreds would be
+        needed, or if the left and right subspaces have different eigenvalues.
     """
     transposed = chain.T.tocsr()
     panel = _FIRST_PANEL
@@ -75,7 +75,7 @@ def slow_modes(
 def _panel(
     matrix: scipy.sparse.csr_array, solve: Callable[[np.ndarray], np.ndarray], size: int
 ) -> np.ndarray:
-    """Compute orthonormal [n, size] (float64) that nearly contain the slowest modes of a matrix."""
+    """Compute an orthonormal basis [n, size] (float64) that nearly contains the slowest modes."""
     panel = np.random.default_rng(0).standard_normal((matrix.shape[0], size))
     for _ in range(_ITERATIONS):
         panel = _orthonormal(solve(panel).astype(np.float64))
@@ -92,8 +92,8 @@ def _orthonormal(panel: np.ndarray) -> np.ndarray:
 def _cut(eigenvalues: np.ndarray, largest_rest: float) -> int | None:
     """Return how many modes to keep: up to the widest admissible gap in the first half.
 
-    Only the first half of a panel has converged. A wide gap keeps conjugate and equal eigenvalues
-    together, and separate from those left out.
+    Only the first half of a panel has converged. A wide gap does not separate conjugate or equal
+    eigenvalues, and it separates the modes that are kept from the others.
     """
     half = len(eigenvalues) // 2
     allowed = [k for k in range(1, half) if eigenvalues[k] <= largest_rest]
@@ -104,7 +104,7 @@ def _cut(eigenvalues: np.ndarray, largest_rest: float) -> int | None:
 
 
 def _invariant(matrix: scipy.sparse.csr_array, panel: np.ndarray, threshold: float) -> np.ndarray:
-    """Return orthonormal [n, k] of the modes above the threshold within a panel."""
+    """Return an orthonormal basis [n, k] of the modes above the threshold within a panel."""
     _, vectors, count = scipy.linalg.schur(
         panel.T @ (matrix @ panel),
         output="real",

@@ -1,9 +1,10 @@
-"""Solves with I - γP for a chain on a grid whose moves are short: block tridiagonal elimination.
+"""Block tridiagonal solver of I - γP for chains on a grid with short moves.
 
 A move crosses at most w rows of the grid. Strips of at least w rows therefore interact only with
 their neighbours, and I - γP is block tridiagonal. With strips of b cells, its factors hold 3 n b
-numbers and a row of the inverse costs 6 n b operations. A dense inverse of n cells would hold n²
-and cost 2 n² a row, after 2/3 n³: ten times as much of either for PuddleWorld's moves.
+numbers, and a row of the inverse costs 6 n b operations. Dense factors would hold n² numbers and
+cost 2/3 n³ operations, and then 2 n² operations a row. For PuddleWorld's moves, both the numbers
+and the operations are ten times as many.
 """
 
 import dataclasses
@@ -109,7 +110,7 @@ def factorise(
 
 
 def _strips(chain: scipy.sparse.csr_array, bins: int) -> list[int]:
-    """Return the first cell of each strip, and n; a strip is as many rows as a move crosses."""
+    """Return the first cell of each strip, and n; a strip has as many rows as a move crosses."""
     rows = np.repeat(np.arange(chain.shape[0], dtype=np.int32), np.diff(chain.indptr))
     reach = max(1, int(np.max(np.abs(chain.indices // bins - rows // bins))))
     count = max(1, bins // reach)

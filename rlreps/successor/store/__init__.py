@@ -1,8 +1,8 @@
 """Stores of a successor measure: create, resume, open and check them.
 
-``format`` is the matrix on disk, ``estimates`` a sampled matrix with the difference of its halves
-and the check of both, ``cache`` the results kept beside the matrix; ``blocks`` reads a store as row
-blocks and by single entries.
+``format`` defines the matrix on disk. ``estimates`` adds the difference of the halves of a sampled
+matrix, and checks both. ``cache`` keeps results beside the matrix. ``blocks`` reads a store as row
+blocks or by single entries.
 """
 
 from rlreps.successor.store.cache import load_subspace as load_subspace

@@ -34,7 +34,7 @@ class StoreBlocks:
 
     @property
     def rows(self) -> slice:
-        """The range of the store's rows that they are."""
+        """Range of the store's rows in these blocks."""
         if self.part is None:
             return slice(0, self.store.shape[0])
         bounds = [self.store.block_range(index) for index in self.part]
@@ -83,8 +83,8 @@ class WatchedBlocks(DerivedBlocks):
 class StoreReader:
     """Reads entries of a store's matrix, centred, straight from the block files.
 
-    Whole rows are read: a few columns take as long as all. A part of a block cannot be checked
-    against the block's checksum, which takes a full read, such as the one that computed the means.
+    Whole rows are read, since a few columns would take as long. Rows are not checked against the
+    checksum of their block, which needs the whole block; a read that computes the means checks it.
     Reading entries detects only blocks that are missing or too short, and NaN or infinity. Every
     difference is computed in float64 and rounded once, as in ``subspace.centre_in_place``: equal
     means give equal bits.
@@ -99,7 +99,8 @@ class StoreReader:
             store: A complete store.
             means: Means subtracted from the columns, [tasks] (float64), as from
                 ``subspace.centring_means``; zeros leave the matrix unchanged.
-            row_means: Means subtracted from the rows, [n] (float64), likewise.
+            row_means: Means subtracted from the rows, [n] (float64); zeros leave the rows
+                unchanged.
 
         Raises:
             InputError: If blocks are missing or means have another shape.

@@ -1,12 +1,12 @@
 """Principal subspaces kept beside the matrix they were computed from.
 
-They lie in ``<store>/subspace/<hash of their settings>.npz``, outside the chunk folder, where Zarr
-readers do not look. The record of each archive holds the settings and the content key of the
-matrix, so that results of other bytes or other settings are never returned.
+They lie in ``<store>/subspace/<hash of their settings>.npz``, outside the chunk folder, so that
+Zarr readers ignore them. The record of each archive holds the settings and the content key of the
+matrix, so that results for other bytes or other settings are never returned.
 
 An archive is a zip of ``.npy`` entries and a JSON record. ``numpy.load`` reads the arrays. Nothing
-is pickled, every entry has a checksum, and equal content gives equal bytes, since archives hold no
-times.
+is pickled, and every entry has a checksum. Equal content gives equal bytes, since archives hold no
+timestamps.
 """
 
 import errno
@@ -36,7 +36,7 @@ def write_archive(
 ) -> None:
     """Write an archive, whole or not at all.
 
-    ``numpy.savez`` before NumPy 2.1 cannot be told to refuse pickling.
+    It does not use ``numpy.savez``, which cannot refuse to pickle before NumPy 2.1.
 
     Args:
         path: The file.
@@ -106,12 +106,13 @@ def load_subspace(store: MatrixStore, settings: Mapping[str, Any]) -> Arrays | N
     """Load the arrays kept under these settings, or None if there are none for this matrix.
 
     Raises:
-        InputError: If the cache file is corrupt (and named), or the matrix is incomplete.
+        InputError: If the cache file is corrupt (the message names it), or the matrix is
+            incomplete.
     """
     file = _file(store, settings)
     if not file.is_file():
         return None
-    name = f"subspace cache {file}, to be deleted and computed again"
+    name = f"subspace cache {file}; delete it to compute it again"
     arrays, record = read_archive(file, name)
     made_from = record.get("content_key"), record.get("settings")
     return arrays if made_from == (store.content_key(), plain_json(settings)) else None

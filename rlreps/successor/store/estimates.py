@@ -1,8 +1,8 @@
 """A sampled matrix on disk, and the difference of its halves, which shows its error.
 
-The matrix is the store itself. The half differences (see ``estimates``) lie in a store of the same
-form below it, ``half_difference/``. A block counts as written once both stores have it. The half
-difference is written first, so that no matrix ever lacks its error.
+The matrix is the store itself. The half differences (see ``RowEstimates``) lie in a store of the
+same form inside it, in ``half_difference/``. A block counts as written once both stores have it.
+The half difference is written first, so that no matrix ever lacks its error.
 """
 
 import dataclasses
@@ -49,10 +49,10 @@ class BlockProblem:
     """A fault of one block.
 
     Attributes:
-        index: The block; of several missing in a row, the first.
+        index: Index of the block; for a run of missing blocks, the index of the first.
         kind: ``missing`` (never written), ``corrupt`` (cannot be read: the checksum does not match,
             or the file is cut short), ``not finite`` (contains NaN or infinity) or ``deviating`` (a
-            row has another sum).
+            row does not have the expected sum).
         text: One line with the block's rows and file.
     """
 
@@ -123,7 +123,7 @@ def verify(
 
 @dataclasses.dataclass(frozen=True)
 class EstimateStore:
-    """The store of Ψ and that of (A - B) / 2 for its two halves; None if nothing was sampled."""
+    """The store of Ψ, and the store of (A - B) / 2 for its halves; None if nothing was sampled."""
 
     matrix: MatrixStore
     half_difference: MatrixStore | None
@@ -185,7 +185,7 @@ def create_estimates(
     new = find_store(path) is None
     matrix = create(path, settings=settings)
     readme = matrix.path / README
-    # A kill may have come before this was written.
+    # A process may have been killed before it wrote this file.
     if new or (not readme.exists() and matrix.missing_blocks()):
         text = _README.format(quantity=settings["quantity"], rows=shape[0], columns=shape[1])
         write_atomically(readme, text.encode())
@@ -201,5 +201,5 @@ def open_estimates(path: str | Path) -> EstimateStore:
     beside = matrix.path / HALF_DIFFERENCE
     half_difference = find_store(beside)
     if half_difference is None:
-        require_place(beside)  # Rests of a killed creation do not count; blocks would.
+        require_place(beside)  # Lock files of a killed process may stay; blocks may not.
     return EstimateStore(matrix, half_difference)

@@ -132,8 +132,9 @@ class MatrixStore:
         self._require_own(index)
         with _explained(f"{self.path}: expected to write {self.describe_block(index)}"):
             if stop - start < self.block_rows:
-                # Rows that do not fill their chunk are merged into the chunk on disk, which fails
-                # if it is corrupt. A kill before the merge leaves a missing block.
+                # tensorstore merges rows that do not fill their chunk into the chunk on disk, and
+                # fails if it is corrupt. The chunk is therefore deleted first. A process killed in
+                # between leaves a missing block.
                 self.block_file(index).unlink(missing_ok=True)
             self._array[start:stop].write(values).result()
 
@@ -171,9 +172,9 @@ class MatrixStore:
     def content_key(self) -> str:
         """Return a key of the stored bytes in hexadecimal, from the checksums alone.
 
-        It identifies matrices as well as CRC-32C does: two that differ in one block by accident get
-        the same key once in 2^32. It also depends on ``block_rows``. It does not notice a chunk
-        whose values no longer match its own checksum, which reading does.
+        It identifies matrices as well as CRC-32C does: two matrices that differ in one block by
+        accident get the same key once in 2^32. It also depends on ``block_rows``. It does not
+        detect a chunk whose values no longer match its checksum; reading the chunk does.
 
         Raises:
             InputError: If a block is missing or cannot be read.
@@ -293,7 +294,7 @@ def create_or_resume(
         "checksum": _checksum(shape, block_rows, plain),
     }
     with _explained(f"expected a place for a store at {folder}"):
-        # Metadata left by a killed creation may be longer than those written over them here.
+        # Metadata that a killed process left may be longer than the metadata written over them.
         (folder / f"{_METADATA_FILE}.__lock").unlink(missing_ok=True)
         metadata = _metadata(shape, block_rows, {"rlreps": entry})
         ts.open({**_spec(folder), "metadata": metadata}, create=True).result()
@@ -307,7 +308,7 @@ def require_place(path: str | Path) -> None:
         return
     if not folder.is_dir():
         raise InputError(f"expected a new or empty folder or a matrix store, got the file {folder}")
-    # A creation that was killed leaves only lock files.
+    # A process that was killed while it created a store leaves only lock files.
     others = sorted(
         entry.name for entry in folder.iterdir() if entry.name not in _LEFT_BY_A_CREATION
     )
@@ -328,7 +329,7 @@ def open_store(path: str | Path) -> MatrixStore:
 
     Raises:
         InputError: If there is no store at the path, or its metadata are truncated, corrupt or not
-            those of a store.
+            a store's metadata.
     """
     folder = Path(os.path.realpath(path))
     if not (folder / _METADATA_FILE).is_file():

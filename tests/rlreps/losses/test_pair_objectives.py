@@ -374,3 +374,17 @@ def test_self_prediction_ends_at_the_extreme_eigenvalues_that_its_start_has_sign
     expected = [*values[:positive], *values[3 + positive :]]
     np.testing.assert_allclose(found, expected, atol=1e-4)
     np.testing.assert_allclose(explained[-1], np.mean(np.square(expected)), atol=0.01)
+
+
+def test_the_earlier_state_predicts_and_the_later_one_is_held_constant():
+    objective = SelfPrediction(2)
+    table = np.random.default_rng(0).normal(size=(6, 2))
+    encoder = tabular(np.ones((6, 6)), 2)
+    batch = Batch(Clip((jnp.array([0, 1, 2]), jnp.array([3, 4, 5]))), jnp.zeros((3, 0)))
+
+    def loss(table):
+        state = objective.init(jax.random.key(0))
+        return objective.loss(table, encoder.apply, batch, state, jax.random.key(0))[0]
+
+    moved = np.asarray(jax.grad(loss)(jnp.asarray(table, jnp.float32))).any(axis=1)
+    assert moved.tolist() == [True, True, True, False, False, False]
