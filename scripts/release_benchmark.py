@@ -6,9 +6,9 @@ Writes ``data/benchmark.json.gz``: what each cell measured, with four significan
 features that the report draws.
 
 ``--retime`` first replaces the seconds in the run's parts, which other work on the machine may have
-increased. The new value is the number of updates times the least time of an update, over several
-repeated measurements. Start ``rlreps benchmark`` again without ``summary.json`` for a report with
-these times.
+increased. The new value is the number of updates times the least time of an update in the first
+world, over several repeated measurements. Start ``rlreps benchmark`` again without ``summary.json``
+for a report with these times.
 """
 
 import gzip
@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from rlreps.config import as_json
+from rlreps.errors import require
 from rlreps.experiments.harness import crossed, in_path
 from rlreps.experiments.ours.benchmark_runs import CELL, TRIALS, Config, learner_of, trained
 from rlreps.experiments.ours.contestants import Row
@@ -70,6 +72,9 @@ def retime(run: Path) -> None:
 def main() -> None:
     """Gather the parts of the run."""
     run, found = Path(sys.argv[1]), {}
+    # Parts of another preset have the same names.
+    stored = json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]
+    require(stored == json.loads(json.dumps(as_json(CONFIG))), "a run of the laptop preset", run)
     if "--retime" in sys.argv:
         retime(run)
     cells = crossed(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)

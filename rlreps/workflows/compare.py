@@ -219,7 +219,13 @@ def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
     summary = folder.read_summary()
     if summary is None:
         raise InputError(f"expected finished runs, got {folder.path}, which has no summary")
-    runs = readers[folder.kind](label, folder.config, summary)
+    try:
+        runs = readers[folder.kind](label, folder.config, summary)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected a {in_words(folder.kind)} of this version in {folder.path}, got "
+            f"{type(error).__name__}: {error}"
+        ) from error
     if not runs or not all(run.measures for run in runs):
         raise InputError(
             f"expected runs that were measured against a ground truth or on held-out data, got "

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from rlreps.config import as_json
+from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.workflows.compare import compare_runs
 from rlreps.workflows.live import LiveConfig
@@ -199,3 +200,12 @@ def test_what_cannot_be_compared_is_refused_in_one_line(finished, trained, refus
     }.items():
         assert message in refused("compare", run, *others)
     assert json.loads((run / "summary.json").read_text())["seeds"] == [0, 1]
+
+
+@pytest.mark.parametrize("summary", [{}, {"points": [{"d": 3}]}], ids=["no points", "other points"])
+def test_a_sweep_of_another_version_is_refused(summary, finished, trained, tmp_path):
+    config = {"base": as_json(TrainingConfig()), "grid": {"optimizer.learning_rate": [0.1, 0.2]}}
+    other = finished("swept", "sweep", {"matrix": MATRIX, **config}, summary)
+    with pytest.raises(InputError, match=r"expected a sweep of this version in .*, got KeyErr"):
+        compare_runs([trained("first", range(3))[0], other], tmp_path / "compared")
+    assert not (tmp_path / "compared").exists()
