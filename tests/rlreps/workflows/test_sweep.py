@@ -279,6 +279,33 @@ def test_a_sweep_without_its_summary_trains_nothing_again_and_ends_the_same(
     assert (out / "results" / "points.csv").exists()
 
 
+@pytest.mark.integration
+def test_an_interrupted_sweep_trains_what_is_left_and_another_grid_is_refused(
+    toy_store, tmp_path, monkeypatch
+):
+    config, out = configured("tasks=8,16"), tmp_path / "sweep"
+    save, saved = Checkpoints.save, []
+
+    def save_three(checkpoints, step, state, **options):
+        save(checkpoints, step, state, **options)
+        saved.append(step)
+        if len(saved) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "save", save_three)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(config, toy_store, out)
+    assert not (out / "summary.json").exists()
+    with pytest.raises(InputError, match="holds another run"):
+        run_sweep(configured("tasks=8,32"), toy_store, out)
+    resumed = run_sweep(config, toy_store, out)
+    # The first group is not trained again, and the second goes on from its checkpoint.
+    assert saved == [50, 100, 50, 100]
+    whole = run_sweep(config, toy_store, tmp_path / "whole")
+    for mine, other in zip(resumed["points"], whole["points"], strict=True):
+        assert {**mine, "seconds": 0} == {**other, "seconds": 0}
+
+
 OPTIONS = (
     "--hidden 16 --frequencies 4 --method danskin_lissa --schedule constant --num-features 3 "
     "--steps 100 --rows 40 --tasks 16 --num-seeds 2 --seed 5 --evaluate-every 50 "
