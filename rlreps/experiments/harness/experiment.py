@@ -207,8 +207,7 @@ class Experiment(Generic[Config]):
         sections: Title → content of a section of the report: paragraphs, figures (``Curve``,
             ``Drawn``) and tables (``Tabulated``, ``summary``, ``wide``). Texts may name fields of
             the configuration. The claims head the first section.
-        claims: The statements and how they are judged, for example by ``r.end(method=A) <
-            r.end(method=B)``.
+        claims: Statements and their verdicts, such as ``r.end(method=A) < r.end(method=B)``.
         decided_on: The only configuration that decides claims, such as a paper's protocol; by
             default, every configuration decides them.
         free: Fields in which a configuration may differ from ``decided_on``, dotted as in

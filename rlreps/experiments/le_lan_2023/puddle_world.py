@@ -214,7 +214,7 @@ def rise(results: Results[Config], name: str) -> Sample:
 
 
 def reaching_range(judge: Callable[[Results[Config]], Verdict]) -> Callable[..., Verdict]:
-    """Judge a statement about growing d; open unless d ranges from at most 2 to 50."""
+    """Judge a statement about growing d; open unless d ranges from at most 2 to at least 50."""
 
     def judged(results: Results[Config]) -> Verdict:
         found, dimensions = judge(results), results.config.dimensions

@@ -113,10 +113,10 @@ FEWEST_AGENTS = 20
 """Least number of agents per arm for a verdict."""
 
 GAIN = 0.5
-"""Least difference to judge in the share of agents that reach the threshold."""
+"""Least difference that counts as an effect, in the share of agents that reach the threshold."""
 
 SHARE = 0.25
-"""Least difference to judge in the mean return, as a share of the gap."""
+"""Least difference that counts as an effect, in the mean return, as a share of the gap."""
 
 
 LAPTOP = AgentConfig(

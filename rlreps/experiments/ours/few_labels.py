@@ -16,7 +16,7 @@ leave-one-out:
   ``sutton`` agents see (x, y), and the fit uses random Fourier features of it.
 
 **Metric.** The unexplained share of the variance of values over the cells without labels (1 - R²).
-It is averaged over 200 value functions, of 20 random policies and 10 random rewards each, which are
+It is averaged over 200 value functions (20 random policies times 10 random rewards), which are
 computed exactly in the cells' model. A policy's rewards and logits are smooth functions of (x, y).
 
 **Design.** Each arena has ten replicates. A replicate has its own transitions, fit and value
