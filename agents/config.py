@@ -12,13 +12,12 @@ import jax.numpy as jnp
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, make_auxiliary_task
 from rlreps.agents.dqn import DQN, DQNConfig
 from rlreps.agents.fitted import FeatureConfig, WithFitted
-from rlreps.agents.gymnax_adapter import PREFIX, gymnax_environment
+from rlreps.agents.gymnax_adapter import PREFIX, GymnaxEnvironment, gymnax_environment
 from rlreps.agents.network import QNetwork
 from rlreps.agents.replay import ReplayConfig
 from rlreps.config import checked, positive, with_sizes
 from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, load_arena
-from rlreps.envs.core import Environment
 from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require
 
@@ -156,7 +155,7 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     return load_arena(arena, max_steps=config.max_episode_steps, **changes).with_task()
 
 
-def compiled_world_of(config: AgentConfig) -> Environment | None:
+def compiled_world_of(config: AgentConfig) -> PuddleWorld | GymnaxEnvironment | None:
     """Load the environment that is compiled together with agents; None if it runs on the host.
 
     Raises:

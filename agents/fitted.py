@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array, lax
 from scipy.linalg import orthogonal_procrustes
 
-from rlreps.agents.replay import Rows
+from rlreps.agents.replay import Rows, as_inputs
 from rlreps.config import checked, configurable, interval, leaf, positive
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
@@ -181,7 +181,8 @@ def replayed(rows: Rows, count: int) -> Steps:
     filled = min(count, slots)
     order = (count - filled + np.arange(filled)) % slots
     held = Rows(*(np.asarray(part)[order] for part in rows))
-    held = held._replace(observation=_flat(held.observation))
+    seen: Any = held.observation.reshape(*held.action.shape, -1)
+    held = held._replace(observation=as_inputs(seen))
     taken = ~np.asarray(held.last)[:-1]
     before, action, terminated, after = (
         np.asarray(part)[taken]
@@ -193,14 +194,6 @@ def replayed(rows: Rows, count: int) -> Steps:
         )
     )
     return Steps(before, action, after, terminated)
-
-
-def _flat(observations: np.ndarray) -> np.ndarray:
-    """Flatten observations [slots, environments, ...], and scale bytes as ``as_inputs`` does."""
-    seen = observations.reshape(*observations.shape[:2], -1)
-    if seen.dtype != np.uint8:
-        return seen
-    return seen.astype(np.float32) * np.float32(1.0 / 255.0)
 
 
 def fit_features(

@@ -8,14 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rlreps.agents.host_observations import scale_of
 from rlreps.envs.core import TimeStep, pytree_dataclass
 from rlreps.errors import InputError, require
 
 PREFIX = "gymnax:"
 """Prefix of the names of gymnax environments."""
-
-_LARGEST = 1e6
-"""A coordinate with a larger bound counts as unbounded: scaled, its values would hardly differ."""
 
 
 class GymnaxState(NamedTuple):
@@ -55,10 +53,8 @@ class GymnaxEnvironment:
         seen = self.environment.observation_space(self.params)
         require(hasattr(seen, "low"), "observations in one array of numbers", seen)
         low, high = (np.broadcast_to(bound, seen.shape) for bound in (seen.low, seen.high))
-        bounded = (np.abs(low) <= _LARGEST) & (np.abs(high) <= _LARGEST) & (low < high)
-        least = np.where(bounded, low, 0.0).astype(np.float32)
-        object.__setattr__(self, "least", least)
-        object.__setattr__(self, "width", np.where(bounded, high, 1.0).astype(np.float32) - least)
+        for name, value in zip(("least", "width"), scale_of(low, high), strict=True):
+            object.__setattr__(self, name, value)
 
     @property
     def num_actions(self) -> int:
@@ -105,10 +101,10 @@ def gymnax_environment(name: str) -> GymnaxEnvironment:
     """Make the environment of a name ``gymnax:ID`` or ``gymnax:ID:option=value,...``.
 
     Options are parameters of the environment, such as ``max_steps_in_episode``, or arguments of its
-    class, such as ``use_visual_obs`` of ``FourRooms-misc``. Values are JSON.
+    class, such as ``use_visual_obs`` of ``FourRooms-misc``. Values are numbers, true or false.
 
     Raises:
-        InputError: If the environment or an option is unknown, a value is not JSON, the environment
+        InputError: If the environment or an option is unknown, a value is another, the environment
             has actions or observations that ``GymnaxEnvironment`` does not take, or the package
             gymnax is not installed.
     """
@@ -124,10 +120,14 @@ def gymnax_environment(name: str) -> GymnaxEnvironment:
     pairs = [pair.partition("=") for pair in ",".join(rest).split(",") if pair]
     try:
         options = {option: json.loads(value) for option, _, value in pairs}
+        for option, value in options.items():
+            require(isinstance(value, bool | int | float), f"a number or bool as {option}", value)
         default = gymnax.make(identifier)[1]
         fields = {field.name for field in dataclasses.fields(default)}
         given = {key: value for key, value in options.items() if key not in fields}
         environment, params = gymnax.make(identifier, **given)
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
         raise InputError(f"expected {PREFIX}ID:option=value,..., got {name!r}: {error}") from error
     changed = {key: value for key, value in options.items() if key in fields}

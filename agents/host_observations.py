@@ -18,6 +18,8 @@ from rlreps.errors import InputError
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 """Observations that agents see: float32, or bytes, which a Q-network divides by 255."""
 
+FloatArray = npt.NDArray[np.float32]
+
 LARGEST_BOUND = 1e6
 """A coordinate with a larger bound counts as unbounded: scaling would make it zero."""
 
@@ -81,11 +83,7 @@ def _of_box(low: npt.NDArray[Any], high: npt.NDArray[Any], dtype: npt.DTypeLike)
     if dtype == np.uint8 and len(shape) == 3 and np.all(low == 0) and np.all(high == 255):
         # A copy: the environment may draw its next image into the same array.
         return Observations(shape, np.uint8, lambda raw: arrange(np.array(raw, np.uint8)))
-    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    bounded = (np.abs(low) <= LARGEST_BOUND) & (np.abs(high) <= LARGEST_BOUND) & (low < high)
-    # Convert to single precision before subtracting, so that the upper bound itself becomes 1.
-    least = np.where(bounded, low, 0.0).astype(np.float32)
-    width = np.where(bounded, high, 1.0).astype(np.float32) - least
+    least, width = scale_of(low, high)
 
     def encode(raw: Any) -> Inputs:
         # Numbers too large for single precision become infinite, which the copies refuse.
@@ -93,6 +91,15 @@ def _of_box(low: npt.NDArray[Any], high: npt.NDArray[Any], dtype: npt.DTypeLike)
             return arrange((np.asarray(raw).astype(np.float32) - least) / width)
 
     return Observations(shape, np.float32, encode)
+
+
+def scale_of(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return what to subtract from coordinates, and then to divide by: 0 and 1 where unbounded."""
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    bounded = (np.abs(low) <= LARGEST_BOUND) & (np.abs(high) <= LARGEST_BOUND) & (low < high)
+    # Convert to single precision before subtracting, so that the upper bound itself becomes 1.
+    least = np.where(bounded, low, 0.0).astype(np.float32)
+    return least, np.where(bounded, high, 1.0).astype(np.float32) - least
 
 
 def _arranged(

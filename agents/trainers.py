@@ -434,8 +434,7 @@ def make_trainer(
     world = compiled_world_of(config)
     if world is not None:
         # The environment's own limit of steps counts, if it has one.
-        limit = getattr(world, "max_steps", config.max_episode_steps)
-        config = dataclasses.replace(config, max_episode_steps=limit)
+        config = dataclasses.replace(config, max_episode_steps=world.max_steps)
         sight, actions = observation_struct(world), world.num_actions
     else:
         # Checkpoints, which cut episodes, must leave whole sequences.

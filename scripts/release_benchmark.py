@@ -25,8 +25,10 @@ from rlreps.experiments.harness import crossed, in_path
 from rlreps.experiments.ours.benchmark_runs import CELL, TRIALS, Config, learner_of, trained
 from rlreps.experiments.ours.contestants import Row
 from rlreps.experiments.ours.worlds import World
+from rlreps.files import write_atomically
 
 CONFIG = Config()
+CELLS = crossed(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)
 UPDATES, REPEATS = 50, 6
 """Number of updates that are timed together, and number of repeats."""
 
@@ -40,10 +42,12 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-def update_seconds(run: Path, row: Row, world: World, d: int) -> float:
-    """Measure the seconds of one update of one seed, the least over repeats."""
+def update_seconds(run: Path, row: Row, world: World, d: int) -> float | None:
+    """Measure the time of one update of one seed, the least over repeats; None if it failed."""
     name = in_path(TRIALS.format(row=row, world=CONFIG.worlds[0]))
     tuned = json.loads((run / "parts" / f"{name}.json").read_text(encoding="utf-8"))
+    if "trials" not in tuned:
+        return None
     rate, value, _ = tuned["trials"][0]
     learner = learner_of(CONFIG, row, d, rate, value)
     seeds = range(CONFIG.num_seeds)
@@ -55,38 +59,48 @@ def update_seconds(run: Path, row: Row, world: World, d: int) -> float:
 
 
 def retime(run: Path) -> None:
-    """Replace the seconds in a run's parts."""
-    world = World.of(CONFIG.worlds[0], CONFIG.bins, CONFIG.discount)
+    """Replace the seconds in a run's parts, after all updates are timed."""
+    world, costs = World.of(CONFIG.worlds[0], CONFIG.bins, CONFIG.discount), {}
     for row in CONFIG.rows:
         for d in CONFIG.dimensions if row.objective is not None else ():
-            cost = update_seconds(run, row, world, d)
-            print(f"{row.method}, d = {d}: {1e3 * cost:.3f} ms", flush=True)
-            for place in CONFIG.worlds:
-                name = in_path(CELL.format(row=row, world=place, d=d))
-                path = run / "parts" / f"{name}.json"
-                part = json.loads(path.read_text(encoding="utf-8"))
-                part["values"]["seconds"] = [[cost * step for step in part["steps"]]]
-                path.write_text(json.dumps(part), encoding="utf-8")
+            costs[row.method, d] = cost = update_seconds(run, row, world, d)
+            print(f"{row.method}, d = {d}: {cost} s", flush=True)
+    for name, cell in CELLS.items():
+        path, cost = run / "parts" / f"{name}.json", costs.get((cell["row"].method, cell["d"]))
+        part = json.loads(path.read_text(encoding="utf-8"))
+        if cost is not None and "values" in part:
+            part["values"]["seconds"] = [[cost * step for step in part["steps"]]]
+            write_atomically(path, json.dumps(part).encode())
 
 
-def main() -> None:
-    """Gather the parts of the run."""
-    run, found = Path(sys.argv[1]), {}
-    # Parts of another preset have the same names.
+def gathered(run: Path) -> dict[str, Any]:
+    """Gather a run's configuration and its parts, without seconds.
+
+    Raises:
+        InputError: For a run of another preset, whose parts have the same names.
+    """
     stored = json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]
-    require(stored == json.loads(json.dumps(as_json(CONFIG))), "a run of the laptop preset", run)
-    if "--retime" in sys.argv:
-        retime(run)
-    cells = crossed(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)
-    for name, cell in cells.items():
+    require(stored == as_json(CONFIG), "a run of the laptop preset", str(run))
+    found = {}
+    for name, cell in CELLS.items():
         part = json.loads((run / "parts" / f"{name}.json").read_text(encoding="utf-8"))
+        part.get("values", {}).pop("seconds", None)
         if (cell["world"], cell["d"]) != (CONFIG.worlds[0], CONFIG.tuned_at):
             part.pop("features", None)
         found[name] = rounded(part)
-    text = json.dumps(found, separators=(",", ":")).encode()
+    return {"config": stored, "cells": found}
+
+
+def main() -> None:
+    """Write the release, after timing again if asked to."""
+    run = Path(sys.argv[1])
+    content = gathered(run)
+    if "--retime" in sys.argv:
+        retime(run)
+    text = json.dumps(content, separators=(",", ":")).encode()
     released = Path(__file__).parents[1] / "data" / "benchmark.json.gz"
-    released.write_bytes(gzip.compress(text, mtime=0))
-    print(f"{released}: {len(found)} cells, {released.stat().st_size / 1e6:.1f} MB")
+    write_atomically(released, gzip.compress(text, mtime=0))
+    print(f"{released}: {len(CELLS)} cells, {released.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

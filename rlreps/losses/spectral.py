@@ -51,8 +51,8 @@ class Moments(NamedTuple):
 class Spin(Objective):
     """Minimise tr Λ by its masked gradient, so that feature k becomes the k-th eigenfunction.
 
-    The smallest eigenvalues come first; for the largest, negate the operator. The scalar is tr Λ of
-    the averaged Σ and the batch's Π. Metrics hold ``eigenvalues`` [d].
+    The smallest eigenvalues come first; for the largest, negate the operator. The loss is tr Λ,
+    computed from the averaged Σ and the batch's Π. Metrics hold ``eigenvalues`` [d].
 
     With β = 1 (``averaging_rate``) Σ and Π are the batch's own, and the gradient is biased by
     O(1/b). If the operator's action is exact at each point, as for a Hamiltonian, the gradient
@@ -64,13 +64,14 @@ class Spin(Objective):
 
     By default averages are corrected for their start at zero. With β < 1, feature k uses the
     operator K − c, which has the same eigenfunctions. The shift c = Λ_kk + max_{j≤k}|Λ_jj| is never
-    negative and comes from the averages before the batch. It matters where Λ_kk > 0: if a feature
-    has shrunk, or turned towards earlier features, the averages lag behind. Without the shift, the
+    negative and comes from the averages before the batch. The averages lag behind a feature that
+    has shrunk or turned towards earlier features. Where Λ_kk > 0 and without the shift, the
     gradient then increases the deviation, and features collapse onto each other.
 
     Pfau et al. use neither the correction (``starts_at_identity``) nor the shift (``shifted``), and
-    they differentiate the operator's action (``through_operator``). ∂Σ_jk/∂θ has two terms. Eq. 14
-    contains E[u_j ∂u_k/∂θ] with j ≤ k alone, so only this term is averaged.
+    they differentiate the operator's action (``through_operator``). ∂Σ_jk/∂θ is
+    E[u_j ∂u_k/∂θ] + E[u_k ∂u_j/∂θ]. Eq. 14 needs the first term for j ≤ k only, so nothing else is
+    averaged.
 
     Attributes:
         operator: K; by default −ΨΨᵀ of the batch's target columns, whose smallest eigenvalues
@@ -82,9 +83,9 @@ class Spin(Objective):
             backward passes instead of d(d+1)/2. Only the shapes are checked.
         weights: Importance weights of inputs; None weighs all inputs equally.
         averaging_rate: β, weight of a batch in the moving averages, in (0, 1]; 1 averages nothing.
-        masked: Whether feature k moves by Λ_kk alone. Without the mask the features share the
-            gradient of tr Λ and learn only their span; ``subspace.ordered.ritz_spectrum`` then
-            computes eigenfunctions from it (App. A.1).
+        masked: Whether feature k moves by Λ_kk alone. Without the mask all features follow the
+            gradient of tr Λ and learn only the span of the eigenfunctions;
+            ``subspace.ordered.ritz_spectrum`` computes eigenfunctions from the span (App. A.1).
         through_operator: Whether the gradient of Π is E[∂u·Ku] + E[u·∂(Ku)], as in App. B, instead
             of 2 E[∂u·Ku]. The two agree in expectation, since K is symmetric. With 2 E[∂u·Ku] and
             β = 1, the gradient vanishes at the eigenfunctions on every batch.
@@ -185,7 +186,8 @@ class Spin(Objective):
         slope = matmul(action.images, masked.images)
         pull = jnp.zeros((), slope.dtype)
         if self.through_operator:
-            # The surrogate doubles the slope. Half of the doubled slope moves u, the rest moves Ku.
+            # The surrogate below multiplies the slope by 2, for 2 E[∂u·Ku]. Here E[∂u·Ku] counts
+            # once, and ``pull`` adds E[u·∂(Ku)].
             ahead = action.shares * matmul(action.values, masked.images)
             pull = jnp.sum(lax.stop_gradient(ahead) * live.images)
             slope = 0.5 * slope
@@ -228,10 +230,10 @@ class CovarianceJacobian:
     """∂Σ/∂θ as the gradient of tr Λ needs it: for pairs of features, E[u_j ∂u_k/∂θ].
 
     The masked gradient needs the pairs with j ≤ k; the whole gradient needs all pairs. The Jacobian
-    holds as many numbers as the encoder has parameters, times the number of pairs. A backward pass
-    is linear in its cotangent: with u_j in column k and zeros elsewhere, one pass gives
-    E[u_j ∂u_k/∂θ]. If features share no parameters, one pass with u_j in all columns k gives all
-    pairs of j, so d passes are enough.
+    holds as many numbers as the encoder has parameters, times the number of pairs. The
+    cotangent of a backward pass has the shape of the features, [b, d]. If its column k holds u_j
+    and the others are zero, the pass gives E[u_j ∂u_k/∂θ]. If features share no parameters, one
+    pass with u_j in all columns gives the pairs of j with all k, so d passes are enough.
 
     Attributes:
         num_features: d.

@@ -15,7 +15,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from rlreps.errors import require
+from rlreps.errors import require, require_choice
 from rlreps.files import write_atomically
 
 FloatArray = npt.NDArray[np.float64]
@@ -138,6 +138,7 @@ def figure_bytes(figure: Figure, *, image_format: str = "png") -> bytes:
         image_format: "png" (200 dots per inch), "svg" or "pdf".
     """
     buffer = io.BytesIO()
+    require_choice("image format", image_format, tuple(_METADATA))
     figure.savefig(buffer, format=image_format, dpi=RESOLUTION, metadata=_METADATA[image_format])
     return buffer.getvalue()
 

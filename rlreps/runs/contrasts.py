@@ -130,7 +130,7 @@ def _listed(parts: Parts) -> list[Verdict]:
 
 
 def _words_of(verdicts: Sequence[Verdict], named: Mapping[str, Verdict] | None) -> str:
-    """Join the words of verdicts; if too long, count verdicts and show the first that decides.
+    """Join the words of verdicts; if too long, give counts and the deciding verdict's words.
 
     The deciding verdict is the first that does not hold, else the first that is open, else the
     first.
@@ -265,7 +265,7 @@ class Contrast:
 
     @cached_property
     def p_value(self) -> float:
-        """Two-sided p-value of a difference equal to the effect; not adjusted.
+        """Two-sided p-value for a mean difference equal to the effect; not adjusted.
 
         By sign flips, or by the exact test of signs (``sign_test``).
         """
@@ -325,11 +325,11 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def corrected(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Key, Verdict]:
-    """Judge each contrast of a family to be above its effect, with p-values adjusted by Holm.
+    """Judge whether each contrast of a family is above its effect, with p-values by Holm's method.
 
     A contrast holds if ``Contrast.above`` holds and the adjusted p-value for a difference equal to
-    the effect is below the level. If only ``Contrast.above`` holds, the verdict is open. Verdicts
-    that a contrast does not hold need no p-value.
+    the effect is below the level. If only ``Contrast.above`` holds, the verdict is open. If the
+    interval says that the contrast does not hold, the p-value does not count.
     """
     verdicts = {}
     p_values = holm([each.p_value for each in contrasts.values()]).tolist()

@@ -146,7 +146,7 @@ class Observed:
         return FourierMLP() if math.prod(self.shape) <= 8 else MLP()
 
     def sized(self, encoder: Encoder, num_features: int) -> Encoder:
-        """Fit an encoder to these observations.
+        """Return an encoder with the sizes that these observations need; nothing is trained.
 
         Raises:
             InputError: If the encoder does not take the observations, or gives another number of

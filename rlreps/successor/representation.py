@@ -228,14 +228,14 @@ class SuccessorRepresentation:
         place = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
         known = keys[place] == own
         found = np.where(known, means[place], 0.0)
-        if self.observed.num_states is not None and values.any() and not found.any():
-            _warn("no transition reaches a state with a reward, so all values are 0; collect more")
         if not known.all() and self.observed.num_states is None and len(samples) >= 2:
             few = np.random.default_rng(0).permutation(len(samples))[:_MOST_SAMPLES]
             basis = self.solution.basis
             ridge = ridge_by_leave_one_out(np.asarray(basis.apply(samples[few])), values[few])
             guessed = basis.project(reached[~known], np.asarray(ridge.weights)) + ridge.intercept
             found[~known] = guessed
+        if values.any() and not found.any():
+            _warn("no transition reaches a state with a reward, so all values are 0; collect more")
         return Task(self.solution, found)
 
     def goal(self, observation: Any) -> Task:

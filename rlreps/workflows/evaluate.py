@@ -252,7 +252,8 @@ def distance_history(folder: RunFolder) -> tuple[np.ndarray, np.ndarray]:
     if folder.kind != live.KIND:
         folder.require_kind(KIND)
     records = folder.read_metrics()
-    measured = [record["subspace_distance"] for record in records if "subspace_distance" in record]
+    measured = [record for record in records if "subspace_distance" in record]
     require(bool(measured), f"subspace distances in the metrics of {folder.path}", "none")
-    steps = np.asarray([record["step"] for record in records])
-    return steps, np.asarray(measured, np.float64).T
+    steps = np.asarray([record["step"] for record in measured])
+    distances = np.asarray([record["subspace_distance"] for record in measured], np.float64)
+    return steps, distances.T

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlreps.config import as_json, checked, interval, positive
-from rlreps.cumulants import Cumulants, Discs, cumulant_matrix
+from rlreps.cumulants import CUMULANTS, Cumulants, Discs, cumulant_matrix
 from rlreps.encoders import Tabular
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, differences, require, require_memory
@@ -67,6 +67,8 @@ class LiveConfig:
     def __post_init__(self) -> None:
         lanes = self.training.rows * self.rollouts + (self.centring_starts or 0)
         require_memory("rollouts of all rows", 4 * lanes * self.training.num_seeds)
+        families = f"cumulants to be one of {', '.join(CUMULANTS)}"
+        require(type(self.cumulants) in CUMULANTS.values(), families, self.cumulants)
         encoder, objective = self.training.encoder, self.training.objective
         require(
             not isinstance(encoder, Tabular),

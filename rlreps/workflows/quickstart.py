@@ -156,7 +156,8 @@ def _run(config: QuickstartConfig, folder: RunFolder) -> dict[str, Any]:
     # With these options the floor at d = 10 is accurate to 5e-5 of itself.
     halves = RandomizedSVD(rank=d, oversampling=20, power_iterations=3)
     ground = own_ground_truth(config.successor, folder, d, halves=halves)
-    principal = ground.truth.principal
+    principal, floor = ground.truth.principal, ground.noise_floor
+    assert floor is not None  # Halves were asked for.
     truth = {
         **generation_figures(folder, config.successor),
         "store": str(ground.path),
@@ -164,7 +165,7 @@ def _run(config: QuickstartConfig, folder: RunFolder) -> dict[str, Any]:
         "singular_values": principal.singular_values.tolist(),
         "energy_captured": principal.energy_captured().tolist(),
         "standard_error": ground.standard_error,
-        "noise_floor": None if ground.noise_floor is None else ground.noise_floor.tolist(),
+        "noise_floor": floor.tolist(),
     }
     sections = [_truth_section(config, folder, ground, truth, arena)]
 
@@ -238,8 +239,7 @@ def _truth_section(
         config.recommended.num_features,
         ground.truth.principal,
     )
-    floor = ground.noise_floor
-    assert floor is not None
+    floor = truth["noise_floor"]
     rows = [
         ("arena", successor.arena),
         ("states and tasks", successor.num_states),

@@ -5,6 +5,7 @@ Points whose learners differ only in numbers are trained in one compiled program
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from rlreps.workflows.train import (
     describe_matrix,
     ground_truth_for,
     learner_for,
+    require_room,
     rounded_seconds,
     stored_problem,
     train_and_measure,
@@ -131,13 +133,15 @@ def run_sweep(
         The summary: the ``points`` (see ``rows_of_points``) and the path of the ``report``.
 
     Raises:
-        InputError: If the store, the folder or a point is invalid, before the first file is
-            written.
+        InputError: If the store, the folder, the devices or a point is invalid, or memory cannot
+            hold the runs of one program, before the first file is written.
     """
-    return experiment_of(config).run(config, out, data=store_path, devices=devices)
+    return experiment_of(config, devices).run(config, out, data=store_path, devices=devices)
 
 
-def experiment_of(config: SweepConfig) -> Experiment[SweepConfig]:
+def experiment_of(
+    config: SweepConfig, devices: Sequence[jax.Device] | None = None
+) -> Experiment[SweepConfig]:
     """Return a sweep as an experiment.
 
     The horizontal axis of its figure is the first field with several numbers; each combination of
@@ -178,7 +182,7 @@ def experiment_of(config: SweepConfig) -> Experiment[SweepConfig]:
         paper="",
         presets={},
         load=lambda path: Store(open_store(path or Path())),
-        check=_plan,
+        check=partial(_plan, devices),
         cells=lambda run: {str(at): group for at, group in enumerate(run.data.groups, start=1)},
         measure=_measure,
         keeps_parts=False,
@@ -213,7 +217,7 @@ _EXPLANATION = (
 )
 
 
-def _plan(config: SweepConfig, data: Store) -> Plan:
+def _plan(devices: Sequence[jax.Device] | None, config: SweepConfig, data: Store) -> Plan:
     """Group the points by program, and refuse a group that cannot be trained."""
     store = data.store
     truth = ground_truth_for(store.path, max(point.config.num_features for point in config.points))
@@ -222,6 +226,8 @@ def _plan(config: SweepConfig, data: Store) -> Plan:
     )
     for group in groups:
         first = jax.tree.map(lambda number: number[0], group.learner)
+        batch = 4 * group.config.rows * group.config.tasks
+        require_room(first, len(group.members), devices, batch)
         with stored_problem(group.config, store, truth) as problem:
             first.check(problem.source)
     return Plan(store, truth, groups)

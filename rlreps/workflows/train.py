@@ -361,11 +361,7 @@ def train_in_folder(
         InputError: If anything is invalid, before the first file is written.
         TrainingDivergedError: If training became non-finite.
     """
-    share = make_placement(devices, config.num_seeds).share
-    member = jax.eval_shape(learner.init, jax.ShapeDtypeStruct((), np.uint32))
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(member))
-    held = math.ceil(share * config.num_seeds)
-    require_memory(f"the state of {held:,} seeds", size * held)
+    require_room(learner, config.num_seeds, devices)
     learner.check(problem.source)
 
     def compute(folder: RunFolder) -> dict[str, Any]:
@@ -395,6 +391,27 @@ def train_in_folder(
         }
 
     return complete_run(out, kind=kind, config=described, compute=compute, origin=origin)
+
+
+def require_room(
+    learner: Learner, count: int, devices: Sequence[jax.Device] | None, batch: int = 0
+) -> None:
+    """Check that devices can share runs of a learner and hold their states.
+
+    Args:
+        learner: The learner of one run.
+        count: Number of runs that one program trains.
+        devices: Devices; None is JAX's default device.
+        batch: Bytes of a run's batch, held beside its state.
+
+    Raises:
+        InputError: If the devices do not share the runs evenly, or memory is too small.
+    """
+    held = math.ceil(make_placement(devices, count).share * count)
+    member = jax.eval_shape(learner.init, jax.ShapeDtypeStruct((), np.uint32))
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(member))
+    beside = " and batches" if batch else ""
+    require_memory(f"the states{beside} of {held:,} runs", (size + batch) * held)
 
 
 def feature_record(

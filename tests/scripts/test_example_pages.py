@@ -78,7 +78,7 @@ def test_a_notebook_holds_the_cells_and_outputs_of_its_page(pages, name):
 
 
 def assert_shown(name, found, shown):
-    """Assert that an example printed what is shown but for rounding, and what has to hold of it."""
+    """Assert that an example printed its page's output up to rounding, and that its claims hold."""
     # Without spaces: NumPy pads numbers to one width, and how wide they are is rounding too.
     words = ["".join(re.sub(NUMBER, "#", text).split()) for text in (found, shown)]
     assert words[0] == words[1]

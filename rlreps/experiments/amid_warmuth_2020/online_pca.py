@@ -178,7 +178,7 @@ def advantage_grows(results: Results[Config], least: int, most: int) -> Verdict:
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """State that implicit Krasulina has the least loss, and what Figure 1 says of times."""
+    """State the claims of Figure 1: implicit Krasulina has the least loss, and its time."""
 
     def final(contender: pca.Contender, k: int) -> Sample:
         return results.end("loss", rule=contender.name, k=k)

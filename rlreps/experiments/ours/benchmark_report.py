@@ -149,7 +149,7 @@ def draw_components(results: Results[Config], family: str) -> tuple[None, Figure
     config, arena = results.config, results.config.worlds[0]
     world, drawn = results.run.data[arena], {}
     for name, each in results.cells.items():
-        found = released() if each["released"][0] else results.found
+        found = released()["cells"] if each["released"][0] else results.found
         features = found[name].get("features")
         if features and len(each.where(world=arena, d=config.tuned_at, family=family)):
             drawn[str(each["method"][0])] = jnp.asarray(features)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.config import with_sizes
+from rlreps.config import as_json, with_sizes
 from rlreps.encoders import Cosine, TwoTowers
 from rlreps.errors import InputError, require
 from rlreps.experiments.harness import Frame, Run, in_path
@@ -168,17 +168,20 @@ def trained(
 
 
 @functools.cache
-def released() -> dict[str, Found]:
-    """Read the laptop preset's measurements by cell, which the package includes."""
+def released() -> dict[str, Any]:
+    """Read what the package includes: the laptop preset's ``config``, and its ``cells`` by name.
+
+    Cells have no seconds: they would be those of another machine.
+    """
     file = importlib.resources.files("rlreps.data") / "benchmark.json.gz"
-    found: dict[str, Found] = json.loads(gzip.decompress(file.read_bytes()))
+    found: dict[str, Any] = json.loads(gzip.decompress(file.read_bytes()))
     return found
 
 
 def released_rows(config: Config) -> tuple[Row, ...]:
     """Return the released rows that a run lacks, if it has the settings of the release."""
     whole, here = Config(), {row.method for row in config.rows}
-    if dataclasses.replace(config, rows=whole.rows) != whole:
+    if as_json(dataclasses.replace(config, rows=whole.rows)) != released()["config"]:
         return ()
     return tuple(row for row in whole.rows if row.method not in here)
 
@@ -304,7 +307,7 @@ def frame(run: Run[Config], cell: Mapping[str, Any], found: Found) -> Frame:
     config, row = run.config, cell["row"]
     is_released = row not in config.rows
     if is_released:
-        found = released()[in_path(CELL.format(**cell))]
+        found = released()["cells"][in_path(CELL.format(**cell))]
     costs = {"entries": math.nan, "transitions": 1.0, "nothing": math.nan}
     cost = config.batch * costs.get(row.sees, 1.0 / (1.0 - config.discount))
     steps, unknown = found.get("steps", [0]), np.full((1, 1), math.nan)

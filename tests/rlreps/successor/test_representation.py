@@ -202,6 +202,8 @@ def test_a_goal_of_vectors_that_ends_episodes_is_named():
         warnings.simplefilter("error", FitWarning)
         rep.goal([5.0])
         rep.potential([11.0])
+    with pytest.warns(FitWarning, match="no transition reaches a state with a reward"):
+        assert not rep.task([[20.0]], [1.0]).rewards.any()
     # The remedy reaches it.
     arriving = rep.task(reward=lambda seen: (seen[:, 0] > 10.5).astype(np.float32))
     towards = rep.policy(arriving, improvements=None)(places["observation"])

@@ -279,6 +279,16 @@ def test_a_sweep_without_its_summary_trains_nothing_again_and_ends_the_same(
     assert (out / "results" / "points.csv").exists()
 
 
+def test_runs_of_one_program_that_memory_cannot_hold_are_refused(toy_store, tmp_path, monkeypatch):
+    config, out = configured("learning-rate=1e-2,1e-3"), tmp_path / "sweep"
+    batch = 4 * config.base.rows * config.base.tasks * config.base.num_seeds
+    # Room for the batches of either point.
+    monkeypatch.setattr("rlreps.errors.usable_memory", lambda: 3 * batch // 2)
+    with pytest.raises(InputError, match="expected the states and batches of 4 runs in"):
+        run_sweep(config, toy_store, out)
+    assert not out.exists()
+
+
 @pytest.mark.integration
 def test_an_interrupted_sweep_trains_what_is_left_and_another_grid_is_refused(
     toy_store, tmp_path, monkeypatch

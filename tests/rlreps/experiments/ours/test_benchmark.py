@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rlreps.cli import main
-from rlreps.config import configurable
+from rlreps.config import as_json, configurable
 from rlreps.encoders import Cosine
 from rlreps.errors import InputError
 from rlreps.experiments.harness import Run, crossed
@@ -199,6 +199,9 @@ def test_released_rows_stand_beside_those_of_a_run_of_the_same_settings(own_modu
     distances = benchmark_runs.frame(run, cell, found).pivot("subspace_distance", "seed", "step")[0]
     assert distances.shape == (whole.num_seeds, whole.evaluations + 1)
     assert 0.0 < np.median(distances[:, -1]) < 0.1 < np.median(distances[:, 0])
+    # Times of another machine are none to compare with, and other settings have to be released.
+    assert np.isnan(benchmark_runs.frame(run, cell, found)["seconds"]).all()
+    assert benchmark_runs.released()["config"] == as_json(whole)
     assert len(EXPERIMENT.cells(Run(whole, folder))) == len(cells) - len(cells) // 25
     other = dataclasses.replace(alone, steps=100)
     assert {each["row"] for each in EXPERIMENT.cells(Run(other, folder)).values()} == {row}
