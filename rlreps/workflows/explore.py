@@ -27,7 +27,7 @@ from rlreps.successor.low_rank import STEPS, LowRank, solved_rows
 from rlreps.successor.released import load, released_names
 from rlreps.successor.representation import KIND as SUCCESSOR
 from rlreps.successor.settings import TransitionSettings
-from rlreps.successor.store import MatrixStore, find_store, open_store
+from rlreps.successor.store import STORE, MatrixStore, find_store, open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.successor.store.estimates import open_estimates
 from rlreps.successor.stored_subspace import centring_of, principal_subspace, sampling_error
@@ -38,7 +38,6 @@ from rlreps.workflows.evaluate import (
     trained_store,
 )
 from rlreps.workflows.figures import labelled, rotated
-from rlreps.workflows.ground_truths import STORE
 from rlreps.workflows.train import KIND as TRAIN
 from rlreps.workflows.train import MATRIX, describe_matrix, recorded_features
 

@@ -23,10 +23,10 @@ from rlreps.runs.folder import RunFolder, complete_run
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.subspace import RandomizedSVD
 from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.store import STORE
 from rlreps.training import Optimizer
 from rlreps.workflows.figures import plot_distances, plot_learned_components
 from rlreps.workflows.ground_truths import (
-    STORE,
     OwnGroundTruth,
     generation_figures,
     own_ground_truth,

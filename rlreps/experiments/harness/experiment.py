@@ -29,9 +29,8 @@ from rlreps.runs.contrasts import VERDICTS
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_in_workers
-from rlreps.successor.store import find_store
+from rlreps.successor.store import STORE, find_store
 from rlreps.training.devices import devices_for_small_runs
-from rlreps.workflows.ground_truths import STORE
 
 Config = TypeVar("Config")
 

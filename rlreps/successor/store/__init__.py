@@ -12,6 +12,7 @@ from rlreps.successor.store.estimates import EstimateStore as EstimateStore
 from rlreps.successor.store.estimates import create_estimates as create_estimates
 from rlreps.successor.store.estimates import open_estimates as open_estimates
 from rlreps.successor.store.estimates import verify as verify
+from rlreps.successor.store.format import STORE as STORE
 from rlreps.successor.store.format import MatrixStore as MatrixStore
 from rlreps.successor.store.format import create_or_resume as create_or_resume
 from rlreps.successor.store.format import find_store as find_store

@@ -244,6 +244,9 @@ def plain_json(values: Mapping[str, Any]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(dict(values), allow_nan=False)))
 
 
+STORE = "successor"
+"""Folder of the store of a run that generates its own ground truth."""
+
 _FORMAT = 3
 _METADATA_FILE = "zarr.json"
 _LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # tensorstore's and the run's
