@@ -12,6 +12,7 @@ its meaning.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
@@ -211,8 +212,12 @@ def fit_features(
         previous: ``fitted`` of ``WithFitted`` so far, to which the features are aligned.
         seed: Seed of random features.
 
+    Returns:
+        ``fitted`` after this fit. If a later fit has more distinct observations than its table has
+        rows, it warns and returns ``previous``: the agent trains on.
+
     Raises:
-        InputError: For more distinct observations than a table has rows.
+        InputError: If the first fit has more distinct observations than its table has rows.
     """
     size, states = config.basis_size, np.concatenate([data.observation, data.next_observation])
     fitted: dict[str, Any]
@@ -221,10 +226,14 @@ def fit_features(
             state_numbers(states), return_index=True, return_inverse=True
         )
         if len(numbers) > size:
-            raise InputError(
+            found = (
                 f"expected at most {size} distinct observations to count (feature_basis_size), got "
                 f"{len(numbers)}; take basis fourier if they hardly repeat"
             )
+            if not np.any(previous["weights"]):
+                raise InputError(found)
+            warnings.warn(f"{found}; the agent with seed {seed} keeps its features", stacklevel=2)
+            return previous
         basis: Basis = UnitVectors(len(numbers))
         (before, after), states = index.reshape(2, -1), states[first]
         ridge = 1e-6 / len(before)  # Far below the weight of one transition.

@@ -320,3 +320,12 @@ def test_features_that_cannot_be_fitted_are_refused():
     rows = played(800)
     with pytest.raises(InputError, match=r"at most 20 distinct observations to count .* got 21"):
         fitted(rows, 800, config=config_of(basis_size=20))
+
+
+def test_agents_keep_their_features_when_later_observations_outgrow_the_table():
+    config, rows = config_of(basis_size=20), played(800)
+    first = fitted(rows, 60, config=config)
+    with pytest.warns(UserWarning, match=r"got 21.*agent with seed 3 keeps its features"):
+        later = fitted(rows, 800, first, config, seed=3)
+    assert np.abs(first["weights"]).max() > 0.0
+    jax.tree.map(np.testing.assert_array_equal, later, first)
