@@ -14,8 +14,7 @@ import pytest
 
 from rlreps.agents import AgentConfig
 from rlreps.config import as_json
-from rlreps.envs import ArenaError, load_arena
-from rlreps.errors import InputError, require_memory, usable_memory
+from rlreps.errors import InputError, usable_memory
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import store as stores
@@ -26,8 +25,10 @@ words = str.split
 # Code.
 
 
-@pytest.mark.parametrize("command", ["evaluate", "render"])
-@pytest.mark.parametrize("environment", ["dm_env:planted:make", "planted:Task-v0"])
+@pytest.mark.parametrize(
+    ("command", "environment"),
+    [("evaluate", "dm_env:planted:make"), ("render", "planted:Task-v0")],
+)
 def test_a_run_decides_no_module_to_import(refused, tmp_path, monkeypatch, command, environment):
     (tmp_path / "planted.py").write_text("raise SystemExit('this ran')")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -37,11 +38,8 @@ def test_a_run_decides_no_module_to_import(refused, tmp_path, monkeypatch, comma
         tmp_path / "run", kind="agent", config={**config, **beside}, provenance={}
     )
     (tmp_path / "run" / "checkpoints").mkdir()
-    message = refused("agent", command, tmp_path / "run")
-    assert f"--env {environment}" in message
+    assert f"--env {environment}" in refused("agent", command, tmp_path / "run")
     assert "planted" not in sys.modules
-    other = refused("agent", command, tmp_path / "run", "--env", "CartPole-v1")
-    assert f"expected --env {environment}" in other
 
 
 # Links.
@@ -147,9 +145,6 @@ def test_a_checkpoint_of_another_step_or_run_is_refused(tmp_path):
     shutil.copytree(tmp_path / "5", tmp_path / "9")
     with pytest.raises(InputError, match="got the checkpoint of step 5"):
         restore(tmp_path, 9)
-    # As earlier versions wrote them.
-    edit(tmp_path / "5" / "seal.json", lambda seal: [seal.pop(name) for name in [*seal][2:]])
-    np.testing.assert_array_equal(restore(tmp_path, 5)["x"], [5, 5, 5])
 
 
 def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
@@ -173,42 +168,12 @@ def test_a_configuration_of_ones_own_is_told_from_what_its_checkpoints_are_of(tm
     save(tmp_path / "run" / "checkpoints", 5, run=a_run(tmp_path / "run", seed=1).identity)
     config = tmp_path / "run" / "config.json"
     edit(config, lambda found: found["config"].update(seed=2))
-    with pytest.raises(InputError, match=r"another run; restore config\.json") as refusal:
+    with pytest.raises(InputError, match=r"another run; restore config\.json"):
         restore(tmp_path / "run" / "checkpoints", 5, run=RunFolder(tmp_path / "run").identity)
-    assert "delete" not in str(refusal.value)
     # What is only told of a run, such as where its store was, may be changed.
     edit(config, lambda found: found["config"].update(seed=1))
     edit(config, lambda found: found["provenance"].update(store="elsewhere"))
-    moved = RunFolder(tmp_path / "run")
-    assert moved.provenance == {"store": "elsewhere"}
-    restore(tmp_path / "run" / "checkpoints", 5, run=moved.identity)
-
-
-@pytest.mark.parametrize(
-    "puddle",
-    [
-        "shape = 'polygon'\nvertices = [[0.4, 0.4], [1e30, 0.4], [1e30, 0.6], [0.4, 0.6]]",
-        "shape = 'disc'\ncentre = [0.5, 0.5]\nradius = 1e-40",
-        "shape = 'disc'\ncentre = [0.5, 1e39]\nradius = 0.1",
-        f"shape = 'disc'\ncentre = [0.5, 1{'0' * 400}]\nradius = 0.1",
-        "shape = 'polygon'\nvertices = [[0.4, 0.4], [0.4000000001, 0.4], [0.6, 0.6], [0.4, 0.6]]",
-    ],
-)
-def test_numbers_that_single_precision_has_not_make_no_arena(tmp_path, puddle):
-    (tmp_path / "arena.toml").write_text(f"[[puddles]]\nmultiplier = 0.0\n{puddle}\n")
-    with pytest.raises(ArenaError, match=r"expected .*(number|distinct)") as refusal:
-        load_arena(tmp_path / "arena.toml")
-    assert len(str(refusal.value)) < 400
-
-
-@pytest.mark.parametrize("environment", [5, "CartPole-v1", []])
-def test_a_store_of_another_environment_has_components_to_draw(
-    rlreps, toy_store, with_settings, tmp_path, environment
-):
-    store = shutil.copytree(toy_store, tmp_path / "psi")
-    with_settings(store, environment=environment)
-    rlreps("plot", "components", store, "--d", 2, "--out", tmp_path / "a.png")
-    assert (tmp_path / "a.png").stat().st_size > 1000
+    restore(tmp_path / "run" / "checkpoints", 5, run=RunFolder(tmp_path / "run").identity)
 
 
 # Sizes, and files without end.
@@ -221,7 +186,6 @@ SIZES = [
     "train {store} --rows 1000000000000",
     "train {store} --encoder fourier_mlp --frequencies 4611686018427387904",
     "train {store} --learning-rate 1e300",
-    "train {store} --coordinator 127.0.0.1:99999 --num-processes 2 --process-id 0",
     "sweep {store} --grid steps=3000000000,4",
     "train-live --rollouts 1000000000000",
     "agent train --env CartPole-v1 --batch-size 200000000000",
@@ -240,9 +204,7 @@ def test_sizes_that_cannot_fit_are_refused_before_work_starts(
 @pytest.mark.parametrize(
     ("groups", "files", "limit"),
     [
-        ("0::/", {"memory.max": "max\n"}, None),
         ("0::/a/b", {"memory.max": "max", "a/memory.max": "4096\n", "a/b/memory.max": "max"}, 4096),
-        ("0::/a/b", {"a/b/memory.max": "9999999999999999999\n"}, None),
         (None, {"memory.max": "4096"}, None),
     ],
 )
@@ -255,10 +217,3 @@ def test_memory_is_that_of_the_control_group_and_those_around_it(tmp_path, group
         (tmp_path / name).write_text(text)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert usable_memory(tmp_path) == (machine if limit is None else limit)
-
-
-def test_what_fits_the_machine_but_not_the_control_group_is_refused(monkeypatch):
-    require_memory("a matrix", 10**6)
-    monkeypatch.setattr("rlreps.errors.usable_memory", lambda: 10**6 // 2)
-    with pytest.raises(InputError, match=r"expected a matrix in 0\.0005 GB of memory, got 0\.001"):
-        require_memory("a matrix", 10**6)

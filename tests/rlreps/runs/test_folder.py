@@ -9,7 +9,7 @@ import pytest
 
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
-from rlreps.runs.folder import RunFolder, finished_summary
+from rlreps.runs.folder import RunFolder
 
 CONFIG = {"steps": 10, "encoder": {"name": "mlp", "hidden": [16, 16]}, "rate": 0.1}
 PROVENANCE = {"device": "cpu"}
@@ -27,14 +27,12 @@ def contents(folder):
     }
 
 
-@pytest.mark.parametrize("place", ["deep/er/new", "."])
-def test_a_run_starts_in_a_new_or_empty_folder(tmp_path, place):
-    folder = start(tmp_path / place)
-    stored = json.loads((tmp_path / place / "config.json").read_text())
+def test_a_run_starts_in_a_new_folder(tmp_path):
+    folder = start(tmp_path / "deep/er/new")
+    stored = json.loads((folder.path / "config.json").read_text())
     expected = {"format": 2, "kind": "train", "config": CONFIG, "provenance": PROVENANCE}
     assert stored == expected
     assert (folder.kind, folder.config, folder.provenance) == ("train", CONFIG, PROVENANCE)
-    assert sorted(contents(tmp_path / place)) == ["README.txt", "config.json"]
 
 
 def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path):
@@ -50,7 +48,7 @@ def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("kind", ["train", "train-live", "successor representation", "agent"])
+@pytest.mark.parametrize("kind", ["train", "train-live", "agent"])
 def test_a_run_of_a_constant_learning_rate_continues_for_more_steps_alone(tmp_path, kind):
     def config(steps, **others):
         training = {"steps": steps, "optimizer": {"schedule": "constant"}, **others}
@@ -58,20 +56,14 @@ def test_a_run_of_a_constant_learning_rate_continues_for_more_steps_alone(tmp_pa
 
     first = start(tmp_path, config(10), kind)
     first.write_summary({"steps": 10})
-    before = contents(tmp_path)
-    for other in (config(5), config(20, rows=3), config(None)):
+    refused = [config(5), config(20, rows=3)] + [config(20)] * (kind == "agent")
+    for other in refused:
         with pytest.raises(InputError, match="holds another run"):
             start(tmp_path, other, kind)
-    assert contents(tmp_path) == before
-    if kind == "agent":
-        with pytest.raises(InputError, match="holds another run: expected steps=10, got 20"):
-            start(tmp_path, config(20), kind)
-        return
-    assert finished_summary(tmp_path, kind, config(20)) is None
     assert first.read_summary() == {"steps": 10}
-    for steps in (20, 30, 30):
-        longer = start(tmp_path, config(steps), kind)
-        assert (longer.config, longer.provenance) == (config(steps), PROVENANCE)
+    if kind != "agent":
+        longer = start(tmp_path, config(20), kind)
+        assert (longer.config, longer.provenance) == (config(20), PROVENANCE)
         assert (longer.identity, longer.read_summary()) == (first.identity, None)
 
 
@@ -83,42 +75,25 @@ def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path):
         start(tmp_path, other)
     message = str(caught.value)
     assert message.startswith(f"{tmp_path} holds another run: ")
-    for part in (
-        "expected steps=10, got 20",
-        "expected encoder.name='mlp', got 'tabular'",
-        "expected extra=None, got True",
-        "expected rate=0.1, got None",
-    ):
-        assert part in message
+    for part in ("encoder.name='mlp', got 'tabular'", "extra=None, got True", "rate=0.1, got None"):
+        assert f"expected {part}" in message
     assert "hidden" not in message
     with pytest.raises(InputError, match="holds a training run, not a quickstart"):
         start(tmp_path, kind="quickstart")
     assert contents(tmp_path) == before
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "zarr.json").write_text("{}")
-    with pytest.raises(InputError, match="store holds a matrix store, not a run"):
-        RunFolder(tmp_path / "store")
-
-
-def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match=r"new or empty folder .* other files \(thesis.tex\)"):
-        start(tmp_path)
-    assert contents(tmp_path) == {"thesis.tex": b"years of work"}
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"\xff\xfe\x00", b"[]", b'{"kind": "train", "config": [], "provenance": {}}'],
+    # The last is one of version 0.1, which wrote no format.
+    [b"\xff\xfe\x00", b"[]", b'{"kind": "train", "config": {}, "provenance": {}}'],
 )
 def test_a_configuration_that_cannot_be_read_is_an_input_error(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
     for open_it in (start, RunFolder):
-        with pytest.raises(InputError, match=r"expected .*config.json"):
+        with pytest.raises(InputError, match=r"^expected .*(config\.json|format 2)"):
             open_it(tmp_path)
     assert contents(tmp_path) == {"config.json": content}
-    with pytest.raises(InputError, match=r"expected a run's config.json, got No such file"):
-        RunFolder(tmp_path / "nothing")
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
@@ -149,9 +124,10 @@ def test_metrics_come_back_and_no_file_holds_a_number_that_json_has_not(tmp_path
     assert folder.keep_metrics_until(0)[0]["loss"][2] == 1.0
     json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=pytest.fail)
     assert len(folder.read_metrics()) == 1
-    folder.append_metrics({"stage": "successor"})
-    with pytest.raises(InputError, match="expected a step in every line"):
-        folder.keep_metrics_until(0)
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b"\xff\n")
+    with pytest.raises(InputError, match=r"line 2 of .*metrics.jsonl, got"):
+        folder.read_metrics()
 
 
 def test_a_last_line_cut_short_is_left_out_and_does_not_spoil_the_next(tmp_path):
@@ -167,16 +143,6 @@ def test_a_last_line_cut_short_is_left_out_and_does_not_spoil_the_next(tmp_path)
     metrics.write_bytes(b'{"step": 0')
     assert start(tmp_path).read_metrics() == []
     assert metrics.read_bytes() == b""
-
-
-@pytest.mark.parametrize("line", [b"3\n", b"\xff\n"])
-def test_a_damaged_line_of_metrics_is_named(tmp_path, line):
-    folder = start(tmp_path)
-    folder.append_metrics({"step": 0})
-    with (tmp_path / "metrics.jsonl").open("ab") as file:
-        file.write(line)
-    with pytest.raises(InputError, match=r"line 2 of .*metrics.jsonl, got"):
-        folder.read_metrics()
 
 
 def test_a_part_is_computed_once_unless_that_fails_and_read_afterwards(tmp_path):
@@ -197,17 +163,3 @@ def test_a_part_is_computed_once_unless_that_fails_and_read_afterwards(tmp_path)
         assert (found["losses"][0], nested["name"]) == (1.0, "one")
         assert np.isnan([found["losses"][1], nested["last"]]).all()
     assert len(calls) == 2
-    (folder.path / "parts" / "first.json").write_text("[1]")
-    with pytest.raises(InputError, match=r"expected a JSON object in .*first\.json, got list"):
-        folder.part("first", compute)
-
-
-def test_a_folder_of_an_older_version_is_refused_and_stays_as_it_was(tmp_path):
-    start(tmp_path)
-    content = json.loads((tmp_path / "config.json").read_text())
-    del content["format"]  # 0.1 wrote none.
-    (tmp_path / "config.json").write_text(json.dumps(content))
-    for again in (lambda: start(tmp_path), lambda: RunFolder(tmp_path)):
-        with pytest.raises(InputError, match=r"format 2, got .* of an older version"):
-            again()
-    assert json.loads((tmp_path / "config.json").read_text()) == content

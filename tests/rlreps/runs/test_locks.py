@@ -63,12 +63,6 @@ def test_another_process_is_refused_and_told_who_holds_the_folder(holder, tmp_pa
     assert (tmp_path / LOCK).exists()  # the refused attempt took nothing away
 
 
-def test_the_end_of_the_holder_frees_the_folder_and_takes_the_file(holder, tmp_path):
-    holder.stdin.close()
-    assert holder.wait(timeout=10) == 0
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_killed_holder_leaves_a_file_that_keeps_nobody_out(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait(timeout=10)

@@ -1,8 +1,7 @@
-import os
 import subprocess
 import sys
 
-from rlreps.runs.machine import keep_lapack_to_one_thread, peak_memory_mib
+from rlreps.runs.machine import peak_memory_mib
 
 PROGRAM = """
 from rlreps.runs.machine import peak_memory_mib
@@ -10,15 +9,6 @@ before = peak_memory_mib()
 block = bytearray(int(before + 200) * 2**20)
 print(before, peak_memory_mib())
 """
-
-
-def test_lapack_is_kept_to_one_thread_unless_the_user_says_otherwise(monkeypatch):
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    keep_lapack_to_one_thread()
-    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
-    keep_lapack_to_one_thread()
-    assert os.environ["OPENBLAS_NUM_THREADS"] == "4"
 
 
 def test_the_peak_grows_by_what_is_allocated_and_is_in_mib():

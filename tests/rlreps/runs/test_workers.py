@@ -10,7 +10,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError
+from rlreps.errors import TrainingDivergedError, WorkerDiedError
 from rlreps.runs.workers import map_in_workers
 
 
@@ -69,17 +69,16 @@ def test_every_name_is_worked_on_once_and_cores_are_shared_out(tmp_path):
     assert shared_out == (everything if len(everything) > 1 else 2 * everything)
 
 
-@pytest.mark.parametrize("error", [InputError("expected a"), TrainingDivergedError("at step 3")])
-def test_a_failure_comes_back_at_once_and_ends_the_others(tmp_path, error):
+def test_a_failure_comes_back_at_once_and_ends_the_others(tmp_path):
     def work(name):
         if name == "fails":
             await_files(tmp_path / "waits")
-            raise error
+            raise TrainingDivergedError("at step 3")
         say(tmp_path, "waits")
         time.sleep(600)
 
     began = time.monotonic()
-    with pytest.raises(type(error), match=str(error)):
+    with pytest.raises(TrainingDivergedError, match="at step 3"):
         list(map_in_workers(work, ["waits", "fails"], 2))
     assert time.monotonic() - began < 60
     assert gone(int((tmp_path / "waits").read_text()))

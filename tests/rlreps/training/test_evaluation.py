@@ -1,4 +1,3 @@
-import json
 import re
 
 import jax.numpy as jnp
@@ -38,21 +37,6 @@ TRUTH = truth_of()
 ENCODER = Tabular(D, num_states=NUM_STATES)
 BASIS = np.asarray(TRUTH.principal.basis)
 ROTATION = orthonormal(D, D, 2).astype(np.float32)
-MIXING = np.asarray([[2.0, 1, 0, 0], [0, 3, 1, 0], [0, 0, 0.1, 1], [0, 0, 0, -5]], np.float32)
-
-
-def test_features_that_span_the_true_subspace_are_perfect_by_every_measure():
-    span = BASIS[:, :D]
-    # The basis, rotated, mixed by any invertible map, tiny and negative.
-    for features in (span, span @ ROTATION, span @ MIXING, np.float32(-1e-6) * span):
-        figures = evaluate_features(jnp.asarray(features), TRUTH)
-        assert figures["d"] == figures["feature_rank"] == figures["longest_eigenvector_streak"] == D
-        assert figures["subspace_distance"] < 1e-9
-        assert figures["grassmann_distance"] < 1e-4
-        np.testing.assert_allclose(figures["principal_angles"], np.zeros(D), atol=1e-4)
-        np.testing.assert_allclose(figures["matched_cosines"], np.ones(D), atol=1e-4)
-        assert figures["representation_loss"] == pytest.approx(2.0**2 + 1.0**2, rel=1e-4)
-        assert abs(figures["relative_excess_loss"]) < 1e-4
 
 
 def test_swapping_the_last_component_for_the_next_costs_what_the_spectrum_says():
@@ -77,7 +61,6 @@ def test_random_features_are_measured_as_numpy_measures_them():
     np.testing.assert_allclose(figures["principal_angles"], np.arccos(overlap), rtol=1e-3)
     assert figures["representation_loss"] == pytest.approx(loss, rel=1e-4)
     assert figures["relative_excess_loss"] == pytest.approx(loss / 5.0 - 1.0, rel=1e-4)
-    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     # What is followed in training is what the full evaluation says.
     followed = TRUTH.evaluation(ENCODER)(jnp.asarray(features))
     assert sorted(followed) == ["feature_rank", "subspace_distance"]
@@ -96,10 +79,7 @@ def test_where_the_best_features_leave_no_loss_the_excess_has_no_value():
     truth = truth_of(SPECTRUM[:D])
     figures = evaluate_features(jnp.asarray(truth.principal.basis), truth)
     assert figures["relative_excess_loss"] is None
-    summary = summarise([figures, figures])
-    assert summary["relative_excess_loss"] is None
-    assert summary["subspace_distance"] < 1e-9
-    json.dumps(summary, allow_nan=False)
+    assert summarise([figures, figures])["relative_excess_loss"] is None
 
 
 def test_a_summary_holds_means_and_each_seeds_own_figures():
@@ -109,16 +89,13 @@ def test_a_summary_holds_means_and_each_seeds_own_figures():
     ]
     summary = summarise(seeds)
     assert summary["per_seed"] == seeds
-    assert summary["d"] == D
     assert isinstance(summary["d"], int)
     assert summary["subspace_distance"] == pytest.approx(0.5 / D, rel=1e-4)
     assert summary["longest_eigenvector_streak"] == D - 0.5
-    assert not any(isinstance(summary[name], list) for name in summary if name != "per_seed")
 
 
 def test_an_encoder_that_does_not_fit_the_states_is_named_before_training():
     for encoder, message in (
-        (Tabular(D, num_states=9), "a tabular encoder of the 64 states, got 9"),
         (FunctionEncoder(lambda key: (), lambda _, x: x[:, 0]), "(64, d) of the states, got (64,)"),
         (MLP(D, num_inputs=3), "of shape (b, 3), as the encoder's num_inputs is 3, got (64, 2)"),
         (MLP(7, num_inputs=2), "1 <= d <= 6 components of the ground truth, got 7"),

@@ -10,7 +10,6 @@ import pytest
 
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs import metrics_log
-from rlreps.runs.checkpoints import Checkpoints
 from rlreps.training.loop import Program, run
 
 
@@ -69,8 +68,6 @@ def test_a_run_is_evaluated_before_the_first_step_after_the_last_and_between(tmp
     assert result.history[-1]["last"] == 21.0
     assert result.history[-1]["sum"] == [sum(k**2 for k in range(22)) + part for part in (0, 1)]
     assert sorted(int(e.name) for e in (tmp_path / "checkpoints").iterdir()) == [16, 22]
-    seconds = [record["seconds"] for record in result.history]
-    assert seconds == sorted(seconds)
     # NaN is null on disk and NaN in memory.
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1], parse_constant=pytest.fail)["ratio"] == [None, 1.0]
@@ -95,8 +92,6 @@ def test_an_interrupted_run_ends_as_one_that_never_was(tmp_path, run_folder, die
     assert len(program.calls) == 2
     assert without_times(again.history) == without_times(whole.history)
     assert (again.compile_seconds, again.seconds) == (0.0, resumed.history[-1]["seconds"])
-    with pytest.raises(InputError, match="at least its checkpoint's 24 steps, got 20"):
-        finish(run_folder(), steps=20)
 
 
 def test_what_a_diverged_run_leaves_behind_is_named_and_untouched(tmp_path, run_folder):
@@ -115,27 +110,6 @@ def test_metrics_that_do_not_reach_the_checkpoint_are_missed(tmp_path, run_folde
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(InputError, match=r"up to the checkpoint's step 8, got step 4 as the last"):
         finish(run_folder())
-    metrics.unlink()
-    with pytest.raises(InputError, match="step 8, got no line"):
-        finish(run_folder())
-
-
-def test_a_damaged_checkpoint_stops_the_run_and_deleting_it_ends_with_the_same_state(
-    tmp_path, run_folder
-):
-    whole = finish(run_folder())
-    newest = tmp_path / "checkpoints" / "24"
-    for file in (newest / "default").rglob("*"):
-        if file.is_file():
-            file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(InputError, match=r"checkpoints/24, got .* to resume from step 16$"):
-        finish(run_folder())
-    for file in sorted(newest.rglob("*"), reverse=True):
-        file.rmdir() if file.is_dir() else file.unlink()
-    newest.rmdir()
-    resumed = finish(run_folder())
-    np.testing.assert_array_equal(resumed.state["sum"], whole.state["sum"])
-    assert Checkpoints(tmp_path / "checkpoints").latest_step() == 24
 
 
 def test_tensorboard_gets_the_same_figures_where_it_is_installed(tmp_path, run_folder, monkeypatch):
@@ -166,33 +140,26 @@ def test_loggers_get_finite_means_and_the_environment_names_those_of_a_folder(
     tmp_path, run_folder, monkeypatch, die_at
 ):
     given, made = Recorded(), []
-    for name in ("wandb", "trackio"):
 
-        def init(**options):
-            made.append(Recorded(**options))
-            return made[-1]
+    def init(**options):
+        made.append(Recorded(**options))
+        return made[-1]
 
-        # Stand-ins: both packages are large, and one of them needs an account.
-        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(init=init))
+    # A stand-in: the package is large, and needs an account.
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
     result = finish(loggers=[given])
-    expected = [
-        (record["step"], {"seconds", "sum"} | ({"last"} if record["step"] else set()))
-        for record in result.history
-    ]
-    assert [(step, {*metrics}) for step, metrics in given.logged] == expected
+    assert [step for step, _ in given.logged] == [record["step"] for record in result.history]
+    assert given.logged[-1][1].keys() == {"seconds", "sum", "last"}
     assert given.logged[-1][1]["sum"] == np.mean(result.history[-1]["sum"])
     assert given.finished
-    monkeypatch.setenv(metrics_log.VARIABLE, "wandb, trackio")
+    monkeypatch.setenv(metrics_log.VARIABLE, "wandb")
     die_at(12, finish)
     finish(run_folder())
-    assert [[step for step, _ in each.logged] for each in made] == [[0, 4, 8]] * 2 + [
-        [12, 16, 20, 24]
-    ] * 2
-    for first, again in zip(made[:2], made[2:], strict=True):
-        assert first.options == again.options
-        assert first.options["resume"] == "allow"
-        assert first.options["config"] == run_folder().config
-        assert again.finished
+    first, again = made
+    assert [step for step, _ in first.logged] == [0, 4, 8]
+    assert [step for step, _ in again.logged] == [12, 16, 20, 24]
+    assert first.options == again.options
+    assert first.options["resume"] == "allow"
     monkeypatch.setenv(metrics_log.VARIABLE, "mlflow")
     with pytest.raises(InputError, match="RLREPS_LOGGERS to be one of tensorboard, trackio, wan"):
         finish(run_folder(tmp_path / "other"))
@@ -201,35 +168,20 @@ def test_loggers_get_finite_means_and_the_environment_names_those_of_a_folder(
 def test_a_run_shows_its_rate_and_note_and_says_where_it_goes_on(
     run_folder, die_at, capsys, progress_bars
 ):
-    options = {"description": "adding"}
-    die_at(4, finish)
-    for step, said in (
-        (12, "adding starts over: it was interrupted before its first checkpoint"),
-        (20, "adding continues at step 8 of 24"),
-    ):
-        die_at(step, lambda folder: finish(folder, **options))
-        assert said in capsys.readouterr().err
-    finish(run_folder(), **options)
+    die_at(12, finish)
+    finish(run_folder(), description="adding")
     captured = capsys.readouterr()
     words = " ".join(captured.err.split())
     assert captured.out == ""
-    assert all(word in words for word in ("adding", "24/24", "steps/s", "sum 4324"))
+    for said in ("adding continues at step 8 of 24", "24/24", "steps/s", "sum 4324"):
+        assert said in words
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"steps": 0}, "expected steps >= 1, got 0"),
-        ({"evaluate_every": 0}, "expected evaluate_every >= 1, got 0"),
-        ({"checkpoint_every": 6}, r"multiple of evaluate_every \(4\), got 6"),
-        ({"checkpoint_every": 0}, r"multiple of evaluate_every \(4\), got 0"),
-    ],
-)
-def test_counts_out_of_range_are_refused_before_anything_is_written(
-    run_folder, files_below, changes, message
-):
+def test_counts_out_of_range_are_refused_before_anything_is_written(run_folder, files_below):
     folder = run_folder()
     before = files_below(folder.path)
-    with pytest.raises(InputError, match=message):
-        finish(folder, **changes)
+    with pytest.raises(InputError, match="expected steps >= 1, got 0"):
+        finish(folder, steps=0)
+    with pytest.raises(InputError, match=r"multiple of evaluate_every \(4\), got 6"):
+        finish(folder, checkpoint_every=6)
     assert files_below(folder.path) == before

