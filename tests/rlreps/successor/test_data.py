@@ -200,67 +200,39 @@ def test_actions_of_a_box_are_drawn_uniformly_and_recorded_as_taken():
     assert np.abs(ranked - np.linspace(0.0, 1.0, 401)).max() < 1.63 / np.sqrt(401)
 
 
-class Reach(gymnasium.Env):
-    """Adds a 2 x 2 action between (−1, 0) and (0, 3) to its place, and forgets what it was."""
+class Arm(dm_env.Environment):
+    """Adds a 2 x 2 action to its place and forgets what it was; ends for good right of 1."""
 
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,))
-    low, high = np.float32([[-1, -1], [0, 0]]), np.float32([[0, 0], [3, 3]])
-    action_space = gymnasium.spaces.Box(low, high)
+    def action_spec(self):
+        return specs.BoundedArray((2, 2), np.float32, minimum=[[-1], [0]], maximum=[[0], [3]])
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
+    def observation_spec(self):
+        return specs.Array((4,), np.float32)
+
+    def reset(self):
         self.place = np.zeros(4, np.float32)
-        return self.place, {}
+        return dm_env.restart(self.place)
 
     def step(self, action):
-        assert action in self.action_space
+        self.action_spec().validate(action)
         self.place += action.ravel()
         action[:] = np.nan
-        return self.place, 0.0, False, False, {}
+        done = self.place[3] > 10.0
+        return (dm_env.termination if done else dm_env.transition)(0.0, self.place)
 
 
 def test_boxes_of_several_axes_and_policies_for_them():
-    data = Transitions.collect(Reach(), steps=30)
+    data = Transitions.collect(Arm(), steps=50, seed=2)
     np.testing.assert_allclose(data.next_observation - data.observation, data.action, atol=1e-5)
     np.testing.assert_array_equal(data.action_low, [-1, -1, 0, 0])
     np.testing.assert_array_equal(data.action_high, [0, 0, 3, 3])
+    # The observation that ended an episode is behind 10, every other one is not.
+    assert data.terminated.any()
+    np.testing.assert_array_equal(data.terminated, data.next_observation[:, 3] > 10.0)
     rising = Transitions.collect(
-        Reach(), steps=3, policy=lambda seen, _: [[-0.5, 0.0], [1.0, seen[2] + 1.0]]
+        Arm(), steps=3, policy=lambda seen, _: [[-0.5, 0.0], [1.0, seen[2] + 1.0]]
     )
     np.testing.assert_array_equal(rising.action[:, 3], [1.0, 2.0, 3.0])
-
-
-class Arm(dm_env.Environment):
-    """Moves between walls; its specs check what it is given. Ends for good right of 1."""
-
-    spec = specs.BoundedArray((), np.float64, minimum=-0.1, maximum=0.3)
-
-    def action_spec(self):
-        return self.spec
-
-    def observation_spec(self):
-        return specs.DiscreteArray(100)
-
-    def reset(self):
-        self.place = 0.0
-        return dm_env.restart(np.int64(0))
-
-    def step(self, action):
-        self.spec.validate(action)
-        self.place = self.place + action
-        cell = np.int64(np.clip(self.place * 50, 0, 99))
-        done = self.place > 1.0
-        return dm_env.termination(0.0, cell) if done else dm_env.transition(0.0, cell)
-
-
-def test_boxes_of_dm_env_take_actions_that_fit_their_spec():
-    data = Transitions.collect(Arm(), steps=50, seed=2)
-    assert data.action.shape[1:] == (1,)
-    np.testing.assert_array_equal((data.action_low, data.action_high), np.float32([[-0.1], [0.3]]))
-    assert data.num_states == 100
-    # The observation that ended an episode is behind 1, every other one is not.
-    assert data.terminated.any()
-    np.testing.assert_array_equal(data.terminated, data.next_observation >= 50)
 
 
 def recorded(kind):
