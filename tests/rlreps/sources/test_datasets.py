@@ -31,51 +31,43 @@ def write_idx_images(path, images):
     return path
 
 
-def saved(tmp_path, array, name="table.npy"):
-    np.save(tmp_path / name, array, allow_pickle=array.dtype == object)
-    return tmp_path / name
+def saved(tmp_path, array):
+    np.save(tmp_path / "table.npy", array)
+    return tmp_path / "table.npy"
 
 
 def test_a_matrix_is_rows_as_they_are_and_bytes_alone_are_divided_by_their_largest_value(tmp_path):
-    found = load_observations(saved(tmp_path, FLOATS.astype(np.float64), "two.parts.npy"))
+    found = load_observations(saved(tmp_path, FLOATS.astype(np.float64)))
     assert found.rows.dtype == np.float32
     np.testing.assert_array_equal(found.rows, FLOATS)
-    assert found.image_shape is None
-    assert found.name == "two.parts (5 rows)"
     table = np.asarray([[0, 255], [51, 102]])
     scaled = load_observations(saved(tmp_path, table.astype(np.uint8)))
     np.testing.assert_allclose(scaled.rows, [[0.0, 1.0], [0.2, 0.4]], rtol=1e-6)
-    for dtype in (np.int64, np.float16, np.uint16):
-        kept = load_observations(saved(tmp_path, table.astype(dtype)))
-        np.testing.assert_array_equal(kept.rows, table)
+    kept = load_observations(saved(tmp_path, table.astype(np.uint16)))
+    np.testing.assert_array_equal(kept.rows, table)
 
 
 def test_what_is_missing_or_of_another_kind_is_refused_with_what_would_do(tmp_path):
     (tmp_path / "notes.txt").write_text("no numbers")
-    for name in ("nowhere", "nowhere.npy", "notes.txt"):
+    for name in ("nowhere.npy", "notes.txt"):
         with pytest.raises(InputError, match=rf"a \.npy or \.npz file; got .*{re.escape(name)}"):
             load_observations(tmp_path / name)
     folder = tmp_path / "folder"
     folder.mkdir()
     for missing in (TRAIN_IMAGES, TEST_IMAGES):
-        message = rf"--data\), or scikit-learn and a network.* got no {missing}\[.gz\] in"
-        with pytest.raises(InputError, match=message) as error:
+        with pytest.raises(InputError, match=rf"got no {missing}\[.gz\] in"):
             load_observations(folder)
-        assert "\n" not in str(error.value)
         write_idx_images(folder / missing, DIGITS[:2])
 
 
 def test_the_fingerprint_tells_data_apart_and_the_same_data_alike(tmp_path):
     first = load_observations(saved(tmp_path, FLOATS)).fingerprint()
-    assert (first["rows"], first["features"], first["name"]) == (5, 7, "table (5 rows)")
     assert load_observations(saved(tmp_path, FLOATS.astype(np.float64))).fingerprint() == first
     changed = FLOATS.copy()
     changed[4, 6] = np.nextafter(changed[4, 6], np.float32(9))
     other = load_observations(saved(tmp_path, changed)).fingerprint()
     assert other["checksum"] != first["checksum"]
     assert {**other, "checksum": 0} == {**first, "checksum": 0}
-    turned = load_observations(saved(tmp_path, np.asfortranarray(FLOATS))).fingerprint()
-    assert turned == first
 
 
 def write_pair(folder, train=DIGITS[:20], test=DIGITS[20:30], suffix=""):
@@ -87,22 +79,17 @@ def write_pair(folder, train=DIGITS[:20], test=DIGITS[20:30], suffix=""):
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_images_come_back_as_they_were_written_and_as_grey_levels_of_a_directory(tmp_path, suffix):
     path = write_idx_images(tmp_path / f"images{suffix}", DIGITS[:5, :, :6])
-    assert (path.read_bytes()[:2] == b"\x1f\x8b") == bool(suffix)
     np.testing.assert_array_equal(read_idx(path), DIGITS[:5, :, :6])
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(InputError, match="expected a"):
         read_idx(path)
-    header = bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3])
-    (tmp_path / "header").write_bytes(header + bytes(range(6)))
-    np.testing.assert_array_equal(read_idx(tmp_path / "header"), [[[0, 1, 2], [3, 4, 5]]])
     found = load_images(write_pair(tmp_path, suffix=suffix))
-    assert (found.shape, found.num_pixels, found.train.dtype) == ((8, 8), 64, np.float32)
     grey = (DIGITS[:30].reshape(30, 64) / 255).astype(np.float32)
     np.testing.assert_array_equal(np.concatenate([found.train, found.test]), grey)
     assert len(found.train) == 20
     rows = load_observations(tmp_path)
     np.testing.assert_array_equal(rows.rows, grey)
-    assert (rows.image_shape, rows.name) == ((8, 8), f"{tmp_path.name} (30 images)")
+    assert rows.image_shape == (8, 8)
 
 
 LABELS = np.arange(10, dtype=np.uint8) % 3
@@ -120,15 +107,9 @@ def test_labels_of_test_images_are_read_where_they_lie_beside_them(tmp_path):
     np.testing.assert_array_equal(found.test_labels, LABELS)
     # Results depend on them, so they are part of what a run was made of.
     assert found.fingerprint() != alone.fingerprint()
-    same = {name: found.fingerprint()[name] for name in ("checksum", "test_images")}
-    assert same == {name: alone.fingerprint()[name] for name in same}
-    for labels, message in (
-        (LABELS[:9], "expected 10 labels in .*, got 9"),
-        (LABELS[:0], "expected a whole IDX file of labels .* 8 bytes"),
-    ):
-        write_labels(tmp_path / TEST_LABELS, labels)
-        with pytest.raises(InputError, match=message):
-            load_images(tmp_path)
+    write_labels(tmp_path / TEST_LABELS, LABELS[:9])
+    with pytest.raises(InputError, match=r"expected 10 labels in .*, got 9"):
+        load_images(tmp_path)
     write_idx_images(tmp_path / TEST_LABELS, DIGITS[20:30])
     with pytest.raises(InputError, match=r"IDX file of labels .* with 00 00 08 03"):
         load_images(tmp_path)

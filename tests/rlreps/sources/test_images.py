@@ -1,4 +1,4 @@
-"""Sources of pixels of images, balanced subsets of labelled images, and errors on them."""
+"""Sources of pixels of images, and balanced subsets of labelled images."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.sources.images import ImageSource, balanced_subsets, errors_on_subsets
+from rlreps.sources.images import ImageSource, balanced_subsets
 from rlreps.sources.matrix import matrix_source
 
 LABELS = np.random.default_rng(0).integers(0, 4, size=60).astype(np.uint8)
@@ -41,22 +41,3 @@ def test_subsets_hold_each_label_alike_and_the_first_images_come_first():
     most = int(np.bincount(LABELS).min())
     with pytest.raises(InputError, match=f"at most {most} images of each label.*got {most + 1}"):
         balanced_subsets(LABELS, most + 1, 1, seed=0)
-
-
-def test_errors_on_subsets_are_means_of_their_images_and_ratios_are_of_the_same_images():
-    generator = np.random.default_rng(0)
-    subsets = balanced_subsets(LABELS, 5, 30, seed=1)
-    exact = generator.lognormal(size=60)
-    # Twice as many errors as exact, with noise of each image.
-    factors = 2.0 + 0.1 * generator.standard_normal((3, 60))
-    found = errors_on_subsets(exact * factors, exact, subsets)
-    errors = np.asarray([[(exact * one)[each].mean() for each in subsets] for one in factors])
-    own = np.asarray([exact[each].mean() for each in subsets])
-    assert found["first_images_error"] == pytest.approx(errors[:, 0].mean())
-    assert found["subset_error"] == pytest.approx(errors[:, 1:].mean())
-    assert found["subset_error_deviation"] == pytest.approx(errors[:, 1:].std(1, ddof=1).mean())
-    ratios = (errors / own)[:, 1:]
-    np.testing.assert_allclose(found["subset_error_ratio"], ratios.mean(axis=1))
-    # What the draw of images does to both errors leaves the ratio alone.
-    relative = found["subset_error_deviation"] / found["subset_error"]
-    assert found["subset_ratio_deviation"] < 0.5 * relative * 2.0

@@ -131,15 +131,3 @@ def test_a_shared_group_adds_the_variance_of_its_mean_to_products_of_two_rows():
     expected = alone[:, 0].var(axis=0) / num_starts
     assert deviation(excess, expected) < 4.5
     assert deviation(excess, 0.0) > 10
-
-
-def test_equal_sources_share_a_compilation_and_seeds_get_the_batches_they_get_alone():
-    keys = jax.random.split(jax.random.key(0), 10_000)
-    together = sample(known_source(centring_starts=3), keys).targets
-    compiled = sample._cache_size()
-    sample(known_source(centring_starts=3), keys)
-    assert sample._cache_size() == compiled
-    assert jax.tree.leaves(known_source()) == []
-    alone = jax.jit(lambda key: known_source(centring_starts=3).sample(key, 2, 2).targets)
-    for index in (0, 1, 9_999):
-        np.testing.assert_allclose(together[index], alone(keys[index]), rtol=1e-5)

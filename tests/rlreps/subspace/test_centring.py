@@ -1,7 +1,5 @@
 """Means of columns and rows, centring in memory and in row blocks, second moments."""
 
-import itertools
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,10 +9,9 @@ from rlreps.subspace import (
     CentredBlocks,
     centre_columns,
     centre_in_place,
-    column_means,
 )
 from rlreps.subspace.centring import second_moments
-from rlreps.subspace.row_blocks import RowBlocks, centring_means, row_means
+from rlreps.subspace.row_blocks import centring_means, row_means
 
 CENTRINGS = ("columns", "rows", "both")
 
@@ -40,49 +37,14 @@ def _exactly(matrix: np.ndarray, centring: str) -> np.ndarray:
 def test_in_place_centring_rounds_the_exact_result_once(centring, order):
     matrix = np.array(_offset_matrix(301, 6), order=order)
     expected = _exactly(matrix, centring).astype(np.float32)
-    assert centre_in_place(matrix, centring) is None
+    centre_in_place(matrix, centring)
     np.testing.assert_allclose(matrix, expected, rtol=1e-6, atol=1e-9)
-
-
-class _Scripted:
-    """Row blocks that yield whatever they are told to."""
-
-    def __init__(self, shape, *blocks):
-        self.shape, self.dtype, self._blocks = shape, np.dtype(np.float32), blocks
-
-    def blocks(self):
-        return iter(self._blocks)
 
 
 def _offset_matrix(rows: int, columns: int, dtype=np.float32) -> np.ndarray:
     rng = np.random.default_rng(0)
     offsets = 1e3 * rng.standard_normal(columns)
     return (rng.standard_normal((rows, columns)) + offsets).astype(dtype)
-
-
-def _stacked(source: RowBlocks) -> np.ndarray:
-    return np.concatenate([rows.copy() for _, rows in source.blocks()])
-
-
-def _uneven(matrix: np.ndarray) -> _Scripted:
-    cuts = [0, 1, 1, 40, 170, 171, len(matrix)]
-    pairs = itertools.pairwise(cuts)
-    return _Scripted(matrix.shape, *((start, matrix[start:stop]) for start, stop in pairs))
-
-
-def test_the_means_do_not_depend_on_the_blocks_and_round_the_exact_means():
-    matrix = _offset_matrix(300, 5)
-    expected = column_means(ArrayBlocks(matrix))
-    np.testing.assert_allclose(expected, matrix.astype(np.longdouble).mean(axis=0), rtol=1e-14)
-    for source in (ArrayBlocks(matrix, 1), ArrayBlocks(matrix, 63), _uneven(matrix)):
-        np.testing.assert_array_equal(column_means(source), expected)
-    # Wider than NumPy's buffer, in whose pieces a sum of narrower rows would be taken.
-    wide = np.ascontiguousarray(_offset_matrix(20_001, 150).T)
-    expected = row_means(ArrayBlocks(wide))
-    np.testing.assert_allclose(expected, wide.astype(np.longdouble).mean(axis=1), rtol=1e-13)
-    fortran = np.asfortranarray(wide)
-    for source in (ArrayBlocks(wide, 1), ArrayBlocks(fortran, 63), ArrayBlocks(fortran, 1)):
-        np.testing.assert_array_equal(row_means(source), expected)
 
 
 @pytest.mark.parametrize("centring", CENTRINGS)
@@ -93,11 +55,21 @@ def test_the_means_do_not_depend_on_the_blocks_and_round_the_exact_means():
 def test_centred_blocks_are_the_centred_array_bit_for_bit(block_rows, order, dtype, centring):
     matrix = _offset_matrix(301, 6, dtype)
     source = ArrayBlocks(matrix, block_rows)
-    streamed = _stacked(CentredBlocks(source, *centring_means(source, centring)))
+    centred = CentredBlocks(source, *centring_means(source, centring))
+    streamed = np.concatenate([rows.copy() for _, rows in centred.blocks()])
     in_memory = np.array(matrix, order=order)
     centre_in_place(in_memory, centring)
-    assert streamed.dtype == dtype
-    np.testing.assert_array_equal(streamed, in_memory)
+    np.testing.assert_array_equal(streamed, in_memory, strict=True)
+
+
+def test_means_of_rows_do_not_depend_on_the_blocks():
+    # Wider than NumPy's buffer, in whose pieces a sum of narrower rows would be taken.
+    wide = np.ascontiguousarray(_offset_matrix(20_001, 150).T)
+    expected = row_means(ArrayBlocks(wide))
+    np.testing.assert_allclose(expected, wide.astype(np.longdouble).mean(axis=1), rtol=1e-13)
+    fortran = np.asfortranarray(wide)
+    for source in (ArrayBlocks(wide, 1), ArrayBlocks(fortran, 63), ArrayBlocks(fortran, 1)):
+        np.testing.assert_array_equal(row_means(source), expected)
 
 
 def test_second_moments_of_float32_rows_are_summed_in_float64():

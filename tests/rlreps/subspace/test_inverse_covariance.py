@@ -5,11 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.subspace import (
-    chunked_lissa,
-    empirical_inverse_covariance,
-    lissa,
-)
+from rlreps.subspace import empirical_inverse_covariance, lissa
 
 
 def _recursion(features: np.ndarray, kappa: float) -> np.ndarray:
@@ -42,17 +38,3 @@ def test_the_empirical_inverse_equals_numpys_pseudo_inverse(num_rows):
     with jax.enable_x64(True):
         inverse = np.asarray(empirical_inverse_covariance(jnp.asarray(rows)))
     np.testing.assert_allclose(inverse, expected, rtol=1e-8, atol=1e-8 * np.max(np.abs(expected)))
-
-
-def test_own_right_hand_sides_leave_only_the_noise_of_the_residual():
-    rng = np.random.default_rng(9)
-    rows = rng.standard_normal((400, 20, 5, 3))  # Samples, chunks, rows, features.
-    weights = np.array([[2.0], [-1.0], [0.5]])
-    targets = rows @ weights  # No residual: exact weights explain every row.
-    covariances = jnp.asarray(np.einsum("njri,njrk->njik", rows, rows) / 5, jnp.float32)
-    products = jnp.asarray(np.einsum("njri,njrt->njit", rows, targets) / 5, jnp.float32)
-    estimate = jax.vmap(chunked_lissa, in_axes=(0, 0, None))
-    own = np.asarray(estimate(covariances, products, 0.5))
-    apart = jnp.broadcast_to(products[:, :1], products.shape)
-    shared = np.asarray(estimate(covariances, apart, 0.5))
-    assert np.median(np.abs(own - weights)) < 1e-2 * np.median(np.abs(shared - weights))

@@ -26,13 +26,6 @@ from rlreps.subspace import (
     subspace_distance,
 )
 
-SPAN_METRICS = pytest.mark.parametrize(
-    "metric", [subspace_distance, principal_angles, grassmann_distance]
-)
-
-
-PLANTED_ANGLES = np.array([0.0, 1e-3, 0.3, 1.0, np.pi / 2])
-
 
 def _rotation(size: int, seed: int) -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((size, size)))[0]
@@ -55,16 +48,6 @@ def _mixed(features: np.ndarray, seed: int = 1) -> np.ndarray:
 
 def _single(*arrays: np.ndarray) -> tuple[jax.Array, ...]:
     return tuple(jnp.asarray(array, jnp.float32) for array in arrays)
-
-
-def test_planted_angles_give_every_distance_in_closed_form():
-    features, basis = _planted(PLANTED_ANGLES)
-    pair = _single(_mixed(features), basis)
-    np.testing.assert_allclose(principal_angles(*pair), PLANTED_ANGLES, atol=2e-6)
-    mean_square = np.mean(np.sin(PLANTED_ANGLES) ** 2)
-    np.testing.assert_allclose(subspace_distance(*pair), mean_square, rtol=1e-5)
-    length = np.sqrt(np.sum(PLANTED_ANGLES**2))
-    np.testing.assert_allclose(grassmann_distance(*pair), length, rtol=1e-5)
 
 
 @pytest.mark.parametrize("angle", [1e-2, 1e-5])
@@ -91,24 +74,23 @@ def test_distance_is_one_minus_the_share_that_the_projector_keeps(d, k):
     angles = np.asarray(principal_angles(*_single(features, basis)))
     assert angles.shape == (k,)
     np.testing.assert_allclose(np.mean(np.sin(angles) ** 2), 1 - kept / k, atol=1e-6)
+    distance = grassmann_distance(*_single(features, basis))
+    np.testing.assert_allclose(distance, np.linalg.norm(angles), rtol=1e-5)
     # SciPy reports the smaller dimension's angles; components out of reach are at a right angle.
     expected = np.sort(scipy.linalg.subspace_angles(features, basis))
     np.testing.assert_allclose(angles[: min(d, k)], expected, atol=1e-5)
     np.testing.assert_allclose(angles[min(d, k) :], np.pi / 2, atol=1e-5)
 
 
-@SPAN_METRICS
+@pytest.mark.parametrize("metric", [subspace_distance, principal_angles, grassmann_distance])
 def test_span_metrics_ignore_maps_of_the_features_and_rotations_of_basis_and_states(metric):
     features, basis = _planted(np.array([0.1, 0.4, 0.9, 1.2, 1.3]))
     expected = metric(*_single(features, basis))
-    permuted_and_flipped = features[:, [2, 0, 3, 1, 4]] * np.array([1.0, -1.0, -1.0, 1.0, 1.0])
     wildly_scaled = features * np.array([1e-18, 1e6, 1e18, 1e-3, 1.0])
     states = _rotation(40, 7)
     for changed in (
         (_mixed(features), basis),
-        (permuted_and_flipped, basis),
         (wildly_scaled, basis),
-        (1e-20 * features, basis),
         (features, basis @ _rotation(5, 6)),
         (states @ features, states @ basis),
     ):
@@ -119,32 +101,18 @@ def test_span_metrics_ignore_maps_of_the_features_and_rotations_of_basis_and_sta
 def test_rank_deficient_features_are_measured_by_their_numerical_rank(num_states):
     rng = np.random.default_rng(10)
     basis = np.linalg.qr(rng.standard_normal((num_states, 5)))[0]
-    for rank in (1, 4):
+    for rank in (0, 1, 4):
         features = basis[:, :rank] @ rng.standard_normal((rank, 6))
         single_features, single_basis = _single(features, basis)
         assert int(numerical_rank(single_features)) == rank == np.linalg.matrix_rank(features)
         np.testing.assert_allclose(
             subspace_distance(single_features, single_basis), (5 - rank) / 5, atol=1e-5
         )
-        angles = np.asarray(principal_angles(single_features, single_basis))
-        np.testing.assert_allclose(angles[rank:], np.pi / 2, atol=1e-5)
 
 
-def test_zero_features_have_rank_zero_and_distance_one():
-    features, basis = jnp.zeros((40, 5)), jnp.eye(40, 5)
-    assert int(numerical_rank(features)) == 0
-    np.testing.assert_allclose(subspace_distance(features, basis), 1.0, rtol=1e-6)
-    np.testing.assert_allclose(principal_angles(features, basis), np.pi / 2)
-    np.testing.assert_array_equal(matched_cosines(features, basis), np.zeros(5))
-    assert int(longest_eigenvector_streak(features, basis)) == 0
-    np.testing.assert_array_equal(align(features, basis), np.zeros((40, 5)))
-    np.testing.assert_allclose(representation_loss(features, basis), 5.0)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_features_that_are_not_finite_never_give_a_number(bad):
+def test_features_that_are_not_finite_never_give_a_number():
     features = np.random.default_rng(13).standard_normal((40, 5))
-    features[2, 1] = bad
+    features[2, 1] = np.inf
     features, basis = _single(features, np.eye(40, 5))
     for metric in (subspace_distance, grassmann_distance, representation_loss):
         assert np.isnan(metric(features, basis))
@@ -170,9 +138,7 @@ def test_the_streak_ends_at_the_first_component_outside_the_tolerance():
         features, basis = _planted(angles)
         signs_and_scales = np.array([1.0, -3.0, 0.2, -1.0, 7.0])
         pair = _single(features * signs_and_scales, basis)
-        found = longest_eigenvector_streak(*pair)
-        assert found.dtype == jnp.int32
-        assert int(found) == streak
+        assert int(longest_eigenvector_streak(*pair)) == streak
         assert int(longest_eigenvector_streak(*pair, 0.6)) == 5
         assert int(longest_eigenvector_streak(*pair, 0.05)) == 0
 
@@ -184,28 +150,11 @@ def test_alignment_equals_scipys_procrustes_rotation():
     rotation, _ = scipy.linalg.orthogonal_procrustes(orthonormal, basis)
     aligned = np.asarray(align(*_single(features, basis)))
     np.testing.assert_allclose(aligned, orthonormal @ rotation, atol=1e-5)
-    np.testing.assert_allclose(aligned.T @ aligned, np.eye(5), atol=3e-6)
-
-
-@pytest.mark.parametrize("num_states", [40, 300])
-def test_representation_loss_is_the_least_squares_residual(num_states):
-    rng = np.random.default_rng(21)
-    features, matrix = rng.standard_normal((num_states, 5)), rng.standard_normal((num_states, 5))
-    _, residuals, _, _ = np.linalg.lstsq(features, matrix)
-    np.testing.assert_allclose(
-        representation_loss(*_single(_mixed(features), matrix)), np.sum(residuals), rtol=1e-5
-    )
-
-
-def _planted_problem(spectrum: np.ndarray, num_states: int = 60, num_tasks: int = 40):
-    left, right = _rotation(num_states, 23), _rotation(num_tasks, 24)
-    count = len(spectrum)
-    return (left[:, :count] * spectrum) @ right[:, :count].T, left
 
 
 def test_relative_excess_is_zero_at_the_optimum_and_in_closed_form_elsewhere():
-    spectrum = np.array([4.0, 3.0, 2.0, 1.0, 0.5])
-    matrix, left = _planted_problem(spectrum)
+    left, right = _rotation(60, 23)[:, :5], _rotation(40, 24)[:, :5]
+    matrix = (left * [4.0, 3.0, 2.0, 1.0, 0.5]) @ right.T
     (single,) = _single(matrix)
     subspace = exact_svd(np.asarray(single), 4)
     best, second_missing = _single(_mixed(left[:, :2]), _mixed(left[:, [0, 2]]))
@@ -221,22 +170,17 @@ def test_relative_excess_is_zero_at_the_optimum_and_in_closed_form_elsewhere():
         assert np.isnan(relative_excess(jnp.ones(()), exact_svd(matrix.astype(precision), 5), 5))
 
 
-def _matrix(rows: int = 90, columns: int = 40, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
-
-
 @pytest.mark.parametrize("block_rows", [1, 37])
-def test_streamed_projections_and_losses_are_those_of_least_squares(monkeypatch, block_rows):
+def test_projections_and_losses_are_those_of_least_squares(monkeypatch, block_rows):
     monkeypatch.setattr(row_blocks, "_GROUP_BYTES", 4 * 40 * 16)  # Several groups.
-    matrix, features = _matrix(), _matrix(90, 4, seed=1)
+    rng = np.random.default_rng(0)
+    matrix, features = (rng.standard_normal((90, n)).astype(np.float32) for n in (40, 4))
     source, wide = ArrayBlocks(matrix, block_rows), features.astype(np.float64)
-    projected = project_rows(features, source)
-    assert projected.dtype == np.float32
-    np.testing.assert_allclose(projected, wide.T @ matrix, atol=2e-5)
+    np.testing.assert_allclose(project_rows(features, source), wide.T @ matrix, atol=2e-5)
     residual = matrix - wide @ np.linalg.lstsq(wide, matrix, rcond=None)[0]
-    found = representation_loss(jnp.asarray(features), source)
-    assert found.dtype == jnp.float32
-    assert float(found) == pytest.approx(np.sum(residual**2), rel=1e-6)
+    for read in (source, jnp.asarray(matrix)):
+        found = representation_loss(jnp.asarray(features), read)
+        assert float(found) == pytest.approx(np.sum(residual**2), rel=1e-5)
 
 
 def test_leading_combinations_span_the_leading_subspace_of_the_projected_matrix():
@@ -251,5 +195,3 @@ def test_leading_combinations_span_the_leading_subspace_of_the_projected_matrix(
     np.testing.assert_allclose(np.abs(left[:, :3].T @ kept), np.eye(3), atol=1e-9)
     with pytest.raises(InputError, match="d in 1 to 9 features, got 10"):
         leading_combinations(jnp.asarray(features), matrix, 10)
-    with pytest.raises(InputError, match="at least 3 columns"):
-        leading_combinations(jnp.asarray(features), matrix[:, :2], 3)

@@ -1,7 +1,6 @@
 """Feature maps of least-squares fits."""
 
 import numpy as np
-import pytest
 
 from rlreps.successor.basis import ActionBasis, FourierBasis
 
@@ -17,21 +16,6 @@ def test_fourier_features_estimate_the_kernel():
     np.testing.assert_allclose(features @ features.T, np.exp(-0.5 * squares) + 1.0, atol=0.08)
     near = basis.nearness(places, places[3:4])
     np.testing.assert_allclose(near, np.exp(-0.5 * squares[:, 3]), atol=1e-5)
-
-
-@pytest.mark.parametrize("count", [1, 7, 5000])
-def test_fourier_features_are_cosines_to_the_rounding_of_single_precision(count):
-    places = np.random.default_rng(0).normal(size=(count, 2, 3)).astype(np.float32)
-    basis = FourierBasis.of(np.random.default_rng(1).normal(size=(50, 2, 3)), 65, 0.5, 0)
-    scaled = (places.reshape(count, 6).astype(np.float64) - basis.mean) / basis.scale
-    waves = np.sqrt(2 / 64) * np.cos(scaled @ basis.frequencies + basis.phases)
-    features = basis.apply(places)
-    assert features.dtype == np.float32
-    np.testing.assert_allclose(features, np.append(waves, np.ones((count, 1)), axis=1), atol=2e-6)
-    weights = np.random.default_rng(2).normal(size=(65, 2, 3)).astype(np.float32)
-    found = basis.projections(places, weights, weights[:, :, 0])
-    np.testing.assert_allclose(found[0], np.tensordot(features, weights, 1), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found[1], features @ weights[:, :, 0], rtol=1e-4, atol=1e-5)
 
 
 def test_actions_of_a_box_have_quadratic_features():

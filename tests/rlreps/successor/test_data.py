@@ -1,7 +1,6 @@
 """Transitions from arrays, dictionaries and environments, and everything that is refused."""
 
 import dataclasses
-import types
 import warnings
 
 import dm_env
@@ -13,7 +12,7 @@ from dm_env import specs
 from rlreps.envs import PuddleWorld, PuddleWorldDmEnv
 from rlreps.errors import FitWarning, InputError
 from rlreps.files import read_arrays
-from rlreps.successor.data import MOST_ACTIONS, Transitions, as_transitions
+from rlreps.successor.data import Transitions, as_transitions
 
 ROWS = 6
 STATES = np.arange(ROWS + 1, dtype=np.float32)[:, None]
@@ -41,15 +40,13 @@ def test_ends_and_steps_left_follow_the_flags():
     np.testing.assert_array_equal(data.steps_left, [2, 1, 2, 1, 2, 1])
     assert data.truncated[-1], "the end of the record is a cut"
     assert (data.num_actions, data.continuous, data.action.shape[1:]) == (2, False, ())
-    assert data.num_states is data.action_low is data.action_high is None
 
 
 def test_floats_are_actions_of_a_box():
     torque = np.array([0.5, -1.0, 0.0, 2.0, 1.0, -0.5])
     data = Transitions(**columns(action=torque))
     assert (data.num_actions, data.continuous, data.action.shape[1:]) == (None, True, (1,))
-    assert data.action.dtype == data.action_low.dtype == data.action_high.dtype == np.float32
-    np.testing.assert_array_equal(data.action, torque[:, None])
+    np.testing.assert_array_equal(data.action, torque[:, None].astype(np.float32), strict=True)
     np.testing.assert_array_equal((data.action_low, data.action_high), [[-1.0], [2.0]])
     pairs = np.stack([torque, torque], axis=1)
     boxed = Transitions(**columns(action=pairs, action_low=-3, action_high=np.array([np.inf, 4.0])))
@@ -67,66 +64,44 @@ def test_without_truncations_a_jump_ends_an_episode():
 
 REFUSED = {
     r"indices of states in \[0, 3\), got 6": {**PLACES, "num_states": 3},
-    "indices of states >= 0, got -1": {n: places - 1 for n, places in PLACES.items()},
     "next observations of shape": {"next_observation": STATES[1:-1]},
-    "actions of shape": {"action": np.zeros((ROWS, 1), int)},
     "actions that are integers": {"action": np.zeros(ROWS), "num_actions": 2},
-    "no bounds of a box for actions that are integers": {"action_high": 1.0},
-    r"actions of shape .*, got \(6, 2, 1\)": {"action": np.zeros((ROWS, 2, 1))},
-    r"action_low of shape \(1,\), got \(2,\)": {"action": np.zeros(ROWS), "action_low": [0, 0]},
     "action_low <= action_high": {"action": np.zeros(ROWS), "action_low": 2.0, "action_high": 1.0},
     r"actions in \[-1.0, 1.5\], got 2.0 as number 0 of row 2; clip": {
         "action": np.array([0.0, -1.0, 2.0, 0.0, 0.0, 0.0]),
         "action_high": 1.5,
     },
-    "at most 4,096 actions, got 4097": {"num_actions": MOST_ACTIONS + 1},
-    "num_states for indices of states": {"num_states": 7},
     r"actions in \[0, 1\), got \(0, 1\)": {"num_actions": 1},
-    r"actions in \[0, 1\), got \(-1, 0\)": {"action": np.array([0, -1, 0, 0, 0, 0])},
     "finite numbers in observation": {"observation": np.where(STATES[:-1] == 3, np.nan, 0.0)},
-    "terminated of shape": {"terminated": np.zeros(ROWS - 1, bool)},
     "truncated of true and false": {"truncated": np.full(ROWS, 2)},
     "got a jump after row 2 of 6": {"next_observation": JUMP},
     "at least two different states": dict.fromkeys(
         ("observation", "next_observation"), np.zeros((ROWS, 1))
     ),
-    "observation of numbers": {"observation": np.array([{}] * ROWS)},
 }
-
-
-@pytest.mark.parametrize("expected", REFUSED)
-def test_data_that_cannot_be_used_is_refused(expected):
-    with pytest.raises(InputError, match=expected) as refusal:
-        Transitions(**columns(**REFUSED[expected]))
-    assert "\n" not in str(refusal.value)
-
-
 OTHERS = {
     "expected Transitions, a dictionary": lambda: as_transitions("data.npz"),
-    "entry 'actions', got observations": lambda: as_transitions({"observations": STATES}),
     # A misspelt entry would else be data without ends.
     r"that marks ends .* actions, dones, obs": lambda: as_transitions(
         {"observations": STATES, "actions": np.zeros(6, int), "dones": np.zeros(6)}
     ),
-    "expected an environment of Gymnasium": lambda: Transitions.collect(3, steps=1),
     r"an action of Discrete\(2, start=4\), got 4\.5": lambda: collected(lambda seen, _: 4.5),
-    r"an action of Discrete\(2, start=4\), got 3": lambda: collected(lambda seen, _: 3),
     "expected one environment": lambda: Transitions.collect(
         gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), steps=1
     ),
-    r"share in \(0, 1\), got 1\.0": lambda: Transitions(**columns()).split(1.0, 0),
     "at least four rows to split, got 3": lambda: Transitions(
         **{name: array[:3] for name, array in columns().items()}
     ).split(0.5, 0),
-    r"a name that ends in \.npz": lambda: Transitions(**columns()).to_npz("data"),
     "a MinariDataset .*, got 'dict'": lambda: Transitions.from_minari({}),
 }
 
 
-@pytest.mark.parametrize("expected", OTHERS)
-def test_other_things_are_refused(expected):
-    with pytest.raises(InputError, match=expected):
-        OTHERS[expected]()
+@pytest.mark.parametrize("expected", [*REFUSED, *OTHERS])
+def test_data_that_cannot_be_used_is_refused(expected):
+    use = OTHERS.get(expected, lambda: Transitions(**columns(**REFUSED[expected])))
+    with pytest.raises(InputError, match=expected) as refusal:
+        use()
+    assert "\n" not in str(refusal.value)
 
 
 def collected(policy, steps=6):
@@ -156,21 +131,15 @@ def test_dictionaries_of_other_libraries_are_read():
     np.testing.assert_array_equal(masked.truncated, [0, 0, 1, 0, 0, 1])
     index = {**ends, "terminals": [0] * ROWS, "episode": [4, 4, 4, 7, 7, 7]}
     np.testing.assert_array_equal(as_transitions(index).truncated, [0, 0, 1, 0, 0, 1])
-    boxed = as_transitions({**ends, "actions": np.ones((ROWS, 2)), "action_low": -1.0})
-    np.testing.assert_array_equal((boxed.action_low, boxed.action_high), [[-1, -1], [1, 1]])
-    counted = {**ends, "num_actions": np.array(5)}
-    assert as_transitions(counted).num_actions == 5
 
 
 def test_floats_that_look_like_indices_of_actions_are_warned_of():
     counts = np.array([0.0, 2.0, 1.0, 1.0, 0.0, 0.0])
-    with pytest.warns(FitWarning, match="all whole numbers") as said:
+    with pytest.warns(FitWarning, match="all whole numbers"):
         assert Transitions(**columns(action=counts)).continuous
-    assert said[0].filename == __file__
     # Silent: warnings are errors here.
     Transitions(**columns(action=counts, action_low=0.0))
-    for other in (counts[:, None], counts - 1.0, counts / 2.0):
-        Transitions(**columns(action=other))
+    Transitions(**columns(action=counts / 2.0))
 
 
 class Count(gymnasium.Env):
@@ -219,8 +188,6 @@ def test_dm_env_and_batches_of_puddle_world_are_collected_from():
     assert data.ends[14::15].all()
     assert int(data.steps_left.max()) == 5
     np.testing.assert_array_equal(data.terminated, data.next_observation.sum(axis=1) >= 1.9)
-    again = Transitions.collect(world, steps=60, copies=4, seed=3)
-    np.testing.assert_array_equal(data.observation, again.observation)
     right = Transitions.collect(world, steps=8, copies=2, policy=lambda key, observation: 1)
     assert (right.action == 1).all()
 
@@ -231,78 +198,41 @@ def test_actions_of_a_box_are_drawn_uniformly_and_recorded_as_taken():
     np.testing.assert_array_equal((data.action_low, data.action_high), [[-2.0], [2.0]])
     ranked = np.sort(data.action[:, 0]) / 4.0 + 0.5
     assert np.abs(ranked - np.linspace(0.0, 1.0, 401)).max() < 1.63 / np.sqrt(401)
-    same = Transitions.collect(gymnasium.make("Pendulum-v1"), steps=401, seed=5)
-    np.testing.assert_array_equal(data.action, same.action)
-
-
-class Reach(gymnasium.Env):
-    """Adds a 2 x 2 action between (−1, 0) and (0, 3) to its place, and forgets what it was."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,))
-    low, high = np.float32([[-1, -1], [0, 0]]), np.float32([[0, 0], [3, 3]])
-    action_space = gymnasium.spaces.Box(low, high)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place = np.zeros(4, np.float32)
-        return self.place, {}
-
-    def step(self, action):
-        assert action in self.action_space
-        self.place += action.ravel()
-        action[:] = np.nan
-        return self.place, 0.0, False, False, {}
-
-
-def test_boxes_of_several_axes_and_policies_for_them():
-    data = Transitions.collect(Reach(), steps=30)
-    np.testing.assert_allclose(data.next_observation - data.observation, data.action, atol=1e-5)
-    np.testing.assert_array_equal(data.action_low, [-1, -1, 0, 0])
-    np.testing.assert_array_equal(data.action_high, [0, 0, 3, 3])
-    rising = Transitions.collect(
-        Reach(), steps=3, policy=lambda seen, _: [[-0.5, 0.0], [1.0, seen[2] + 1.0]]
-    )
-    np.testing.assert_array_equal(rising.action[:, 3], [1.0, 2.0, 3.0])
-    for given in (1, np.full(4, 0.5)):
-        with pytest.raises(InputError, match="an action of Box"):
-            Transitions.collect(Reach(), steps=3, policy=lambda seen, _, given=given: given)
 
 
 class Arm(dm_env.Environment):
-    """Moves between walls; its specs check what it is given. Ends for good right of 1."""
-
-    def __init__(self, shape):
-        self.spec = specs.BoundedArray(shape, np.float64, minimum=-0.1, maximum=0.3)
+    """Adds a 2 x 2 action to its place and forgets what it was; ends for good right of 1."""
 
     def action_spec(self):
-        return self.spec
+        return specs.BoundedArray((2, 2), np.float32, minimum=[[-1], [0]], maximum=[[0], [3]])
 
     def observation_spec(self):
-        return specs.DiscreteArray(100)
+        return specs.Array((4,), np.float32)
 
     def reset(self):
-        self.place = np.zeros(self.spec.shape)
-        return dm_env.restart(np.int64(0))
+        self.place = np.zeros(4, np.float32)
+        return dm_env.restart(self.place)
 
     def step(self, action):
-        self.spec.validate(action)
-        self.place = self.place + action
-        cell = np.int64(np.clip(self.place.mean() * 50, 0, 99))
-        done = self.place.mean() > 1.0
-        return dm_env.termination(0.0, cell) if done else dm_env.transition(0.0, cell)
+        self.action_spec().validate(action)
+        self.place += action.ravel()
+        action[:] = np.nan
+        done = self.place[3] > 10.0
+        return (dm_env.termination if done else dm_env.transition)(0.0, self.place)
 
 
-@pytest.mark.parametrize("shape", [(), (2,)])
-def test_boxes_of_dm_env_take_actions_that_fit_their_spec(shape):
-    data = Transitions.collect(Arm(shape), steps=50, seed=2)
-    size = int(np.prod(shape))
-    assert data.action.shape[1:] == (size,)
-    np.testing.assert_array_equal(data.action_low, np.full(size, np.float32(-0.1)))
-    np.testing.assert_array_equal(data.action_high, np.full(size, np.float32(0.3)))
-    assert data.num_states == 100
+def test_boxes_of_several_axes_and_policies_for_them():
+    data = Transitions.collect(Arm(), steps=50, seed=2)
+    np.testing.assert_allclose(data.next_observation - data.observation, data.action, atol=1e-5)
+    np.testing.assert_array_equal(data.action_low, [-1, -1, 0, 0])
+    np.testing.assert_array_equal(data.action_high, [0, 0, 3, 3])
+    # The observation that ended an episode is behind 10, every other one is not.
     assert data.terminated.any()
-    # The observation that ended an episode is behind 1, every other one is not.
-    np.testing.assert_array_equal(data.terminated, data.next_observation >= 50)
+    np.testing.assert_array_equal(data.terminated, data.next_observation[:, 3] > 10.0)
+    rising = Transitions.collect(
+        Arm(), steps=3, policy=lambda seen, _: [[-0.5, 0.0], [1.0, seen[2] + 1.0]]
+    )
+    np.testing.assert_array_equal(rising.action[:, 3], [1.0, 2.0, 3.0])
 
 
 def recorded(kind):
@@ -332,11 +262,7 @@ def assert_equal(found, expected):
 def test_a_file_gives_the_same_transitions_again(tmp_path, kind):
     data = recorded(kind)
     path = data.to_npz(tmp_path / "data.npz")
-    assert path == tmp_path / "data.npz"
     assert_equal(Transitions.from_dictionary(read_arrays(path)), data)
-    with np.load(path) as arrays:
-        assert_equal(as_transitions(dict(arrays)), data)
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def keys(data):
@@ -346,17 +272,15 @@ def keys(data):
 
 
 def test_a_split_takes_whole_episodes():
-    seed, data = 2, Transitions.collect(gymnasium.make("CartPole-v1"), steps=2_000, seed=2)
-    rest, held_out = data.split(0.2, seed)
-    assert_equal(dataclasses.replace(rest), rest)
+    data = Transitions.collect(gymnasium.make("CartPole-v1"), steps=2_000, seed=2)
+    rest, held_out = data.split(0.2, 2)
     assert sorted(keys(rest) + keys(held_out)) == keys(data)
     assert abs(len(held_out) - 400) <= int(data.steps_left.max()) / 2
     # No episode is cut: their lengths are those of all the data.
     lengths = [np.diff(np.flatnonzero(d.ends), prepend=-1) for d in (rest, held_out, data)]
     np.testing.assert_array_equal(np.sort(np.concatenate(lengths[:2])), np.sort(lengths[2]))
-    for one, other in zip((rest, held_out), data.split(0.2, seed), strict=True):
+    for one, other in zip((rest, held_out), data.split(0.2, 2), strict=True):
         assert_equal(one, other)
-    assert len(held_out) != len(data.split(0.2, seed + 1)[1])
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5])
@@ -366,16 +290,8 @@ def test_few_long_episodes_are_split_in_blocks(share):
     assert sorted(keys(rest) + keys(held_out)) == keys(data)
     assert abs(len(held_out) - share * 1_000) <= 50
     for part in (rest, held_out):
-        np.testing.assert_array_equal((part.action_low, part.action_high), [[-2.0], [2.0]])
         # The constructor refuses rows that do not follow each other within an episode.
         assert_equal(dataclasses.replace(part), part)
-    # Blocks next to each other are not cut: no more cuts than changes between the parts, and the
-    # five ends of the episodes.
-    inside = {row.tobytes() for row in held_out.observation}
-    side = np.array([row.tobytes() in inside for row in data.observation])
-    changes = np.flatnonzero(side[1:] != side[:-1])
-    ends = np.union1d(changes, np.flatnonzero(data.ends))
-    assert held_out.ends.sum() + rest.ends.sum() == len(ends)
     assert int(held_out.steps_left.max()) >= min(100, share * 1_000)
 
 
@@ -413,7 +329,6 @@ def record(minari, environment, name, episodes=12, steps=30):
         ("Pendulum-v1", 0, (None, None, [-2.0], [2.0])),
         (Count(), 4, (2, 8, None, None)),
     ],
-    ids=str,
 )
 def test_a_data_set_of_minari_gives_what_was_recorded(minari, environment, first_action, sizes):
     made = gymnasium.make(environment) if isinstance(environment, str) else environment
@@ -430,13 +345,3 @@ def test_a_data_set_of_minari_gives_what_was_recorded(minari, environment, first
     last = np.cumsum([len(e.actions) for e in episodes]) - 1
     np.testing.assert_array_equal(np.flatnonzero(data.ends), last)
     assert (data.num_actions, data.num_states, data.action_low, data.action_high) == sizes
-    # An end may lack its flag.
-    unmarked = [dataclasses.replace(e, truncations=e.truncations & False) for e in episodes]
-    again = Transitions.from_minari(
-        types.SimpleNamespace(
-            iterate_episodes=lambda: unmarked,
-            action_space=dataset.action_space,
-            observation_space=dataset.observation_space,
-        )
-    )
-    np.testing.assert_array_equal(again.ends, data.ends)

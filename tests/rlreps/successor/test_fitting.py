@@ -1,7 +1,6 @@
 """Fits of representations: what they solve, choose, warn of and refuse."""
 
 import dataclasses
-import math
 import warnings
 
 import gymnasium
@@ -12,15 +11,12 @@ import pytest
 from rlreps.encoders import MLP, FunctionEncoder, Tabular
 from rlreps.errors import FitWarning, InputError
 from rlreps.successor import (
-    FitConfig,
     LeastSquaresFit,
-    SuccessorRepresentation,
     TemporalDifferences,
     Transitions,
     fit,
     fitting,
 )
-from rlreps.successor.basis import FourierBasis
 from rlreps.successor.fitting import Fit
 from rlreps.successor.methods import configured
 from rlreps.successor.networks import next_weights
@@ -54,13 +50,10 @@ def test_the_method_is_chosen_for_the_data(corridor):
         states = np.random.default_rng(0).normal(size=(5, *shape))
         data = Transitions(observation=states[:-1], next_observation=states[1:], **rows)
         assert chosen(data).method == TemporalDifferences()
-        assert chosen(data).optimizer.learning_rate == 1e-3
     # An encoder asks for a method that trains one; a table learns faster.
     assert chosen(walk(), encoder=MLP()).method == TemporalDifferences()
-    assert chosen(corridor.transitions(), method="td").optimizer.learning_rate == 0.02
     assert chosen(corridor.transitions(), averaging_rate=0.5).encoder == Tabular()
     assert chosen(walk(), max_features=7).method == LeastSquaresFit(max_features=7)
-    assert configured(FitConfig(num_features=7), {}).num_features == 7
 
 
 def pendulum(rows):
@@ -100,15 +93,9 @@ def test_width_and_ridge_are_searched_for_and_the_same_every_time():
     one, other = (fit(data, **given) for _ in range(2))
     np.testing.assert_array_equal(one.factors.forward, other.factors.forward)
     assert one.quality == other.quality
-    assert one.solution.regularisation in (1e-6, 1e-5, 1e-4, 1e-3)
     basis = one.solution.basis
-    assert isinstance(basis, FourierBasis)
     assert basis.num_features <= 30
-    with pytest.warns(FitWarning, match="values are"):
-        narrow = fit(data, **given, width=0.125, regularisation=1e-3)
-    scale = data.observation.std(axis=0) * np.sqrt(2.0)
-    np.testing.assert_allclose(narrow.solution.basis.scale, 0.125 * scale, rtol=1e-5)
-    width = (basis.scale / scale)[0]
+    width = (basis.scale / data.observation.std(axis=0))[0] / np.sqrt(2.0)
     assert min(abs(width - each) for each in (1.0, 0.5, 0.25)) < 1e-5
     # Nothing ends: mass is 1 / (1 − γ).
     assert abs(0.2 * one.singular_values[0] - 1.0) < 0.02
@@ -148,26 +135,6 @@ def test_the_next_action_is_the_data_s_own_where_there_is_one():
     np.testing.assert_array_equal(weights[others], taken[others + 1])
 
 
-@pytest.mark.integration
-def test_images_and_numbers_without_axes_are_observations_too(tmp_path):
-    rng = np.random.default_rng(0)
-    frames = rng.integers(0, 256, size=(31, 8, 8, 1)).astype(np.uint8)
-    numbers = rng.normal(size=31).astype(np.float32)
-    for states, encoder in ((frames, None), (frames, MLP(hidden=(4,))), (numbers, None)):
-        given = {} if encoder is None else {"encoder": encoder}
-        given |= {} if states is numbers else QUICK
-        arrays = (states[:-1], rng.integers(2, size=30), states[1:], np.zeros(30, bool))
-        rep = fit(arrays, num_features=2, **given)
-        folder = tmp_path / f"{states.ndim}-{encoder is None}"
-        rep.save(folder)
-        again = SuccessorRepresentation.load(folder)
-        np.testing.assert_array_equal(again.features(states), rep.features(states))
-        if states is frames:
-            # Bytes are divided by 255; pictures that were already would be divided again.
-            with pytest.raises(InputError, match="images of bytes, as those of the fit"):
-                again.features(frames / 255.0)
-
-
 def bad_policy(observations):
     return np.ones((len(observations), 3))
 
@@ -175,23 +142,15 @@ def bad_policy(observations):
 own_encoder = FunctionEncoder(lambda key: jnp.eye(2), lambda params, seen: seen @ params)
 REFUSED_FITS = [
     ({"method": "sarsa"}, r"one of least_squares, td, got 'sarsa'"),
-    ({"nothing": 1}, "expected options of fit .* got nothing"),
     ({"method": "td", "max_features": 9}, "expected options of fit .* got max_features"),
     ({"discount": 1.0}, r"expected discount in \(0, 1\)"),
-    ({"num_features": 5000}, "expected num_features <= 4,096, got 5000"),
-    ({"max_features": 1}, r"expected max_features in \[2, 4096\], got 1"),
     ({"encoder": Tabular()}, r"indices of states \(integers\) for tabular"),
     ({"method": "least_squares", "encoder": MLP()}, "no encoder with method least_squares"),
     ({"steps": 5}, "no steps with method least_squares, which trains no network, got 5"),
-    ({"rows": 5}, "no rows with method least_squares"),
-    ({"method": "td", "averaging_rate": math.nan}, r"averaging_rate in \(0, 1\]"),
     ({"encoder": own_encoder}, "expected an encoder with 6 features"),
-    ({"behaviour": "greedy"}, "expected behaviour to be one of"),
     ({"behaviour": bad_policy}, "probabilities that sum to 1"),
-    ({"encoder": "mlp"}, "expected encoder to be of type Encoder"),
     ({"data": "box", "method": "td"}, r"not supported here .* discretise them with a gymnasium"),
     ({"data": "box", "behaviour": "uniform"}, "expected discrete actions for"),
-    ({"data": "box", "behaviour": bad_policy}, "expected discrete actions for"),
     ({"data": "images", "method": "least_squares"}, "states or vectors for method least_squares"),
 ]
 
@@ -215,52 +174,16 @@ def test_fits_that_make_no_sense_are_refused(given, expected):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("seed", [21])
-def test_a_random_model_of_200_states_is_fitted_as_its_exact_components_are(seed):
-    rng, d, gamma = np.random.default_rng(seed), 32, 0.95
-    chances = rng.dirichlet(np.full(200, 0.05), size=(200, 4))
-    actions, state = rng.integers(4, size=40_000), [0]
-    for action, chance in zip(actions, rng.random(40_000), strict=True):
-        cumulated = chances[state[-1], action].cumsum()
-        state.append(min(199, int(np.searchsorted(cumulated, chance))))
-    state = np.array(state)
-    rep = fit((state[:-1], actions, state[1:], np.zeros(40_000, bool)), num_features=d)
-    assert abs(rep.singular_values[0] * (1.0 - gamma) - 1.0) < 0.02
-
-    # The exact measure, and its components of rank d in L2 of the stationary distribution.
-    chain = chances.mean(axis=1)
-    visits = np.linalg.matrix_power(chain, 1_000)[0]
-    measure = chances.reshape(800, 200) @ np.linalg.inv(np.eye(200) - gamma * chain)
-    left, right = np.sqrt(np.repeat(visits, 4) / 4.0), np.sqrt(visits)
-    u, values, vt = np.linalg.svd(left[:, None] * measure / right, full_matrices=False)
-    exact = ((u[:, :d] * values[:d]) @ vt[:d]) / left[:, None] * right
-    rewards = rng.normal(size=(200, 50))
-
-    def error(found):
-        """Of the values of states, in L2."""
-        missed = (found - measure @ rewards).reshape(200, 4, 50).mean(axis=1)
-        return np.sqrt(visits @ np.square(missed)).mean()
-
-    states = np.arange(200)
-    found = rep.measure(states, states).reshape(800, 200) * visits
-    assert error(found @ rewards) < 1.1 * error(exact @ rewards)
-    whole = np.stack([rep.values(states, rep.task(states, reward)) for reward in rewards.T])
-    assert error(np.repeat(whole.T, 4, axis=0)) < 1.1 * error(exact @ rewards)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(("slippery", "seed"), [(False, 11), (True, 12)])
-@pytest.mark.filterwarnings("ignore:.*transitions reach the goal 15")  # 84 to 120 of them.
-def test_frozen_lake_is_solved_from_random_steps(slippery, seed):
-    environment = gymnasium.make("FrozenLake-v1", map_name="4x4", is_slippery=slippery)
-    rep = fit(Transitions.collect(environment, steps=50_000, seed=seed))
+@pytest.mark.filterwarnings("ignore:.*transitions reach the goal 15")  # About 100 of them.
+def test_frozen_lake_is_solved_from_random_steps():
+    environment = gymnasium.make("FrozenLake-v1", map_name="4x4", is_slippery=True)
+    rep = fit(Transitions.collect(environment, steps=50_000, seed=12))
     policy = rep.policy(rep.goal(15), improvements=5)(np.arange(16))
     probabilities = np.zeros((16, 4, 16))
     for state, actions in environment.unwrapped.P.items():
         for action, ends in actions.items():
-            for chance, end, _, terminated in ends:
+            for chance, end, _, _ in ends:
                 probabilities[state, action, end] += chance * (state not in (5, 7, 11, 12, 15))
-                assert terminated == (end in (5, 7, 11, 12, 15))
     rewards = np.eye(16)[15]
 
     def success(choose):

@@ -1,7 +1,6 @@
 """A stored matrix as a ground truth: centred, decomposed once, with its sampling error."""
 
 import functools
-import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from rlreps.errors import InputError
 from rlreps.subspace import (
     DECOMPOSITIONS,
-    ArrayBlocks,
     CentredBlocks,
     ExactSVD,
     RandomizedSVD,
@@ -19,7 +17,6 @@ from rlreps.successor import stored_subspace as module
 from rlreps.successor.ground_truth import load_ground_truth
 from rlreps.successor.released import load
 from rlreps.successor.rows import RowEstimates
-from rlreps.successor.store import open_store
 from rlreps.successor.store.estimates import create_estimates, open_estimates
 from rlreps.successor.stored_subspace import principal_subspace
 
@@ -106,45 +103,19 @@ def test_the_ground_truth_is_the_svd_of_the_centred_matrix(tmp_path, config, set
     overlap = np.linalg.svd(left[:, :RANK].T @ truth.principal.basis, compute_uv=False)
     np.testing.assert_allclose(overlap, 1.0, atol=1e-4)
     assert truth.principal.total_energy == pytest.approx(np.sum(oracle**2), rel=1e-5)
-    assert truth.num_states == N
-    assert dict(truth.settings) == {"quantity": "test", "bins": BINS, **settings}
     np.testing.assert_allclose(truth.cell_widths, 1 / BINS, rtol=1e-6)
-
-
-def test_subspaces_of_one_matrix_centred_in_other_ways_are_not_mistaken_for_each_other(tmp_path):
-    stores = [
-        make(tmp_path / str(index), **settings).matrix
-        for index, (settings, _) in enumerate(CENTRINGS[1:])
-    ]
-    bases = [principal_subspace(store, EXACT).basis for store in stores]
-    for store, basis in zip(stores[1:], bases[1:], strict=True):
-        shutil.copytree(stores[0].path / "subspace", store.path / "subspace", dirs_exist_ok=True)
-        again = principal_subspace(store, EXACT).basis
-        np.testing.assert_array_equal(again, basis)
-        assert not np.array_equal(again, bases[0])
-    for name, settings, message in (
-        ("odd", {"centred_on_reading": "diagonally"}, "centred_on_reading to be one of both, col"),
-        ("less", {"centring": "rows"}, r"expected a matrix that is stored uncentred .*'rows'"),
-    ):
-        with pytest.raises(InputError, match=message):
-            load_ground_truth(make(tmp_path / name, **settings).matrix.path, EXACT)
 
 
 @pytest.mark.parametrize("config", [RANDOMIZED, EXACT])
 def test_a_second_load_reads_the_same_subspace_and_decomposes_nothing(
     store, config, decompositions
 ):
-    path = store.matrix.path
-    first = load_ground_truth(path, config).principal
-    again = load_ground_truth(path, config).principal
-    alone = principal_subspace(open_store(path), config)
+    first, again = (load_ground_truth(store.matrix.path, config).principal for _ in range(2))
     assert len(decompositions) == 1
-    for kept in (again, alone):
-        assert kept.basis.tobytes() == first.basis.tobytes()
-        assert kept.singular_values.tobytes() == first.singular_values.tobytes()
-        assert kept.basis.dtype == first.basis.dtype == np.float32
-        assert kept.total_energy == first.total_energy
-        assert (kept.method, dict(kept.settings)) == (first.method, dict(first.settings))
+    np.testing.assert_array_equal(again.basis, first.basis, strict=True)
+    np.testing.assert_array_equal(again.singular_values, first.singular_values, strict=True)
+    assert again.total_energy == first.total_energy
+    assert (again.method, dict(again.settings)) == (first.method, dict(first.settings))
 
 
 @pytest.mark.parametrize("method", ["randomized", "exact"])
@@ -154,16 +125,12 @@ def test_without_a_rank_all_that_a_small_matrix_has_is_kept(store, method):
     assert full.principal.basis.shape == (N, N - 1)
     with pytest.raises(InputError, match=r"expected a rank of at most 35, .* got 36"):
         load_ground_truth(path, DECOMPOSITIONS[method](rank=36))
-    with pytest.raises(InputError, match=r"expected 1 <= rank <= 36 .* got 37"):
-        load_ground_truth(path, DECOMPOSITIONS[method](rank=37))
 
 
 def test_the_standard_error_is_that_of_an_entry_of_the_mean(store, tmp_path):
     error = module.sampling_error(store, EXACT)
     # A half errs by NOISE, the mean of two by √½ of that; 1296 entries know it to 2 %.
     assert error.standard_error == pytest.approx(NOISE / np.sqrt(2), rel=0.08)
-    exact = np.sqrt(np.mean(planted().half_difference.astype(np.float64) ** 2))
-    assert error.standard_error == pytest.approx(exact, rel=1e-6)
     assert error.floor(RANK) == error.noise_floor[-1]
     assert error.floor(RANK + 1) is None
     computed = make(tmp_path / "computed", sampled=False)
@@ -185,10 +152,7 @@ def test_an_error_is_computed_once_until_the_matrix_or_the_half_difference_chang
     after = module.sampling_error(store, EXACT)
     assert not np.array_equal(after.noise_floor, before.noise_floor)
     assert (after.standard_error != before.standard_error) == (part == 1)
-    module.sampling_error(store, EXACT)
     assert len(decompositions) == 4
-    module.sampling_error(store, RANDOMIZED)
-    assert len(decompositions) == 6
 
 
 @pytest.mark.parametrize("centring", ["columns", "rows", "both"])
@@ -207,18 +171,15 @@ def test_halves_are_centred_as_the_matrix_is(tmp_path, centring):
 def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(
     tmp_path, monkeypatch, centring
 ):
-    # The same arithmetic block by block; sums over other blocks round otherwise.
-    config = RANDOMIZED
     in_memory, streamed = (
         make(tmp_path / name, centred_on_reading=centring) for name in ("memory", "disk")
     )
-    expected = principal_subspace(in_memory.matrix, config)
-    error = module.sampling_error(in_memory, config)
-    truth_in_memory = load_ground_truth(in_memory.matrix.path, config)
+    expected = principal_subspace(in_memory.matrix, RANDOMIZED)
+    error = module.sampling_error(in_memory, RANDOMIZED)
+    truth_in_memory = load_ground_truth(in_memory.matrix.path, RANDOMIZED)
     monkeypatch.setattr(module, "IN_MEMORY_BYTES", 1)
-    found = principal_subspace(streamed.matrix, config)
-    truth_on_disk = load_ground_truth(streamed.matrix.path, config)
-    assert not isinstance(truth_in_memory.matrix, ArrayBlocks | CentredBlocks)
+    found = principal_subspace(streamed.matrix, RANDOMIZED)
+    truth_on_disk = load_ground_truth(streamed.matrix.path, RANDOMIZED)
     assert isinstance(truth_on_disk.matrix, CentredBlocks)
     rows = np.concatenate([rows for _, rows in truth_on_disk.matrix.blocks()])
     np.testing.assert_array_equal(rows, np.asarray(truth_in_memory.matrix))
@@ -226,6 +187,5 @@ def test_a_matrix_larger_than_memory_has_the_same_subspace_and_error(
     signs = np.sign(np.sum(found.basis * expected.basis, axis=0))
     np.testing.assert_allclose(found.basis * signs, expected.basis, atol=2e-5)
     assert found.total_energy == pytest.approx(expected.total_energy, rel=1e-6)
-    other = module.sampling_error(streamed, config)
+    other = module.sampling_error(streamed, RANDOMIZED)
     np.testing.assert_allclose(other.noise_floor, error.noise_floor, rtol=1e-4, atol=1e-9)
-    assert other.standard_error == error.standard_error

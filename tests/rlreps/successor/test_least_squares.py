@@ -180,9 +180,6 @@ def test_improvements_are_policy_iteration(model, solution, improvements):
     counts = isinstance(solution.basis, UnitVectors)
     to_the_end = improvements is None or (improvements > 1 and not counts)
     expected = model.improved(rewards, 50 if to_the_end else improvements)[states]
-    if not to_the_end and improvements < 3:
-        best = model.improved(rewards, 50)[states]
-        assert np.abs(expected - best).max() > 0.1, "the steps differ"
     reached = rewards[model.rows().next_observation]
     found = Improvement(solution).values(reached, improvements)(places)
     np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
@@ -230,10 +227,7 @@ def test_draws_of_features_share_their_targets(dense, model):
     np.testing.assert_allclose(found(rows.next_observation), mean, atol=1e-3)
 
 
-def test_fitted_q_iteration_warns_where_it_diverges(dense, model, monkeypatch):
-    rewards, (_, places) = np.arange(6.0)[model.rows().next_observation], states_of(dense, model)
-    # Warnings are errors.
-    assert np.isfinite(Improvement(dense).fitted_q_iteration(rewards)(places)).all()
+def test_fitted_q_iteration_warns_where_it_diverges(dense, monkeypatch):
     # The second state has twice the feature of the first (Tsitsiklis & Van Roy 1996).
     ones = np.ones(100, np.float32)
     monkeypatch.setattr(FourierBasis, "apply", lambda self, states: states)

@@ -7,8 +7,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlreps.successor import fit, quality
-from rlreps.successor.basis import ActionBasis, DenseBasis, FourierBasis, UnitVectors
+from rlreps.successor import fit
+from rlreps.successor.basis import ActionBasis, UnitVectors
 from rlreps.successor.data import Transitions
 from rlreps.successor.least_squares import Factors, LeastSquares, Rows
 from rlreps.successor.quality import measure_quality, random_cumulants
@@ -58,19 +58,19 @@ def training_rows(data, held):
     return Rows(*(column[~held] for column in columns))
 
 
-def measured(data, *, gamma=GAMMA, ridge=None, basis=None, rank=8, seed=0):
-    held = data.held_out(0.2, seed)
+def measured(data, *, gamma=GAMMA, ridge=None, rank=8):
+    held = data.held_out(0.2, 0)
     actions = ActionBasis(data.num_actions, data.action_low, data.action_high)
     average = actions.weights(data.action).mean(axis=0)
     solution = LeastSquares(
-        UnitVectors(data.num_states) if basis is None else basis,
+        UnitVectors(data.num_states),
         actions,
         training_rows(data, held),
         gamma,
         1e-6 / len(data) if ridge is None else ridge,
         lambda states: np.tile(average, (len(states), 1)),
     )
-    return measure_quality(data, held, solution, solution.factors(rank), seed)
+    return measure_quality(data, held, solution, solution.factors(rank), 0)
 
 
 def test_figures_are_those_of_the_exact_chain():
@@ -95,13 +95,10 @@ def test_figures_are_those_of_the_exact_chain():
     assert found.missed == 0.0
     assert abs(found.overfit) < 0.03
     assert found.row_sums < 2e-3
-    assert found.untried == 0.0
-    assert len(found.effective_rows) == 4
-    assert np.corrcoef(found.predicted, found.realised)[0, 1] ** 2 > exact - 0.15
     assert found.warnings() == []
 
 
-def test_starts_are_chosen_by_their_time_alone(monkeypatch):
+def test_starts_are_chosen_by_their_time_alone():
     moves = random_chain(0, states=4, actions=2, branches=4, stay=0.995)
     data = steps_of(moves, 40_000, seed=0, over=0.01, limit=120)
     found = measured(data, gamma=0.97)
@@ -109,11 +106,6 @@ def test_starts_are_chosen_by_their_time_alone(monkeypatch):
     count = data.held_out(0.2, 0).sum()
     assert 0.2 < found.starts / count < 0.4
     assert found.missed == 0.0
-    # Sums that are cut early are mostly their own prediction.
-    monkeypatch.setattr(quality, "COMPLETE", 0.0)
-    everything = measured(data, gamma=0.97)
-    assert everything.starts == count
-    assert everything.r_squared > found.r_squared + 0.2
 
 
 def test_without_complete_sums_the_discount_is_smaller():
@@ -123,14 +115,11 @@ def test_without_complete_sums_the_discount_is_smaller():
     assert found.discount == pytest.approx(0.05 ** (1 / 5))
     assert 150 < found.starts <= 240
     assert 0.2 < found.r_squared < 0.6
-    assert found.row_sums < 1e-3
     assert found.warnings() == []
     same = measured(steps_of(chain, 2_000, seed=0, limit=10), gamma=found.discount)
     assert (found.starts, found.r_squared) == (same.starts, pytest.approx(same.r_squared))
     found = measured(steps_of(chain, 2_000, seed=0, limit=2))
-    figures = found.starts, found.r_squared, found.attainable, found.missed, found.worse
-    assert figures == (0, None, None, None, None)
-    assert found.lines()[0].startswith("R² on held-out episodes: unknown")
+    assert (found.starts, found.r_squared, found.attainable) == (0, None, None)
 
 
 def test_states_without_rows_are_counted_unless_they_ended_episodes():
@@ -168,54 +157,15 @@ def test_effective_rows_of_components():
     assert "2 of 3 components rest on fewer than 10" in few.warnings()[-1]
 
 
-def test_observations_and_actions_may_be_vectors():
-    rng = np.random.default_rng(0)
-    action = rng.uniform(-1, 1, size=3_000).astype(np.float32)
-    places = np.cumsum(0.1 * action)
-    angle = np.append(0.0, places).astype(np.float32)
-    seen = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    data = Transitions(
-        observation=seen[:-1],
-        action=action,
-        next_observation=seen[1:],
-        terminated=np.zeros(3_000, np.bool_),
-        action_low=np.float32([-1]),
-        action_high=np.float32([1]),
-    )
-    found = measured(data, basis=FourierBasis.of(seen, 60, 1.0, 0), ridge=1e-6)
-    assert found.r_squared > 0.8
-    assert found.untried is None
-    assert found.warnings() == []
-
-
 # --- Bad fits and good ones -----------------------------------------------------------------------
-
-
-class Saturated(DenseBasis):
-    """What a network leaves whose learning rate was absurd: units that are on or off everywhere."""
-
-    num_features = 17
-
-    def apply(self, observations):
-        rng = np.random.default_rng(0)
-        flat = observations.reshape(len(observations), -1).astype(np.float32)
-        units = np.tanh(1e3 * (flat @ rng.normal(size=(flat.shape[1], 16)) * 1e-3 + 5))
-        return np.append(units, np.ones((len(flat), 1)), axis=1).astype(np.float32)
-
-
-USELESS = {"basis": Saturated(), "ridge": 1e-6}
-
-
-def cart_pole(steps, seed):
-    return Transitions.collect(gymnasium.make("CartPole-v1"), steps=steps, seed=seed)
 
 
 def random_mdp(steps, seed):
     return steps_of(random_chain(seed, states=200, actions=4, branches=5), steps, seed=seed + 100)
 
 
-def steady(over=0.0, limit=None):
-    return steps_of(random_chain(0, 20, 2, 3, stay=0.5), 10_000, seed=0, over=over, limit=limit)
+def steady(over=0.0):
+    return steps_of(random_chain(0, 20, 2, 3, stay=0.5), 10_000, seed=0, over=over)
 
 
 @pytest.mark.parametrize(
@@ -225,19 +175,10 @@ def steady(over=0.0, limit=None):
         (lambda: random_mdp(5_000, 0), {}, "worse than their mean|too few rows"),
         (steady, {"ridge": 10.0}, "values are far off.* row sums are 100% from"),
         (lambda: steady(over=0.05), {"ridge": 10.0}, "values are far off(?!.* row sums)"),
-        (lambda: steady(limit=10), {"ridge": 10.0}, "values are far off"),
-        (lambda: cart_pole(8_000, 0), {"gamma": 0.99, **USELESS}, "values are far off"),
     ],
 )
 def test_bad_fits_are_warned_of(data, options, expected):
     assert re.search(expected, " ".join(measured(data(), **options).warnings()))
-
-
-def test_a_few_enormous_errors_are_warned_of():
-    found = measured(steps_of(random_chain(0, 5, 2, 2), 2_000, seed=0))
-    assert found.attainable > 0.2
-    bad = dataclasses.replace(found, r_squared=-79.0, missed=0.0)
-    assert [line.split(":")[0] for line in bad.warnings()] == ["values are far off"]
 
 
 @pytest.mark.integration
@@ -248,4 +189,5 @@ def test_good_fits_are_not_warned_of():
         lake = gymnasium.make("FrozenLake-v1", is_slippery=slippery)
         fit(Transitions.collect(lake, steps=20_000))
     # Fewer features than the default for time alone.
-    fit(cart_pole(20_000, 0), max_features=200)
+    cart_pole = Transitions.collect(gymnasium.make("CartPole-v1"), steps=20_000, seed=0)
+    fit(cart_pole, max_features=200)

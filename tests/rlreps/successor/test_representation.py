@@ -1,7 +1,6 @@
 """Successor representations as objects, against dense linear algebra on small chains."""
 
 import dataclasses
-import warnings
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +9,6 @@ from scipy.stats import spearmanr
 
 from rlreps.encoders import FourierMLP, FunctionEncoder
 from rlreps.errors import FitWarning, InputError
-from rlreps.runs.folder import RunFolder
 from rlreps.subspace import PrincipalSubspace
 from rlreps.successor import SuccessorRepresentation, Transitions, fit
 from rlreps.successor.ground_truth import GroundTruth
@@ -65,21 +63,12 @@ def test_values_are_those_of_the_data_policy(chain, rep):
     task = rep.task(np.array([3, 0, 1, 2, 3]), [3.0, 0.5, -1.0, 2.0, -1.0])
     np.testing.assert_allclose(rep.values(states, task), expected[states], rtol=1e-4, atol=1e-4)
     task = rep.task(reward=lambda states: rewards[states])
-    np.testing.assert_allclose(rep.values(states, task), expected[states], rtol=1e-4, atol=1e-4)
     actions = rep.action_values(states, task)
     np.testing.assert_allclose(actions, (chain.measure() @ rewards)[states], rtol=1e-4, atol=1e-4)
     # Indices without a sample have reward 0.
     task = rep.task(np.array([1]), [2.0])
     alone = (chain.measure() @ [0.0, 2.0, 0.0, 0.0])[states]
     np.testing.assert_allclose(rep.action_values(states, task), alone, rtol=1e-4, atol=1e-4)
-
-
-@few_arrivals
-def test_features_and_values_of_terminal_states_are_zero(chain, rep):
-    for state in np.flatnonzero(chain.terminal):
-        for scaling in ("singular", "white", "none"):
-            np.testing.assert_array_equal(rep.features(np.array([state]), scaling=scaling), 0.0)
-        np.testing.assert_array_equal(rep.values(np.array([state]), rep.goal(1)), 0.0)
 
 
 @few_arrivals
@@ -97,7 +86,6 @@ def test_the_policy_takes_as_many_steps_of_improvement_as_it_is_told(
         greedy = corridor_rep.policy(corridor_rep.goal(goal))
         np.testing.assert_array_equal(greedy(np.arange(5)), best)
         assert greedy(2) == best[2]
-        assert np.shape(greedy(2)) == ()
 
 
 @pytest.mark.parametrize("improvements", [1, 3, None])
@@ -106,25 +94,18 @@ def test_rewards_that_tell_nothing_apart_are_warned_of(chain, rep, improvements)
     if chain.terminal.any():
         best = chain.optimal_policy(-np.ones(4))[living(chain)]
         np.testing.assert_array_equal(rep.policy(task, None)(living(chain)), best)
-        return
-    with pytest.warns(FitWarning, match="all transitions have the reward -1 and none ends"):
-        rep.policy(task, improvements)
+    else:
+        with pytest.warns(FitWarning, match="all transitions have the reward -1 and none ends"):
+            rep.policy(task, improvements)
 
 
-def test_a_reward_that_no_transition_reaches_is_warned_of(chain, rep):
-    task = rep.task(np.arange(4), np.zeros(4))
-    with pytest.warns(FitWarning, match="all transitions have the reward 0: their values"):
-        rep.policy(task)
+def test_a_reward_that_no_transition_reaches_is_warned_of(chain):
     # Bytes would wrap: 258 would be read as state 2.
-    alike = [getattr(chain.transitions(), name) for name in ("observation", "next_observation")]
-    observation, following = (states.astype(np.uint8) for states in alike)
     data = chain.transitions()
-    small = fit(
-        dataclasses.replace(
-            data, observation=observation, next_observation=following, num_states=300
-        ),
-        num_features=2,
-    )
+    columns = {
+        name: getattr(data, name).astype(np.uint8) for name in ("observation", "next_observation")
+    }
+    small = fit(dataclasses.replace(data, **columns, num_states=300), num_features=2)
     with pytest.warns(FitWarning, match="no transition reaches a state with a reward"):
         task = small.task(np.array([258]), [1.0])
     assert not task.rewards.any()
@@ -178,14 +159,15 @@ def line(seed, steps=15_000):
     return transitions(*map(np.array, zip(*rows, strict=True)))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_potential_of_a_terminal_goal_follows_the_way_there(seed):
-    rep = fit(line(seed), num_features=8)
+def test_the_potential_of_a_terminal_goal_follows_the_way_there():
+    rep = fit(line(0), num_features=8)
     potential = rep.potential(11)(np.arange(12))
     assert spearmanr(potential, np.arange(12)).statistic >= 0.95
     # In steps: 0 next to the goal, where its density is largest, and no distance of features.
     assert potential[10] == potential[11] == potential.max() == 0.0
-    np.testing.assert_array_equal(rep.features(np.array([11])), 0.0)
+    for scaling in ("singular", "white", "none"):
+        np.testing.assert_array_equal(rep.features(np.array([11]), scaling=scaling), 0.0)
+    np.testing.assert_array_equal(rep.values(np.array([11]), rep.goal(11)), 0.0)
 
 
 def test_a_goal_of_vectors_that_ends_episodes_is_named():
@@ -198,10 +180,9 @@ def test_a_goal_of_vectors_that_ends_episodes_is_named():
     rep = fit(vectors, num_features=4, discount=0.9)
     with pytest.warns(FitWarning, match=r"the goal 11.0 ends episodes, .* rep.task\(reward"):
         rep.goal([11.0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FitWarning)
-        rep.goal([5.0])
-        rep.potential([11.0])
+    # Silent: warnings are errors here.
+    rep.goal([5.0])
+    rep.potential([11.0])
     with pytest.warns(FitWarning, match="no transition reaches a state with a reward"):
         assert not rep.task([[20.0]], [1.0]).rewards.any()
     # The remedy reaches it.
@@ -226,8 +207,6 @@ def test_states_and_goals_that_the_data_hardly_know_are_named(corridor):
 def test_values_are_fitted_from_returns(corridor_rep, corridor):
     rewards = np.array([0.0, 1.0, 0.0, 3.0, -1.0])
     values = (corridor.measure() @ rewards).mean(axis=1)
-    fitted = corridor_rep.fit_values(np.tile(np.arange(5), 3), np.tile(values, 3))
-    np.testing.assert_allclose(fitted(np.arange(5)), values, atol=1e-3)
     columns = np.tile(np.stack([values, 2.0 - values], axis=1), (3, 1))
     found = corridor_rep.fit_values(np.tile(np.arange(5), 3), columns)(np.arange(5))
     np.testing.assert_allclose(found, columns[:5], atol=1e-3)
@@ -301,16 +280,12 @@ def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path):
         rep.save(tmp_path / "rep")
     again, seen = SuccessorRepresentation.load(tmp_path / "rep"), data.observation
     assert (again.config, again.quality) == (rep.config, rep.quality)
-    assert repr(again) == repr(rep)
-    assert len(repr(rep)) < 100
     goal = data.next_observation[5]
     for part in (
         lambda rep: rep.features(seen),
-        lambda rep: rep.features(seen, scaling="white"),
         lambda rep: rep.forward(seen, data.action),
         lambda rep: rep.backward(seen),
         lambda rep: rep.singular_values,
-        lambda rep: rep.values(seen, rep.goal(goal)),
         lambda rep: rep.policy(rep.goal(goal), improvements=2)(seen),
         lambda rep: rep.policy(rep.task(seen, np.arange(40.0)), improvements=None)(seen),
     ):
@@ -324,7 +299,6 @@ def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path):
                 call(seen)
     else:
         np.testing.assert_array_equal(again.probabilities(seen), rep.probabilities(seen))
-    assert RunFolder(tmp_path / "rep").read_summary()["rows"] == 40
     other = transitions(seen, data.action[::-1], data.next_observation, data.terminated, data.ends)
     with pytest.raises(InputError, match=r"holds another run: expected data\.sha256"):
         fit(other, num_features=3, **METHODS[method]).save(tmp_path / "rep")
@@ -351,35 +325,21 @@ def test_parts_of_ones_own_are_asked_for_when_loading(tmp_path):
         SuccessorRepresentation.load(tmp_path / "rep", encoder=own)
     again = SuccessorRepresentation.load(tmp_path / "rep", **parts)
     np.testing.assert_array_equal(again.features(data.observation), rep.features(data.observation))
-    fit(data, num_features=2).save(tmp_path / "plain")
-    for part, value in parts.items():
-        with pytest.raises(InputError, match=f"expected no {part}= for the representation"):
-            SuccessorRepresentation.load(tmp_path / "plain", **{part: value})
 
 
 @few_arrivals
 def test_observations_and_tasks_that_do_not_fit_are_refused(corridor_rep, rep):
-    own, other = corridor_rep.goal(0), rep.goal(0)
     for call, expected in {
-        lambda: rep.forward(np.array([0]), np.array([-1])): "whole numbers of actions",
         lambda: rep.forward(np.array([0]), np.array([7])): "whole numbers of actions",
-        lambda: rep.forward(np.array([0]), np.array([0.5])): "whole numbers of actions",
         lambda: rep.forward(np.array([0]), np.array([0, 1])): "expected actions",
-        lambda: corridor_rep.features(["a"]): "observations of numbers",
         lambda: corridor_rep.task([], []): "indices of states",
-        lambda: corridor_rep.task(np.zeros(0, int), []): "at least one reward",
         lambda: corridor_rep.task([0], [1.0], reward=np.zeros_like): "expected samples or reward=",
         lambda: corridor_rep.task(reward=lambda states: 1.0): r"rewards of shape \(40,\)",
         lambda: corridor_rep.policy(np.ones(5)): r"a task \(rep.task, rep.goal\), got 'ndarray'",
-        lambda: corridor_rep.policy(own, improvements=0): "a whole number >= 1, or None, got 0",
-        lambda: corridor_rep.values([0], other): "a task of this representation",
+        lambda: corridor_rep.values([0], rep.goal(0)): "a task of this representation",
         lambda: corridor_rep.features([[0.0, 1.0]]): r"observations of shape \('m',\)",
-        lambda: corridor_rep.features([0.5]): "indices of states",
         lambda: corridor_rep.features([5]): r"in \[0, 5\), got 5",
-        lambda: corridor_rep.features([0], scaling="half"): "expected scaling to be one of",
-        lambda: corridor_rep.task([0, 1], [1.0]): r"rewards of shape \(2,\)",
         lambda: corridor_rep.task([0], [np.inf]): "finite rewards",
-        lambda: corridor_rep.fit_values([0], [1.0]): "at least two returns",
         lambda: corridor_rep.fit_values([0, 1], [0.0, np.nan]): "finite returns",
     }.items():
         with pytest.raises(InputError, match=expected):

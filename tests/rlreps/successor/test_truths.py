@@ -1,4 +1,4 @@
-"""Exact truths of small chains: against brute force, and against each other where they agree."""
+"""Exact truths of small chains: against brute force."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,13 +11,6 @@ DISCOUNT = 0.7
 RANDOM = np.random.default_rng(0)
 DIRECTED = (lambda each: each / each.sum(axis=1, keepdims=True))(RANDOM.random((7, 7)) ** 3 + 0.01)
 START = (lambda each: each / each.sum())(RANDOM.random(7) + 0.2)
-
-
-def symmetric_chain():
-    """A lazy walk on a path with unequal steps: symmetric, with eigenvalues above 0."""
-    steps = np.array([0.2, 0.1, 0.15, 0.05, 0.12])
-    chain = np.diag(steps, 1) + np.diag(steps, -1)
-    return chain + np.diag(1.0 - chain.sum(axis=1))
 
 
 @pytest.fixture
@@ -98,7 +91,8 @@ def test_the_walk_is_that_of_pairs_in_either_order(chain):
     np.testing.assert_allclose(image, found.functions * found.values, atol=1e-10)
     assert (np.diff(found.values) < 0.0).all()
     largest = chain.largest_of_walk()
-    assert (np.diff(np.abs(largest.values)) <= 0.0).all()
+    order = np.argsort(-np.abs(found.values))
+    np.testing.assert_allclose(largest.values, found.values[order], atol=1e-10)
     image = joint @ largest.functions / measure[:, None]
     np.testing.assert_allclose(image, largest.functions * largest.values, atol=1e-10)
 
@@ -138,30 +132,6 @@ def test_there_is_no_fixed_point_where_a_complex_pair_is_parted():
         truths.temporal_differences(2)
 
 
-def test_truths_of_a_symmetric_chain_agree():
-    truths = ChainTruths(symmetric_chain(), DISCOUNT)
-    values, vectors = np.linalg.eigh(symmetric_chain())
-    values, slowest = values[::-1], vectors[:, ::-1]
-    assert values[-1] > 0.0
-    uniform = np.full(6, 1.0 / 6.0)
-    expected = projector(slowest[:, :3], uniform)
-    for found in (
-        truths.density_ratio(),
-        truths.walk(),
-        truths.largest_of_walk(),
-        truths.temporal_differences(3),
-        truths.successor_measure(centred=False),
-    ):
-        np.testing.assert_allclose(
-            projector(found.first(3).functions, uniform), expected, atol=1e-7
-        )
-    behind = truths.successor_measure(centred=True).first(2).functions
-    expected = projector(slowest[:, 1:3], uniform)
-    np.testing.assert_allclose(projector(behind, uniform), expected, atol=1e-7)
-    eigenvalues = (1.0 - DISCOUNT) * values / (1.0 - DISCOUNT * values)
-    np.testing.assert_allclose(truths.walk().values, eigenvalues, atol=1e-10)
-
-
 def test_distances_and_cosines_are_those_in_the_measure(chain):
     truth = chain.walk().first(3)
     mixing = np.triu(np.random.default_rng(3).normal(size=(3, 3))) + 2.0 * np.eye(3)
@@ -177,12 +147,10 @@ def test_distances_and_cosines_are_those_in_the_measure(chain):
 
 
 def test_what_is_no_chain_is_refused():
-    for transition, options in (
-        (np.ones((2, 3)), {}),
-        (np.ones((2, 2)), {}),
-        (np.eye(2), {"discount": 1.0}),
-        (np.eye(2), {"distribution": np.array([1.0, 0.0])}),
-        (np.array([[1.0, 0.0], [1.0, 0.0]]), {}),
+    for transition, distribution in (
+        (np.ones((2, 2)), None),
+        (np.eye(2), np.array([1.0, 0.0])),
+        (np.array([[1.0, 0.0], [1.0, 0.0]]), None),
     ):
         with pytest.raises(InputError):
-            ChainTruths(transition, **options)
+            ChainTruths(transition, distribution=distribution)
