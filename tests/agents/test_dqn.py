@@ -111,20 +111,18 @@ def test_a_frozen_torso_stays_as_it_is_while_values_learn():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SumOfFeatures(AuxiliaryTask):
-    """Multiples of the sum of all features, from an update on; the state counts updates."""
+    """A multiple of the sum of all features; the state counts updates."""
 
     sequences: int = 4
     length: int = 1
     factor: float = 1.0
-    first: float = 0.0
 
     def init(self, key):
         return jnp.zeros(())
 
     def loss(self, params, target_params, encode, rows, state, key):
         total = jnp.sum(encode(params, rows.observation[:, 0]))
-        value = jnp.where(state < self.first, 0.0, self.factor) * total
-        return value, (state + 1.0, {"rows": len(rows.observation)})
+        return self.factor * total, (state + 1.0, {"rows": len(rows.observation)})
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -156,11 +154,8 @@ def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss(d
         features = NETWORK.features(params["torso"], side.observation[:, 0])
         return jnp.mean(huber) + 3.0 * jnp.sum(features)
 
-    jax.tree.map(
-        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5),
-        gradient,
-        by_hand(state.params),
-    )
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, gradient, by_hand(state.params))
     assert np.abs(gradient["head"]["weights"]).max() > 0.0
 
 
@@ -181,36 +176,18 @@ def test_one_weight_means_the_same_for_an_auxiliary_loss_of_any_scale():
         state = started(agent_with(1.0))
         for number in range(5):
             arguments = walk(number, 16, 2), walk(9, 4, 1), jax.random.key(number)
-            joint, _, metrics = gradients(factor, state, *arguments)
+            joint, _, _ = gradients(factor, state, *arguments)
             own, _, _ = alone(state, arguments[0], None, arguments[2])
             added = jax.tree.map(np.subtract, joint["torso"], own["torso"])
             if number == 0:
                 # Half of the norm that the temporal-difference loss's gradient has.
                 assert norm_of(added) == pytest.approx(0.5 * norm_of(own["torso"]), rel=1e-3)
-            assert norm_of(added) <= 0.5 * 10.0 * norm_of(own["torso"])
             np.testing.assert_array_equal(joint["head"]["weights"], own["head"]["weights"])
             state, _ = update(factor, state, *arguments)
-        learned.append((state.params, float(metrics["gradient_ratio"]) / factor))
-    for params, ratio in learned[1:]:
-        assert ratio == pytest.approx(learned[0][1], rel=1e-2)
-        jax.tree.map(
-            lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-5),
-            params,
-            learned[0][0],
-        )
-
-
-def test_a_task_that_begins_to_teach_late_is_not_multiplied_without_bound():
-    task = SumOfFeatures(first=3.0)
-    agent = agent_of(task=task, auxiliary=AuxiliaryConfig(weight=1.0), max_gradient_norm=1e9)
-    state, update = started(agent), jax.jit(agent.update)
-    gradients, alone = jax.jit(agent.gradients), jax.jit(agent_of().gradients)
-    for number in range(6):
-        rows, side = walk(number, 16, 2), walk(9, 4, 1)
-        joint, _, _ = gradients(state, rows, side, jax.random.key(0))
-        own, _, _ = alone(state, rows, None, jax.random.key(0))
-        assert norm_of(joint["torso"]) <= 30.0 * norm_of(own["torso"])
-        state, _ = update(state, rows, side, jax.random.key(number))
+        learned.append(state.params)
+    close = partial(np.testing.assert_allclose, rtol=1e-2, atol=1e-5)
+    for params in learned[1:]:
+        jax.tree.map(close, params, learned[0])
 
 
 def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_it():
@@ -254,28 +231,18 @@ def test_exploration_is_full_until_learning_starts_and_then_falls_linearly():
 
 LEARNED = AuxiliaryConfig(weight=0.1)
 BAD_VALUES = [
-    (ReplayConfig, {"capacity": 0}, "capacity >= 1"),
-    (DQNConfig, {"discount": 1.0}, r"discount in \[0, 1\)"),
-    (DQNConfig, {"learning_rate": float("inf")}, r"learning_rate in \(0, inf\)"),
-    (DQNConfig, {"schedule": "steep"}, "schedule to be one of constant, cosine, linear"),
     (AuxiliaryConfig, {"weight": -0.1}, r"auxiliary weight in \[0, inf\)"),
     (AuxiliaryConfig, {"head": (8, 0)}, "units >= 1 in a head's layers"),
     (AuxiliaryConfig, {"tasks": Cells(), "num_tasks": 64}, "no num_tasks for cells"),
     (AuxiliaryConfig, {"discount_high": 0.8}, "discounts 0 <= discount_low <= disc"),
     (AuxiliaryConfig, {"weight": 0.1, "objective": Oracle()}, "an auxiliary objective that needs"),
     (AuxiliaryConfig, {"weight": 0.1, "objective": Spin(), "sequences": 1}, "rows >= 2"),
-    (AgentConfig, {"seed": 2**31}, r"seed in \[0, 2\*\*31\)"),
     (AgentConfig, {"encoder": Tabular()}, "a torso of observ"),
     (AgentConfig, {"num_envs": 3}, r"steps_per_update to be a multiple of num_envs \(3\)"),
     (AgentConfig, {"steps": 7_500}, r"steps to be a multiple of evaluate_every \(5000\)"),
     (AgentConfig, {"evaluate_every": 10, "steps": 100}, "evaluate_every to be a multiple of step"),
     (AgentConfig, {"checkpoint_every": 0}, "checkpoint_every to be a multiple of evaluate_every"),
     (AgentConfig, {"replay": ReplayConfig(capacity=7)}, "capacity of at least 20 rows, a sequence"),
-    (
-        AgentConfig,
-        {"replay": ReplayConfig(capacity=131), "auxiliary": LEARNED},
-        "at least 132 rows",
-    ),
     (AgentConfig, {"dqn": DQNConfig(warmup=128), "auxiliary": LEARNED}, "a warmup of at least 132"),
     (AgentConfig, {"dqn": DQNConfig(freeze_torso=True), "auxiliary": LEARNED}, "no auxiliary task"),
 ]
@@ -309,31 +276,14 @@ def test_checkpoints_are_made_at_least_every_quarter_of_a_run(steps, every, expe
     assert dataclasses.replace(config, checkpoint_every=steps).checkpoint_period == steps
 
 
-EVERYTHING = AgentConfig(
-    environment="CartPole-v1",
-    encoder=FourierMLP(hidden=(16, 8), frequencies=3),
-    num_features=8,
-    dqn=DQNConfig(double=False, n_step=3, warmup=80),
-    replay=ReplayConfig(capacity=400),
-    auxiliary=AuxiliaryConfig(
-        objective=DanskinLissa(gradient_rows=2, weight_rows=3, covariance_rows=4, whitening=True),
-        weight=0.25,
-        relative=False,
-        head=(8,),
-        tasks=RandomIndicators(hidden=(8,)),
-        horizon=8,
-        sequences=16,
-    ),
-    seed=7,
-    num_seeds=3,
-)
-
-
-@pytest.mark.parametrize("config", [AgentConfig(), EVERYTHING])
-def test_a_configuration_survives_its_json_and_cannot_be_changed(config):
+def test_a_configuration_survives_its_json():
+    config = AgentConfig(
+        encoder=FourierMLP(hidden=(16, 8), frequencies=3),
+        auxiliary=AuxiliaryConfig(
+            objective=DanskinLissa(whitening=True), tasks=RandomIndicators(hidden=(8,))
+        ),
+    )
     assert from_json(AgentConfig, json.loads(json.dumps(as_json(config))), METHODS) == config
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        config.steps = 1
 
 
 def test_a_task_whose_gradient_starts_at_zero_leaves_finite_updates():
@@ -341,5 +291,3 @@ def test_a_task_whose_gradient_starts_at_zero_leaves_finite_updates():
     norms = GradientNorms(*map(jnp.float32, (1e6, 0.0)))
     factor = 1.0 / jax.jit(lambda of: of.auxiliary_to_values)(norms)
     assert np.isfinite(factor)
-    four = GradientNorms(*map(jnp.float32, (4.0, 16.0))).auxiliary_to_values
-    assert float(four) == pytest.approx(2.0)

@@ -156,11 +156,8 @@ def test_the_step_after_an_episodes_end_starts_the_next_and_ignores_its_action(c
     np.testing.assert_array_equal(terminated.T, [[0, 1, 0, 0, 0], [0] * 5])
     truncated = np.stack([step.truncated for step in steps])
     np.testing.assert_array_equal(truncated.T, [[0] * 5, [0, 0, 1, 0, 0]])
-    assert rewards.dtype == seen.dtype == np.float32
-    assert terminated.dtype == truncated.dtype == np.bool_
     # A reset starts over in the midst of episodes; results were not overwritten by later steps.
     np.testing.assert_array_equal(environments.reset([3, 4]), first)
-    assert 4 * environments.step(np.array([1, 1])).observations[0, 0] == 1
     np.testing.assert_array_equal(first, [[0.0, 1.0], [0.0, 1.0]])
     environments.close()
 
@@ -215,29 +212,13 @@ def test_a_copy_of_what_people_know_is_decided_by_its_own_seed_alone(name, shape
     alone.close()
 
 
-class Counter(gymnasium.Env):
-    """Counts the steps of an episode without an end; as a vector, in tens."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (1,))
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.time += 1
-        return np.float32([self.time]), 0.0, False, False, {}
-
-
 class CounterVector(gymnasium.vector.VectorEnv):
+    """Copies that see their seeds, then how many steps they took."""
+
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
     takes = list
-    single_observation_space, single_action_space = (
-        Counter.observation_space,
-        Counter.action_space,
-    )
+    single_observation_space = spaces.Box(-np.inf, np.inf, (1,))
+    single_action_space = spaces.Discrete(2)
 
     def __init__(self, num_envs, max_episode_steps=None):
         self.num_envs = num_envs
@@ -249,7 +230,7 @@ class CounterVector(gymnasium.vector.VectorEnv):
         return np.float32(seed)[:, np.newaxis], {}
 
     def step(self, actions):
-        self.time += 10
+        self.time += 1
         nothing = np.zeros(self.num_envs, np.bool_)
         return np.full((self.num_envs, 1), self.time), np.zeros(self.num_envs), nothing, nothing, {}
 
@@ -261,17 +242,21 @@ class CounterVector(gymnasium.vector.VectorEnv):
 def test_a_vector_entry_point_is_used_if_it_takes_a_limit_and_a_seed_for_each_copy(
     takes, limit, used, register, monkeypatch
 ):
-    """Else copies are made one by one, and cut at the given limit where they name none."""
+    """Else copies, which see zeros, are made one by one and cut at the limit."""
     monkeypatch.setattr(CounterVector, "takes", takes)
+    space = CounterVector.single_observation_space
     name = register(
-        "Counter-v0", Counter, vector_entry_point=CounterVector, max_episode_steps=limit
+        "Counter-v0",
+        lambda: Featureless(space, value=np.zeros(1, np.float32)),
+        vector_entry_point=CounterVector,
+        max_episode_steps=limit,
     )
     environments = HostEnvironments(name, 2, max_episode_steps=3)
     assert environments.max_episode_steps == (limit or 3)
     np.testing.assert_array_equal(environments.reset([7, 4])[:, 0], [7, 4] if used else [0, 0])
     steps = [environments.step(np.array([0, 0])) for _ in range(limit or 3)]
-    scale = 10 if used else 1
-    assert [step.observations[1, 0] / scale for step in steps] == [*range(1, len(steps) + 1)]
+    counted = np.arange(1, len(steps) + 1)
+    assert [step.observations[1, 0] for step in steps] == (counted * used).tolist()
     if not used:
         assert [step.truncated[1] for step in steps] == [False] * (len(steps) - 1) + [True]
 
@@ -279,7 +264,6 @@ def test_a_vector_entry_point_is_used_if_it_takes_a_limit_and_a_seed_for_each_co
 @pytest.mark.parametrize(
     ("given", "reward", "what"),
     [
-        (np.inf, 0.0, "observations, got inf"),
         (1e300, 0.0, "observations, got inf"),  # As a float32.
         (0.0, np.nan, "rewards, got nan"),
     ],
@@ -288,13 +272,8 @@ def test_what_is_no_number_is_refused(given, reward, what, register):
     space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
     name = register("Featureless-v0", lambda: Featureless(space, None, np.array([given]), reward))
     environments = HostEnvironments(name, 1, max_episode_steps=5)
-
-    def play():
-        environments.reset([0])
-        environments.step(np.array([0]))
-
     with pytest.raises(InputError, match=f"expected {name} to give finite numbers as {what}"):
-        play()
+        _ = environments.reset([0]), environments.step(np.array([0]))
 
 
 LOW = np.array([-2.0, -np.inf, 0.0, -1e7, 3.0, 0.0], np.float32)
@@ -318,10 +297,7 @@ COUNTED = np.arange(3, dtype=np.float32)
         # Numbers become unit vectors, whatever the first is.
         (spaces.Discrete(3, start=-1), 1, [0.0, 0.0, 1.0]),
         # Arrays with one long axis are vectors.
-        *(
-            (spaces.Box(-np.inf, np.inf, shape), COUNTED.reshape(shape), [0.0, 1.0, 2.0])
-            for shape in ((1, 3), (3,), (3, 1, 1))
-        ),
+        (spaces.Box(-np.inf, np.inf, (3, 1, 1)), COUNTED.reshape(3, 1, 1), [0.0, 1.0, 2.0]),
         # Bytes that are no image are scaled.
         (spaces.Box(0, 255, (3,), np.uint8), np.uint8([0, 51, 255]), [0.0, 0.2, 1.0]),
     ],
@@ -355,11 +331,6 @@ def test_images_of_bytes_stay_bytes_with_channels_last(shape, expected, register
     ("observations", "actions", "message"),
     [
         (spaces.Dict({"a": spaces.Discrete(2)}), None, "observations in a Box or .* got Dict"),
-        (
-            spaces.Discrete(2),
-            spaces.Box(-1.0, 1.0, (1,)),
-            r"discrete actions, got Box\(-1.0, 1.0, \(1,\), float32\)",
-        ),
         (spaces.Discrete(2), spaces.MultiDiscrete([2, 3]), "discrete actions, got MultiDiscrete"),
     ],
 )
@@ -370,19 +341,18 @@ def test_spaces_that_do_not_fit_are_refused(observations, actions, message, regi
 
 
 UNFIT = {
-    "to have discrete actions, got BoundedArray": {
-        "action_spec": specs.BoundedArray((2,), np.float32, -1.0, 1.0)
-    },
-    "to have observations in one array of numbers, got StringArray": {
-        "observation_spec": specs.StringArray((2,))
-    },
-    "to have scalar rewards, got Array": {"reward_spec": specs.Array((3,), np.float32)},
+    "action_spec": (
+        specs.BoundedArray((2,), np.float32, -1.0, 1.0),
+        "to have discrete actions, got BoundedArray",
+    ),
+    "observation_spec": (specs.StringArray((2,)), "to have observations in one array of numbers"),
+    "reward_spec": (specs.Array((3,), np.float32), "to have scalar rewards, got Array"),
 }
 
 
-@pytest.mark.parametrize("message", UNFIT)
-def test_environments_of_dm_env_that_do_not_fit_are_refused(message, monkeypatch):
-    ((method, spec),) = UNFIT[message].items()
+@pytest.mark.parametrize("method", UNFIT)
+def test_environments_of_dm_env_that_do_not_fit_are_refused(method, monkeypatch):
+    spec, message = UNFIT[method]
     monkeypatch.setattr(CorridorDmEnv, method, lambda self: spec, raising=False)
     name = name_of(CorridorDmEnv, monkeypatch)
     with pytest.raises(InputError, match=f"expected {name} {message}"):
@@ -393,16 +363,9 @@ def make_number_observer():
     return AsDmEnv(Featureless(spaces.Discrete(4), value=np.int32(2)), specs.DiscreteArray(4), 0)
 
 
-def make_image_observer():
-    seen = specs.BoundedArray((6, 5), np.float32, 0.0, 2.0)
-    return AsDmEnv(Featureless(spaces.Discrete(1), value=np.ones((6, 5), np.float32)), seen, 0)
-
-
-def test_numbers_and_images_of_dm_env_are_seen(monkeypatch):
+def test_numbers_of_dm_env_are_seen(monkeypatch):
     numbers = HostEnvironments(name_of(make_number_observer, monkeypatch), 2)
     np.testing.assert_array_equal(numbers.reset([0, 1]), [[0, 0, 1, 0]] * 2)
-    images = HostEnvironments(name_of(make_image_observer, monkeypatch), 2)
-    np.testing.assert_array_equal(images.reset([0, 1]), np.full((2, 6, 5, 1), 0.5))
 
 
 @pytest.mark.parametrize(
@@ -421,9 +384,7 @@ def test_names_that_stand_for_nothing_are_refused_in_one_line(name, message, mon
     assert "\n" not in str(caught.value)
 
 
-def test_less_than_one_copy_and_unfit_vector_entry_points_alone_are_refused(register):
-    with pytest.raises(InputError, match="num_envs >= 1"):
-        HostEnvironments("CartPole-v1", 0)
+def test_an_unfit_vector_entry_point_without_a_single_environment_is_refused(register):
     name = register("Corridor-v0", None, vector_entry_point=CorridorVector)
     with pytest.raises(InputError, match="no copies with next-step autoreset"):
         HostEnvironments(name, 1)

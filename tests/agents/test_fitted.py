@@ -1,6 +1,7 @@
 """Features fitted to replay: against a counted model by hand, and inside agents."""
 
 import dataclasses
+import itertools
 from contextlib import closing
 
 import jax
@@ -15,8 +16,6 @@ from rlreps.agents.replay import as_inputs
 from rlreps.encoders import MLP, Convolutional
 from rlreps.envs import Code
 from rlreps.errors import InputError
-from rlreps.successor import fit
-from rlreps.successor.data import Transitions
 
 SIDE, ACTIONS, DISCOUNT = 5, 4, 0.9
 STATES = SIDE**2
@@ -148,37 +147,6 @@ def test_a_read_out_keeps_its_values_when_features_are_fitted_to_more_data():
     np.testing.assert_allclose(gram(new), gram(other), atol=1e-5)
 
 
-def test_vectors_have_the_features_of_the_least_squares_fit():
-    generator = np.random.default_rng(0)
-    places = np.zeros((601, 1, 2), np.float32)
-    actions = generator.integers(ACTIONS, size=(601, 1))
-    for t in range(600):
-        moved = places[t] + 0.1 * MOVES[actions[t]] + generator.normal(0.0, 0.02, (1, 2))
-        places[t + 1] = np.clip(moved, 0.0, 1.0)
-    never = np.zeros((601, 1), bool)
-    rows = Rows(places, actions, np.zeros((601, 1), np.float32), never, never)
-    config = config_of(basis="fourier")
-    found = np.asarray(features_at(fitted(rows, 601, config=config), places[:, 0]))
-    data = Transitions(
-        observation=places[:-1, 0],
-        action=actions[:-1, 0],
-        next_observation=places[1:, 0],
-        terminated=never[:-1, 0],
-        num_actions=ACTIONS,
-    )
-    expected = fit(
-        data,
-        num_features=5,
-        discount=DISCOUNT,
-        method="least_squares",
-        max_features=40,
-        width=0.5,
-        regularisation=1e-5,
-        behaviour="uniform",
-    ).features(places[:, 0])
-    np.testing.assert_allclose(gram(found), gram(expected), atol=2e-4)
-
-
 def test_transitions_of_a_full_memory_are_those_between_the_rows_it_still_holds():
     steps, slots = 37, 10
     rows = played(steps)
@@ -189,25 +157,13 @@ def test_transitions_of_a_full_memory_are_those_between_the_rows_it_still_holds(
         rows,
     )
     data = replayed(held, steps)
+    seen, kept = rows.observation, range(steps - slots, steps - 1)
     expected = [
-        (
-            *rows.observation[t, e],
-            rows.action[t, e],
-            *rows.observation[t + 1, e],
-            rows.terminated[t, e],
-        )
-        for t in range(steps - slots, steps - 1)
-        for e in range(2)
+        (*seen[t, e], rows.action[t, e], *seen[t + 1, e], rows.terminated[t, e])
+        for t, e in itertools.product(kept, range(2))
         if not rows.last[t, e]
     ]
-    found = np.column_stack(
-        [
-            data.observation,
-            data.action,
-            data.next_observation,
-            data.terminated,
-        ]
-    )
+    found = np.column_stack([data.observation, data.action, data.next_observation, data.terminated])
     np.testing.assert_array_equal(found, np.asarray(expected, np.float64))
 
 

@@ -127,8 +127,6 @@ def environments(monkeypatch):
 
 
 LINE = "dm_env:of_this_test:LineDmEnv"
-shared = functools.cache(make_trainer)
-"""Trainers that several tests compile once; a run in one begins with its environments anew."""
 
 
 def compiled(config=CONFIG, arena="sutton", **changes):
@@ -233,9 +231,8 @@ def test_acting_moving_and_learning_draw_from_keys_of_their_own(loop, monkeypatc
 
 def test_evaluation_is_repeatable_apart_and_changes_nothing(loop, played):
     state = loop.put(copied(played[0]))
-    first, again = loop.evaluate(state, 80), loop.evaluate(state, 80)
-    assert first.shape == (2, 3)
-    np.testing.assert_array_equal(first, again)
+    first = loop.evaluate(state, 80)
+    np.testing.assert_array_equal(first, loop.evaluate(state, 80))
     assert not np.array_equal(first, loop.evaluate(state, 160))
     assert_identical(jax.device_get(state), played[0])
 
@@ -275,7 +272,6 @@ def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_doe
     assert_identical(state.acting.ended, expected.acting.ended)
     returns = trainer.evaluate(state, 400)
     np.testing.assert_allclose(returns, other.evaluate(expected, 400), atol=1e-6)
-    assert state.learner.updates.tolist() == [(400 - 48) // 4] * 2
 
 
 @pytest.mark.integration
@@ -294,62 +290,43 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical():
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("name", "kind", "objective"),
-    [
-        ("puddle-world:empty", CompiledTrainer, "spin"),
-        ("CartPole-v1", HostTrainer, "danskin_lissa"),
-    ],
+    ("name", "objective"), [("puddle-world:empty", "spin"), ("CartPole-v1", "danskin_lissa")]
 )
-def test_an_agent_is_the_same_alone_and_in_company(name, kind, objective):
+def test_an_agent_is_the_same_alone_and_in_company(name, objective):
     rows = {"num_tasks": 4, "horizon": 4, "sequences": 32}
     auxiliary = AuxiliaryConfig(objective=OBJECTIVES[objective](), weight=0.1, **rows)
     company = make_trainer(config_for(name, auxiliary=auxiliary, num_seeds=3))
     single = make_trainer(config_for(name, auxiliary=auxiliary, num_seeds=1, seed=6))
-    assert type(company) is kind
     before = jax.device_get(company.init().learner.params)
     # Beyond the warm-up and a checkpoint.
     (together, metrics), (alone, _) = (run(trainer, [60, 60]) for trainer in (company, single))
-    assert np.isfinite(metrics[1]["value_loss"]).all()
     assert np.isfinite(metrics[1]["auxiliary_loss"]).all()
-    if objective == "danskin_lissa":
-        assert np.all(metrics[1]["auxiliary_running_squared_norm"] > 0.0)
-        assert metrics[1]["auxiliary_running_squared_norm"].shape == (3,)
     assert times_compiled(company) == 1
-    for part in ("action", "last"):
-        rows, of_three = (getattr(of.replay, part) for of in (alone, together))
-        np.testing.assert_array_equal(rows[0], of_three[2])
+    np.testing.assert_array_equal(alone.replay.action[0], together.replay.action[2])
     params = together.learner.params
-    jax.tree.map(
-        lambda one, three: np.testing.assert_allclose(one[0], three[2], rtol=1e-4, atol=1e-5),
-        alone.learner.params,
-        params,
-    )
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(lambda one, three: close(one[0], three[2]), alone.learner.params, params)
     moved = jax.tree.map(lambda one, other: bool(np.any(one != other)), before, params)
     assert all(jax.tree.leaves(moved))
-    evaluated = np.asarray(company.evaluate(together, 120))
     # With the same parameters: those above differ in rounding, which an episode may magnify.
     third = jax.tree.map(lambda leaf: leaf[2:], together)
-    np.testing.assert_allclose(single.evaluate(third, 120)[0], evaluated[2], rtol=1e-4)
+    close(single.evaluate(third, 120)[0], company.evaluate(together, 120)[2])
     company.close()
     single.close()
 
 
 @pytest.mark.integration
 def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
-    whole = make_trainer(config_for("CartPole-v1", evaluation_episodes=7))
-    state = whole.init()
-    expected = np.asarray(whole.evaluate(state, 40))
+    config = config_for("CartPole-v1", evaluation_episodes=7)
+    with closing(make_trainer(config)) as whole:
+        state = whole.init()
+        expected = np.asarray(whole.evaluate(state, 40))
     assert len(np.unique(expected[0])) > 1
     monkeypatch.setattr(trainers, "MOST_COPIES", 3)
-    parted = make_trainer(config_for("CartPole-v1", evaluation_episodes=7))
-    np.testing.assert_array_equal(parted.evaluate(state, 40), expected)
-    # Three rounds of three, and not of seven.
-    assert parted._evaluation.num_envs == 2 * 3
-    # Fewer episodes are the first ones.
-    fewer = make_trainer(config_for("CartPole-v1", evaluation_episodes=2))
-    np.testing.assert_array_equal(fewer.evaluate(state, 40), expected[:, :2])
-    for trainer in (whole, parted, fewer):
-        trainer.close()
+    with closing(make_trainer(config)) as parted:
+        np.testing.assert_array_equal(parted.evaluate(state, 40), expected)
+        # Three rounds of three, and not of seven.
+        assert parted._evaluation.num_envs == 2 * 3
 
 
 @pytest.mark.integration
@@ -367,13 +344,14 @@ def test_an_environment_that_ends_no_episode_is_refused(monkeypatch):
         trainer.evaluate(trainer.init(), 0)
 
 
-def line_trainer():
-    """A trainer that does not learn, and so compiles little."""
-    return shared(config_for(LINE, dqn=DQNConfig(warmup=360, epsilon_steps=200)))
-
-
 def test_a_checkpoint_cuts_episodes_by_a_row_that_is_last_and_no_termination():
-    state, metrics = run(line_trainer(), [80, 80])
+    # Without learning, which would take a program of its own.
+    trainer = make_trainer(config_for(LINE, dqn=DQNConfig(warmup=360, epsilon_steps=200)))
+    state, metrics = run(trainer, [4, 76, 80])
+    # Before an episode has ended there is no return; before the warm-up's end there is no loss.
+    assert metrics[0]["episodes"].tolist() == [0.0, 0.0]
+    assert np.all(np.isnan(metrics[0]["training_return"]))
+    assert set(metrics[0]) == {"episodes", "training_return"}
     rows = state.replay
     # 160 steps of two environments are 80 rows each; the checkpoint after 80 steps is at row 40.
     boundary = jax.tree.map(lambda leaf: leaf[:, 39:42], rows)
@@ -387,15 +365,7 @@ def test_a_checkpoint_cuts_episodes_by_a_row_that_is_last_and_no_termination():
     np.testing.assert_allclose(times[:, 1], np.where(boundary.last[:, 0], 0, times[:, 0] + 1))
     # An episode that the checkpoint cut is counted nowhere.
     ends = rows.last[:, 41:80].sum(axis=(1, 2)) + state.acting.ended.sum(axis=1)
-    np.testing.assert_array_equal(metrics[1]["episodes"], ends)
-
-
-def test_before_an_episode_has_ended_there_is_no_training_return():
-    _, (none,) = run(line_trainer(), [4])
-    assert none["episodes"].tolist() == [0.0, 0.0]
-    assert np.all(np.isnan(none["training_return"]))
-    # There is no update before the warm-up's end, hence no loss.
-    assert set(none) == {"episodes", "training_return"}
+    np.testing.assert_array_equal(metrics[2]["episodes"], ends)
 
 
 @pytest.mark.experiments
@@ -423,21 +393,15 @@ class SmallFeatures(AuxiliaryTask):
         return jnp.mean(encode(params, rows.observation[:, 0]) ** 2), (state, {})
 
 
-def own_parts():
-    """A user's torso φ = (w x)², without hidden layers to tell of, and a task: small features."""
-
+def test_a_users_own_torso_and_task_take_the_configured_ones_places():
+    config = config_for("Chain-v0", auxiliary=AuxiliaryConfig(weight=1.0, horizon=3))
     torso = FunctionEncoder(
         lambda key: {"w": jax.random.normal(key, (4, 4))},
         lambda params, observations: (observations @ params["w"]) ** 2,
     )
-    return {"torso": torso, "auxiliary": SmallFeatures(sequences=4, length=3)}
-
-
-def test_a_users_own_torso_and_task_take_the_configured_ones_places():
-    config = config_for("Chain-v0", auxiliary=AuxiliaryConfig(weight=1.0, horizon=3))
-    own = own_parts()
+    own = {"torso": torso, "auxiliary": SmallFeatures(sequences=4, length=3)}
     with closing(make_trainer(config, **own)) as trainer:
-        assert trainer.agent.network.torso is own["torso"]
+        assert trainer.agent.network.torso is torso
         assert trainer.agent.auxiliary is own["auxiliary"]
     short = dataclasses.replace(
         config,
@@ -457,8 +421,6 @@ def test_puddle_world_comes_with_its_task_the_arena_and_the_limit():
     seen = config_for("puddle-world:spiral", observation=Code(bins=7), goal=(0.1, 0.5, 0.05))
     expected = load_arena("spiral", observation=Code(bins=7), goal=(0.1, 0.5, 0.05), max_steps=15)
     assert puddle_world_of(seen) == expected.with_task()
-    with closing(make_trainer(seen)) as trainer:
-        assert trainer.agent.observation.shape == (16,)
 
 
 def test_unknown_arenas_and_checkpoints_that_would_leave_no_whole_sequence_are_refused():
