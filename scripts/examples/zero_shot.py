@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Zero-shot policies
 #
-# Fit a representation once to 20,000 random steps in CartPole, without rewards. Then name a reward
-# as a function of the state reached. A policy for this reward takes seconds of linear algebra and
-# no further step in the environment.
+# Fit a representation once to 20,000 random steps in CartPole, without rewards. Then
+# specify a reward as a function of the next state. A policy for this reward takes seconds of linear
+# algebra, without further steps in the environment.
 
 # %%
 import gymnasium
