@@ -281,34 +281,40 @@ def start_rlreps(tmp_path_factory):
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """States x actions under the uniform policy; data have every transition as often as likely.
+    """States x actions; the data have every transition as often as their policy makes it likely.
 
     Attributes:
-        quarters: Four times the transition probabilities, [n, A, n].
+        counts: Number of transitions (s, a, s'), [n, A, n]; those from terminal states are no data.
         terminal: Whether a state is terminal, [n].
         discount: γ.
     """
 
-    quarters: np.ndarray
+    counts: np.ndarray
     terminal: np.ndarray
     discount: float = 0.8
 
     @property
     def size(self):
-        return len(self.quarters)
+        return len(self.counts)
 
     @property
     def probabilities(self):
-        return self.quarters / 4.0
+        return self.counts / np.maximum(self.counts.sum(axis=2, keepdims=True), 1)
+
+    @property
+    def behaviour(self):
+        """Share of each action in the data of a state, [n, A]."""
+        taken = self.counts.sum(axis=2) + (self.counts.sum(axis=(1, 2)) == 0)[:, None]
+        return taken / taken.sum(axis=1, keepdims=True)
 
     def policy_matrix(self, policy=None):
         """P_π [n, n]; terminal states lead nowhere."""
-        weights = np.full(self.quarters.shape[:2], 0.5) if policy is None else np.eye(2)[policy]
+        weights = self.behaviour if policy is None else np.eye(self.counts.shape[1])[policy]
         return np.einsum("sa,sap->sp", weights, self.probabilities) * ~self.terminal[:, None]
 
-    def measure(self):
+    def measure(self, policy=None):
         """M [n, A, n] = Σ_t γᵗ P(S_{t+1} = s' | s, a)."""
-        following = np.eye(self.size) - self.discount * self.policy_matrix()
+        following = np.eye(self.size) - self.discount * self.policy_matrix(policy)
         return self.probabilities @ np.linalg.inv(following)
 
     def optimal_policy(self, rewards):
@@ -322,8 +328,8 @@ class Chain:
 
     def transitions(self):
         """Return every transition from a state that is not terminal, as its own episode."""
-        starts, actions, ends, counts = [], [], [], self.quarters
-        for (state, action, end), count in np.ndenumerate(counts):
+        starts, actions, ends = [], [], []
+        for (state, action, end), count in np.ndenumerate(self.counts):
             if not self.terminal[state]:
                 starts += [state] * count
                 actions += [action] * count
@@ -356,6 +362,12 @@ def ring(terminal):
     ends = np.zeros(4, bool)
     ends[3] = terminal
     return Chain(quarters, ends)
+
+
+@pytest.fixture(scope="session")
+def make_chain():
+    """Makes a chain of counts and terminal states of one's own."""
+    return Chain
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["endless", "terminal"])

@@ -135,7 +135,6 @@ REFUSED = {
     r"discount in \[0, 1\), got 1.0": lambda: pair_source(of_kind(np.arange(3)), discount=1 - 1e-9),
     "probabilities >= 0, got '-0.5'": lambda: chain_source(np.array([[1.5, -0.5], [0, 1]])),
     "rows that sum to 1, got": lambda: chain_source(np.array([[0.5, 0.4], [0, 1]])),
-    "one input for each of the 2 states": lambda: chain_source(np.eye(2), np.ones((3, 1))),
 }
 
 

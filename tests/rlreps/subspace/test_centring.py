@@ -4,12 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.subspace import (
-    ArrayBlocks,
-    CentredBlocks,
-    centre_columns,
-    centre_in_place,
-)
+from rlreps.subspace import ArrayBlocks, CentredBlocks, centre_columns, centre_in_place
 from rlreps.subspace.centring import second_moments
 from rlreps.subspace.row_blocks import centring_means, row_means
 

@@ -10,20 +10,12 @@ import pytest
 
 from rlreps.encoders import MLP, FunctionEncoder, Tabular
 from rlreps.errors import FitWarning, InputError
-from rlreps.successor import (
-    LeastSquaresFit,
-    TemporalDifferences,
-    Transitions,
-    fit,
-    fitting,
-)
+from rlreps.successor import LeastSquaresFit, TemporalDifferences, Transitions, fit, fitting
 from rlreps.successor.fitting import Fit
 from rlreps.successor.methods import configured
 from rlreps.successor.networks import next_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
-
-QUICK = {"steps": 2, "rows": 8}
 
 
 def walk(rows=40, cut_every=10):
@@ -143,9 +135,7 @@ own_encoder = FunctionEncoder(lambda key: jnp.eye(2), lambda params, seen: seen 
 REFUSED_FITS = [
     ({"method": "sarsa"}, r"one of least_squares, td, got 'sarsa'"),
     ({"method": "td", "max_features": 9}, "expected options of fit .* got max_features"),
-    ({"discount": 1.0}, r"expected discount in \(0, 1\)"),
     ({"encoder": Tabular()}, r"indices of states \(integers\) for tabular"),
-    ({"method": "least_squares", "encoder": MLP()}, "no encoder with method least_squares"),
     ({"steps": 5}, "no steps with method least_squares, which trains no network, got 5"),
     ({"encoder": own_encoder}, "expected an encoder with 6 features"),
     ({"behaviour": bad_policy}, "probabilities that sum to 1"),

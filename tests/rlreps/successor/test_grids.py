@@ -128,8 +128,3 @@ def test_a_position_is_interpolated_between_the_centres_of_cells():
     found = np.sum(table[np.asarray(cells)] * np.asarray(weights), axis=1)
     expected = 2.0 + 3.0 * places[:, 0] - places[:, 1] + 5.0 * places[:, 0] * places[:, 1]
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    # Beyond the outermost centres the nearest one counts.
-    corners = jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    cells, weights = (np.asarray(part) for part in grid.around(corners))
-    found = np.take_along_axis(cells, weights.argmax(axis=1)[:, None], axis=1)[:, 0]
-    np.testing.assert_array_equal(found, [0, bins - 1, bins**2 - bins, bins**2 - 1])

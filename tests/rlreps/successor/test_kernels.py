@@ -20,40 +20,26 @@ BINS = 16
 
 
 @functools.cache
-def steps(arena, bins=BINS, points=64):
-    return one_step(load_arena(arena), Grid(bins), points=points, seed=1)
+def steps(arena, bins=BINS):
+    return one_step(load_arena(arena), Grid(bins), points=64, seed=1)
 
 
-def estimator(monkeypatch=None, arena="sutton", bins=BINS, **settings):
+def estimator(monkeypatch, arena="sutton", bins=BINS, **settings):
     """A small estimator; equal one-step probabilities are counted once for all tests."""
     settings = {"horizon": 30, "discount": 0.95, "points": 64, "seed": 1, **settings}
-    if monkeypatch is not None:
-        monkeypatch.setattr(
-            transition, "one_step", lambda _, grid, **__: steps(arena, grid.bins, 64)
-        )
+    monkeypatch.setattr(transition, "one_step", lambda _, grid, **__: steps(arena, grid.bins))
     return TransitionEstimator(load_arena(arena), Grid(bins), TransitionSettings(**settings))
-
-
-def averages(bins, refinement, free):
-    """The mean over the free parts of each cell's sub-cells, and which cell each is in.
-
-    Both [bins², fine²], by explicit loops.
-    """
-    fine = bins * refinement
-    mean, within = np.zeros((2, bins**2, fine**2))
-    for row in range(fine):
-        for column in range(fine):
-            cell = row // refinement * bins + column // refinement
-            within[cell, row * fine + column] = 1.0
-            mean[cell, row * fine + column] = free[row * fine + column]
-    return mean / np.maximum(mean.sum(axis=1, keepdims=True), 1e-12), within
 
 
 @functools.cache
 def brute_force(arena, bins, refinement, horizon, discount, count_start):
     """The sum, term by term, in float64."""
     one = steps(arena, bins * refinement)
-    mean, within = averages(bins, refinement, one.free)
+    # Which cell each sub-cell is in, [bins², fine²], and the mean over their free parts.
+    along = np.repeat(np.eye(bins), refinement, axis=1)
+    within = np.kron(along, along)
+    mean = within * one.free
+    mean /= np.maximum(mean.sum(axis=1, keepdims=True), 1e-12)
     # Transposed and sparse: 700 dense products would take most of these tests' time.
     chain, gather = scipy.sparse.csr_array(one.chain.T), scipy.sparse.csr_array(within)
     moved = mean @ one.first.toarray()
@@ -148,11 +134,6 @@ def test_rows_have_the_same_bits_whichever_are_asked_for_together(monkeypatch):
         assert estimates.rows.dtype == np.float32
 
 
-def rollout_rows(arena, bins, rollouts, seed, **settings):
-    config = MonteCarlo(arena=arena, bins=bins, rollouts=rollouts, seed=seed, **settings)
-    return config.estimator().rows(np.arange(config.num_states))
-
-
 @pytest.mark.integration
 @pytest.mark.parametrize("arena", ["sutton", "two_room"])
 def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeypatch, arena):
@@ -160,7 +141,10 @@ def test_transition_method_and_rollouts_agree_within_their_stated_errors(monkeyp
     cached = functools.cache(lambda bins: one_step(world, Grid(bins), points=256, seed=0))
     monkeypatch.setattr(transition, "one_step", lambda _, grid, **__: cached(grid.bins))
     bins, settings = 8, {"horizon": 60, "discount": 0.95}
-    halves = [rollout_rows(arena, bins, 1000, seed, **settings) for seed in (0, 1)]
+    rollouts = [
+        MonteCarlo(arena=arena, bins=bins, rollouts=1000, seed=seed, **settings) for seed in (0, 1)
+    ]
+    halves = [config.estimator().rows(np.arange(config.num_states)) for config in rollouts]
     mean, sampling = (halves[0] + halves[1]) / 2, np.mean(np.square(halves[0] - halves[1])) / 4
     # Visits are rare events: the variance of an entry is proportional to the entry.
     variance = sampling * mean / mean.mean()

@@ -1,7 +1,5 @@
 """Least squares against dense linear algebra on counted models."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -14,73 +12,12 @@ from rlreps.successor.least_squares import LeastSquares, Rows, estimated_behavio
 BASES = ("unit vectors", "Fourier")
 
 
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """Counted transitions of a policy that depends on the state.
-
-    Attributes:
-        counts: Number of rows (s, a, s'), [n, A, n]; none from terminal states.
-        terminal: Whether a state is terminal, [n].
-        discount: γ.
-    """
-
-    counts: np.ndarray
-    terminal: np.ndarray
-    discount: float = 0.9
-
-    def rows(self):
-        triples = np.argwhere(self.counts > 0)
-        triples = np.repeat(triples, self.counts[tuple(triples.T)], axis=0)
-        state, action, reached = np.random.default_rng(0).permutation(triples).T
-        return Rows(state, action, reached, self.terminal[reached])
-
-    @property
-    def tried(self):
-        """Share of the rows of (s, a), [n, A]."""
-        return self.counts.sum(axis=2) / self.counts.sum()
-
-    @property
-    def reached(self):
-        return self.counts.sum(axis=(0, 1)) / self.counts.sum()
-
-    @property
-    def behaviour(self):
-        total = np.maximum(self.counts.sum(axis=(1, 2)), 1)[:, None]
-        return np.where(self.terminal[:, None], 0.5, self.counts.sum(axis=2) / total)
-
-    @property
-    def probabilities(self):
-        return self.counts / np.maximum(self.counts.sum(axis=2, keepdims=True), 1)
-
-    def measure(self, policy):
-        """M [n, A, n] of action probabilities [n, A]."""
-        followed = np.einsum("sa,sap->sp", policy, self.probabilities)
-        return self.probabilities @ np.linalg.inv(np.eye(len(followed)) - self.discount * followed)
-
-    def improved(self, rewards, improvements):
-        """Action values after steps of exact policy iteration, [n, A]."""
-        values = self.measure(self.behaviour) @ rewards
-        for _ in range(improvements - 1):
-            values = self.measure(np.eye(values.shape[1])[values.argmax(axis=1)]) @ rewards
-        return values
-
-    def solution(self, basis, regularisation):
-        return LeastSquares(
-            basis,
-            ActionBasis(2),
-            self.rows(),
-            self.discount,
-            regularisation,
-            lambda states: self.behaviour[indices_of(states)],
-        )
-
-
 def indices_of(states):
     return states if states.ndim == 1 else np.rint(states[:, 0]).astype(int)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["endless", "terminal"])
-def model(request):
+def model(request, make_chain):
     # Of the first 70 seeds, the one whose steps of policy iteration differ most.
     rng, ring = np.random.default_rng(65), np.arange(6)
     counts = rng.integers(1, 6, (6, 2, 6)) * (rng.random((6, 2, 6)) < 0.3)
@@ -88,24 +25,34 @@ def model(request):
     counts[ring, 1, (ring - 1) % 6] += 4
     terminal = np.arange(6) == 5 if request.param else np.zeros(6, bool)
     counts[terminal] = 0
-    return Model(counts, terminal)
+    return make_chain(counts, terminal, 0.9)
 
 
 @pytest.fixture(scope="module")
-def counted(model):
-    return model.solution(UnitVectors(6), 1e-12)
+def rows(model):
+    data = model.transitions()
+    return Rows(data.observation, data.action, data.next_observation, data.terminated)
+
+
+def solved(model, basis, rows, regularisation):
+    def behaviour(states):
+        return model.behaviour[indices_of(states)]
+
+    return LeastSquares(basis, ActionBasis(2), rows, 0.9, regularisation, behaviour)
 
 
 @pytest.fixture(scope="module")
-def dense(model):
+def counted(model, rows):
+    return solved(model, UnitVectors(6), rows, 1e-12)
+
+
+@pytest.fixture(scope="module")
+def dense(model, rows):
     """The same states as places on a line, with more features than states."""
     places = np.arange(6, dtype=np.float32)[:, None]
-    basis, rows = FourierBasis.of(places, 60, 0.3, 0), model.rows()
     states = {name: places[getattr(rows, name)] for name in ("observation", "next_observation")}
-    indexed = model.solution(UnitVectors(6), 1e-6)
-    return LeastSquares(
-        basis, indexed.actions, rows._replace(**states), 0.9, 1e-6, indexed.behaviour
-    )
+    basis = FourierBasis.of(places, 60, 0.3, 0)
+    return solved(model, basis, rows._replace(**states), 1e-6)
 
 
 @pytest.fixture(params=BASES)
@@ -121,23 +68,23 @@ def states_of(solution, model):
     return states, states[:, None].astype(np.float32)
 
 
-def test_the_value_of_a_goal_is_the_density_of_the_measure_there(model, solution):
+def test_the_value_of_a_goal_is_the_density_of_the_measure_there(model, rows, solution):
     states, places = states_of(solution, model)
     goals = np.arange(6) if isinstance(solution.basis, UnitVectors) else np.arange(6.0)[:, None]
     for goal in range(6):
         arrivals, rewards = solution.arrivals(goals[goal : goal + 1])
-        assert arrivals == (model.rows().next_observation == goal).sum()
+        assert arrivals == (rows.next_observation == goal).sum()
         found = solution.basis.project(places, solution.values(rewards[:, None]))[:, :, 0]
-        expected = model.measure(model.behaviour)[states, :, goal] / model.reached[goal]
+        expected = model.measure()[states, :, goal] / model.reached()[goal]
         np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
         assert solution.is_terminal(goals[goal : goal + 1]) == model.terminal[goal]
 
 
 def test_factors_are_the_singular_value_decomposition(model, solution):
     states, places = states_of(solution, model)
-    density = (model.measure(model.behaviour) / model.reached)[states]
-    tried = model.tried[states]
-    whole = np.sqrt(tried)[:, :, None] * density * np.sqrt(model.reached)
+    density = (model.measure() / model.reached())[states]
+    tried = (model.counts.sum(axis=2) / model.counts.sum())[states]
+    whole = np.sqrt(tried)[:, :, None] * density * np.sqrt(model.reached())
     left, values, right = np.linalg.svd(whole.reshape(-1, 6), full_matrices=False)
     found = solution.factors(5)
     np.testing.assert_allclose(found.singular_values, values[:5], rtol=1e-3)
@@ -145,7 +92,7 @@ def test_factors_are_the_singular_value_decomposition(model, solution):
     goals = np.arange(6) if isinstance(solution.basis, UnitVectors) else np.arange(6.0)[:, None]
     product = forward @ solution.basis.project(goals, found.backward).T
     best = ((left[:, :5] * values[:5]) @ right[:5]).reshape(whole.shape)
-    best = best / np.sqrt(tried)[:, :, None] / np.sqrt(model.reached)
+    best = best / np.sqrt(tried)[:, :, None] / np.sqrt(model.reached())
     np.testing.assert_allclose(product, best, rtol=2e-3, atol=5e-3)
     moment = np.einsum("sa,sad,sae->de", tried, forward, forward)
     np.testing.assert_allclose(moment, np.diag(values[:5]), atol=1e-2)
@@ -161,26 +108,30 @@ def test_large_systems_are_decomposed_iteratively(counted, monkeypatch):
     assert (counted.factors(9).singular_values[6:] == 0.0).all()
 
 
-def test_the_ridge_is_added_to_the_moments(model):
+def test_the_ridge_is_added_to_the_moments(model, rows):
     # Each (s, a) is divided by its share of the rows plus λ.
-    solution, rewards = model.solution(UnitVectors(6), 0.01), np.arange(6.0) - 2.0
-    tried, following = model.tried.ravel(), model.probabilities.reshape(12, 6)
+    solution, rewards = solved(model, UnitVectors(6), rows, 0.01), np.arange(6.0) - 2.0
+    tried = model.counts.sum(axis=2).ravel() / model.counts.sum()
+    following = model.probabilities.reshape(12, 6)
     policy = np.einsum("sa,tb->satb", np.ones((6, 2)), model.behaviour)[0, 0]
     next_pairs = (following[:, :, None] * policy).reshape(12, 12)
     system = np.diag(tried + 0.01) - 0.9 * tried[:, None] * next_pairs * ~model.terminal.repeat(2)
     expected = np.linalg.solve(system, tried * (following @ rewards)).reshape(6, 2)
-    found = solution.values(rewards[solution.rows.next_observation][:, None])[:, :, 0]
+    found = solution.values(rewards[rows.next_observation][:, None])[:, :, 0]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("improvements", [1, 2, 3, None])
-def test_improvements_are_policy_iteration(model, solution, improvements):
+def test_improvements_are_policy_iteration(model, rows, solution, improvements):
     rewards = np.array([0.3, 0.0, -1.0, 0.1, 0.0, 1.0])
     states, places = states_of(solution, model)
     counts = isinstance(solution.basis, UnitVectors)
     to_the_end = improvements is None or (improvements > 1 and not counts)
-    expected = model.improved(rewards, 50 if to_the_end else improvements)[states]
-    reached = rewards[model.rows().next_observation]
+    expected = model.measure() @ rewards
+    for _ in range(49 if to_the_end else improvements - 1):
+        expected = model.measure(expected.argmax(axis=1)) @ rewards
+    expected = expected[states]
+    reached = rewards[rows.next_observation]
     found = Improvement(solution).values(reached, improvements)(places)
     np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
     # Fitted Q iteration, of dense features, ends once the policy no longer changes.
@@ -188,26 +139,27 @@ def test_improvements_are_policy_iteration(model, solution, improvements):
         np.testing.assert_allclose(found, expected, atol=5e-3)
 
 
-def test_fitted_q_iteration_rounds_no_inverse(dense, model):
+def test_fitted_q_iteration_rounds_no_inverse(dense, model, rows):
     # One round is a regression of the rewards, whatever λ: single precision would be 5 % off.
     states, places = states_of(dense, model)
     rewards = 10.0 + np.arange(6.0)
     solution = LeastSquares(dense.basis, dense.actions, dense.rows, 1e-9, 1e-6, dense.behaviour)
-    values = Improvement(solution).fitted_q_iteration(rewards[model.rows().next_observation])
+    values = Improvement(solution).fitted_q_iteration(rewards[rows.next_observation])
     expected = (model.probabilities @ rewards)[states]
     if not model.terminal.any():  # Rewards count from their mean.
-        expected -= rewards[model.rows().next_observation].mean()
+        expected -= rewards[rows.next_observation].mean()
     np.testing.assert_allclose(values(places), expected, atol=0.05)
 
 
-def test_draws_of_features_share_their_targets(dense, model):
+def test_draws_of_features_share_their_targets(dense):
     # So few features that draws differ; two rounds, since 0.1² is 1 %.
     few = FourierBasis.of(np.arange(6, dtype=np.float32)[:, None], 5, 1.0, 0)
-    rewards = np.sin(np.arange(6.0))[model.rows().next_observation]
-    solution = LeastSquares(few, dense.actions, dense.rows, 0.1, 1e-6, dense.behaviour)
+    rows = dense.rows
+    rewards = np.sin(rows.next_observation[:, 0]).astype(np.float64)
+    solution = LeastSquares(few, dense.actions, rows, 0.1, 1e-6, dense.behaviour)
     found = Improvement(solution).fitted_q_iteration(rewards)
     assert len({basis.phases.tobytes() for basis, _ in found.parts}) == 3
-    rows, targets = dense.rows, rewards
+    targets = rewards
     if not rows.terminated.any():
         targets = rewards = rewards - rewards.mean()
     taken = np.eye(2)[rows.action]
@@ -255,8 +207,8 @@ def test_far_rewards_and_constants_added_to_all_decide_no_policy(constant):
     assert Improvement(solution).greedy(places, values).mean() > 0.9
 
 
-def test_the_policy_of_the_data_is_counted_or_regressed(model, dense):
-    rows, actions = model.rows(), ActionBasis(2)
+def test_the_policy_of_the_data_is_counted_or_regressed(model, rows, dense):
+    actions = ActionBasis(2)
     held = np.arange(len(rows.action)) % 5 == 0
     found = estimated_behaviour(UnitVectors(6), actions, rows, held)
     states = ~model.terminal

@@ -38,5 +38,4 @@ def test_its_error_is_far_below_the_noise_of_a_thousand_rollouts(truth):
     assert truth.error.shape == (100,)
     for d, noise in ((1, 0.0005), (10, 0.0022), (50, 0.0116), (99, 0.023)):
         assert 0.0 < truth.error[d - 1] < noise / 10
-    assert np.max(truth.error) < 0.01
     assert np.all(truth.error >= truth.principal.distance_bound)

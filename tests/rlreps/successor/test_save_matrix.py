@@ -1,4 +1,4 @@
-"""A matrix of one's own: stored with its grid, read back as a ground truth, used by commands."""
+"""A matrix of one's own: stored with its grid and read back as a ground truth."""
 
 import numpy as np
 import pytest

@@ -66,16 +66,11 @@ def test_wrapped_environments_pass_gymnasium_s_checker(rep, wrapped):
     check_env(wrapped(Walk(), rep), skip_render_check=True)
 
 
-@pytest.mark.parametrize(
-    ("potential", "message"),
-    [
-        (lambda places: np.zeros((2, 1)), r"potentials \[m\] of observations"),
-        (lambda places: np.full(1, np.nan), "a finite potential, got nan"),
-    ],
-)
-def test_potentials_that_do_not_fit_are_refused(potential, message):
-    with pytest.raises(InputError, match=message):
-        PotentialShaping(Walk(), potential, 0.9)
+def test_potentials_that_do_not_fit_are_refused():
+    with pytest.raises(InputError, match=r"potentials \[m\] of observations"):
+        PotentialShaping(Walk(), lambda places: np.zeros((2, 1)), 0.9)
+    with pytest.raises(InputError, match="a finite potential, got nan"):
+        PotentialShaping(Walk(), lambda places: np.full(1, np.nan), 0.9)
 
 
 def test_shaped_rewards_have_differences_of_potentials_and_terminal_states_none():
