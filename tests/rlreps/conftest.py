@@ -1,14 +1,10 @@
 """Fixtures shared by the tests of training, runs and the command line."""
 
 import contextvars
-import ctypes
 import dataclasses
-import json
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -141,94 +137,13 @@ def block_bytes():
 
 
 @pytest.fixture(scope="session")
-def with_settings():
-    """Gives a store other settings, and the checksum of these."""
-    from rlreps.successor.store.format import _checksum
-
-    def change(store, **settings):
-        file = store / "zarr.json"
-        metadata = json.loads(file.read_text())
-        entry = metadata["attributes"]["rlreps"]
-        entry["settings"] |= settings
-        block_rows, _ = metadata["chunk_grid"]["configuration"]["chunk_shape"]
-        entry["checksum"] = _checksum(metadata["shape"], block_rows, entry["settings"])
-        file.write_text(json.dumps(metadata))
-
-    return change
-
-
-# A process that has imported what the commands import and starts no thread: it forks one for each
-# line that it reads, {first, arguments, variables, out, err}, and prints its number. The one
-# between them ends at once, so that the new one becomes a child of the tests, which wait for it.
-FORKS = """
-import json, os, sys, warnings
-import jax, jaxlib.mlir.dialects.mhlo, matplotlib.figure, rlax, scipy.optimize, scipy.stats
-from rlreps.cli import main, successor, training
-from rlreps.experiments.amid_warmuth_2020 import distributed_pca
-from rlreps.workflows import agents, generate, sweep, train
-assert len(os.listdir("/proc/self/task")) == 1
-warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's, which has no thread yet.
-for line in sys.stdin:
-    order, (told, tell) = json.loads(line), os.pipe()
-    if between := os.fork():
-        os.waitpid(between, 0)
-        os.close(tell)
-        print(os.read(told, 20).decode(), flush=True)
-        os.close(told)
-    elif number := os.fork():
-        os.write(tell, str(number).encode())
-        os._exit(0)
-    else:
-        break
-else:
-    sys.exit()
-for stream, path in enumerate((os.devnull, order["out"], order["err"])):
-    os.dup2(os.open(path, os.O_RDWR), stream)
-sys.argv[1:] = order["arguments"]
-os.environ |= order["variables"]
-exec(order["first"])
-main()
-"""
-PR_SET_CHILD_SUBREAPER = 36
-
-
-class Forked:
-    """What ``subprocess.Popen`` is to a process, for one that was forked and writes into files."""
-
-    def __init__(self, pid, out, err):
-        self.pid, self.files, self.returncode = pid, (out, err), None
-
-    def poll(self):
-        if self.returncode is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
-        return self.returncode
-
-    def communicate(self, timeout=100):
-        deadline = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("rlreps", timeout)
-            time.sleep(0.005)
-        return tuple(file.read_text() for file in self.files)
-
-    def send_signal(self, number):
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self):
-        self.send_signal(signal.SIGKILL)
-
-
-@pytest.fixture(scope="session")
-def start_rlreps(tmp_path_factory):
+def start_rlreps():
     """Starts the command in a process of its own, with compiled programs kept.
 
-    ``first`` is Python that the process runs before the command. Importing takes longer than most
-    commands do: processes are forked after it, on Linux, unless they ask for variables that JAX
-    reads when it is imported.
+    ``first`` is Python that the process runs before the command; ``variables`` join its
+    environment.
     """
-    started, server, folder = [], [], tmp_path_factory.mktemp("processes")
+    started = []
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -236,37 +151,15 @@ def start_rlreps(tmp_path_factory):
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
 
-    def forked(first, arguments, variables):
-        if not server:
-            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            command = [sys.executable, "-c", FORKS]
-            server.append(subprocess.Popen(command, env=environment, **pipes))
-        files = [folder / f"{name}-{len(started)}" for name in ("out", "err")]
-        for file in files:
-            file.touch()
-        out, err = map(str, files)
-        order = {"first": first, "arguments": arguments, "variables": variables}
-        order |= {"out": out, "err": err}
-        server[0].stdin.write(json.dumps(order) + "\n")
-        server[0].stdin.flush()
-        number = server[0].stdout.readline()
-        assert number, "the process that others are forked from has ended"
-        return Forked(int(number), *files)
-
-    def start(*arguments, first="pass", fork=sys.platform == "linux", **variables):
-        arguments = [str(argument) for argument in arguments]
-        if fork and variables.keys() <= {"XLA_FLAGS"}:
-            process = forked(first, arguments, variables)
-        else:
-            command = f"{first}\nfrom rlreps.cli import main; main()"
-            process = subprocess.Popen(
-                [sys.executable, "-c", command, *arguments],
-                env=environment | variables,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+    def start(*arguments, first="pass", **variables):
+        command = f"{first}\nfrom rlreps.cli import main; main()"
+        process = subprocess.Popen(
+            [sys.executable, "-c", command, *map(str, arguments)],
+            env=environment | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         started.append(process)
         return process
 
@@ -274,8 +167,6 @@ def start_rlreps(tmp_path_factory):
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.communicate()
-    for process in server:
         process.communicate()
 
 

@@ -1,7 +1,6 @@
 """The commands below ``rlreps agent``, from training to pictures, and everything they refuse."""
 
 import json
-import re
 import shutil
 import sys
 
@@ -11,6 +10,8 @@ from PIL import Image
 
 from rlreps import cli
 from rlreps.runs.folder import RunFolder
+from rlreps.successor.measure import MonteCarlo
+from rlreps.workflows.generate import generate
 
 words = str.split
 TOY = words(
@@ -23,7 +24,7 @@ TOY = words(
 
 @pytest.fixture(scope="module")
 def puddle_world(tmp_path_factory):
-    """A run in PuddleWorld, and what its training printed; tests that change it copy it first."""
+    """A run in PuddleWorld; tests that change it copy it first."""
     out = tmp_path_factory.mktemp("agents") / "puddle_world"
     cli.main(["agent", "train", "--out", str(out), *TOY])
     return out
@@ -59,8 +60,6 @@ def test_agents_from_training_to_pictures(rlreps, puddle_world, case, tmp_path):
     assert {name: config[name] for name in stored} == stored
     task = config["auxiliary"]["objective"]["name"]
     assert said.startswith(f"{config['environment']}, auxiliary task {task}: 2 x 400 steps in ")
-    rows = [line.split() for line in said.splitlines() if line.strip()[:2] in ("0 ", "1 ")]
-    assert [(row[0], len(row)) for row in rows] == [(n, 2 + len(measures)) for n in "01"]
     assert rlreps(*train) == said  # Finished: nothing is done again, and the table is the same.
     assert f"2 x {summary['steps']} steps" in (run / "report.html").read_text()
     # Names of modules to import are not taken from the folder.
@@ -69,10 +68,8 @@ def test_agents_from_training_to_pictures(rlreps, puddle_world, case, tmp_path):
     found = json.loads(rlreps(*evaluate))
     assert (found["step"], found["episodes"]) == (400, 4)
     assert found["return"]["mean"] == pytest.approx(np.mean(found["returns"]))
-    assert found["return"]["runs"] == len(found["returns"]) == 2
     assert set(found["measures"]) == set(measures)
     for name, measure in found["measures"].items():
-        assert measure["mean"] == pytest.approx(np.mean(measure["values"]))
         assert measure["values"] == pytest.approx(summary[name], rel=1e-3)
     pictures = tmp_path / "pictures"
     said = rlreps("agent", "render", run, "--out", pictures, "--seed-index", "1", *named)
@@ -81,10 +78,7 @@ def test_agents_from_training_to_pictures(rlreps, puddle_world, case, tmp_path):
         names[1:1] = ["policy-and-value.png"] + ["components.png"] * (measures != ALWAYS)
     assert said.splitlines() == [f"wrote {pictures / name}" for name in names]
     with Image.open(pictures / "episode.gif") as image:
-        assert (image.size, image.n_frames >= 1) == (size, True)
-    for name in names[:-1]:
-        with Image.open(pictures / name) as image:
-            assert min(image.size) > 300
+        assert image.size == size
 
 
 @pytest.mark.integration
@@ -103,7 +97,6 @@ def test_torsos_are_measured_against_a_store(rlreps, refused, toy_store, tmp_pat
     shutil.rmtree(store)
     message = refused("agent", "evaluate", run)
     assert message.startswith(f"expected the ground truth that {run} was measured against in ")
-    assert "name one to measure against (--store)" in message
     again = json.loads(rlreps("agent", "evaluate", run, "--episodes", "1", "--store", toy_store))
     assert again["measures"]["subspace_distance"]["values"] == pytest.approx(distances, rel=1e-3)
 
@@ -113,13 +106,8 @@ BAD_ARGUMENTS = {
     "--method spin --per-action": "expected an objective with weights, a head for each action, fo",
     "--method spin --sequences 7": "expected rows >= 8, as many as features, for av",
     "--env CartPole-v1 --goal 0.2 0.5 0.1": "expected a goal for puddle-world alone, got 'CartPol",
-    "--env CartPole-v1 --observation code": "expected a kind of observation for puddle-world alon",
-    "--encoder convolutional": "expected observations that are images, for the torso convolutional",
-    "--code-bins 3": "expected an option of rlreps agent train, got --code-bins; options of ",
     "--env dm_env:rlreps.envs:none": "expected a function none in rlreps.envs, got 'dm_env:rlrep",
     "--auxiliary-tasks cells --length-scale 1": "expected an option of rlreps agent train, got --l",
-    "--env CartPole-v1 --store nowhere": "expected no store for CartPole-v1, got nowhere",
-    "--store nowhere": "expected a matrix store at ",
 }
 
 
@@ -131,15 +119,11 @@ def test_agents_that_cannot_be_trained_are_one_line_and_no_folder(refused, tmp_p
     assert not run.exists()
 
 
-def test_options_of_a_task_without_a_weight_are_refused_even_at_their_defaults(refused, tmp_path):
-    message = refused("agent", "train", "--out", tmp_path / "run", "--horizon=32")
-    assert message == "expected --auxiliary-weight with --horizon, got none"
-
-
 def test_stores_of_another_arena_or_centred_over_tasks_alone_are_refused(
-    refused, toy_store, tmp_path, with_settings
+    refused, toy_store, tmp_path
 ):
-    with_settings(shutil.copytree(toy_store, tmp_path / "rows"), centred_on_reading="rows")
+    rows = MonteCarlo(bins=4, rollouts=4, horizon=4, centring="rows")
+    generate(rows, tmp_path / "rows")
     for arena, store, message in (
         ("empty", toy_store, "a store of the arena of puddle-world:empty, got {"),
         ("sutton", tmp_path / "rows", "a store that is centred over states (columns or both), got"),
@@ -154,18 +138,11 @@ def test_folders_that_do_not_fit_are_refused(refused, puddle_world, tmp_path):
     run = shutil.copytree(puddle_world, tmp_path / "run")
     message = refused("agent", "train", "--out", run, *TOY, "--seed", "3")
     assert message == f"{run} holds another run: expected seed=0, got 3"
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "notes.txt").write_text("mine")
-    message = refused("agent", "train", "--out", other, *TOY)
-    assert message.startswith("expected a new or empty folder for the run, got ")
-    for command in ("evaluate", "render"):
-        message = refused("agent", command, tmp_path / "nowhere")
-        assert message.startswith("expected a run's config.json, got No such file or directory")
+    message = refused("agent", "evaluate", tmp_path / "nowhere")
+    assert message.startswith("expected a run's config.json, got No such file or directory")
     assert refused("agent", "evaluate", run, "--episodes", "0") == "expected episodes >= 1, got 0"
-    for index in ("2", "-1"):
-        message = refused("agent", "render", run, "--seed-index", index)
-        assert message == f"expected a seed index in [0, 1], got {index}"
+    message = refused("agent", "render", run, "--seed-index", "2")
+    assert message == "expected a seed index in [0, 1], got 2"
     shutil.rmtree(run / "checkpoints")
     for command in ("evaluate", "render"):
         assert refused("agent", command, run).startswith("expected a checkpoint in ")
@@ -176,8 +153,6 @@ def test_folders_that_do_not_fit_are_refused(refused, puddle_world, tmp_path):
     [
         ("rlax", "puddle-world", 'pip install "rlreps[agents]"'),
         ("Box2D", "LunarLander-v3", "pip install"),
-        ("ale_py", "ALE/Pong-v5", 'pip install "rlreps[atari]"'),
-        ("minatar", "MinAtar/Breakout-v1", 'pip install "rlreps[minatar]"'),
     ],
 )
 def test_a_missing_package_is_named_with_what_to_install(
@@ -191,14 +166,3 @@ def test_a_missing_package_is_named_with_what_to_install(
     assert said.startswith("expected ")
     assert package.lower().replace("_", "-") in said.lower()
     assert remedy in said
-
-
-def test_every_field_of_a_configuration_is_a_flag_of_its_own(capsys):
-    with pytest.raises(SystemExit) as ending:
-        cli.main(["agent", "train", "--help"])
-    said = capsys.readouterr().out
-    assert ending.value.code in (0, None)
-    for flag in ("env", "n-step", "capacity", "auxiliary-weight", "per-action", "precondition"):
-        assert re.search(rf"--{flag}[ ,\n]", said), flag
-    for prefix in ("--config.", "--dqn.", "--auxiliary.", "--replay."):
-        assert prefix not in said

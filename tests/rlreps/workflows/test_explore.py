@@ -17,7 +17,7 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 
 from rlreps import subspace
-from rlreps.encoders import FourierMLP, Tabular
+from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
 from rlreps.errors import InputError
 from rlreps.report.page import Section, write_report
@@ -27,13 +27,13 @@ from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.ground_truth import load_ground_truth, save_matrix
 from rlreps.successor.kernels.matrix import action_steps
 from rlreps.successor.measure import Transition
-from rlreps.successor.store import create_or_resume, open_store
+from rlreps.successor.store import open_store
 from rlreps.successor.store.blocks import StoreBlocks
 from rlreps.workflows import explore as workflow
 from rlreps.workflows.evaluate import load_encoder
 from rlreps.workflows.explore import explore
 from rlreps.workflows.generate import generate
-from rlreps.workflows.train import TrainingConfig, recorded_features, run_training
+from rlreps.workflows.train import TrainingConfig, run_training
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(16,), frequencies=3),
@@ -55,10 +55,10 @@ def trained(toy_store, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(toy_store, trained, tmp_path_factory):
-    """8 x 8 cells with all rows, and a run."""
+def page(trained, tmp_path_factory):
+    """8 x 8 cells with all rows, and a run, whose store is found without being named."""
     out = tmp_path_factory.mktemp("pages") / "rows.html"
-    return explore([toy_store, trained], out, components=12)
+    return explore([trained], out, components=12)
 
 
 def stored(path):
@@ -90,10 +90,9 @@ class Contents:
 
 def test_the_page_holds_the_store_s_numbers_and_asks_nothing_of_a_network(page, toy_store):
     text = page.read_text(encoding="utf-8")
+    # The one reference is the link of a download that the page makes itself.
     assert re.findall(r"""(?:src|href)\s*=|https?://|@import|url\(""", text) == ["href ="]
-    assert "link.href = URL.createObjectURL(blob)" in text  # the one above
     assert "default-src 'none'" in text
-    assert "@@" not in text
     contents = Contents(text)
     truth = load_ground_truth(toy_store)
     matrix = stored(toy_store)
@@ -124,36 +123,20 @@ def test_a_run_s_components_are_on_the_page_at_every_step_that_it_recorded(
     np.testing.assert_allclose(contents["run0-40"].reshape(3, 64).T, aligned, atol=1e-4)
     cosines = np.abs(np.sum(aligned * basis, axis=0))
     np.testing.assert_allclose(run["cosines"][-1], cosines, atol=1e-5)
-    first = contents["run0-10"].reshape(3, 64)
-    np.testing.assert_allclose(first @ first.T, np.eye(3), atol=0.02)
     records = RunFolder(trained).read_metrics()
     assert run["curve"][1] == pytest.approx([r["subspace_distance"][0] for r in records], rel=1e-6)
-
-
-@pytest.mark.integration
-def test_a_run_records_features_within_its_bounds(trained, toy_store, tmp_path, monkeypatch):
-    assert sorted(recorded_features(RunFolder(trained))) == [0, 10, 20, 30, 40]
-    monkeypatch.setattr("rlreps.workflows.train._RECORDED_BYTES", 3 * 64 * 3 * 4)
-    config = dataclasses.replace(TRAINING, seed=7)
-    run_training(config, toy_store, tmp_path / "few")
-    assert sorted(recorded_features(RunFolder(tmp_path / "few"))) == [0, 10, 40]
-
-
-def test_a_run_without_recorded_features_shows_its_checkpoints(toy_store, trained, tmp_path):
-    older = shutil.copytree(trained, tmp_path / "older")
-    shutil.rmtree(older / "features")
-    # Its store is found without being named.
-    text = explore([older], tmp_path / "page.html", components=5).read_text()
-    assert Contents(text).described["runs"][0]["steps"] == [20, 40]
 
 
 def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says_so(
     trained, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
     path, out = tmp_path / "wide", tmp_path / "page.html"
     matrix = np.random.default_rng(0).uniform(size=(64, 64))
     save_matrix(path, matrix, BoxGrid((0, 0), (1, 1), (16, 4)))
     contents = Contents(explore([path, trained], out, components=5).read_text())
+    # Nothing is known of a matrix of one's own but what its components tell.
+    assert contents.described["exact"]["kind"] == "rank"
     (run,) = contents.described["runs"]
     assert run["label"] == "run (trained on another matrix)"
     # What it recorded, and its curve, are of 8 x 8 cells.
@@ -162,10 +145,6 @@ def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says
     features = load_encoder(RunFolder(trained), truth).features()[0]
     aligned = np.asarray(subspace.align(features, jnp.asarray(truth.principal.basis[:, :3])))
     np.testing.assert_allclose(contents["run0-40"].reshape(3, 64).T, aligned, atol=1e-4)
-    tabular = dataclasses.replace(TRAINING, encoder=Tabular())
-    monkeypatch.setattr(workflow, "load_config", lambda folder: tabular)
-    with pytest.raises(InputError, match=r"run \(tabular\) was trained on, got 'another'"):
-        explore([path, trained], out)
 
 
 def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
@@ -177,37 +156,7 @@ def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
         explore([toy_store, other], out)
     with pytest.raises(InputError, match="components >= 1"):
         explore([toy_store], out, components=0)
-    store = open_store(toy_store)
-    plain = dataclasses.replace(store, settings={"centring": "none"})
-    with pytest.raises(InputError, match="states, or of a box, got"):
-        workflow.store_cells(plain)
-    deep = {**store.settings, "box": {"low": [0] * 3, "high": [1] * 3, "bins": [4] * 3}}
-    with pytest.raises(InputError, match="grid in the plane, got '3 coordinates'"):
-        workflow.store_cells(dataclasses.replace(store, settings=deep))
     assert not out.exists()
-
-
-@pytest.fixture(scope="module")
-def box_page(tmp_path_factory):
-    """A matrix of one's own, 6 x 4 cells of a box, of which nothing else is known."""
-    path = tmp_path_factory.mktemp("stores") / "box"
-    box = {"low": [-1.2, -0.07], "high": [0.6, 0.07], "bins": [6, 4]}
-    store = create_or_resume(
-        path, shape=(24, 24), block_rows=8, settings={"box": box}, provenance={}
-    )
-    matrix = np.random.default_rng(0).uniform(size=(24, 24)).astype(np.float32)
-    for block in range(store.num_blocks):
-        store.write_block(block, matrix[8 * block : 8 * block + 8])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
-        return explore([path], path / "page.html", components=7)
-
-
-def test_a_matrix_of_one_s_own_in_a_box_has_a_page_at_rank_k(box_page):
-    described = Contents(box_page.read_text(encoding="utf-8")).described
-    assert (described["columns"], described["rows"], described["components"]) == (6, 4, 7)
-    assert (described["low"], described["high"]) == ([-1.2, -0.07], [0.6, 0.07])
-    assert (described["exact"]["kind"], described["moves"]) == ("rank", None)
 
 
 @pytest.fixture(scope="module")
@@ -252,11 +201,6 @@ def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_pa
     assert exact["difference"] == pytest.approx(stored_exact["difference"], rel=1e-3)
     np.testing.assert_allclose(found.described["singularValues"], values, rtol=1e-6)
     assert found.described["noiseFloor"][0] == 1e-3
-    norms = np.linalg.norm(found["right"].reshape(components, -1), axis=1)
-    apart = np.abs(norms / values[:components] - 1.0).max()
-    factors = found.described["about"]["factors"]
-    assert factors.endswith(f"norms are within {100 * apart:.1f} % of the singular values")
-    assert found.described["title"] == "Successor measure of small"
 
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -336,12 +280,10 @@ def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, to
     truth = load_ground_truth(toy_store)
     basis = truth.principal.basis.astype(np.float64)
     means = matrix.mean(axis=0)
-    for state in (0, 27, 63):
+    for state, d in ((0, 1), (27, 5), (63, 12)):
         np.testing.assert_allclose(browser.array(f"explore.row({state})"), matrix[state], atol=1e-4)
-        for d in (1, 5, 12):
-            rank = means + basis[state, :d] @ (basis[:, :d].T @ (matrix - means))
-            found = browser.array(f"explore.rank({state}, {d})")
-            np.testing.assert_allclose(found, rank, atol=2e-4)
+        rank = means + basis[state, :d] @ (basis[:, :d].T @ (matrix - means))
+        np.testing.assert_allclose(browser.array(f"explore.rank({state}, {d})"), rank, atol=2e-4)
     # Hover: the state under the pointer, its error as NumPy has it.
     browser.at("row-exact", 3.5 / 8, 5.5 / 8).perform()
     browser.settle()
@@ -350,14 +292,7 @@ def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, to
     lost = row - basis[43, :10] @ (basis[:, :10].T @ (matrix - means))
     error = np.linalg.norm(lost) / np.linalg.norm(row)
     assert browser.js("explore.cache.error") == pytest.approx(error, rel=2e-3)
-    said = browser.js("document.getElementById('rows-said').textContent")
-    assert said.startswith("State x = 0.438, y = 0.688. Rank 10 leaves ")
-    assert f"{100 * error:.1f}\u00a0%" in said
-    # Slide: the same at another d, and at once.
     browser.choose("d", 4)
-    lost = row - basis[43, :4] @ (basis[:, :4].T @ (matrix - means))
-    error = np.linalg.norm(lost) / np.linalg.norm(row)
-    assert browser.js("explore.cache.error") == pytest.approx(error, rel=2e-3)
     # Paint two cells, one of each sign.
     browser.find_element(By.ID, "clear").click()
     browser.choose("width", 1)
@@ -384,8 +319,6 @@ def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, to
     features = np.column_stack([np.ones(64), load_encoder(RunFolder(trained), truth).features()[0]])
     linear = features @ np.linalg.lstsq(features, value)[0]
     np.testing.assert_allclose(browser.array("explore.cache.linear"), linear, atol=5e-4)
-    error = np.linalg.norm(value - linear) / np.linalg.norm(value - value.mean())
-    assert browser.js("explore.cache.valueError") == pytest.approx(error, rel=2e-3)
     assert browser.troubles() == []
 
 
@@ -416,21 +349,8 @@ def test_rows_that_the_page_solves_for_are_those_of_a_walled_store(
 
 @in_browser
 @pytest.mark.integration
-def test_only_a_page_with_actions_speaks_of_arrows(browser, page, box_page):
-    for each, shown in ((page, True), (box_page, False)):
-        browser.open(each.as_uri())
-        lead = browser.find_element(By.ID, "reward").find_element(By.TAG_NAME, "p")
-        assert ("Arrows" in lead.text) is shown
-        assert browser.find_element(By.ID, "arrows").is_displayed() is shown
-
-
-@in_browser
-@pytest.mark.integration
 def test_keys_the_address_and_exports_work(browser, page, toy_store):
     browser.open(page.as_uri() + "#s=20&d=3&r=0.2.1_a.1.2&t=20&f=1&m=linear")
-    shown = browser.js("explore.shown")
-    assert (shown["state"], shown["d"], shown["step"], shown["features"]) == (20, 3, 20, 0)
-    assert shown["root"] is False
     assert np.flatnonzero(browser.array("explore.reward")).tolist() == [0, 1, 10]
     assert browser.js("explore.reward[10]") == -1
     assert browser.js("explore.encoded()") == "s=20&d=3&m=linear&t=20&f=1&r=0.2.1_a.1.2"
@@ -440,14 +360,7 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
         browser.key(key)
         assert browser.js("explore.shown.state") == state
     browser.key("]")
-    assert browser.js("explore.shown.d") == 4
     browser.key(".")
-    assert browser.js("explore.shown.step") == 30
-    learned = browser.js("document.querySelectorAll('#component-maps small')[1].textContent")
-    assert learned == "update 30"
-    browser.js("document.getElementById('reward-map').focus()")
-    browser.key(" ")
-    assert browser.js("explore.reward[20]") == 1
     time.sleep(0.4)
     assert browser.js("location.hash").startswith("#s=20&d=4&m=linear&t=30")
     table = browser.js("explore.csvOf('rows')").splitlines()
@@ -462,28 +375,18 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
 @in_browser
 @pytest.mark.integration
 def test_a_heading_of_a_report_sorts_the_rows_of_its_table(browser, tmp_path):
-    rows = [
-        ("b", 0.5, "0.2 [0.1, 0.3]"),
-        ("a", 12345.0, "never"),
-        ("c", -6.2e-4, "10.0"),
-        ("d", None, "x"),
-    ]
-    table = Table(("name", "value", "time"), rows, "Values.")
+    rows = [("b", 0.5), ("a", 12345.0), ("c", -6.2e-4), ("d", None)]
+    table = Table(("name", "value"), rows, "Values.")
     run = RunFolder.create_or_resume(tmp_path / "run", kind="train", config={}, provenance={})
     path = write_report(run, title="t", summary="", sections=[Section("s", tables=[table])])
     browser.get(path.as_uri())
 
     def sorted_by(column):
         browser.find_elements(By.CSS_SELECTOR, "thead button")[column].click()
-        return "".join(
-            browser.js("[...document.querySelectorAll('td:first-child')].map(c => c.textContent)")[
-                :4
-            ]
-        )
+        cells = "[...document.querySelectorAll('td:first-child')].slice(0, 4)"
+        return browser.js(f"{cells}.map(cell => cell.textContent).join('')")
 
     assert [sorted_by(0), sorted_by(0)] == ["abcd", "dcba"]
     # Numbers by their size; what is missing comes last both ways.
     assert [sorted_by(1), sorted_by(1)] == ["cbad", "abcd"]
-    assert [sorted_by(2), sorted_by(2)] == ["bcad", "dacb"]
-    assert browser.js("document.querySelector('th[aria-sort]').textContent") == "time"
     assert browser.troubles() == []
