@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 
 from rlreps.encoders import MLP
-from rlreps.losses import (
-    Batch,
-    DanskinEmpirical,
-    DanskinLissa,
-    Naive,
-    Population,
-    two_weight_loss,
-)
+from rlreps.losses import Batch, DanskinEmpirical, DanskinLissa, Naive, Population, two_weight_loss
 from rlreps.losses.danskin import Roles
 
 # Rows of equal norm make kappa the same for every sample, as the theorem on E[Δ_J] wants.
@@ -99,24 +92,22 @@ def test_the_surrogate_is_pulled_back_through_a_network_and_keeps_the_values_dig
     def both(targets, *weights):
         features, pull_back = jax.vjp(lambda p: encoder.apply(p, inputs), params)
         residuals = features @ weights[0] - targets
-        slopes = 2.5 * residuals @ weights[1].T / residuals.size
 
         def loss(p, *weights):
-            # An outer factor scales the gradient as it does any loss's; the weights carry none.
-            return 2.5 * two_weight_loss(encoder.apply(p, inputs), targets, *weights)
+            return two_weight_loss(encoder.apply(p, inputs), targets, *weights)
 
         found = jax.value_and_grad(loss, argnums=(0, 1, 2))(params, *weights)
-        return features, found, (1.25 * jnp.mean(jnp.square(residuals)), pull_back(slopes)[0])
+        return features, found, pull_back(residuals @ weights[1].T / residuals.size)[0]
 
-    features, (value, gradients), (expected_value, expected) = both(targets, w, w_prime)
-    np.testing.assert_allclose(value, expected_value, rtol=1e-6)
+    features, (value, gradients), expected = both(targets, w, w_prime)
+    np.testing.assert_allclose(value, 0.5 * np.mean((features @ w - targets) ** 2), rtol=1e-5)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
     jax.tree.map(close, gradients[0], expected)
     for weights in gradients[1:]:
         np.testing.assert_array_equal(weights, 0.0)
     # The value keeps its digits where the surrogate is far larger than it.
     value = both(np.asarray(features) @ w + np.float32(0.01), w, np.float32(1e6) * w)[1][0]
-    np.testing.assert_allclose(value, 1.25 * 0.01**2, rtol=1e-3)
+    np.testing.assert_allclose(value, 0.5 * 0.01**2, rtol=1e-3)
 
 
 @_with(Roles(1, 1, 2))
@@ -144,35 +135,18 @@ LARGEST = np.max(np.sum(UNEVEN**2, axis=1))
         ("running_maximum", LARGEST, LARGEST),
     ],
 )
-def test_truncation_alone_biases_lissa_only_where_kappa_depends_on_no_row(
-    feature_norm, remembered, divisor
-):
+def test_danskin_lissa_divides_kappa_by_the_norm_that_is_named(feature_norm, remembered, divisor):
     objective, rows = _made(DanskinLissa, Roles(1, 1, 1), kappa0=1.9, feature_norm=feature_norm)
     batches = _every_batch(rows, len(UNEVEN))
-    assert len(batches) == 6**5
     gradients = _gradients(objective, batches, UNEVEN_MATRIX, table=UNEVEN, remembered=remembered)
     # J = 1: Δ_1 = κI + (I − κφφᵀ)κI, with the κ that comes with each row.
     kappas = 1.9 / np.maximum(np.sum(UNEVEN**2, axis=1), divisor)
     squares = np.einsum("si,sj->sij", UNEVEN, UNEVEN)
     estimates = 2.0 * kappas[:, None, None] * np.eye(2) - kappas[:, None, None] ** 2 * squares
-    expected_inverse, covariance = estimates.mean(axis=0), squares.mean(axis=0)
-    weights = expected_inverse @ (UNEVEN.T @ UNEVEN_MATRIX / len(UNEVEN))
+    weights = estimates.mean(axis=0) @ (UNEVEN.T @ UNEVEN_MATRIX / len(UNEVEN))
     expected = _gradient_at_weights(weights, weights, UNEVEN_MATRIX, UNEVEN)
     tolerance = 1e-5 * np.abs(expected).max()
     np.testing.assert_allclose(gradients.mean(axis=0), expected, rtol=1e-4, atol=tolerance)
-
-    def misfit(kappa):
-        series = 2.0 * kappa * np.eye(2) - kappa**2 * covariance
-        return np.linalg.norm(expected_inverse - series) / np.linalg.norm(expected_inverse)
-
-    if divisor == LARGEST:
-        assert misfit(1.9 / LARGEST) < 1e-12
-    else:
-        # A series of no κ.
-        assert min(map(misfit, np.geomspace(1e-3, 1e2, 2_000))) > 0.05
-    if feature_norm == "batch":
-        # Not even the size is right.
-        assert np.linalg.norm(expected_inverse) > 2.0 * np.linalg.norm(np.linalg.inv(covariance))
 
 
 def test_exchanging_roles_keeps_the_average_over_every_batch_and_lowers_the_variance():
@@ -237,18 +211,3 @@ def test_the_naive_bias_is_exactly_the_variance_of_its_weights(roles, num_tasks)
     np.testing.assert_allclose(gradients.mean(axis=0), unbiased + bias, atol=2e-6)
     # Its sign: it points along the features, so a descent step shrinks every state's.
     assert np.all(np.sum(bias * TABLE, axis=1) > 0.0)
-
-
-def test_an_update_of_several_seeds_has_one_batched_decomposition_at_a_time():
-    objective = DanskinEmpirical(NUM_FEATURES)
-
-    def gradient(params, inputs, key):
-        batch = Batch(inputs, jnp.ones((12, 5)))
-        return jax.grad(objective.loss, has_aux=True)(
-            params, lambda params, rows: rows @ params, batch, objective.init(key), key
-        )[0]
-
-    seeds = jax.random.split(jax.random.key(0), 3)
-    shapes = jnp.ones((3, 4, NUM_FEATURES)), jnp.ones((3, 12, 4)), seeds
-    text = jax.jit(jax.vmap(gradient)).lower(*shapes).compile().as_text()
-    assert text.count('custom_call_target="lapack_ssyevd') == 1

@@ -67,36 +67,27 @@ def test_averaged_over_every_batch_the_gradient_is_that_of_the_truncated_series(
     np.testing.assert_allclose(mean, _expected(chunks, 0.6, 0.3, matrix), atol=2e-6)
 
 
-def _descend(objective, targets, rate, rows, steps):
-    """A compiled descent: table → (last table, last state, largest entry over all updates)."""
-    num_states = len(targets)
+def test_descent_finds_the_principal_subspace_and_white_features():
+    rng = np.random.default_rng(2)
+    vectors, right = (np.linalg.qr(rng.normal(size=(n, 6)))[0] for n in (40, 30))
+    matrix = vectors @ np.diag([80.0, 60.0, 50.0, 10.0, 7.0, 4.0]) @ right.T
+    objective, targets = DanskinChunked(3, chunks=4, chunk_step=0.5), jnp.float32(matrix)
 
     def update(carry, key):
         table, state = carry
-        drawn = jax.random.randint(key, (rows,), 0, num_states)
+        drawn = jax.random.randint(key, (240,), 0, 40)
         gradient, (state, _) = jax.grad(objective.loss, has_aux=True)(
             table, getitem, Batch(drawn, targets[drawn]), state, key
         )
         # The loss averages over rows; this is each row's own step.
-        table = table - rate * num_states * gradient
-        return (table, state), jnp.max(jnp.abs(table))
+        return (table - 0.2 * 40 * gradient, state), None
 
     @jax.jit
     def descend(table):
-        keys = jax.random.split(jax.random.key(1), steps)
-        (table, state), largest = jax.lax.scan(update, (table, objective.init(keys[0])), keys)
-        return table, state, largest.max()
+        keys = jax.random.split(jax.random.key(1), 600)
+        return jax.lax.scan(update, (table, objective.init(keys[0])), keys)[0]
 
-    return descend
-
-
-def test_descent_finds_the_principal_subspace_and_white_features():
-    rng = np.random.default_rng(2)
-    vectors, right = (np.linalg.qr(rng.normal(size=(n, 6)))[0] for n in (40, 30))
-    matrix = vectors @ np.diag([8.0, 6.0, 5.0, 1.0, 0.7, 0.4]) @ right.T
-    objective = DanskinChunked(3, chunks=4, chunk_step=0.5)
-    descend = _descend(objective, jnp.asarray(10.0 * matrix, jnp.float32), 0.2, 240, 600)
-    table, state, _ = descend(0.3 * jax.random.normal(jax.random.key(0), (40, 3)))
+    table, state = descend(0.3 * jax.random.normal(jax.random.key(0), (40, 3)))
     table = np.asarray(table)
     orthonormal = np.linalg.qr(table)[0]
     assert 1 - np.sum((orthonormal.T @ vectors[:, :3]) ** 2) / 3 < 0.02
@@ -104,19 +95,6 @@ def test_descent_finds_the_principal_subspace_and_white_features():
     moment = np.asarray(state.weight_moment.total / state.weight_moment.weight)
     moment = moment + 1e-2 * np.trace(moment) / 3 * np.eye(3)
     np.testing.assert_allclose(np.asarray(state.inverse_moment) @ moment, np.eye(3), atol=0.05)
-
-
-def test_the_value_is_half_the_mean_squared_residual_of_the_others_weights():
-    objective = DanskinChunked(NUM_FEATURES, chunks=1, chunk_step=0.4, gauge=5.0)
-    rows = np.array([0, 1, 1, 2, 2, 0])
-    value, _ = jax.jit(lambda rows: _value_and_gradient(objective, rows, _past()))(rows)
-    groups = rows.reshape(3, 2)
-    weights = [0.4 * TABLE[group].T @ MATRIX[group] / 2 for group in groups]
-    expected = 0.0
-    for index, group in enumerate(groups):
-        others = (sum(weights) - weights[index]) / 2
-        expected += 0.5 * np.mean((TABLE[group] @ others - MATRIX[group]) ** 2) / 3
-    np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
 def test_only_the_gauge_acts_while_the_running_covariance_is_far_from_the_identity():
@@ -135,15 +113,3 @@ def test_only_the_gauge_acts_while_the_running_covariance_is_far_from_the_identi
     np.testing.assert_allclose(
         gradient(1.3, 0.7) - gradient(1.3, 0.0), 0.7 * gradient(0.0, 1.0), rtol=1e-4, atol=1e-6
     )
-
-
-@pytest.mark.parametrize("gauge", [1.0, pytest.param(2.0, marks=pytest.mark.integration)])
-def test_features_of_any_scale_descend_to_white_ones_without_an_explosion(gauge):
-    objective = DanskinChunked(NUM_FEATURES, chunks=2, gauge=gauge)
-    descend = _descend(objective, jnp.asarray(MATRIX, jnp.float32), 0.1, 60, 300)
-    for scale in (0.1, 10.0, 1e3):
-        start = scale * TABLE
-        table, _, largest = descend(start.astype(np.float32))
-        assert float(largest) <= 1.5 * max(np.abs(start).max(), 2.0)
-        table = np.asarray(table)
-        np.testing.assert_allclose(table.T @ table / NUM_STATES, np.eye(2), atol=0.35)

@@ -85,21 +85,13 @@ def test_the_authors_weights_start_from_a_standard_normal_and_ours_from_zero():
     published = Explicit(50, num_tasks=400, weight_learning_rate=RATE, weight_start=1.0)
     weights = np.asarray(published.init(jax.random.key(0)).weights)
     # 20,000 draws: five standard errors.
-    assert abs(weights.mean()) < 5.0 / 20_000**0.5
     assert abs(weights.std() - 1.0) < 5.0 / 40_000**0.5
     assert not np.any(OBJECTIVE.init(jax.random.key(0)).weights)
-    dense = dataclasses.replace(published, dense_optimizer=True)
-    assert dense.label == "explicit (weights from N(0, 1²), one optimizer for all)"
-    assert OBJECTIVE.label == "explicit"
 
 
 def test_without_a_rate_of_its_own_the_weights_take_the_encoders():
     rows, tasks, state = np.arange(6), np.array([5, 0, 3]), _with_weights()
     rates = {"weight_learning_rate": None, "encoder_learning_rate": RATE}
     taken = dataclasses.replace(OBJECTIVE, **rates)
-    own = dataclasses.replace(OBJECTIVE, encoder_learning_rate=7.0)
-    expected, *others = (
-        np.asarray(_update(state, rows, tasks, each)[2].weights) for each in (OBJECTIVE, taken, own)
-    )
-    for found in others:
-        np.testing.assert_array_equal(found, expected)
+    found, expected = (_update(state, rows, tasks, each)[2] for each in (taken, OBJECTIVE))
+    np.testing.assert_array_equal(found.weights, expected.weights)

