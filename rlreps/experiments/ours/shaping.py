@@ -33,7 +33,7 @@ threshold, which is twice the optimal number of steps. No claim depends on it.
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -91,17 +91,11 @@ TESTED = (NONE, EUCLIDEAN)
 MARGIN = 10.0
 """Points of mean return over training; in ``sutton`` a smaller difference is no gain."""
 
-FEWEST_FITS = 10
-"""Least number of representations for a verdict."""
-
 _SPREAD = 16.0
 """Standard deviation of every potential over the cells, in units of reward."""
 
 _SLACK = 2.0
 """The threshold is this many times the optimal expected number of steps."""
-
-_RANDOM = 7
-"""Number of the random stream for untrained networks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,12 +147,12 @@ _AGENTS = AgentConfig(
     evaluation_episodes=16,
 )
 
+LAPTOP = Config(base=_AGENTS, fit=_FIT)
 PRESETS = {
     "smoke": Config(
         base=varied(
             _AGENTS,
             encoder=MLP(hidden=(8,)),
-            num_features=4,
             dqn=varied(_AGENTS.dqn, batch_size=8, warmup=400, epsilon_steps=400),
             capacity=800,
             steps=800,
@@ -173,8 +167,8 @@ PRESETS = {
         arenas=("four_rooms",),
         free_steps=2_000,
     ),
-    "laptop": Config(base=_AGENTS, fit=_FIT),
-    "paper": Config(base=varied(_AGENTS, steps=100_000), fit=_FIT, agents=20, fits=50),
+    "laptop": LAPTOP,
+    "paper": varied(LAPTOP, base=varied(_AGENTS, steps=100_000), agents=20, fits=50),
 }
 
 
@@ -188,8 +182,8 @@ def scaled(distances: npt.ArrayLike, at: int) -> DoubleArray:
     return potential * (_SPREAD / float(potential.std()))
 
 
-def distances_of(config: Config, arena: str, seed: int) -> dict[str, DoubleArray]:
-    """Compute the distances [n, m] to the m goals for each arm but the first.
+def distances_of(config: Config, arena: str, seed: int) -> DoubleArray:
+    """Compute the distances [arms - 1, n, m] to the m goals for each arm but the first.
 
     The seed sets the reward-free data, the fit and the untrained network.
     """
@@ -206,27 +200,18 @@ def distances_of(config: Config, arena: str, seed: int) -> dict[str, DoubleArray
     represented = fit(data, dataclasses.replace(config.fit, seed=seed))
     known = np.arange(model.num_states)
     network = MLP(config.fit.num_features, num_inputs=model.observations.shape[1])
-    params = network.init(seed_key(seed, _RANDOM))
-    tables = {
-        EUCLIDEAN: model.centres,
-        LEARNED: represented.features(known, scaling="singular"),
-        WHITENED: represented.features(known, scaling="white"),
-        RANDOM: np.asarray(network.apply(params, jnp.asarray(model.observations))),
-    }
-    found = {
-        name: np.linalg.norm(table[:, None] - table[None, at], axis=2).astype(np.float64)
-        for name, table in tables.items()
-    }
-    return {**found, ORACLE: model.least_steps(model.discs(config.goals))}
+    params = network.init(seed_key(seed, 7))
+    tables = [
+        model.centres,
+        represented.features(known, scaling="singular"),
+        represented.features(known, scaling="white"),
+        np.asarray(network.apply(params, jnp.asarray(model.observations))),
+    ]
+    found = [np.linalg.norm(table[:, None] - table[None, at], axis=2) for table in tables]
+    return np.stack([*found, model.least_steps(model.discs(config.goals))]).astype(np.float64)
 
 
-def train(
-    config: Config,
-    arena: str,
-    potentials: npt.ArrayLike,
-    *,
-    devices: Sequence[jax.Device] | None = None,
-) -> tuple[list[int], DoubleArray]:
+def train(run: Run[Config], arena: str, potentials: DoubleArray) -> tuple[list[int], DoubleArray]:
     """Train agents with potentials over the cells, [arms, pairs, n], in one program.
 
     Arms share a pair's seed. Agents are distributed over the devices.
@@ -237,6 +222,7 @@ def train(
     Raises:
         TrainingDivergedError: If a parameter became NaN or infinite.
     """
+    config = run.config
     tables = np.asarray(potentials, np.float32)
     arms, pairs, _ = tables.shape
     over_cells = np.repeat(tables.min(axis=2, keepdims=True), BINS**2, axis=2)
@@ -259,24 +245,22 @@ def train(
         evaluation=world,
         own_environments=True,
         seeds=[*range(pairs)] * arms,
-        devices=devices,
+        devices=run.devices,
     )
     state, returns = trainer.init(), []
     steps = list(range(0, base.steps + 1, base.evaluate_every))
     for step in steps:
         if step:
             state, _ = trainer.advance(state, step - base.evaluate_every, base.evaluate_every)
-        if not all(
-            bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.learner.params)
-        ):
-            raise TrainingDivergedError(f"parameters became NaN or infinite by step {step}")
         returns.append(np.asarray(trainer.evaluate(state, step), np.float64).mean(axis=1))
+    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.learner.params)):
+        raise TrainingDivergedError(f"parameters became NaN or infinite by step {base.steps}")
     return steps, np.stack(returns, axis=1).reshape(arms, pairs, -1)
 
 
 def outcomes(
     config: Config, steps: npt.ArrayLike, returns: DoubleArray, best: npt.ArrayLike
-) -> Any:
+) -> dict[str, npt.NDArray[Any]]:
     """Measure whole trainings; each measure is [arms, pairs, 1].
 
     An agent that never reaches the threshold counts with the length of training.
@@ -304,30 +288,26 @@ def measure(run: Run[Config], name: str, arena: str) -> dict[str, Any]:
     """
     del name
     config, model = run.config, cell_model(arena)
-    pairs, goals = range(config.num_pairs), config.goals_of_pairs
+    pairs, goals = np.arange(config.num_pairs), config.goals_of_pairs
     exact = model.least_steps(model.discs(goals))
-    at = model.nearest(np.asarray(goals)[:, :2]).tolist()
-    fitted = [distances_of(config, arena, seed) for seed in range(config.fits)]
-    potentials = {NONE: np.zeros((config.num_pairs, model.num_states))}
-    order = [[math.nan] * config.num_pairs]
-    for arm in ARMS[1:]:
-        found = [fitted[pair % config.fits][arm][:, pair % len(config.goals)] for pair in pairs]
-        potentials[arm] = np.stack([scaled(*both) for both in zip(found, at, strict=True)])
-        order.append(
-            [float(spearmanr(*both).statistic) for both in zip(found, exact.T, strict=True)]
-        )
-    steps, returns = train(config, arena, [*potentials.values()], devices=run.devices)
     best = [float(column[column > 0.0].mean()) for column in exact.T]
-    values = {
-        "fit": np.asarray(pairs)[:, None] % config.fits,
-        "return": returns,
-        "order": np.asarray(order)[..., None],
-        **outcomes(config, steps, returns, best),
-    }
+    at = model.nearest(np.asarray(goals)[:, :2]).tolist()
+    fitted = np.stack([distances_of(config, arena, seed) for seed in range(config.fits)])
+    # Distances of pairs, [pairs, arms - 1, n].
+    distances = fitted[pairs % config.fits, :, :, pairs % len(config.goals)]
+    potentials = np.zeros((len(ARMS), *exact.T.shape))
+    order = np.full((len(ARMS), len(pairs), 1), math.nan)
+    for pair, arm in np.ndindex(*distances.shape[:2]):
+        potentials[arm + 1, pair] = scaled(distances[pair, arm], at[pair])
+        order[arm + 1, pair] = spearmanr(distances[pair, arm], exact[:, pair]).statistic
+    steps, returns = train(run, arena, potentials)
+    fits: npt.NDArray[Any] = pairs[:, None] % config.fits
+    values = {"fit": fits, "return": returns, "order": order}
+    values |= outcomes(config, steps, returns, best)
     return {
         "values": {name: each.tolist() for name, each in values.items()},
-        "axes": {"arena": arena, "arm": ARMS, "pair": [*pairs], "step": steps},
-        "potentials": {arm: potentials[arm][0].tolist() for arm in ARMS[1:]},
+        "axes": {"arena": arena, "arm": ARMS, "pair": pairs.tolist(), "step": steps},
+        "potentials": dict(zip(ARMS, potentials[:, 0].tolist(), strict=True)),
     }
 
 
@@ -449,7 +429,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     value=Measure(value="mean_return", label="mean return over training"),
     unit="fit",
-    fewest=FEWEST_FITS,
+    fewest=10,
     claims=claims,
     sections={
         "Returns": [
@@ -458,22 +438,21 @@ EXPERIMENT = Experiment(
                 name="arms",
                 rows=arms,
                 columns=_RETURNS,
-                caption="Returns of greedy episodes in the unshaped task, as means over "
-                "evaluations after the first update and at the last evaluation; share of agents "
-                "that reached the threshold; 95 % intervals over representations.",
+                caption="Returns of greedy episodes in the unshaped task, as means over training "
+                "and at the last evaluation, and the share of agents that reached the threshold; "
+                "95 % intervals over representations.",
             ),
             Tabulated(
                 name="tests",
                 rows=tests,
                 caption="Mean return over training with the learned, σ-scaled potential minus the "
-                "mean return with each other potential. Only the goal's comparisons have p-values, "
-                f"by sign flips, adjusted for their number (Holm). {DETECTABLE}",
+                "mean return with each other potential. The goal's comparisons have p-values by "
+                f"sign flips, adjusted for their number (Holm). {DETECTABLE}",
             ),
             Curve(
                 name="returns",
-                caption="Returns of greedy episodes while agents learn; intervals are over "
-                f"representations, as in the tables. Random features take codes, in {NULL} "
-                "positions.",
+                caption="Returns of greedy episodes while agents learn, with intervals over "
+                f"representations. Random features take codes, in {NULL} positions.",
                 x=Axis("step", "environment steps of an agent"),
                 y=Measure(value="return", label="return of the unshaped task"),
                 line="arm",
@@ -483,8 +462,7 @@ EXPERIMENT = Experiment(
         "Do the potentials order cells by distance?": [
             wide(
                 caption="Spearman's correlation of each potential's distances with the exact "
-                "expected number of steps to the goal, over cells; mean over pairs. Random "
-                f"features take codes, in {NULL} positions.",
+                "expected number of steps to the goal, over cells; mean over pairs.",
                 row="arena",
                 column="arm",
                 of={"arm": ARMS[1:]},
@@ -505,9 +483,9 @@ EXPERIMENT = Experiment(
                 rows=lambda r: [row for row in r.once(arms) if row["arm"] in (LEARNED, WHITENED)],
                 columns=_REPAID,
                 caption="Steps to the threshold saved per goal, compared with no shaping and with "
-                "Euclidean shaping, and the number of goals after which the free steps are repaid; "
-                "infinite if no steps are saved. An agent that never reaches the threshold counts "
-                "with the length of training, so the true savings may be larger.",
+                "Euclidean shaping, and the number of goals after which the free steps are repaid. "
+                "An agent that never reaches the threshold counts with the length of training, so "
+                "the true savings may be larger.",
             ),
         ],
     },
