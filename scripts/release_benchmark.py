@@ -1,14 +1,9 @@
 """Release a run of ``rlreps benchmark --preset laptop``, to compare other objectives with.
 
-    python scripts/release_benchmark.py runs/benchmark [--retime]
+    python scripts/release_benchmark.py runs/benchmark
 
-Writes ``data/benchmark.json.gz``: what each cell measured, with four significant digits, and the
-features that the report draws.
-
-``--retime`` first replaces the seconds in the run's parts, which other work on the machine may have
-increased. The new value is the number of updates times the least time of an update in the first
-world, over several repeated measurements. Start ``rlreps benchmark`` again without ``summary.json``
-for a report with these times.
+Writes ``data/benchmark.json.gz``: what each cell measured, with four significant digits and without
+seconds, and the features that the report draws.
 """
 
 import gzip
@@ -17,20 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rlreps.config import as_json
 from rlreps.errors import require
-from rlreps.experiments.harness import crossed, in_path
-from rlreps.experiments.ours.benchmark_runs import CELL, TRIALS, Config, learner_of, trained
-from rlreps.experiments.ours.contestants import Row
-from rlreps.experiments.ours.worlds import World
+from rlreps.experiments.harness import crossed
+from rlreps.experiments.ours.benchmark_runs import CELL, Config
 from rlreps.files import write_atomically
 
 CONFIG = Config()
 CELLS = crossed(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)
-UPDATES, REPEATS = 50, 6
-"""Number of updates that are timed together, and number of repeats."""
 
 
 def rounded(value: Any) -> Any:
@@ -40,37 +29,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [rounded(each) for each in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def update_seconds(run: Path, row: Row, world: World, d: int) -> float | None:
-    """Measure the time of one update of one seed, the least over repeats; None if it failed."""
-    name = in_path(TRIALS.format(row=row, world=CONFIG.worlds[0]))
-    tuned = json.loads((run / "parts" / f"{name}.json").read_text(encoding="utf-8"))
-    if "trials" not in tuned:
-        return None
-    rate, value, _ = tuned["trials"][0]
-    learner = learner_of(CONFIG, row, d, rate, value)
-    seeds = range(CONFIG.num_seeds)
-    result, _ = trained(
-        world, row, [learner] * len(seeds), seeds, steps=UPDATES * REPEATS, evaluate_every=UPDATES
-    )
-    spans = np.diff([each["seconds"] for each in result.history])
-    return float(np.min(spans)) / (UPDATES * len(seeds))
-
-
-def retime(run: Path) -> None:
-    """Replace the seconds in a run's parts, after all updates are timed."""
-    world, costs = World.of(CONFIG.worlds[0], CONFIG.bins, CONFIG.discount), {}
-    for row in CONFIG.rows:
-        for d in CONFIG.dimensions if row.objective is not None else ():
-            costs[row.method, d] = cost = update_seconds(run, row, world, d)
-            print(f"{row.method}, d = {d}: {cost} s", flush=True)
-    for name, cell in CELLS.items():
-        path, cost = run / "parts" / f"{name}.json", costs.get((cell["row"].method, cell["d"]))
-        part = json.loads(path.read_text(encoding="utf-8"))
-        if cost is not None and "values" in part:
-            part["values"]["seconds"] = [[cost * step for step in part["steps"]]]
-            write_atomically(path, json.dumps(part).encode())
 
 
 def gathered(run: Path) -> dict[str, Any]:
@@ -92,11 +50,8 @@ def gathered(run: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the release, after timing again if asked to."""
-    run = Path(sys.argv[1])
-    content = gathered(run)
-    if "--retime" in sys.argv:
-        retime(run)
+    """Write the release."""
+    content = gathered(Path(sys.argv[1]))
     text = json.dumps(content, separators=(",", ":")).encode()
     released = Path(__file__).parents[1] / "data" / "benchmark.json.gz"
     write_atomically(released, gzip.compress(text, mtime=0))
