@@ -1,7 +1,7 @@
-"""Speed of the parts of the toolkit, each compared with another implementation.
+"""Speed of the parts of the toolkit, each compared with a limit or with another implementation.
 
     python scripts/benchmark.py ground-truth
-    python scripts/benchmark.py streaming --data MNIST_FOLDER --figure streaming-speed.png
+    python scripts/benchmark.py streaming --data MNIST_FOLDER
 
 Each comparison times several implementations of the same task in turns, without compilation.
 Ratios vary less between machines than absolute times. ``docs/results/speed.md`` quotes the output.
@@ -11,13 +11,12 @@ import contextlib
 import dataclasses
 import functools
 import os
-import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlreps.runs.machine import keep_lapack_to_one_thread
 
@@ -28,9 +27,7 @@ import jax  # After threads are set.
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-import shapely
 import tyro
-from matplotlib.figure import Figure
 from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
@@ -38,15 +35,12 @@ from rlreps.agents import AgentConfig, make_trainer
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
 from rlreps.envs import load_arena
-from rlreps.experiments.le_lan_2023 import planted
 from rlreps.losses import OBJECTIVES
 from rlreps.losses.spectral import CovarianceJacobian, Spin
-from rlreps.numerics import largest_even_share
 from rlreps.operators import Diagonal
 from rlreps.operators.hydrogen import hamiltonian
-from rlreps.plotting import Line, Panel, plot_panels, save_figure
 from rlreps.sources.box import BoxSource
-from rlreps.sources.datasets import Observations, load_observations
+from rlreps.sources.datasets import load_observations
 from rlreps.sources.matrix import matrix_source
 from rlreps.streaming import RULES, PowerDecay, StreamingRule
 from rlreps.streaming.passes import scan_updates
@@ -54,8 +48,7 @@ from rlreps.subspace.reconstruction import ExactComponents, exact_components
 from rlreps.successor import Grid, RowSampler, puddle_world_chain
 from rlreps.successor.measure import MonteCarlo
 from rlreps.training import Optimizer
-from rlreps.training.devices import devices_for_small_runs, make_placement
-from rlreps.training.population import Population
+from rlreps.training.devices import devices_for_small_runs
 from rlreps.training.update import Learner
 
 
@@ -74,46 +67,9 @@ def median_seconds(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict
 
 # Ground truth: rollouts of PuddleWorld.
 
-DIRECTIONS = ((0.0, 0.05), (0.05, 0.0), (0.0, -0.05), (-0.05, 0.0))
-SUTTON = (((0.1, 0.75), (0.45, 0.75)), ((0.45, 0.4), (0.45, 0.8)))
 
-
-def python_loop(config: MonteCarlo, seconds: float) -> float:
-    """Count transitions per second of step-by-step rollouts with NumPy and shapely."""
-    generator, bins = np.random.default_rng(0), config.bins
-    puddles = [shapely.LineString(ends).buffer(0.1, quad_segs=64) for ends in SUTTON]
-    visits, transitions, began = np.zeros((bins, bins)), 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        position, weight = generator.uniform(size=2), 1.0
-        for _ in range(config.horizon):
-            column, row = np.minimum((position * bins).astype(int), bins - 1)
-            visits[row, column] += weight
-            weight *= config.discount
-            move = DIRECTIONS[random.randrange(4)] + generator.normal(scale=0.01, size=2)
-            end = np.clip(position + move, 0.0, 1.0)
-            for puddle in puddles:
-                end = np.asarray(shorten(shapely.LineString([position, end]), puddle))
-            position = end
-            transitions += 1
-    return transitions / (time.perf_counter() - began)
-
-
-def shorten(path: shapely.LineString, puddle: shapely.Polygon) -> tuple[float, float]:
-    """Find the end of a move whose part inside the puddle has half the speed."""
-    inside = path.intersection(puddle)
-    if inside.is_empty or inside.geom_type != "LineString":
-        return path.coords[-1]
-    enter, leave = sorted(path.project(shapely.Point(point)) for point in inside.coords)
-    travelled = enter + 0.5 * (path.length - enter)
-    if travelled > leave:
-        travelled = path.length - (leave - enter)
-    return path.interpolate(travelled).coords[0]
-
-
-def ground_truth(
-    repeats: int = 5, rows: int = 256, rollouts: int = 500, seconds: float = 10.0
-) -> None:
-    """Compare rollouts with a Python loop, and with only their random numbers and counts."""
+def ground_truth(repeats: int = 5, rows: int = 256, rollouts: int = 500) -> None:
+    """Compare rollouts with only their random numbers and counts."""
     config = MonteCarlo(rollouts=rollouts)
     chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
 
@@ -132,10 +88,8 @@ def ground_truth(
         for name, sampler in samplers.items()
     }
     count = rows * rollouts * config.horizon
-    rates = {name: count / each for name, each in median_seconds(calls, repeats).items()}
-    rates["Python and shapely"] = python_loop(config, seconds)
-    for name, rate in rates.items():
-        print(f"{name:20s} {rate:10.4g} transitions/s; rlreps {rates['rlreps'] / rate:8.2f} times")
+    for name, each in median_seconds(calls, repeats).items():
+        print(f"{name:20s} {count / each:10.4g} transitions/s")
 
 
 # Training.
@@ -157,8 +111,14 @@ def bare_pass(encoder: Encoder, rows: int, length: int) -> Callable[..., Any]:
     return jax.jit(run)
 
 
-def chunk(learner: Learner, source: Any, length: int) -> Callable[[], Any]:
-    """Compile a scan of a learner's whole updates."""
+def chunk(
+    encoder: Encoder, objective: Any, source: Any, length: int, rows: int, tasks: int = 1
+) -> Callable[[], Any]:
+    """Compile a scan of whole updates."""
+    optimizer = Optimizer(steps=1000)
+    learner = Learner(
+        encoder=encoder, objective=objective, optimizer=optimizer, rows=rows, tasks=tasks
+    )
     compiled = jax.jit(functools.partial(learner.chunk, length))
     return functools.partial(compiled, learner.init(jnp.uint32(0)), source, jnp.uint32(0))
 
@@ -176,64 +136,10 @@ def training(repeats: int = 5, states: int = 10_000, length: int = 100) -> None:
             objective = with_sizes(
                 OBJECTIVES[method](10), num_tasks=states, encoder_learning_rate=1e-3
             )
-            learner = Learner(
-                encoder=encoder,
-                objective=objective,
-                optimizer=Optimizer(steps=1000),
-                rows=250,
-                tasks=tasks,
-            )
-            calls[method] = chunk(learner, source, length)
+            calls[method] = chunk(encoder, objective, source, length, 250, tasks)
         found = median_seconds(calls, repeats)
         for name, each in found.items():
             print(f"{tasks:3d} tasks, {name:13s} {each / found['bare']:5.2f} times the bare pass")
-
-
-METHODS = {"danskin_lissa": "batch", "danskin_empirical": "pseudo", "naive": "pseudo", "oracle": ""}
-"""Method → its normaliser of κ, or which inverse it takes."""
-SYNTHETIC = dataclasses.replace(planted.PRESETS["laptop"], num_states=50, step_size=1e-6)
-"""Every run stays finite at this step size; at 1e-5 all 30 runs of the naive method diverge."""
-
-
-def seeds_and_loop(method: Any, seeds: int, length: int) -> dict[str, Callable[[], Any]]:
-    """Return a scan of updates of all seeds, and a Python loop of as many updates of one seed."""
-    setting = planted.Setting(method, 10, 5, METHODS[method], 1, "exponential", SYNTHETIC.kappa0)
-    members = [(setting, seed) for seed in range(seeds)]
-    learners, source, _ = planted.make_members(SYNTHETIC, members)
-    devices = largest_even_share(devices_for_small_runs(), seeds)
-    placement = make_placement(devices, seeds)
-    population = Population(
-        learners, source, range(seeds), placement, own_numbers=True, own_sources=True
-    )
-    numbers, states = jnp.arange(seeds, dtype=jnp.uint32), population.init()
-    spread = placement.spread_seeds(functools.partial(population.chunk, length), own_sources=True)
-    arguments = placement.put_seeds((states, source, numbers, learners))
-    first = jax.tree.map(lambda leaf: leaf[0], (states, source, numbers, learners))
-    update = jax.jit(first[3].update)
-
-    def loop() -> Any:
-        state = first[0]
-        for _ in range(length):
-            state, loss = update(state, first[1], first[2])
-        return state, loss
-
-    return {"scan": functools.partial(jax.jit(spread), *arguments), "loop": loop}
-
-
-def synthetic_seeds(repeats: int = 5, seeds: int = 30, length: int = 2_000) -> None:
-    """Compare 30 seeds of the synthetic experiment in one scan with updates from a Python loop.
-
-    Raises:
-        RuntimeError: If a run has become infinite: the timing would measure NaN arithmetic.
-    """
-    for method in METHODS:
-        calls = seeds_and_loop(method, seeds, length)
-        diverged = int(jnp.sum(calls["scan"]()[1].bad_step >= 0))
-        if diverged:
-            raise RuntimeError(f"expected finite runs of {method}, got {diverged} infinite ones")
-        found = median_seconds(calls, repeats)
-        ratio = seeds * found["loop"] / found["scan"]
-        print(f"{method:18s} {seeds * length / found['scan']:12,.0f} updates/s, {ratio:6.1f} times")
 
 
 POTENTIAL = Diagonal(lambda positions: jnp.sum(jnp.square(positions), axis=1))
@@ -263,14 +169,7 @@ def spectral(
                         encoder=encoder,
                         separate=name == "separate",
                     )
-                    learner = Learner(
-                        encoder=encoder,
-                        objective=objective,
-                        optimizer=Optimizer(steps=1000),
-                        rows=rows,
-                        tasks=1,
-                    )
-                    calls[f"β = {rate:g}"] = chunk(learner, source, length)
+                    calls[f"β = {rate:g}"] = chunk(encoder, objective, source, length, rows)
                 found = median_seconds(calls, repeats)
                 ratios = [f"{key}: {found[key] / found['bare']:.1f} times" for key in [*found][1:]]
                 passes = CovarianceJacobian(d, name == "separate").num_passes
@@ -341,17 +240,6 @@ def agents(repeats: int = 5, counts: Sequence[int] = (1, 10)) -> None:
 # Streaming.
 
 RATE, POWER = 10.0, 0.8
-LINEAR = "implicit_krasulina", "explicit_krasulina", "krasulina", "oja", "sanger", "mu_eigengame"
-"""Rules that cost O(k · features) per row; other rules rotate all components in every update."""
-
-
-class Point(NamedTuple):
-    """One pass of one method at one batch size."""
-
-    method: str
-    rows_per_update: int
-    seconds: float
-    percent_excess: float
 
 
 def random_rows(count: int, features: int) -> npt.NDArray[np.float32]:
@@ -423,27 +311,21 @@ def compare_with_numpy(rows: npt.NDArray[np.float32], k: int, repeats: int) -> d
     return {name: seconds / len(rows) for name, seconds in found.items()}
 
 
-def slope(rule: str, shapes: Sequence[tuple[int, int]], count: int, repeats: int) -> float:
-    """Fit slopes of seconds per row in features and k on logarithmic axes; 1 is O(k · n)."""
-    sizes = [features * k for features, k in shapes]
-    times = [
-        median_seconds({"": one_pass(rule, jnp.asarray(random_rows(count, n)), k, 1)[1]}, repeats)
-        for n, k in shapes
-    ]
-    return float(np.polyfit(np.log(sizes), np.log([each[""] for each in times]), 1)[0])
-
-
 def accuracy_against_time(
     exact: ExactComponents, k: int, batches: Sequence[int], repeats: int
-) -> list[Point]:
-    """Make one pass over all rows with rlreps and with scikit-learn, for several batch sizes."""
+) -> list[tuple[str, int, float, float]]:
+    """Make one pass over all rows with rlreps and with scikit-learn, for several batch sizes.
+
+    Returns:
+        Method, rows of an update, seconds and percent excess loss of each pass.
+    """
     rows = exact.rows[np.random.default_rng(0).permutation(len(exact.rows))]
     placed, least, points = jnp.asarray(rows), exact.exact_loss(k), []
 
     def point(method: str, batch: int, call: Callable[[], Any], components: Any) -> None:
         seconds = median_seconds({"": call}, repeats)[""]
         excess = 100.0 * (exact.loss(np.asarray(components())) / least - 1.0)
-        points.append(Point(method, batch, seconds, excess))
+        points.append((method, batch, seconds, excess))
 
     for name in ("implicit_krasulina", "incremental_pca"):
         for batch in (b for b in batches if b >= k or name == "implicit_krasulina"):
@@ -456,59 +338,26 @@ def accuracy_against_time(
     return points
 
 
-def plot_accuracy(points: Sequence[Point], title: str) -> Figure:
-    """Plot seconds of a pass and percent excess loss against the rows of an update."""
-    by_method: dict[str, list[Point]] = {}
-    for point in points:
-        by_method.setdefault(point.method, []).append(point)
-    panels = [
-        Panel(
-            title=label,
-            lines=[
-                Line(label=method, x=[p.rows_per_update for p in own], mean=[of(p) for p in own])
-                for method, own in by_method.items()
-            ],
-        )
-        for label, of in (
-            ("seconds of one pass", lambda point: point.seconds),
-            ("excess loss (%)", lambda point: point.percent_excess),
-        )
-    ]
-    return plot_panels(
-        panels, x_label="rows of an update", y_label="value", log_x=True, share_y=False, note=title
-    )
-
-
-def streaming(repeats: int = 5, data: Path | None = None, figure: Path | None = None) -> None:
-    """Compare online PCA with NumPy, with its bare products, in k and features, and scikit-learn.
+def streaming(repeats: int = 5, data: Path | None = None) -> None:
+    """Compare online PCA with NumPy, with its bare products, and with scikit-learn.
 
     Args:
         repeats: Passes of each kind; their median counts.
         data: Rows, as for ``rlreps experiment online-pca``; random rows by default.
-        figure: Picture to draw of accuracy against time.
     """
-    k, given = 20, Observations("random rows", random_rows(20_000, 784), None)
-    given = given if data is None else load_observations(data)
-    exact = exact_components(given.rows)
+    k, given = 20, random_rows(20_000, 784) if data is None else load_observations(data).rows
+    exact = exact_components(given)
     found = compare_with_numpy(exact.rows[:5000], k, repeats)
     for name, seconds in found.items():
         ratio = seconds / found["rlreps"]
         print(f"{name:27s} {1e6 * seconds:7.2f} µs a row, {ratio:5.1f} times rlreps'")
-    for rule in LINEAR:
-        in_k = slope(rule, [(784, each) for each in (10, 20, 40, 80)], 5000, repeats)
-        in_n = slope(rule, [(each, k) for each in (392, 784, 1568, 3136)], 5000, repeats)
-        print(f"{rule:19s} slope {in_k:.2f} in k, {in_n:.2f} in features")
-    points = accuracy_against_time(exact, k, (1, 20, 100, 500, 1000, 2000), min(repeats, 3))
-    for each in points:
-        print(*each)
-    if figure is not None:
-        print(save_figure(plot_accuracy(points, f"One pass over {given.name}, k = {k}"), figure))
+    for point in accuracy_against_time(exact, k, (1, 20, 100, 500, 1000, 2000), min(repeats, 3)):
+        print(*point)
 
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
     "ground-truth": ground_truth,
     "training": training,
-    "synthetic": synthetic_seeds,
     "spectral": spectral,
     "agents": agents,
     "streaming": streaming,

@@ -33,7 +33,6 @@ class Result(NamedTuple):
 
     name: str
     area: str
-    old: str
     caught: str
     test: str
     seconds: float
@@ -103,9 +102,9 @@ def try_fault(fault: Fault, folder: Path) -> Result:
         test = first_failure(folder, fault["tests"])
     finally:
         file.write_text(sound, encoding="utf-8")
-    caught, old = "yes" if test else "no", str(fault["old"]).lower()
+    caught = "yes" if test else "no"
     seconds = round(time.perf_counter() - began, 1)
-    return Result(fault["name"], fault["area"], old, caught, test, seconds)
+    return Result(fault["name"], fault["area"], caught, test, seconds)
 
 
 def read_results(path: Path) -> dict[str, Result]:
@@ -126,11 +125,10 @@ def write_results(path: Path, results: Sequence[Result]) -> None:
 
 def summary(results: Sequence[Result]) -> str:
     """Return the counts by area as a Markdown table."""
-    lines = ["| area | faults | caught by the old suite | by tier 0 |", "|---|---|---|---|"]
+    lines = ["| area | faults | caught by tier 0 |", "|---|---|---|"]
     areas = {result.area: [r for r in results if r.area == result.area] for result in results}
     for area, found in {**areas, "all": results}.items():
-        old = f"{sum(r.old == 'true' for r in found)} of {sum(r.old != 'unknown' for r in found)}"
-        lines.append(f"| {area} | {len(found)} | {old} | {sum(r.caught == 'yes' for r in found)} |")
+        lines.append(f"| {area} | {len(found)} | {sum(r.caught == 'yes' for r in found)} |")
     return "\n".join(lines)
 
 

@@ -117,8 +117,7 @@ def main(
         resets_diverged=True,
     )
     last = result.history[-1]
-    names = ("mean_error", "worst_error", *(f"shell_{n + 1}" for n in range(SHELLS)))
-    ends = {name: last[name][0] for name in names}
+    ends = {name: last[name][0] for name in last if "error" in name or "shell" in name}
     print(json.dumps({**given, "seconds": round(result.seconds, 1), **ends}))
 
 

@@ -24,7 +24,6 @@ from typing import Any
 import tyro
 from PIL import Image
 
-from rlreps.errors import require
 from rlreps.experiments import EXPERIMENTS, PAPERS
 from rlreps.experiments.harness import NOT_RUN
 from rlreps.report.table import format_number
@@ -56,7 +55,6 @@ def write_page(
     docs: Path = DOCS,
     command: str | None = None,
     name: str | None = None,
-    tables: Sequence[str] | None = None,
 ) -> Path:
     """Write the page and the figures of a run.
 
@@ -65,7 +63,6 @@ def write_page(
         docs: Folder of the results pages; figures go to ``figures/EXPERIMENT`` below it.
         command: The command that made the run.
         name: Of the page; the experiment's by default.
-        tables: Names of the tables to show in full. By default, show all and cut long ones.
 
     Returns:
         The page.
@@ -77,15 +74,7 @@ def write_page(
     # A curve against time or entries has the same final values as the curve against updates.
     ending = ("_by_time", "_by_seconds", "_by_entries")
     paths = sorted((run / "results").glob("*.csv"))
-    if tables is None:
-        parts += [_table(path) for path in paths if not path.stem.endswith(ending)]
-    else:
-        require(
-            {*tables} <= {path.stem for path in paths},
-            f"names among {', '.join(path.stem for path in paths)}",
-            tables,
-        )
-        parts += [_table(run / "results" / f"{name}.csv", whole=True) for name in tables]
+    parts += [_table(path) for path in paths if not path.stem.endswith(ending)]
     parts += _figures(run, page)
     generated = "\n\n".join([BEGIN, *filter(None, parts), END])
     text = page.read_text(encoding="utf-8") if page.exists() else f"# {page.stem}\n\n{BEGIN}{END}\n"
@@ -108,28 +97,22 @@ def write_papers(docs: Path) -> Path:
         if folder == "ours":
             continue
         rows, runs = [], []
-        for name in (key for key, entry in EXPERIMENTS.items() if entry.module.startswith(folder)):
-            # An experiment's page, or one of other data.
-            pages = [docs / f"{name}.md", *sorted(docs.glob(f"{name}-*.md"))]
-            for page in (each for each in pages if each.exists()):
-                if page.stem != name and page.stem in EXPERIMENTS:
-                    continue
-                link = f"[{page.stem}]({page.name})"
-                text = page.read_text(encoding="utf-8")
-                command, said = _claims_of(text)
-                claims = [
-                    cells
-                    for cells in said
-                    if not re.search(r"\bgoal\b", " ".join(cells[:2])) and cells[2] != NOT_RUN
-                ]
-                if said and not claims:
-                    continue
-                rows += [[link, *_shortened(cells, page.name)] for cells in claims]
-                verdicts = [cells[-1] for cells in claims]
-                counts = [str(verdicts.count(verdict)) for verdict in VERDICTS.values()]
-                why = _reason(command, text) if VERDICTS[None] in verdicts else ""
-                found = [command, *counts, why]
-                runs.append([link, *(found if claims else ["no run of this version", *[""] * 4])])
+        for page in _pages_of(folder, docs):
+            link, text = f"[{page.stem}]({page.name})", page.read_text(encoding="utf-8")
+            command, said = _claims_of(text)
+            claims = [
+                cells
+                for cells in said
+                if not re.search(r"\bgoal\b", " ".join(cells[:2])) and cells[2] != NOT_RUN
+            ]
+            if said and not claims:
+                continue
+            rows += [[link, *_shortened(cells, page.name)] for cells in claims]
+            verdicts = [cells[-1] for cells in claims]
+            counts = [str(verdicts.count(verdict)) for verdict in VERDICTS.values()]
+            why = _reason(command, text) if VERDICTS[None] in verdicts else ""
+            found = [command, *counts, why]
+            runs.append([link, *(found if claims else ["no run of this version", *[""] * 4])])
         header = ["page", "command", *VERDICTS.values(), "why it cannot be told"]
         parts += [f"## {title}", _markdown(header, runs)]
         if rows:
@@ -141,6 +124,18 @@ def write_papers(docs: Path) -> Path:
     path = docs / "papers.md"
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
+
+
+def _pages_of(folder: str, docs: Path) -> list[Path]:
+    """List the pages of a paper's experiments: an experiment's own, then those of other data."""
+    names = [name for name, entry in EXPERIMENTS.items() if entry.module.startswith(folder)]
+    others = {docs / f"{name}.md" for name in EXPERIMENTS}
+    listed = [
+        page
+        for name in names
+        for page in (docs / f"{name}.md", *sorted({*docs.glob(f"{name}-*.md")} - others))
+    ]
+    return [page for page in listed if page.exists()]
 
 
 def _shortened(cells: Sequence[str], page: str) -> list[str]:
@@ -200,7 +195,7 @@ def _claims(claims: list[dict[str, Any]]) -> str | None:
     return _markdown(["claim", "stated", "found", "verdict"], rows) if rows else None
 
 
-def _table(path: Path, *, whole: bool = False) -> str | None:
+def _table(path: Path) -> str | None:
     """Show a CSV or its beginning: ends of curves, means over seeds, intervals in one column."""
     with path.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
@@ -223,13 +218,12 @@ def _table(path: Path, *, whole: bool = False) -> str | None:
         rows = [_mean(group, keys, replicate) for group in groups.values()]
     # A paper's table is shown in full, with the digits that the paper prints.
     is_printed = "within" in rows[0]
-    whole = whole or is_printed
     rows = [_with_intervals(row, 4 if is_printed else 3) for row in rows]
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     bare = not {*header} - {*keys, *CURVES, f"{replicate}s"}
-    if bare or (drawn and len(rows) > LONGEST_TABLE and not whole):
+    if bare or (drawn and len(rows) > LONGEST_TABLE and not is_printed):
         return None
-    shown = rows if whole else rows[:LONGEST_TABLE]
+    shown = rows if is_printed else rows[:LONGEST_TABLE]
     left = len(rows) - len(shown)
     more = f"\n\n{left} more rows in the run's `results/{path.name}`." if left > 0 else ""
     # Values that are the same in all rows of a table are stated once.

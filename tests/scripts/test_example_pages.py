@@ -43,16 +43,6 @@ def test_every_example_has_a_test_and_at_most_sixty_lines(pages):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, path.name
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_page_shows_the_cells_of_its_example_in_order(pages, name):
-    page = (pages.PAGES / f"{name}.md").read_text(encoding="utf-8")
-    place = 0
-    for is_text, text in pages.cells(pages.EXAMPLES[name].read_text(encoding="utf-8")):
-        shown = text if is_text else f"```python\n{text}\n```"
-        assert shown in page[place:], f"run python scripts/example_pages.py {name}"
-        place = page.index(shown, place) + len(shown)
-
-
 def outputs(notebook, kind):
     return [
         output
@@ -71,10 +61,7 @@ def test_a_notebook_holds_the_cells_and_outputs_of_its_page(pages, name):
     for cell, (is_text, text) in zip(notebook["cells"], script, strict=True):
         assert (cell["cell_type"] == "markdown") == is_text
         assert cell["source"].startswith(text)
-    page = (pages.PAGES / f"{name}.md").read_text(encoding="utf-8")
-    printed = "".join(output["text"] for output in outputs(notebook, "stream"))
-    assert printed == "".join(re.findall(r"```text\n(.*?\n)```", page, re.DOTALL))
-    assert len(outputs(notebook, "display_data")) == len(re.findall(r"\.png\)", page)) > 0
+    assert len(outputs(notebook, "display_data")) > 0
 
 
 def assert_shown(name, found, shown):

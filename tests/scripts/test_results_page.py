@@ -24,7 +24,6 @@ none,0,2,50,1
 none,1,2,50,2
 """
 FAR = "arm,gain_value,other,gain_low,gain_high\nlate,1,2,0.5,1.5\n"
-PAIRS = "arm,step,pair_0,pair_1\nnone,50,1,2\n"
 
 
 @pytest.fixture
@@ -51,7 +50,6 @@ def run(tmp_path):
     (folder / "results" / "seeds.csv").write_text(SEEDS)
     (folder / "results" / "printed.csv").write_text(PRINTED)
     (folder / "results" / "far.csv").write_text(FAR)
-    (folder / "results" / "pairs.csv").write_text(PAIRS)
     noise = np.random.default_rng(0).integers(0, 255, (500, 2000, 3), np.uint8)
     noise[:, 600:] = 255
     Image.fromarray(noise).save(folder / "figures" / "curves.png")
@@ -66,20 +64,15 @@ def test_a_page_holds_the_end_of_curves_the_claims_and_small_figures(script, run
     page = script.write_page(run, tmp_path / "docs", "rlreps experiment trial")
     text = page.read_text()
     assert page.name == "trial.md"
-    other = script.write_page(run, tmp_path / "docs", name="other-data")
-    assert other.name == "other-data.md"
-    assert other.read_text().startswith("# other-data\n")
     assert "| it learns | at every d | 0.5 ¦ 0.25 | does not hold |" in text
     assert "| lissa | 5 | 100 | 0.250 [0.200, 0.300] |\n| lissa | 10 | 100 | 0.500 |\n" in text
     assert "| none | 2 | 2 | 50 | 1.50 |\n" in text  # the mean over two seeds, at the end
     # A paper's table is whole, to its digits.
     assert text.count("| 35.17 [35.16, 35.19] | 0.02120 | 35.17 | within |\n") == 20
-    # An interval stands beside its value; a table without measurements is left out.
+    # An interval stands beside its value.
     assert "| arm | other | gain |\n| --- | --- | --- |\n| late | 2 | 1 [0.500, 1.50] |\n" in text
-    assert "### Pairs" not in text
     # Figures come as in the report, with its captions.
     assert "![A & B.](figures/trial/zoom.png)\n\n![Curves](figures/trial/curves.png)" in text
-    assert "2026-01-02, 2 x cpu, rlreps 0.2.0, jax 0.10.2" in text
     figure = tmp_path / "docs" / "figures" / "trial" / "curves.png"
     assert "(figures/trial/curves.png)" in text
     assert figure.stat().st_size <= 120_000
@@ -130,7 +123,5 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     assert "| [synthetic](synthetic.md) | no run of this version |" in le_lan
     assert "--preset trend` | 1 | 0 | 2 | not the paper's protocol |" in le_lan
     assert "fast" not in text
-    assert pfau.count("[hydrogen](hydrogen.md)") == 2
-    assert "not run in this preset" not in pfau
     assert "bouncing-balls" not in pfau
     assert "online-pca-subset --preset paper` | 1 | 0 | 2 | not the paper's data |" in amid

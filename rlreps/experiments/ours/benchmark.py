@@ -5,38 +5,33 @@ singular functions of the density ratio M̃, and to values? How many updates, se
 steps does it take?
 
 **Worlds** are chains between 20 x 20 cells under the random policy: cells of the position in an
-arena, or cells of the angle and the velocity of Gymnasium's pendulum. The chain is estimated once,
+arena, or cells of the angle and the velocity of Gymnasium's pendulum. A chain is estimated once,
 from 256 moves from each cell by each action (the pendulum's from 64 moves by each of three
-torques). The estimated chain then is the world itself, so that every truth is exact
-(``rlreps.successor.truths``). States are drawn uniformly. All objectives see the two coordinates
-through the same encoder, whose cosines can represent any function of the cells.
+torques). The estimated chain then is the world itself, so that every truth is exact. States are
+drawn uniformly. All objectives see the two coordinates through the same encoder, whose cosines can
+represent any function of the cells.
 
 **Rows.** An objective sees entries of the successor measure Ψ (columns centred), transitions
 (s, s'), or futures (s, s⁺), s⁺ from the normalised successor measure. A transition costs one
 environment step, a future costs 1/(1 - γ) steps on average, and an entry of an exact matrix costs
-none. Each objective is measured against its own truth and against M̃. If an objective reaches its
-own truth, a large distance from M̃ does not mean that the optimiser failed. Temporal differences
-have no fixed point if d separates a complex pair of eigenvalues; means are over the seeds that have
-a fixed point. Self-prediction has no optimum: only some starts reach its truth, the functions of
-largest |λ|.
+none. Temporal differences have no fixed point if d separates a complex pair of eigenvalues; means
+are over the seeds that have one. Self-prediction has no optimum: only some starts reach its truth.
 
-**Tuning.** Every objective has the same number of trials in each world, with equally many updates,
-on seeds that are not reported. The trials form a grid of learning rates and values of one of its
-options; an objective without such an option has more learning rates. The best trial is the one that
-ends closest to the objective's own truth or, for ordered objectives, with the largest mean
-|cosine|. Tuning thus uses the truth, for all objectives.
+**Tuning.** In each world, every objective has the same number of trials of the same length, on
+seeds that are not reported: a grid of learning rates and values of one of its options. The best
+trial ends closest to the own truth or, for ordered objectives, has the largest mean |cosine|.
 
 **Controls** need no training: cosines of lowest frequency and random features, each together with
-the constant, and the singular functions of a chain estimated from as many transitions as other rows
+the constant, and the singular functions of a chain counted from as many transitions as other rows
 draw.
 
 **Time** counts updates only: all seeds train in one program, whose time is divided by their number.
-R² measures the prediction of values at the states without a label, by ridge regression on whitened
-features; the values belong to random policies and random rewards.
+R² measures the prediction of values of random policies and rewards at the states without a label,
+by ridge regression on whitened features.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -66,9 +61,9 @@ from rlreps.experiments.ours.benchmark_runs import (
     released_rows,
     tune,
 )
-from rlreps.experiments.ours.contestants import CONTROLS, COUNTED, OBJECTIVES, Row
+from rlreps.experiments.ours.contestants import CONTROLS, COUNTED, OBJECTIVES
 from rlreps.experiments.ours.worlds import PENDULUM, World
-from rlreps.runs.contrasts import Sample, Verdict, all_of
+from rlreps.runs.contrasts import Verdict, all_of
 
 _SHOWN = ("large batch", "OMM", "TD low rank")
 
@@ -124,31 +119,30 @@ def prepare(run: Run[Config]) -> dict[str, Any]:
 
 def claims(results: Results[Config]) -> list[Claim]:
     """State that no row failed and, if all rows ran, the advice of docs/results/benchmark.md."""
-    config, whole = results.config, Config()
+    whole = Config()
     ends = results.ends.groups("method", "world", "failed")
     faults = "; ".join(": ".join(each) for each in ends if each[2])
     ran = Verdict(not faults, faults or "no failure")
     judged = {"Every row can be trained and measured in every world": ran}
-    present = (*config.rows, *released_rows(config))
-    if all(row in present for row in whole.rows) and {*whole.worlds} <= {*config.worlds}:
-        rows = {row.method: row for row in whole.rows}
-        judged |= advice(rows, config.worlds, partial(results.end, d=config.tuned_at))
+    present = (*results.config.rows, *released_rows(results.config))
+    if all(row in present for row in whole.rows) and {*whole.worlds} <= {*results.config.worlds}:
+        judged |= advice(results)
     found = "on the mean over worlds unless one is named, in this run"
     return [Claim(statement, found, verdict) for statement, verdict in judged.items()]
 
 
-def advice(
-    rows: Mapping[str, Row], worlds: Sequence[str], end: Callable[..., Sample]
-) -> dict[str, Verdict]:
+def advice(results: Results[Config]) -> dict[str, Verdict]:
     """Judge each advice by the last measurements of the methods that it names."""
+    rows = {row.method: row for row in Config().rows}
 
     def less(
-        value: str, lower: Iterable[str], higher: Iterable[str], places: Sequence[str] = worlds
+        value: str, lower: Iterable[str], higher: Iterable[str], worlds: Sequence[str] = ()
     ) -> Verdict:
         """Judge that the means of some methods are below the means of all the others."""
+        at: Any = {"d": results.config.tuned_at, "world": worlds or results.config.worlds}
         parts = {}
         for low, high in itertools.product(lower, higher):
-            ours, theirs = (end(value, method=each, world=[*places]) for each in (low, high))
+            ours, theirs = (results.end(value, method=each, **at) for each in (low, high))
             parts[f"{low} and {high}"] = ours < theirs
         return all_of(parts)
 

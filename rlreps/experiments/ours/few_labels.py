@@ -6,24 +6,21 @@ features help if they were learned, without rewards, from 30,000 steps of the ra
 **Arms**, each with ridge regression whose strength is chosen for each value function by
 leave-one-out:
 
-- learned, in two arms: features of ``rlreps.successor.fit`` scaled by their singular values (as in
-  ``rep.fit_values``), and whitened features;
-- oracle: equally many exact components of the cells' model, scaled in the same way;
-- without data: cosines of (x, y), random Fourier features and random networks of (x, y), and
-  random Fourier features of the observations. The cosines' decay and the others' length scales are
-  also chosen by leave-one-out, for each value function. Bases of (x, y) know the agent's place.
-  Learned features do not: in mazes they see codes of cells and count the distinct codes. In
-  ``sutton`` agents see (x, y), and the fit uses random Fourier features of it.
+- learned: features of ``rlreps.successor.fit``, scaled by their singular values or whitened. In
+  mazes they are tables over the distinct codes, in ``sutton`` random Fourier features of (x, y);
+- oracle: equally many exact components of the cells' model, scaled by their singular values;
+- without data: cosines of (x, y), random Fourier features and random networks of (x, y), which know
+  the agent's place, and random Fourier features of codes. The cosines' decay and the others' length
+  scales are also chosen by leave-one-out.
 
-**Metric.** The unexplained share of the variance of values over the cells without labels (1 - R²).
-It is averaged over 200 value functions (20 random policies times 10 random rewards), which are
-computed exactly in the cells' model. A policy's rewards and logits are smooth functions of (x, y).
+**Metric.** The unexplained share of the variance of values over the cells without labels (1 - R²),
+averaged over 200 value functions (20 random policies times 10 random rewards, smooth in (x, y)),
+which are computed exactly in the cells' model.
 
-**Design.** Each arena has ten replicates. A replicate has its own transitions, fit and value
-functions, and five draws of labelled cells for each number of labels; all arms share them.
-Intervals and tests are over replicates, since the draws of a replicate share a fit. "The best basis
-without data" is the best basis of (x, y) in each arena and for each number of labels, picked in
-hindsight, which favours it.
+**Design.** Each arena has ten replicates with their own transitions, fit and value functions, and
+five draws of labelled cells for each number of labels; all arms share them. Intervals and tests are
+over replicates. "The best basis without data" is the best basis of (x, y) in each arena and for
+each number of labels, picked in hindsight, which favours it.
 
 **Goal**, judged separately at each number of labels: at most half the unexplained variance of the
 best basis without data, in at least two of three mazes. **Refuted** if the 95 % interval of learned
@@ -165,16 +162,16 @@ def bases(model: CellModel, seed: int) -> dict[str, list[DoubleArray]]:
     squares = 1.0 + np.sum(multiples**2, axis=0)
     found = {COSINES: [waves * squares ** (-decay / 2.0) for decay in _DECAYS]}
     for length in _LENGTHS:
-        network = RandomNetwork(hidden=(_WIDTH, _WIDTH), input_scale=1.0 / length)
-        of_codes = RandomFourier(length_scale=length * size**0.5, num_inputs=size)
-        families: list[tuple[str, Cumulants, int, npt.NDArray[Any]]] = [
-            (FOURIER, RandomFourier(length_scale=length), 2, places),
-            (NETWORKS, network, 3, places),
-        ]
+        networks = RandomNetwork(hidden=(_WIDTH, _WIDTH), input_scale=1.0 / length)
+        drawn = {
+            FOURIER: _drawn(RandomFourier(length_scale=length), _WIDTH, seed, 2, places),
+            NETWORKS: _drawn(networks, _WIDTH, seed, 3, places),
+        }
         if model.arena != NULL:  # There they are the places.
-            families.append((CODES, of_codes, 4, seen))
-        for name, family, part, inputs in families:
-            found.setdefault(name, []).append(_drawn(family, _WIDTH, seed, part, inputs))
+            of_codes = RandomFourier(length_scale=length * size**0.5, num_inputs=size)
+            drawn[CODES] = _drawn(of_codes, _WIDTH, seed, 4, seen)
+        for name, table in drawn.items():
+            found.setdefault(name, []).append(table)
     return found
 
 
@@ -217,25 +214,19 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
 # --- What is reported -----------------------------------------------------------------------------
 
 
-def best(results: Results[Config], arena: str, labels: int) -> str:
-    """Name the basis of (x, y) without data that leaves the least variance unexplained."""
+def pair(results: Results[Config], arena: str, labels: int) -> tuple[Sample, Sample, str]:
+    """Return the shares of learned features and of the best basis without data, and its name.
 
-    def mean(arm: str) -> float:
-        return results.sample(arena=arena, labels=labels, arm=arm).mean
-
-    return min(OF_PLACES, key=mean)
-
-
-def pair(results: Results[Config], arena: str, labels: int) -> tuple[Sample, Sample]:
-    """Return the unexplained shares of learned features and of the best basis without data."""
-    other = best(results, arena, labels)
-    ours, theirs = (results.sample(arena=arena, labels=labels, arm=arm) for arm in (LEARNED, other))
-    return ours, theirs
+    The best basis of (x, y) leaves the least variance unexplained.
+    """
+    of = partial(results.sample, arena=arena, labels=labels)
+    best = min(OF_PLACES, key=lambda arm: of(arm=arm).mean)
+    return of(arm=LEARNED), of(arm=best), best
 
 
 def halves(results: Results[Config], arena: str, labels: int) -> Verdict:
     """Judge that learned features leave less than half of the best basis's unexplained share."""
-    ours, theirs = pair(results, arena, labels)
+    ours, theirs, _ = pair(results, arena, labels)
     return (ours < 0.5 * theirs).saying(f"{format_number(ours.mean / theirs.mean)} of the best's")
 
 
@@ -262,9 +253,9 @@ def contrasts(results: Results[Config]) -> Rows:
     """Tabulate learned features against the best basis, and against half of its share."""
     whole, half = list[Any](), list[Any]()
     for arena, labels in itertools.product(results.config.arenas, results.config.labels):
-        ours, theirs = pair(results, arena, labels)
+        ours, theirs, best = pair(results, arena, labels)
         about = {"arena": arena, "labels": labels, "learned": ours.mean}
-        about |= {"best": best(results, arena, labels), "best_share": theirs.mean}
+        about |= {"best": best, "best_share": theirs.mean}
         whole.append((about, ours.against(theirs)))
         half.append(({}, ours.against(0.5 * theirs)))
     names = {f"difference{end}": f"beyond_half{end}" for end in ("", "_low", "_high")}
@@ -296,9 +287,8 @@ EXPERIMENT = Experiment(
                 caption="Unexplained shares, means over replicates, with 95 % intervals of "
                 "paired differences (below 0: learned features explain more). The first p-value "
                 "and the detectable difference concern a difference of zero; the last two columns "
-                "compare learned features with half of the best basis's share, which is the goal. "
-                "p-values are by sign flips, adjusted separately in each of the two columns (Holm "
-                f"1979). {DETECTABLE}",
+                "concern the goal, half of the best basis's share. p-values are by sign flips, "
+                f"adjusted separately in each of the two columns (Holm 1979). {DETECTABLE}",
             ),
             Curve(
                 name="unexplained",

@@ -8,35 +8,32 @@ scaled to the same standard deviation over the cells, so that they do not differ
 
 **Arms.** none; Euclidean: distance between true positions; learned: distance in σ-scaled successor
 features (``SuccessorRepresentation.potential``) from reward-free steps of the random policy;
-learned and whitened: distance in the same features without the scaling; random features: distance
-between the outputs of an untrained network, on codes, which hide nearness and which no agent sees,
-or in ``sutton`` on positions, which show nearness; oracle: the exact expected number of steps.
+learned and whitened: the same features without the scaling; random features: outputs of an
+untrained network on codes, which hide nearness and which no agent sees, or in ``sutton`` on
+positions, which show nearness; oracle: the exact expected number of steps.
 
 **Design.** Three mazes and ``sutton`` (no penalty in its puddles), each with five goals and four
-agents for each goal and arm. Arms share seeds, which makes 20 pairs of agents. Ten representations
-are each fitted to their own reward-free data, and each serves two pairs with the same goal.
+agents for each goal and arm. Arms share seeds, which makes 20 pairs of agents. Each of ten
+representations is fitted to its own reward-free data and serves two pairs with the same goal.
 Differences are averaged over these two pairs, so that the ten tested differences are independent.
-Representations are tables over cells: if observations are codes, each distinct code is a cell, and
-every arm could have such a table.
+Representations are tables over cells, as fits to codes would be.
 
 **Claims**, by 95 % intervals over representations. Learned beats none and Euclidean in mean return
 over training in at least two of three mazes: intervals of paired differences above 0, and p < 0.05
-by sign flips (Holm over the six tests). In ``sutton`` Euclidean distance is nearly exact and cannot
-be improved much: we expect that learned does not beat it. (Added after the first run: this holds if
-the interval's upper end is below 10 points; an interval above 0 refutes it.) The table shows what
-the run could have detected. The claim on how σ-scaled and whitened features order cells was in the
-code from the start, but not in the design.
+by sign flips (Holm over the six tests). In ``sutton`` Euclidean distance is nearly exact: we expect
+that learned does not beat it. (Added after the first run: this holds if the interval's upper end is
+below 10 points; an interval above 0 refutes it.) The claim on how σ-scaled and whitened features
+order cells was in the code from the start, but not in the design.
 
-The learning curves do not include the reward-free steps. A table shows the number of goals after
-which these steps are repaid: the free steps divided by the steps per goal that are saved until the
-threshold, compared with none and with Euclidean distance, which needs no free steps. The threshold
-is twice the optimal number of steps; no claim depends on it.
+Learning curves do not include the reward-free steps. A table shows the number of goals after which
+these steps are repaid: the free steps divided by the steps per goal that are saved until the
+threshold, which is twice the optimal number of steps. No claim depends on it.
 """
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -94,20 +91,11 @@ TESTED = (NONE, EUCLIDEAN)
 MARGIN = 10.0
 """Points of mean return over training; in ``sutton`` a smaller difference is no gain."""
 
-FEWEST_PAIRS = 20
-"""Least number of pairs of agents for a verdict."""
-
-FEWEST_FITS = 10
-"""Least number of representations for a verdict."""
-
 _SPREAD = 16.0
 """Standard deviation of every potential over the cells, in units of reward."""
 
 _SLACK = 2.0
 """The threshold is this many times the optimal expected number of steps."""
-
-_RANDOM = 7
-"""Number of the random stream for untrained networks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,12 +147,12 @@ _AGENTS = AgentConfig(
     evaluation_episodes=16,
 )
 
+LAPTOP = Config(base=_AGENTS, fit=_FIT)
 PRESETS = {
     "smoke": Config(
         base=varied(
             _AGENTS,
             encoder=MLP(hidden=(8,)),
-            num_features=4,
             dqn=varied(_AGENTS.dqn, batch_size=8, warmup=400, epsilon_steps=400),
             capacity=800,
             steps=800,
@@ -179,8 +167,8 @@ PRESETS = {
         arenas=("four_rooms",),
         free_steps=2_000,
     ),
-    "laptop": Config(base=_AGENTS, fit=_FIT),
-    "paper": Config(base=varied(_AGENTS, steps=100_000), fit=_FIT, agents=20, fits=50),
+    "laptop": LAPTOP,
+    "paper": varied(LAPTOP, base=varied(_AGENTS, steps=100_000), agents=20, fits=50),
 }
 
 
@@ -194,8 +182,8 @@ def scaled(distances: npt.ArrayLike, at: int) -> DoubleArray:
     return potential * (_SPREAD / float(potential.std()))
 
 
-def distances_of(config: Config, arena: str, seed: int) -> dict[str, DoubleArray]:
-    """Compute the distances [n, m] to the m goals for each arm but the first.
+def distances_of(config: Config, arena: str, seed: int) -> DoubleArray:
+    """Compute the distances [arms - 1, n, m] to the m goals for each arm but the first.
 
     The seed sets the reward-free data, the fit and the untrained network.
     """
@@ -212,27 +200,18 @@ def distances_of(config: Config, arena: str, seed: int) -> dict[str, DoubleArray
     represented = fit(data, dataclasses.replace(config.fit, seed=seed))
     known = np.arange(model.num_states)
     network = MLP(config.fit.num_features, num_inputs=model.observations.shape[1])
-    params = network.init(seed_key(seed, _RANDOM))
-    tables = {
-        EUCLIDEAN: model.centres,
-        LEARNED: represented.features(known, scaling="singular"),
-        WHITENED: represented.features(known, scaling="white"),
-        RANDOM: np.asarray(network.apply(params, jnp.asarray(model.observations))),
-    }
-    found = {
-        name: np.linalg.norm(table[:, None] - table[None, at], axis=2).astype(np.float64)
-        for name, table in tables.items()
-    }
-    return {**found, ORACLE: model.least_steps(model.discs(config.goals))}
+    params = network.init(seed_key(seed, 7))
+    tables = [
+        model.centres,
+        represented.features(known, scaling="singular"),
+        represented.features(known, scaling="white"),
+        np.asarray(network.apply(params, jnp.asarray(model.observations))),
+    ]
+    found = [np.linalg.norm(table[:, None] - table[None, at], axis=2) for table in tables]
+    return np.stack([*found, model.least_steps(model.discs(config.goals))]).astype(np.float64)
 
 
-def train(
-    config: Config,
-    arena: str,
-    potentials: npt.ArrayLike,
-    *,
-    devices: Sequence[jax.Device] | None = None,
-) -> tuple[list[int], DoubleArray]:
+def train(run: Run[Config], arena: str, potentials: DoubleArray) -> tuple[list[int], DoubleArray]:
     """Train agents with potentials over the cells, [arms, pairs, n], in one program.
 
     Arms share a pair's seed. Agents are distributed over the devices.
@@ -243,6 +222,7 @@ def train(
     Raises:
         TrainingDivergedError: If a parameter became NaN or infinite.
     """
+    config = run.config
     tables = np.asarray(potentials, np.float32)
     arms, pairs, _ = tables.shape
     over_cells = np.repeat(tables.min(axis=2, keepdims=True), BINS**2, axis=2)
@@ -265,84 +245,73 @@ def train(
         evaluation=world,
         own_environments=True,
         seeds=[*range(pairs)] * arms,
-        devices=devices,
+        devices=run.devices,
     )
     state, returns = trainer.init(), []
     steps = list(range(0, base.steps + 1, base.evaluate_every))
     for step in steps:
         if step:
             state, _ = trainer.advance(state, step - base.evaluate_every, base.evaluate_every)
-        if not all(
-            bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.learner.params)
-        ):
-            raise TrainingDivergedError(f"parameters became NaN or infinite by step {step}")
         returns.append(np.asarray(trainer.evaluate(state, step), np.float64).mean(axis=1))
+    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.learner.params)):
+        raise TrainingDivergedError(f"parameters became NaN or infinite by step {base.steps}")
     return steps, np.stack(returns, axis=1).reshape(arms, pairs, -1)
 
 
+def outcomes(
+    config: Config, steps: npt.ArrayLike, returns: DoubleArray, best: npt.ArrayLike
+) -> dict[str, npt.NDArray[Any]]:
+    """Measure whole trainings; each measure is [arms, pairs, 1].
+
+    An agent that never reaches the threshold counts with the length of training.
+
+    Args:
+        config: The agents.
+        steps: Environment steps of the evaluations, [p].
+        returns: Unshaped returns, [arms, pairs, p].
+        best: Optimal expected number of steps of each pair's goal, [pairs].
+    """
+    at = np.asarray(steps, np.float64)
+    relative = (returns / np.asarray(best)[:, None]).reshape(-1, len(at))
+    samples = samples_to_reach(at, relative, -_SLACK).reshape(*returns.shape[:2], 1)
+    return {
+        "mean_return": returns[..., at > config.base.dqn.warmup].mean(axis=2, keepdims=True),
+        "samples": np.minimum(samples, config.base.steps),
+        "reached": np.isfinite(samples),
+    }
+
+
 def measure(run: Run[Config], name: str, arena: str) -> dict[str, Any]:
-    """Fit, train and evaluate all arms in an arena."""
+    """Fit, train and evaluate all arms in an arena.
+
+    Rows have the number of their representation, over which pairs are averaged: ``fit``.
+    """
     del name
     config, model = run.config, cell_model(arena)
-    pairs, goals = range(config.num_pairs), config.goals_of_pairs
+    pairs, goals = np.arange(config.num_pairs), config.goals_of_pairs
     exact = model.least_steps(model.discs(goals))
+    best = [float(column[column > 0.0].mean()) for column in exact.T]
     at = model.nearest(np.asarray(goals)[:, :2]).tolist()
-    fitted = [distances_of(config, arena, seed) for seed in range(config.fits)]
-    distances = {
-        arm: [fitted[pair % config.fits][arm][:, pair % len(config.goals)] for pair in pairs]
-        for arm in ARMS[1:]
-    }
-    potentials = {NONE: np.zeros((config.num_pairs, model.num_states))}
-    for arm, found in distances.items():
-        potentials[arm] = np.stack([scaled(*both) for both in zip(found, at, strict=True)])
-    steps, returns = train(config, arena, [*potentials.values()], devices=run.devices)
+    fitted = np.stack([distances_of(config, arena, seed) for seed in range(config.fits)])
+    # Distances of pairs, [pairs, arms - 1, n].
+    distances = fitted[pairs % config.fits, :, :, pairs % len(config.goals)]
+    potentials = np.zeros((len(ARMS), *exact.T.shape))
+    order = np.full((len(ARMS), len(pairs), 1), math.nan)
+    for pair, arm in np.ndindex(*distances.shape[:2]):
+        potentials[arm + 1, pair] = scaled(distances[pair, arm], at[pair])
+        order[arm + 1, pair] = spearmanr(distances[pair, arm], exact[:, pair]).statistic
+    steps, returns = train(run, arena, potentials)
+    fits: npt.NDArray[Any] = pairs[:, None] % config.fits
+    values = {"fit": fits, "return": returns, "order": order}
+    values |= outcomes(config, steps, returns, best)
     return {
-        "steps": steps,
-        "optimal_steps": [float(column[column > 0.0].mean()) for column in exact.T],
-        "returns": dict(zip(ARMS, returns.tolist(), strict=True)),
-        "rank_correlation": {
-            arm: [float(spearmanr(*both).statistic) for both in zip(found, exact.T, strict=True)]
-            for arm, found in distances.items()
-        },
-        "potentials": {arm: potentials[arm][0].tolist() for arm in ARMS[1:]},
+        "values": {name: each.tolist() for name, each in values.items()},
+        "axes": {"arena": arena, "arm": ARMS, "pair": pairs.tolist(), "step": steps},
+        "potentials": dict(zip(ARMS, potentials[:, 0].tolist(), strict=True)),
     }
 
 
 # --- What is reported -----------------------------------------------------------------------------
-
-
-def frame(run: Run[Config], arena: str, found: Mapping[str, Any]) -> Frame:
-    """List returns by step, and each agent's measures of its whole training.
-
-    Units are representations: the pairs that use the same representation are averaged. An agent
-    that never reaches the threshold counts with the length of training.
-    """
-    config, steps = run.config, np.asarray(found["steps"], np.float64)
-    pairs, parts = np.arange(config.num_pairs), []
-    for arm, curves in found["returns"].items():
-        returns = np.asarray(curves)
-        samples = np.array(
-            [
-                samples_to_reach(steps, curve[None], -_SLACK * best)[0]
-                for curve, best in zip(returns, found["optimal_steps"], strict=True)
-            ]
-        )
-        of_pairs = {
-            "fit": pairs % config.fits,
-            "mean_return": returns[:, steps > config.base.dqn.warmup].mean(axis=1),
-            "samples": np.minimum(samples, config.base.steps),
-            "reached": np.isfinite(samples),
-            "order": np.asarray(found["rank_correlation"].get(arm, np.full(len(pairs), np.nan))),
-        }
-        values = {"return": returns, **{name: each[:, None] for name, each in of_pairs.items()}}
-        axes: dict[str, Any] = {"pair": pairs, "step": found["steps"]}
-        parts.append(Frame.grid(values, arena=arena, arm=arm, **axes))
-    return Frame.concat(parts)
-
-
-def label_of(arm: str, arena: str) -> str:
-    """Return an arm's name in tables, which names the inputs of random features."""
-    return f"{arm} of {'positions' if arena == NULL else 'codes'}" if arm == RANDOM else arm
 
 
 def against(results: Results[Config], arena: str, other: str, effect: float = 0.0) -> Contrast:
@@ -361,7 +330,6 @@ def no_gain(results: Results[Config]) -> Verdict:
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the goal and the further claims."""
     beaten = mazes.beats(results, partial(against, results), TESTED)
-    enough = results.config.num_pairs >= FEWEST_PAIRS
 
     def orders(maze: str) -> Verdict:
         order = partial(results.end, "order", arena=maze)
@@ -372,7 +340,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         "return over training",
         "in at least two of three mazes, intervals of paired differences above 0 and p < 0.05, "
         f"adjusted for {len(mazes.mazes_of(results)) * len(TESTED)} comparisons (Holm)",
-        beaten if enough else beaten.open(),
+        beaten,
     )
     yield Claim(
         "σ-scaled features order cells by distance better than whitened ones",
@@ -401,25 +369,22 @@ def arms(results: Results[Config]) -> Rows:
     """Tabulate every arm in every arena."""
     config, rows = results.config, []
     for arena, arm in itertools.product(config.arenas, ARMS):
-        which = {"arena": arena, "arm": arm}
-        ours = results.end(**which)
-        gained = ours - results.end(arena=arena, arm=NONE)
+        end = partial(results.end, arena=arena)
         row: dict[str, Any] = {
             "arena": arena,
-            "arm": label_of(arm, arena),
+            "arm": arm,
             "pairs": config.num_pairs,
-            **as_columns("mean_return", ours.interval),
-            "last_return": results.end("return", **which).mean,
-            "reached": results.end("reached", **which).mean,
-            **as_columns("against_none", gained.interval),
+            **as_columns("mean_return", end(arm=arm).interval),
+            "last_return": end("return", arm=arm).mean,
+            "reached": end("reached", arm=arm).mean,
+            **as_columns("against_none", (end(arm=arm) - end(arm=NONE)).interval),
         }
         for other, on in ((NONE, ""), (EUCLIDEAN, "_on_euclidean")):
-            theirs = results.end("samples", arena=arena, arm=other)
-            saved = (theirs - results.end("samples", **which)).interval
+            saved = (end("samples", arm=other) - end("samples", arm=arm)).interval
             row |= as_columns(f"steps_saved{on}", saved)
             row |= as_columns(f"goals_to_repay{on}", goals_to_repay(config.free_steps, saved))
-        order = results.end("order", **which).mean
-        rows.append({**row, "rank_correlation": None if arm == NONE else order})
+        order = None if arm == NONE else end("order", arm=arm).mean
+        rows.append({**row, "rank_correlation": order})
     return rows
 
 
@@ -428,7 +393,7 @@ def tests(results: Results[Config]) -> Rows:
     others = (*TESTED, WHITENED, RANDOM, ORACLE)
     return contrast_rows(
         [
-            ({"arena": arena, "against": label_of(other, arena)}, against(results, arena, other))
+            ({"arena": arena, "against": other}, against(results, arena, other))
             for arena, other in itertools.product(results.config.arenas, others)
         ],
         tested=lambda about: about["arena"] != NULL and about["against"] in TESTED,
@@ -443,7 +408,7 @@ def draw_potentials(results: Results[Config], arena: str) -> tuple[Rows, Figure]
     values = np.stack([np.asarray(found[arm]) for arm in ARMS[1:]], axis=1)
     table = np.full((BINS**2, values.shape[1]), np.nan)
     table[model.cells] = values - values.mean(axis=0)
-    labels = [label_of(arm, arena) for arm in ARMS[1:]]
+    labels = ARMS[1:]
     figure = plot_components(
         {arena: table}, bins=BINS, labels=labels, environment=load_arena(arena)
     )
@@ -462,10 +427,9 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     cells=lambda run: {arena: arena for arena in run.config.arenas},
     measure=measure,
-    frame=frame,
     value=Measure(value="mean_return", label="mean return over training"),
     unit="fit",
-    fewest=FEWEST_FITS,
+    fewest=10,
     claims=claims,
     sections={
         "Returns": [
@@ -474,22 +438,21 @@ EXPERIMENT = Experiment(
                 name="arms",
                 rows=arms,
                 columns=_RETURNS,
-                caption="Returns of greedy episodes in the unshaped task, as means over "
-                "evaluations after the first update and at the last evaluation; share of agents "
-                "that reached the threshold; 95 % intervals over representations.",
+                caption="Returns of greedy episodes in the unshaped task, as means over training "
+                "and at the last evaluation, and the share of agents that reached the threshold; "
+                "95 % intervals over representations.",
             ),
             Tabulated(
                 name="tests",
                 rows=tests,
                 caption="Mean return over training with the learned, σ-scaled potential minus the "
-                "mean return with each other potential. Only the goal's comparisons have p-values, "
-                f"by sign flips, adjusted for their number (Holm). {DETECTABLE}",
+                "mean return with each other potential. The goal's comparisons have p-values by "
+                f"sign flips, adjusted for their number (Holm). {DETECTABLE}",
             ),
             Curve(
                 name="returns",
-                caption="Returns of greedy episodes while agents learn; intervals are over "
-                f"representations, as in the tables. Random features take codes, in {NULL} "
-                "positions.",
+                caption="Returns of greedy episodes while agents learn, with intervals over "
+                f"representations. Random features take codes, in {NULL} positions.",
                 x=Axis("step", "environment steps of an agent"),
                 y=Measure(value="return", label="return of the unshaped task"),
                 line="arm",
@@ -499,8 +462,7 @@ EXPERIMENT = Experiment(
         "Do the potentials order cells by distance?": [
             wide(
                 caption="Spearman's correlation of each potential's distances with the exact "
-                "expected number of steps to the goal, over cells; mean over pairs. Random "
-                f"features take codes, in {NULL} positions.",
+                "expected number of steps to the goal, over cells; mean over pairs.",
                 row="arena",
                 column="arm",
                 of={"arm": ARMS[1:]},
@@ -521,9 +483,9 @@ EXPERIMENT = Experiment(
                 rows=lambda r: [row for row in r.once(arms) if row["arm"] in (LEARNED, WHITENED)],
                 columns=_REPAID,
                 caption="Steps to the threshold saved per goal, compared with no shaping and with "
-                "Euclidean shaping, and the number of goals after which the free steps are repaid; "
-                "infinite if no steps are saved. An agent that never reaches the threshold counts "
-                "with the length of training, so the true savings may be larger.",
+                "Euclidean shaping, and the number of goals after which the free steps are repaid. "
+                "An agent that never reaches the threshold counts with the length of training, so "
+                "the true savings may be larger.",
             ),
         ],
     },

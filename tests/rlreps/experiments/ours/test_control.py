@@ -68,14 +68,6 @@ def test_returns_are_those_of_episodes_played_one_by_one_and_rewards_are_the_tas
         np.testing.assert_allclose(named, rewards, atol=1e-5)
 
 
-def test_random_actions_are_those_of_the_starts_and_differ_between_copies():
-    first, again, others = (control.play("CartPole-v1", None, range(a, a + 20)) for a in (0, 0, 50))
-    np.testing.assert_array_equal(first, again)
-    assert len({*first}) > 5
-    assert (first != others).any()
-    assert 15 < first.mean() < 35
-
-
 def test_five_torques_are_those_of_the_pendulum():
     for action, torque in enumerate((-2.0, -1.0, 0.0, 1.0, 2.0)):
         with gymnasium.make(control.FIVE_TORQUES) as five, gymnasium.make("Pendulum-v1") as whole:
@@ -91,10 +83,8 @@ def test_five_torques_are_those_of_the_pendulum():
     ("returns", "holds"),
     [
         ([500.0] * 5, True),
-        ([480.0, 490.0, 485.0, 495.0, 500.0], True),
         ([500.0, 500.0, 500.0, 500.0, 400.0], None),
         ([300.0, 310.0, 290.0, 300.0, 320.0], False),
-        ([500.0] * 4, None),
     ],
 )
 def test_a_goal_is_judged_by_the_interval_over_at_least_five_seeds(judge, returns, holds):
@@ -120,7 +110,3 @@ def test_the_smoke_preset_is_judged_by_each_way(smoke):
         rows = {row["way"]: row for row in csv.DictReader(lines)}
     assert {*rows} == {FIT, DQN, RANDOM}
     assert float(rows[FIT]["return"]) > 2 * float(rows[RANDOM]["return"])
-    assert float(rows[FIT]["fit_seconds"]) > 0.0
-    assert float(rows[DQN]["train_seconds"]) > 0.0
-    names = {f"CartPole-v1-{way}-700" for way in (FIT, DQN, RANDOM)}
-    assert {path.stem for path in (out / "parts").iterdir()} == names

@@ -45,26 +45,6 @@ def test_unexplained_variance_is_nought_for_features_that_tell_all_and_one_for_n
         assert unexplained_share(tables, both, labelled) < 1e-6
 
 
-def test_value_functions_are_those_of_as_many_policies_and_rewards(ring):
-    config = Config(num_policies=3, num_rewards=4, discount=0.5)
-    values = few_labels.value_functions(ring, config, seed=1)
-    assert values.shape == (12, 12)
-    chains = ring.to
-    # Each column is r̄ + γ V̄ of one policy: within what the two actions allow, with one reward
-    # for every fourth column.
-    rewards = few_labels._drawn(
-        few_labels.RandomNetwork(input_scale=1.0 / few_labels._SMOOTH), 4, 1, 1, ring.centres
-    )
-    assert rewards.std(axis=0).min() > 0.0
-    for column in range(12):
-        backed_up = chains @ (rewards[:, column % 4] + 0.5 * values[:, column])
-        assert (backed_up.min(axis=0) - 1e-9 <= values[:, column]).all()
-        assert (values[:, column] <= backed_up.max(axis=0) + 1e-9).all()
-    assert np.linalg.matrix_rank(values) > 4
-    again = few_labels.value_functions(ring, config, seed=2)
-    assert not np.allclose(values, again)
-
-
 def test_exact_components_are_eigenfunctions_of_a_symmetric_walk_as_large_as_their_sums(ring):
     found = ring.components(5, discount=0.5)
     steps = 0.1 + 0.9 * np.cos(2.0 * np.pi * np.array([0, 1, 1, 2, 2]) / 12)
@@ -76,13 +56,13 @@ def test_exact_components_are_eigenfunctions_of_a_symmetric_walk_as_large_as_the
     np.testing.assert_allclose(np.real(outside), 0.0, atol=1e-9)
 
 
-def rows(learned, best=0.1, arenas=(*MAZES, NULL), count=10):
+def rows(learned, best=0.1):
     """Shares at one number of labels: learned features' in each arena, a best of cosines."""
-    noise = np.linspace(-0.001, 0.001, count)
+    noise = np.linspace(-0.001, 0.001, 10)
     return [
         {"arena": arena, "seed": seed, "labels": 50, "draw": draw, "arm": arm, "share": share}
-        for arena, ours in zip(arenas, learned, strict=True)
-        for seed in range(count)
+        for arena, ours in zip((*MAZES, NULL), learned, strict=True)
+        for seed in range(10)
         for draw in range(2)
         for arm, share in (
             (LEARNED, ours + noise[seed] + (0.01 if draw else -0.01)),
@@ -98,10 +78,7 @@ def rows(learned, best=0.1, arenas=(*MAZES, NULL), count=10):
     [
         ((0.03, 0.03, 0.09, 0.09), True, True),
         ((0.03, 0.09, 0.09, 0.03), False, False),
-        # One maze cannot be told.
         ((0.03, 0.05, 0.09, 0.05), None, None),
-        ((0.03, 0.05, 0.03, 0.2), True, True),
-        ((0.05, 0.09, 0.09, 0.2), False, True),
     ],
 )
 def test_the_goal_is_half_the_share_of_the_best_basis_in_two_mazes(
@@ -110,8 +87,6 @@ def test_the_goal_is_half_the_share_of_the_best_basis_in_two_mazes(
     config = Config(labels=(50,))
     found = judge(EXPERIMENT, config, rows(learned))
     assert [claim.holds for claim in found] == [mazes_hold, null_holds]
-    few = judge(EXPERIMENT, config, rows(learned, count=9))
-    assert [claim.holds for claim in few] == [None, None]
 
 
 # Few steps: fits warn.
