@@ -29,6 +29,9 @@ DEFAULT_ARENA = "sutton"
 TORSOS: dict[str, type[Encoder]] = {**ENCODERS, "convolutional": Convolutional}
 """Name → class of torso, for configurations; images need the convolutional torso."""
 
+JOINT_UNITS = 64
+"""Hidden units of the network that reads features of images together with fitted features."""
+
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -249,11 +252,15 @@ def make_torso(
             require(len(shape) == 1, f"{expected}; images need a convolutional one", shape)
         network = with_sizes(
             config.encoder,
-            frame_shape=(*shape[:-1], shape[-1] + fitted),
+            frame_shape=shape,
             num_inputs=shape[0] + fitted,
             num_states=1,
             num_features=config.num_features,
         )
     if not fitted:
         return network
-    return WithFitted(network=network, config=fits, num_inputs=math.prod(shape))
+    joint = None
+    if len(shape) == 3:
+        size = config.num_features
+        joint = MLP(size, num_inputs=size + fitted, hidden=(JOINT_UNITS,))
+    return WithFitted(network=network, joint=joint, config=fits, num_inputs=math.prod(shape))

@@ -91,18 +91,21 @@ class FeatureConfig:
 class WithFitted(Encoder):
     """A network on an observation and its fitted features, [b, ..., c] → [b, features].
 
-    Parameters have two parts: ``network`` holds the parameters of the network on [b, ..., c + d],
-    and ``fitted`` holds the result of the latest fit, which no gradient changes. Every pixel of an
-    image has the same fitted features, as further channels. Fitted features are 0 before the first
+    Parameters are those of the networks, ``network`` and for images also ``joint``, and ``fitted``,
+    the result of the latest fit, which no gradient changes. Fitted features are 0 before the first
     fit, and at observations that the latest fit has not counted.
 
     Attributes:
-        network: The network.
+        network: The network: of vectors and fitted features together, [b, c + d], or of images
+            alone, [b, h, w, c].
+        joint: For images, the network of their features and the fitted features, [b, features + d];
+            None for vectors.
         config: The options of the fits.
         num_inputs: Numbers in an observation.
     """
 
     network: Encoder = leaf()
+    joint: Encoder | None = leaf()
     config: FeatureConfig
     num_inputs: int
 
@@ -119,22 +122,37 @@ class WithFitted(Encoder):
                 "frequencies": jnp.zeros((self.num_inputs, size - 1), jnp.float32),
                 "phases": jnp.zeros((size - 1,), jnp.float32),
             }
-        return {"network": self.network.init(key), "fitted": fitted}
+        params = {"network": self.network.init(key), "fitted": fitted}
+        if self.joint is not None:
+            params["joint"] = self.joint.init(jax.random.fold_in(key, 1))
+        return params
 
     def apply(self, params: Params, inputs: Array) -> Array:
-        return self.network.apply(params["network"], self._seen(params["fitted"], inputs))
+        found = self._fitted(params["fitted"], inputs)
+        if self.joint is None:
+            return self.network.apply(params["network"], _beside(inputs, found))
+        return self.joint.apply(params["joint"], _beside(self._of_images(params, inputs), found))
 
     def hidden_activations(self, params: Params, inputs: Array) -> list[Array] | None:
-        seen = self._seen(params["fitted"], inputs)
-        return self.network.hidden_activations(params["network"], seen)
+        found = self._fitted(params["fitted"], inputs)
+        if self.joint is None:
+            return self.network.hidden_activations(params["network"], _beside(inputs, found))
+        seen = self._of_images(params, inputs)
+        first = self.network.hidden_activations(params["network"], inputs)
+        then = self.joint.hidden_activations(params["joint"], _beside(seen, found))
+        return None if first is None or then is None else [*first, seen, *then]
 
-    def _seen(self, fitted: Params, inputs: Array) -> Array:
+    def _of_images(self, params: Params, images: Array) -> Array:
+        return jax.nn.relu(self.network.apply(params["network"], images))
+
+    def _fitted(self, fitted: Params, inputs: Array) -> Array:
         # Fits set the features, and gradients do not.
         flat = inputs.reshape(len(inputs), self.num_inputs)
-        found = lax.stop_gradient(fitted_features(fitted, flat))
-        shape = (*inputs.shape[:-1], found.shape[1])
-        beside = found.reshape(len(found), *(1,) * (inputs.ndim - 2), -1)
-        return jnp.concatenate([inputs, jnp.broadcast_to(beside, shape)], axis=-1)
+        return lax.stop_gradient(fitted_features(fitted, flat))
+
+
+def _beside(first: Array, second: Array) -> Array:
+    return jnp.concatenate([first, second], axis=1)
 
 
 def fitted_features(fitted: Params, observations: Array) -> Array:

@@ -4,12 +4,14 @@ No chunk, evaluation or resumption changes a key, and no other agent shares it.
 """
 
 import enum
+import math
 from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.extend.random import define_prng_impl
 
 
 class Use(enum.IntEnum):
@@ -39,6 +41,68 @@ def key_for(key: Array, use: Use, count: int | Array) -> Array:
         count: Rows that each environment had added, or steps; [].
     """
     return jax.random.fold_in(jax.random.fold_in(key, use), count)
+
+
+def unrolled(key: Array) -> Array:
+    """Return a key [...] whose draws have the same bits, but are compiled without loops.
+
+    On a CPU, JAX compiles every draw of its generator, Threefry, to a loop over rounds. In the loop
+    of an agent with small networks, these loops take a sixth of the time.
+    """
+    return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED)
+
+
+_ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+
+
+def _threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
+    """Encrypt counters by Threefry-2x32 with 20 rounds and a key [2] (Salmon et al. 2011)."""
+    first, second = key
+    words = first, second, first ^ second ^ np.uint32(0x1BD11BDA)
+    high, low = high + first, low + second
+    for group in range(5):
+        for distance in _ROTATIONS[group % 2]:
+            high = high + low
+            low = high ^ ((low << np.uint32(distance)) | (low >> np.uint32(32 - distance)))
+        high = high + words[(group + 1) % 3]
+        low = low + words[(group + 2) % 3] + np.uint32(group + 1)
+    return high, low
+
+
+def _of_counters(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    low = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
+    return _threefry(key, jnp.zeros_like(low), low)
+
+
+def _split(key: Array, shape: tuple[int, ...]) -> Array:
+    return jnp.stack(_of_counters(key, shape), axis=-1)
+
+
+def _random_bits(key: Array, width: int, shape: tuple[int, ...]) -> Array:
+    high, low = _of_counters(key, shape)
+    if width == 64:
+        return (high.astype(jnp.uint64) << np.uint64(32)) | low.astype(jnp.uint64)
+    return (high ^ low).astype(f"uint{width}")
+
+
+def _fold_in(key: Array, data: Array) -> Array:
+    count = jnp.asarray(data, jnp.uint32)
+    return jnp.stack(_threefry(key, jnp.zeros_like(count), count))
+
+
+def _seed(seed: Array) -> Array:
+    return jax.random.key_data(jax.random.key(seed))
+
+
+_UNROLLED = define_prng_impl(
+    key_shape=(2,),
+    seed=_seed,
+    split=_split,
+    random_bits=_random_bits,
+    fold_in=_fold_in,
+    name="unrolled threefry2x32",
+    tag="ufr",
+)
 
 
 def environment_seed(agent_seed: int, use: int, step: int, copy: int) -> int:

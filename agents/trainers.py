@@ -33,7 +33,7 @@ from rlreps.agents.dqn import AGENTS, DQN, SUMS, Acting, AgentState
 from rlreps.agents.environments import HostEnvironments, HostStep
 from rlreps.agents.fitted import refit
 from rlreps.agents.host_observations import Inputs
-from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for
+from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for, unrolled
 from rlreps.encoders import Encoder
 from rlreps.envs.core import Environment, TimeStep, observation_struct
 from rlreps.errors import InputError, require, require_memory
@@ -197,13 +197,13 @@ class CompiledTrainer(Trainer):
         def train(
             state: AgentState, span: Array, key: Array, own: Worlds | tuple[()]
         ) -> tuple[AgentState, Metrics]:
-            return agent.train((own or worlds)[0], state, span, key)
+            return agent.train((own or worlds)[0], state, span, unrolled(key))
 
         def play(params: Params, step: Array, key: Array, own: Worlds | tuple[()]) -> Array:
             return agent.evaluate(
                 (own or worlds)[1],
                 params,
-                key_for(key, Use.EVALUATE, step),
+                key_for(unrolled(key), Use.EVALUATE, step),
                 episodes=config.evaluation_episodes,
                 limit=config.max_episode_steps,
             )

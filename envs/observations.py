@@ -80,22 +80,24 @@ class Code:
 
     def observe(self, position: jax.Array, backdrop: None) -> jax.Array:
         """Return the code of the cell that holds a position [2]."""
-        column_row = jnp.clip((position * self.bins).astype(jnp.int32), 0, self.bins - 1)
+        column_row = _cell_of(position, self.bins)
         cell = column_row[1] * self.bins + column_row[0]
         return jnp.asarray(_codes(self.size, self.bins, self.seed))[cell]
 
 
-@pytree_dataclass(static=("size",))
+@pytree_dataclass(static=("size", "bins"))
 @dataclass(frozen=True, kw_only=True)
 class Image:
     """A picture of the arena with the agent in it, uint8 [size, size, 3], RGB, y pointing up.
 
     Walls and puddles look as in ``render_frame``. The goal is not drawn, so that places look the
     same for every task. The agent is a disc whose edge is a ramp one pixel wide: the picture shows
-    its place to a fraction of a pixel.
+    its place to a fraction of a pixel. With ``bins`` the disc is in the middle of the agent's cell,
+    so that images repeat exactly, as in grid worlds.
 
     Attributes:
         size: side in pixels, from 8 to 1,024.
+        bins: cells along each axis; None draws the agent where it is.
 
     Raises:
         ArenaError: a value outside its range.
@@ -104,9 +106,12 @@ class Image:
     name: ClassVar[str] = "image"
 
     size: int = 32
+    bins: int | None = None
 
     def __post_init__(self) -> None:
         check_count(self.size, "size of an image", least=_LEAST_PIXELS, most=MOST_PIXELS)
+        if self.bins is not None:
+            check_count(self.bins, "bins of images")
 
     def backdrop(self, world: "PuddleWorld") -> jax.Array:
         """Draw the arena without the agent, uint8 [size, size, 3].
@@ -127,6 +132,8 @@ class Image:
         """Draw the agent at a position [2] onto the backdrop."""
         from rlreps.envs.rendering import AGENT_COLOUR, AGENT_RADIUS
 
+        if self.bins is not None:
+            position = (_cell_of(position, self.bins).astype(jnp.float32) + 0.5) / self.bins
         centres = (jnp.arange(self.size, dtype=jnp.float32) + 0.5) / self.size
         across = jnp.square(centres - position[0].astype(jnp.float32))
         up = jnp.square(centres[::-1] - position[1].astype(jnp.float32))
@@ -167,6 +174,11 @@ def as_observation(value: Any) -> Observation:
     kind: Any = OBSERVATIONS[name]
     observation: Observation = kind(**given)
     return observation
+
+
+def _cell_of(position: jax.Array, bins: int) -> jax.Array:
+    """Return the column and row [2] (int32) of the cell that holds a position [2]."""
+    return jnp.clip((position * bins).astype(jnp.int32), 0, bins - 1)
 
 
 @lru_cache(maxsize=16)

@@ -29,7 +29,7 @@ NAMES = {
     "RandomNetwork.hidden": "cumulant_hidden",
     "RandomIndicators.hidden": "cumulant_hidden",
     **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},
-    "Image.size": "image_size",
+    **{f"Image.{name}": f"image_{name}" for name in ("size", "bins")},
 }
 
 

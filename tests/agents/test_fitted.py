@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents import AgentConfig, DQNConfig, FeatureConfig, ReplayConfig, Rows, make_trainer
-from rlreps.agents.config import make_torso
+from rlreps.agents.config import JOINT_UNITS, make_torso
 from rlreps.agents.fitted import fit_features, fitted_features, replayed, state_numbers
 from rlreps.agents.replay import as_inputs
 from rlreps.encoders import MLP, Convolutional
@@ -111,7 +111,7 @@ def test_counted_features_are_singular_functions_of_the_counted_measure():
     np.testing.assert_array_equal(features_at(fitted(rows, 800), CODES + 1e-3), 0.0)
 
 
-def test_images_have_the_features_of_what_they_show_beside_every_pixel():
+def test_a_joint_network_reads_features_of_images_and_the_fitted_features_of_what_they_show():
     rows = played(800)
     places = np.argmin(np.linalg.norm(rows.observation[:, :, None] - CODES, axis=-1), axis=-1)
     pictures = (255 * np.eye(STATES, dtype=np.uint8)).reshape(STATES, SIDE, SIDE, 1)
@@ -124,10 +124,16 @@ def test_images_have_the_features_of_what_they_show_beside_every_pixel():
     seen = as_inputs(jnp.asarray(pictures))
     features = np.asarray(features_at(found, seen.reshape(STATES, -1)))
     np.testing.assert_allclose(gram(features), gram(by_hand(rows)), atol=1e-5)
-    planes = np.broadcast_to(features[:, None, None, :], (STATES, SIDE, SIDE, 5))
-    both = np.concatenate([seen, planes], axis=-1)
-    expected = torso.network.apply(params["network"], jnp.asarray(both))
-    np.testing.assert_allclose(torso.apply({**params, "fitted": found}, seen), expected, atol=1e-5)
+    of_images = np.maximum(torso.network.apply(params["network"], seen), 0.0)
+    first, last = jax.tree.map(np.asarray, params["joint"])
+    both = np.concatenate([of_images, features], axis=1)
+    hidden = np.maximum(both @ first["kernel"] + first["bias"], 0.0)
+    expected = hidden @ last["kernel"] + last["bias"]
+    params = {**params, "fitted": found}
+    np.testing.assert_allclose(torso.apply(params, seen), expected, atol=1e-5)
+    layers = torso.hidden_activations(params, seen)
+    assert [layer.shape[-1] for layer in layers] == [2, 4, 2, JOINT_UNITS]
+    np.testing.assert_allclose(layers[-1], hidden, atol=1e-5)
 
 
 def test_a_read_out_keeps_its_values_when_features_are_fitted_to_more_data():

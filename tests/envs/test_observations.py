@@ -96,8 +96,17 @@ def test_an_image_shows_walls_and_the_agent_and_not_the_goal():
     )
 
 
+def test_images_of_cells_repeat_exactly_and_show_the_agent_in_the_middle():
+    worlds = [load_arena("spiral", observation=Image(size=8, bins=bins)) for bins in (10, None)]
+    cells, exact = (jax.jit(jax.vmap(world.observe_position)) for world in worlds)
+    places = jnp.asarray([[0.21, 0.39], [0.25, 0.35], [0.2999, 0.3001], [0.31, 0.35], [1.0, 0.0]])
+    middles = jnp.asarray([[0.25, 0.35]] * 3 + [[0.35, 0.35], [0.95, 0.05]])
+    np.testing.assert_array_equal(cells(places), exact(middles))
+    assert (np.asarray(cells(places))[3] != np.asarray(cells(places))[2]).any()
+
+
 def test_states_of_a_grid_have_observations():
-    for kind in (Position(), Code(bins=10), Image(size=8)):
+    for kind in (Position(), Code(bins=10), Image(size=8), Image(size=8, bins=10)):
         world = load_arena("two_room", observation=kind)
         grid = Grid(10).within(world)
         seen = grid.observations(world)

@@ -1,4 +1,7 @@
-"""Arms of agents in mazes, each different from the baseline in one thing, and their training."""
+"""Arms of agents in mazes, each different from the baseline in one thing, and their training.
+
+A *setting* is an arena with what agents see of it: ``spiral`` and ``spiral, images``, for example.
+"""
 
 import dataclasses
 import functools
@@ -15,8 +18,8 @@ from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.keys import agent_keys
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
-from rlreps.encoders import CosineFeatures, Encoder, TableFeatures
-from rlreps.envs import Position
+from rlreps.encoders import Convolutional, CosineFeatures, Encoder, TableFeatures
+from rlreps.envs import Image, Position
 from rlreps.experiments.harness import DoubleArray, Run, varied
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import BINS, CAP, FIT, GOALS, MAZES, NULL
@@ -38,6 +41,9 @@ Input: TypeAlias = Literal["observation", "embedding", "random", "cosines", "lea
 """Input of the network: observations, a trainable table of cells, or fixed features. Fixed features
 are random, cosines of the position, components fitted to steps without rewards, or exact
 components."""
+
+IMAGES = ", images"
+"""End of the name of a setting in which agents see images."""
 
 _CELLS = BINS**2
 
@@ -120,6 +126,12 @@ class Config:
         weight: Weight of joint losses, relative to the norm of the values' gradient.
         aside: A maze that was not used during development.
         aside_seed: Seed of the first agent in this maze, which shares no seeds with other arenas.
+        pictured: Mazes in which agents also see images.
+        picture_labels: Arms of agents that see images, of ``WAYS``.
+        picture_size: Side of images, in pixels. The default is the smallest size that ``Image``
+            takes; the images of all cells differ.
+        picture_torso: Their network, one convolution.
+        picture_wide: The wider network of images.
     """
 
     base: AgentConfig
@@ -133,16 +145,39 @@ class Config:
     weight: float = 0.1
     aside: str = "spiral"
     aside_seed: int = 10_000
+    pictured: tuple[str, ...] = MAZES
+    picture_labels: tuple[str, ...] = (SCRATCH, WIDER, FITTED, BESIDE)
+    picture_size: int = 8
+    picture_torso: Convolutional = dataclasses.field(
+        default=Convolutional(channels=(16,), hidden=64)
+    )
+    picture_wide: Convolutional = dataclasses.field(
+        default=Convolutional(channels=(40,), hidden=160)
+    )
 
-    def agents(self, arena: str, label: str) -> AgentConfig:
+    @property
+    def settings(self) -> dict[str, tuple[str, ...]]:
+        """Setting → its arms."""
+        seen = {
+            arena: tuple(each for each in self.labels if arena != NULL or WAYS[each].in_sutton)
+            for arena in self.arenas
+        }
+        return {**seen, **{f"{maze}{IMAGES}": self.picture_labels for maze in self.pictured}}
+
+    def agents(self, setting: str, label: str) -> AgentConfig:
         """Return the agents of an arm."""
-        way, base = WAYS[label], self.base
+        way, base, arena = WAYS[label], self.base, arena_of(setting)
+        observation = Position() if way.position else mazes.observation_of(arena)
+        torso, wide = base.encoder, varied(base.encoder, hidden=self.wide)
+        if setting != arena:
+            observation = Image(size=self.picture_size, bins=BINS)
+            torso, wide = self.picture_torso, self.picture_wide
         agents = dataclasses.replace(
             base,
             environment=f"puddle-world:{arena}",
-            observation=Position() if way.position else mazes.observation_of(arena),
+            observation=observation,
             goal=GOALS[0],
-            encoder=varied(base.encoder, hidden=self.wide) if way.wide else base.encoder,
+            encoder=wide if way.wide else torso,
             max_episode_steps=CAP,
             features=FeatureConfig(
                 kind=way.features,
@@ -159,6 +194,11 @@ class Config:
         waves = RandomFourier(length_scale=0.2 if arena == NULL else 0.5)
         task = dataclasses.replace(way.task, weight=self.weight, tasks=waves)
         return dataclasses.replace(agents, auxiliary=task)
+
+
+def arena_of(setting: str) -> str:
+    """Return the arena of a setting."""
+    return setting.removesuffix(IMAGES)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
