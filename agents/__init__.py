@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rlreps.agents.gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
     from rlreps.agents.gymnax_adapter import gymnax_environment as gymnax_environment
     from rlreps.agents.network import QNetwork as QNetwork
+    from rlreps.agents.prior import Prior as Prior
+    from rlreps.agents.prior import prior_of as prior_of
     from rlreps.agents.replay import ReplayConfig as ReplayConfig
     from rlreps.agents.replay import Rows as Rows
     from rlreps.agents.replay import episode_window as episode_window
@@ -38,6 +40,7 @@ _NAMES = {
     "fitted": "FeatureConfig",
     "gymnax_adapter": "GymnaxEnvironment gymnax_environment",
     "network": "QNetwork",
+    "prior": "Prior prior_of",
     "replay": "ReplayConfig Rows episode_window observed_rows transitions",
     "trainers": "CompiledTrainer HostTrainer Trainer make_trainer",
 }

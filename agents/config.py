@@ -14,6 +14,7 @@ from rlreps.agents.dqn import DQN, DQNConfig
 from rlreps.agents.fitted import FeatureConfig, WithFitted
 from rlreps.agents.gymnax_adapter import PREFIX, GymnaxEnvironment, gymnax_environment
 from rlreps.agents.network import QNetwork
+from rlreps.agents.prior import Prior
 from rlreps.agents.replay import ReplayConfig
 from rlreps.config import checked, positive, with_sizes
 from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
@@ -178,6 +179,7 @@ def make_agent(
     observation_dtype: Any = jnp.float32,
     torso: Encoder | None = None,
     auxiliary: AuxiliaryTask | None = None,
+    prior: Prior | None = None,
 ) -> DQN:
     """Make the agent that a configuration describes.
 
@@ -189,10 +191,11 @@ def make_agent(
         torso: A user's own encoder, with ``config.num_features`` outputs. If the configuration has
             fitted features, its inputs are observations followed by the fitted features.
         auxiliary: A user's own auxiliary task, weighed by the configuration's weight.
+        prior: Action values with which the agent begins, in units of scaled rewards.
 
     Raises:
-        InputError: For images without a torso that takes them, or an auxiliary task that has no
-            weight or does not fit observations or features.
+        InputError: For images without a torso that takes them, an auxiliary task that has no weight
+            or does not fit observations or features, or a prior of other actions.
     """
     if importlib.util.find_spec("rlax") is None:
         raise InputError(
@@ -211,7 +214,9 @@ def make_agent(
     if weight > 0.0 and config.auxiliary.head:
         size = config.num_features
         head = MLP(size, num_inputs=size, hidden=config.auxiliary.head)
-    network = QNetwork(encoder, config.num_features, num_actions, head)
+    if prior is not None:
+        require(prior.num_actions == num_actions, f"a prior of {num_actions} actions", prior)
+    network = QNetwork(encoder, config.num_features, num_actions, head, prior)
     if auxiliary is None and weight > 0.0:
         auxiliary = make_auxiliary_task(
             config.auxiliary,

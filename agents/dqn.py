@@ -58,7 +58,7 @@ class DQNConfig:
         batch_size: Transitions of an update.
         warmup: Environment steps before learning starts.
         steps_per_update: Environment steps from one update to the next.
-        epsilon_start: Share of random actions until learning starts.
+        epsilon_start: Share of random actions until learning starts, without a prior.
         epsilon_end: Share of random actions at the end.
         epsilon_steps: Environment steps after the warm-up over which the share falls linearly.
         freeze_torso: Learn only the values' head, from fixed features.
@@ -182,11 +182,14 @@ class DQN:
         """Compute the share of random actions [] after ``count`` rows of each environment.
 
         It falls only once learning starts: greedy actions of an untrained network do not explore.
+        With a prior it is ``epsilon_end`` throughout: random actions would discard the policy with
+        which the agent begins.
         """
         options = self.options
+        first = options.epsilon_start if self.network.prior is None else options.epsilon_end
         steps = (count * self.num_envs - options.warmup).astype(jnp.float32)
         share = jnp.clip(steps / options.epsilon_steps, 0.0, 1.0)
-        return options.epsilon_start + (options.epsilon_end - options.epsilon_start) * share
+        return first + (options.epsilon_end - first) * share
 
     def act(self, params: Params, observations: Array, epsilon: Array, key: Array) -> Array:
         """Choose actions [b] for observations [b, ...]: greedy, but random with probability ε."""
@@ -259,7 +262,7 @@ class DQN:
             state, rows, auxiliary_rows, key
         )
         split = self.network.split
-        learned, fitted = split(state.params)
+        learned, fixed = split(state.params)
         learned, optimizer_state = optimizer_step(
             self._optimizer(), split(gradients)[0], state.optimizer, learned
         )
@@ -272,7 +275,7 @@ class DQN:
             learned,
             split(state.target_params)[0],
         )
-        params, target_params = (self.network.joined(each, fitted) for each in (learned, held))
+        params, target_params = (self.network.joined(each, fixed) for each in (learned, held))
         return DQNState(
             params, target_params, optimizer_state, auxiliary_state, norms, updates
         ), metrics

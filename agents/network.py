@@ -4,9 +4,10 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from rlreps.agents.fitted import WithFitted
+from rlreps.agents.prior import Prior
 from rlreps.agents.replay import as_inputs
 from rlreps.encoders import Encoder, FunctionEncoder
 from rlreps.losses.base import Params
@@ -14,7 +15,7 @@ from rlreps.losses.base import Params
 
 @dataclasses.dataclass(frozen=True)
 class QNetwork:
-    """Values Q(s, ·) = φ(s)ᵀW + b, linear in the features φ of a torso.
+    """Values Q(s, ·) = φ(s)ᵀW + b, linear in the features φ of a torso; with a prior, added to it.
 
     Parameters are ``{"torso": ..., "head": {"weights": [d, a], "biases": [a]}}``. Observations of
     bytes, such as images, are divided by 255 first.
@@ -25,12 +26,14 @@ class QNetwork:
         num_actions: a.
         auxiliary_head: Encoder [b, d] → [b, d] between φ and an auxiliary task, with parameters
             ``auxiliary_head``; None gives the task φ itself.
+        prior: Fixed action values, with parameters ``prior``. W then starts at 0.
     """
 
     torso: Encoder
     num_features: int
     num_actions: int
     auxiliary_head: Encoder | None = None
+    prior: Prior | None = None
 
     def init(self, key: Array) -> Params:
         """Draw parameters."""
@@ -41,6 +44,10 @@ class QNetwork:
         params = {"torso": self.torso.init(torso_key), "head": head}
         if self.auxiliary_head is not None:
             params["auxiliary_head"] = self.auxiliary_head.init(jax.random.fold_in(head_key, 1))
+        if self.prior is not None:
+            # Agents begin with the policy of the prior.
+            head["weights"] = jnp.zeros_like(weights)
+            params["prior"] = jax.tree.map(jnp.asarray, self.prior)
         return params
 
     def features(self, torso_params: Params, observations: Array) -> Array:
@@ -52,21 +59,27 @@ class QNetwork:
         head = params["head"]
         features = self.features(params["torso"], observations)
         values: Array = features @ head["weights"] + head["biases"][None]
-        return values
+        if self.prior is None:
+            return values
+        # Only the learned part changes.
+        return values + lax.stop_gradient(params["prior"].values(observations))
 
     def split(self, params: Params) -> tuple[Params, Params]:
-        """Split parameters into those that gradients change and the fitted features, () if none."""
-        if not isinstance(self.torso, WithFitted):
-            return params, ()
-        torso = {**params["torso"]}
-        fitted = torso.pop("fitted")
-        return {**params, "torso": torso}, fitted
+        """Split parameters into those that gradients change, and ``fitted`` and ``prior``."""
+        learned, fixed = {**params}, {}
+        if isinstance(self.torso, WithFitted):
+            learned["torso"] = {**params["torso"]}
+            fixed["fitted"] = learned["torso"].pop("fitted")
+        if self.prior is not None:
+            fixed["prior"] = learned.pop("prior")
+        return learned, fixed
 
-    def joined(self, learned: Params, fitted: Params) -> Params:
-        """Join what ``split`` has split."""
-        if not isinstance(self.torso, WithFitted):
-            return learned
-        return {**learned, "torso": {**learned["torso"], "fitted": fitted}}
+    def joined(self, learned: Params, fixed: Params) -> Params:
+        """Join what ``split`` has split, or put other fixed parameters in place of some."""
+        params = {**learned, **fixed}
+        if "fitted" in fixed:
+            params["torso"] = {**learned["torso"], "fitted": params.pop("fitted")}
+        return params
 
     @property
     def auxiliary_encoder(self) -> Encoder:

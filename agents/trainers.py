@@ -34,6 +34,7 @@ from rlreps.agents.environments import HostEnvironments, HostStep
 from rlreps.agents.fitted import refit
 from rlreps.agents.host_observations import Inputs
 from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for, unrolled
+from rlreps.agents.prior import Prior
 from rlreps.encoders import Encoder
 from rlreps.envs.core import Environment, TimeStep, observation_struct
 from rlreps.errors import InputError, require, require_memory
@@ -121,7 +122,7 @@ class Trainer(abc.ABC):
             self._agent_seeds,
         )
         params, target_params = (
-            agent.network.joined(each, jax.tree.map(jnp.copy, fitted))
+            agent.network.joined(each, {"fitted": jax.tree.map(jnp.copy, fitted)})
             for each in (learner.params, learner.target_params)
         )
         learner = learner._replace(params=params, target_params=target_params)
@@ -418,6 +419,7 @@ def make_trainer(
     devices: Sequence[jax.Device] | None = None,
     torso: Encoder | None = None,
     auxiliary: AuxiliaryTask | None = None,
+    prior: Prior | None = None,
 ) -> Trainer:
     """Make the trainer of a configuration: compiled for PuddleWorld and gymnax, else on the host.
 
@@ -426,6 +428,7 @@ def make_trainer(
         devices: Devices over which seeds are distributed, if the trainer is compiled.
         torso: A user's own encoder instead of the configured one.
         auxiliary: A user's own auxiliary task instead of the configured one.
+        prior: Action values with which all agents begin.
 
     Raises:
         InputError: For an environment that does not exist or does not fit the agent.
@@ -450,7 +453,7 @@ def make_trainer(
         seen.close()
         sight = jax.ShapeDtypeStruct(seen.observation_shape, seen.observation_dtype)
         actions = seen.num_actions
-    parts: dict[str, Any] = {"torso": torso, "auxiliary": auxiliary}
+    parts: dict[str, Any] = {"torso": torso, "auxiliary": auxiliary, "prior": prior}
     agent = make_agent(config, sight.shape, actions, observation_dtype=sight.dtype, **parts)
     if world is not None:
         share = place_agents(devices, config.num_seeds).share

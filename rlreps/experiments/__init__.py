@@ -159,6 +159,12 @@ EXPERIMENTS: dict[str, Entry] = {
         _presets("seconds", paper="more agents, which learn for longer"),
         **_AGENTS,
     ),
+    "goal-changes": Entry(
+        "ours.goal_changes",
+        "Agents whose goal changes: values from their own replay, fine-tuning, starting over.",
+        _presets("seconds", paper="more agents, which learn for longer"),
+        **_AGENTS,
+    ),
     "shaping": Entry(
         "ours.shaping",
         "Shaped rewards: distances in learned features against Euclidean and exact ones.",

@@ -290,6 +290,24 @@ class SuccessorRepresentation:
         Warns:
             FitWarning: If the data tell no actions apart, or fitted Q iteration diverges.
         """
+        values = self.improved_values(task, improvements)
+
+        def policy(observations: Any) -> np.ndarray:
+            array = np.asarray(observations)
+            single = array.shape == self.observed.shape
+            checked = self.observed.checked(array[None] if single else array)
+            best = self._improvement.greedy(checked, values)
+            actions = self._improvement.candidates.actions[best]
+            return np.asarray(actions[0] if single else actions)
+
+        return policy
+
+    def improved_values(self, task: Task, improvements: int | None = 1) -> ActionValues:
+        """Return the action values on which ``policy`` is greedy; arguments as for ``policy``.
+
+        Warns:
+            FitWarning: As ``policy``.
+        """
         if improvements is not None:
             whole = isinstance(improvements, int | np.integer) and improvements >= 1
             require(whole, "improvements that are a whole number >= 1, or None", improvements)
@@ -303,19 +321,8 @@ class SuccessorRepresentation:
                 "actions apart; collect others"
             )
         if improvements == 1 or alike:
-            values = ActionValues([(solution.basis, task.weights)])
-        else:
-            values = self._improvement.values(rewards, improvements)
-
-        def policy(observations: Any) -> np.ndarray:
-            array = np.asarray(observations)
-            single = array.shape == self.observed.shape
-            checked = self.observed.checked(array[None] if single else array)
-            best = self._improvement.greedy(checked, values)
-            actions = self._improvement.candidates.actions[best]
-            return np.asarray(actions[0] if single else actions)
-
-        return policy
+            return ActionValues([(solution.basis, task.weights)])
+        return self._improvement.values(rewards, improvements)
 
     @functools.cached_property
     def _improvement(self) -> Improvement:

@@ -19,6 +19,7 @@ from rlreps.agents.config import TORSOS, AgentConfig, puddle_world_of
 from rlreps.agents.dqn import AgentState
 from rlreps.agents.environments import imports_code
 from rlreps.agents.measures import make_measure, make_measurement
+from rlreps.agents.prior import Prior
 from rlreps.agents.trainers import Trainer, make_trainer
 from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
@@ -67,11 +68,13 @@ class OwnParts(NamedTuple):
         torso: An encoder.
         auxiliary: An auxiliary task, weighed by the configuration's weight.
         name: A name for these parts in the run's configuration; required if there are any parts.
+        prior: Action values with which all agents begin (``rlreps.agents.prior_of``).
     """
 
     torso: Encoder | None = None
     auxiliary: AuxiliaryTask | None = None
     name: str | None = None
+    prior: Prior | None = None
 
 
 def run_agents(
@@ -124,7 +127,9 @@ def run_agents(
     if finished is not None:
         return finished
     with contextlib.closing(
-        make_trainer(config, devices=devices, torso=own.torso, auxiliary=own.auxiliary)
+        make_trainer(
+            config, devices=devices, torso=own.torso, auxiliary=own.auxiliary, prior=own.prior
+        )
     ) as trainer:
         program = _Program(config, trainer, truth, start)
 
