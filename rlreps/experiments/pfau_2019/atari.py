@@ -23,7 +23,7 @@ A larger difference is no merit: the pixels' principal components are made for i
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -47,6 +47,7 @@ from rlreps.experiments.harness import (
     Run,
     Tabulated,
     design_of,
+    in_path,
     varied,
 )
 from rlreps.experiments.pfau_2019.recording import recorded_frames, require_game
@@ -322,11 +323,7 @@ def pixel_components(run: Run[Config], name: str) -> Learned:
 
 
 def principal_components(rows: FloatArray, count: int) -> FloatArray:
-    """Compute the leading principal components' values [m, d] at centred rows [m, k].
-
-    Raises:
-        InputError: If the rows span fewer dimensions.
-    """
+    """Centre rows [m, k]; compute the leading principal components' values at them [m, d]."""
     centre_in_place(rows)
     values: FloatArray = RandomizedSVD(rank=count).decompose(rows).basis
     return values
@@ -365,25 +362,21 @@ def tells_ends_apart(results: Results[Config]) -> Verdict:
     )
 
 
-def pictures(results: Results[Config]) -> Iterator[tuple[str, DoubleArray, DoubleArray]]:
-    """List methods with their averages of the largest and of the smallest values."""
-    for method, found in zip(METHODS, results.found.values(), strict=True):
-        smallest, largest = found.pictures
-        yield method, largest, smallest
-
-
 def draw_frames(results: Results[Config]) -> tuple[None, Figure]:
     """Draw the averages at both ends."""
-    frames: dict[str, DoubleArray] = {}
-    for method, largest, smallest in pictures(results):
-        frames |= {f"{method}\nlargest": largest / 255.0, f"{method}\nsmallest": smallest / 255.0}
+    frames = {
+        f"{method}\n{end}": results.found[in_path(method)].pictures[place] / 255.0
+        for method in METHODS
+        for end, place in (("largest", 1), ("smallest", 0))
+    }
     return None, plot_reconstructions(frames)
 
 
 def draw_differences(results: Results[Config]) -> tuple[None, Figure]:
     """Draw the differences of the averages at both ends."""
     titles = [str(k) for k in range(1, results.config.num_features + 1)]
-    differences = {method: largest - smallest for method, largest, smallest in pictures(results)}
+    pictures = {method: results.found[in_path(method)].pictures for method in METHODS}
+    differences = {method: largest - smallest for method, (smallest, largest) in pictures.items()}
     return None, plot_signed_images(differences, titles=titles)
 
 
@@ -400,11 +393,7 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     check=check,
     prepare=prepare,
-    cells=lambda run: {
-        "slow-features": SPIN,
-        "successor-features": SUCCESSOR,
-        "pixels": PIXELS,
-    },
+    cells=lambda run: {in_path(method): method for method in METHODS},
     measure=measure,
     frame=frame,
     value=Measure(value="held_out", label="eigenvalue, or share of variance", log=True),

@@ -99,11 +99,10 @@ class Config:
         pooling: Side of the squares that pixels are averaged over before linear analysis.
         components: Principal components that linear analysis of pixels chooses from.
         degree: Greatest degree of the cosines of positions.
-        linear_batches: Batches that the linear analyses learn from.
-        test_batches: Fresh batches for the final eigenvalues.
+        batches: Batches that the linear analyses learn from, fresh batches for the final
+            eigenvalues, and batches of unrelated inputs for the maps, the shares of variance and
+            the frames that excite a feature most and least.
         map_bins: Cells along each side of the maps.
-        response_batches: Batches of unrelated inputs for the maps and the shares of variance. The
-            frames that excite a feature most and least are chosen from them.
         shown: Number of frames to show that excite a feature most, and number that excite it least.
     """
 
@@ -125,10 +124,8 @@ class Config:
     pooling: int = 2
     components: int = 256
     degree: int = 6
-    linear_batches: int = 400
-    test_batches: int = 400
+    batches: int = 400
     map_bins: int = 24
-    response_batches: int = 400
     shown: int = 5
 
     @property
@@ -169,13 +166,8 @@ class Config:
 
     def draw(self, name: str, *, as_positions: bool = False) -> Draw:
         """Return a draw of clips that no network was trained on."""
-        batches = {
-            TEST: self.test_batches,
-            HELD_OUT: self.evaluation_batches,
-            LINEAR: self.linear_batches,
-        }
-        source = self.source(as_positions=as_positions)
-        return Draw(source, self.key(name), self.clips, batches[name])
+        batches = self.evaluation_batches if name == HELD_OUT else self.batches
+        return Draw(self.source(as_positions=as_positions), self.key(name), self.clips, batches)
 
 
 # Sums of the twelve eigenvalues, held out, after 1,000 updates of Adam with cosine decay and β = 1
@@ -211,10 +203,8 @@ PRESETS = {
         pooling=8,
         components=30,
         degree=2,
-        linear_batches=10,
-        test_batches=10,
+        batches=10,
         map_bins=12,
-        response_batches=10,
         shown=3,
     ),
     "laptop": Config(
@@ -272,7 +262,7 @@ def measure(run: Run[Config], name: str, seed: int | None) -> Network | dict[str
         eigenfunctions,
         (params, jnp.asarray(spectra.transform)),
         VIDEO,
-        jax.random.split(config.key("frames"), config.response_batches),
+        jax.random.split(config.key("frames"), config.batches),
         frames=config.frames,
         rows=config.rows,
         bins=config.map_bins,
@@ -417,7 +407,7 @@ EXPERIMENT = Experiment(
     # These change neither the training nor the judgement of the paper's statements.
     free=(
         *("evaluations", "evaluation_batches", "seed", "num_seeds", "pooling", "components"),
-        *("linear_batches", "map_bins", "shown"),
+        *("map_bins", "shown"),
     ),
     sections={
         "Against the paper": [design_of(__doc__)],
