@@ -2,12 +2,10 @@
 
 ``paper`` is the protocol: training states anywhere in the square, Large Batch with weights from the
 centres of all cells, means centred as in the authors' code. Its 10⁸ updates are for accelerators.
-``trend`` shrinks it to 20 x 20 cells, 40,000 updates, three seeds and three d: the same methods on
-a problem 25 times smaller. It shows how distances change with d, but decides none of the paper's
-statements. It also trains explicit weights that start as in rlreps, and explicit weights with
-several columns per update, which the paper suggests against stale weights. ``laptop`` keeps the
-paper's grid. On this grid, weights from all 10,000 centres cost too much, so ``laptop`` runs
-another variant of Large Batch under its own name.
+``trend`` shrinks it to 20 x 20 cells, 40,000 updates, three seeds and three d, and also trains
+explicit weights that start as in rlreps or that have several columns per update, which the paper
+suggests against stale weights. ``laptop`` keeps the paper's grid, on which weights from all 10,000
+centres cost too much; it runs another variant of Large Batch under its own name.
 
 All d and seeds of a method train in one program: features beyond a member's d are masked. A masked
 feature is zero at every state: LISSA and least squares give it weight zero, stored weights have no

@@ -7,19 +7,12 @@ differences, successor features of the predictor's code, whose principal compone
 test frames with the largest and with the smallest values are averaged: Figs. 4 to 11. The paper
 judges them by eye.
 
-The paper leaves some choices open; the authors' code (its Atari example) settles these: three
-convolutions of 64 maps with 6 x 6 kernels and stride 2, the first unpadded, on stacks of the last
-four 84 x 84 grey frames, and no block sparsity. Public readings of Machado et al.'s Fig. 2 give the
-widths 1024 and 2048 of the other layers, and that the predictor multiplies the code by a linear map
-of the action. The list of deviations has the choices that no source settles, and the choices that
-differ here (the authors' example feeds grey levels 0 … 255; we subtract the mean frame and divide
-by 255).
-
-The paper compares both averages of a feature by eye: where they differ, the feature encodes
-something. Numbers cannot tell whether one method's objects are clearer than another's; look at the
-pictures. The experiment counts the features whose two averages differ significantly: by more than
-in all 99 cases in which the same feature is shifted in time against the frames (a p-value of 1 %).
-A larger difference is no merit: the pixels' principal components are made for it.
+The authors' code (its Atari example) settles the convolutions and the stacks of frames, which the
+paper leaves open; public readings of Machado et al.'s Fig. 2 settle the other layers. Deviations
+are the choices that no source settles. Numbers cannot tell whether one method's objects are clearer
+than another's. The experiment counts the features whose two averages differ by more than in all 99
+cases in which the feature is shifted in time against the frames (a p-value of 1 %). A larger
+difference is no merit: the pixels' principal components are made for it.
 """
 
 import dataclasses
