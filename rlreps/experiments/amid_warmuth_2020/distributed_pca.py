@@ -111,7 +111,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     return {
         **tuned,
         "rows_seen": spread.rows_seen.tolist(),
-        "seconds": spread.seconds.tolist(),
         "workers": spread.workers.tolist(),
         "combined": spread.figures.tolist(),
         "single": single.figures.tolist(),

@@ -103,7 +103,6 @@ def measure(run: Run[Config], name: str, cell: tuple[pca.Contender, int]) -> dic
     return {
         **tuned,
         "rows_seen": streamed.rows_seen.tolist(),
-        "seconds": streamed.seconds.tolist(),
         "losses": np.reshape(streamed.figures, (-1, len(scales), config.repeats)).tolist(),
     }
 

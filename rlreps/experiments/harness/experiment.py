@@ -17,7 +17,7 @@ import jax
 
 from rlreps.config import as_json
 from rlreps.errors import printable, require
-from rlreps.experiments.harness.claims import Claims, Found, differences, follows, scalars
+from rlreps.experiments.harness.claims import Claims, Found, differences, follows
 from rlreps.experiments.harness.figures import Curve, Drawn, Shown
 from rlreps.experiments.harness.frame import Frame
 from rlreps.experiments.harness.results import Measure, Results, text_of
@@ -295,23 +295,16 @@ class Experiment(Generic[Config]):
             run.shared = self.prepare(run) if self.prepare is not None else None
             cells = self.cells(run)
             found = run.measured(self.measure, cells, keep=self.keeps_parts, title=self.name)
-            return self._report(self.results(run, cells, found))
+            frames = {name: self.frame(run, cell, found[name]) for name, cell in cells.items()}
+            return self._report(self.results(run, found, frames))
 
         return complete_run(out, kind=self.name, config=described, compute=compute)
 
     def results(
-        self, run: Run[Config], cells: Mapping[str, Any], found: Mapping[str, Any]
-    ) -> Results[Config]:
-        """Put the measurements of cells into long form."""
-        frames = {name: self.frame(run, cell, found[name]) for name, cell in cells.items()}
-        return self.results_of(run, found, frames)
-
-    def results_of(
         self, run: Run[Config], found: Mapping[str, Any], frames: Mapping[str, Frame]
     ) -> Results[Config]:
-        """Return results of measurements in long form."""
-        named = scalars([as_json(each) for each in self.presets.values()])
-        return Results(run, found, frames, self.value, self.unit, self.fewest, named)
+        """Return the results of cells, given their measurements and frames by name."""
+        return Results(run, found, frames, self.value, self.unit, self.fewest)
 
     def judged(self, results: Results[Config]) -> list[Found]:
         """Judge the claims."""

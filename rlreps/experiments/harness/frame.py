@@ -1,6 +1,7 @@
 """Measurements in long form, from which figures, tables, files and verdicts are made."""
 
 import dataclasses
+import operator
 import string
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -264,17 +265,15 @@ def summarised(
         Keys, ``runs``, the values of ``aggregate``, and ``beside``.
     """
     rows: list[dict[str, Any]] = []
+    along = [] if x is None else [x]
     for values, group in frame.groups(*keys).items():
-        named = dict(zip(keys, values, strict=True))
-        points: dict[tuple[Any, ...], Frame] = group.groups(*([x] if x is not None else []))
-        table, _, places = group.pivot(value, unit, x)
-        for place, column in zip(places, table.T, strict=True):
-            kept = column[np.isfinite(column)]
+        for places, here in sorted(group.groups(*along).items(), key=operator.itemgetter(0)):
+            named = dict(zip([*keys, *along], [*values, *places], strict=True))
+            table, _, _ = here.pivot(value, unit)
+            kept = table[np.isfinite(table)]
             figures = aggregate(kept, within=within) if len(kept) else {}
-            at = {x: place} if x is not None else {}
-            here = points[tuple(at.values())]
             extra = {name: _beside(here, name, unit) for name in beside}
-            rows.append({**named, **at, "runs": len(kept), **figures, **extra})
+            rows.append({**named, "runs": len(kept), **figures, **extra})
     return rows
 
 

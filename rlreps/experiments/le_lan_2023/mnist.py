@@ -9,10 +9,7 @@ training images. The ratio of two errors on the same images measures how much wa
 
 The paper's two test errors (Fig. 3) are compared on test images drawn as in its notebook: 100
 images of each digit, 1,000 in all. Even the error of exact components depends on this draw. Where
-presets differ from the paper's, errors on training images chose the settings; test errors chose
-none. Several images an update and a learning rate that decays to zero reduce the noise of the
-weight estimates. Whitening brings the truncated series nearer to the inverse. A running norm keeps
-the step of the series from jumping with the largest row of a batch.
+presets differ from the paper's, errors on training images chose the settings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -7,23 +7,16 @@ differences, successor features of the predictor's code, whose principal compone
 test frames with the largest and with the smallest values are averaged: Figs. 4 to 11. The paper
 judges them by eye.
 
-The paper leaves some choices open; the authors' code (its Atari example) settles these: three
-convolutions of 64 maps with 6 x 6 kernels and stride 2, the first unpadded, on stacks of the last
-four 84 x 84 grey frames, and no block sparsity. Public readings of Machado et al.'s Fig. 2 give the
-widths 1024 and 2048 of the other layers, and that the predictor multiplies the code by a linear map
-of the action. The list of deviations has the choices that no source settles, and the choices that
-differ here (the authors' example feeds grey levels 0 … 255; we subtract the mean frame and divide
-by 255).
-
-The paper compares both averages of a feature by eye: where they differ, the feature encodes
-something. Numbers cannot tell whether one method's objects are clearer than another's; look at the
-pictures. The experiment counts the features whose two averages differ significantly: by more than
-in all 99 cases in which the same feature is shifted in time against the frames (a p-value of 1 %).
-A larger difference is no merit: the pixels' principal components are made for it.
+The authors' code (its Atari example) settles the convolutions and the stacks of frames, which the
+paper leaves open; public readings of Machado et al.'s Fig. 2 settle the other layers. Deviations
+are the choices that no source settles. Numbers cannot tell whether one method's objects are clearer
+than another's. The experiment counts the features whose two averages differ by more than in all 99
+cases in which the feature is shifted in time against the frames (a p-value of 1 %). A larger
+difference is no merit: the pixels' principal components are made for it.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -47,6 +40,7 @@ from rlreps.experiments.harness import (
     Run,
     Tabulated,
     design_of,
+    in_path,
     varied,
 )
 from rlreps.experiments.pfau_2019.recording import recorded_frames, require_game
@@ -322,11 +316,7 @@ def pixel_components(run: Run[Config], name: str) -> Learned:
 
 
 def principal_components(rows: FloatArray, count: int) -> FloatArray:
-    """Compute the leading principal components' values [m, d] at centred rows [m, k].
-
-    Raises:
-        InputError: If the rows span fewer dimensions.
-    """
+    """Centre rows [m, k]; compute the leading principal components' values at them [m, d]."""
     centre_in_place(rows)
     values: FloatArray = RandomizedSVD(rank=count).decompose(rows).basis
     return values
@@ -365,25 +355,21 @@ def tells_ends_apart(results: Results[Config]) -> Verdict:
     )
 
 
-def pictures(results: Results[Config]) -> Iterator[tuple[str, DoubleArray, DoubleArray]]:
-    """List methods with their averages of the largest and of the smallest values."""
-    for method, found in zip(METHODS, results.found.values(), strict=True):
-        smallest, largest = found.pictures
-        yield method, largest, smallest
-
-
 def draw_frames(results: Results[Config]) -> tuple[None, Figure]:
     """Draw the averages at both ends."""
-    frames: dict[str, DoubleArray] = {}
-    for method, largest, smallest in pictures(results):
-        frames |= {f"{method}\nlargest": largest / 255.0, f"{method}\nsmallest": smallest / 255.0}
+    frames = {
+        f"{method}\n{end}": results.found[in_path(method)].pictures[place] / 255.0
+        for method in METHODS
+        for end, place in (("largest", 1), ("smallest", 0))
+    }
     return None, plot_reconstructions(frames)
 
 
 def draw_differences(results: Results[Config]) -> tuple[None, Figure]:
     """Draw the differences of the averages at both ends."""
     titles = [str(k) for k in range(1, results.config.num_features + 1)]
-    differences = {method: largest - smallest for method, largest, smallest in pictures(results)}
+    pictures = {method: results.found[in_path(method)].pictures for method in METHODS}
+    differences = {method: largest - smallest for method, (smallest, largest) in pictures.items()}
     return None, plot_signed_images(differences, titles=titles)
 
 
@@ -400,11 +386,7 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     check=check,
     prepare=prepare,
-    cells=lambda run: {
-        "slow-features": SPIN,
-        "successor-features": SUCCESSOR,
-        "pixels": PIXELS,
-    },
+    cells=lambda run: {in_path(method): method for method in METHODS},
     measure=measure,
     frame=frame,
     value=Measure(value="held_out", label="eigenvalue, or share of variance", log=True),

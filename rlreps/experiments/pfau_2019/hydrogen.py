@@ -60,8 +60,6 @@ from rlreps.training import Optimizer, RMSProp, TrainingResult, train
 
 NOWHERE_NEAR = 0.5
 """Energies are nowhere near the true ones if the worst has more than this relative error."""
-COLUMNS = ("contender", "seed", "eigenfunction", "energy", "closed_form", "relative_error")
-"""Columns of the file of energies."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -240,9 +238,7 @@ def make_evaluation(
     exact = jnp.asarray(ENERGIES, root.dtype)
 
     def evaluate(params: Params) -> dict[str, Array]:
-        def function(positions: Array) -> Array:
-            return encoder.apply(params, positions)
-
+        function = partial(encoder.apply, params)
         found = box_spectrum(function, positions, weights, ordered=ordered).eigenvalues
         return {
             **{f"energy_{index + 1}": value for index, value in enumerate(found)},
@@ -295,12 +291,11 @@ def by_eigenfunction(results: Results[Config], frame: Frame) -> Frame:
     """Give each energy a row of its own, with its binding energy −E and its relative error."""
     found = frame.long("energy", "eigenfunction")
     energy, numbers = found["energy"], found["eigenfunction"]
-    # The level n has 2n + 1 features, n² + 1 to (n + 1)².
-    level = np.sqrt(numbers - 1).astype(int)
-    names = [f"features {n**2 + 1} to {(n + 1) ** 2}" if n else "feature 1" for n in level]
+    names = np.array(["feature 1", "features 2 to 4", "features 5 to 9"])
     exact = ENERGIES[numbers - 1]
     return found.adding(
-        features=np.array(names),
+        # The level n has 2n + 1 features, n² + 1 to (n + 1)².
+        features=names[np.sqrt(numbers - 1).astype(int)],
         binding=-energy,
         closed_form=exact,
         relative_error=energy / exact - 1.0,
@@ -369,20 +364,14 @@ CLAIMS = [
 ]
 
 
-def eigenfunctions(
-    config: Config, contender: Contender, trained: TrainingResult, positions: DoubleArray
-) -> DoubleArray:
-    """Compute the learned eigenfunctions, orthonormal in the box, at positions [m, 2]: [m, 9]."""
-    encoder, params = make_encoder(contender, config.half_width), trained.params()
-    quadrature = box_quadrature(config.half_width)
-
-    def function(positions: Array) -> Array:
-        return encoder.apply(params, positions)
-
-    spectrum = jit(partial(box_spectrum, function, ordered=contender.objective.masked))
-    values = jit(function)(jnp.asarray(positions, jnp.result_type(float)))
-    transform = np.asarray(spectrum(*quadrature).transform, np.float64)
-    return np.asarray(values, np.float64) @ transform
+def eigenfunctions(results: Results[Config], contender: Contender, params: Params) -> DoubleArray:
+    """Compute the learned eigenfunctions, orthonormal in the box, on the grid: [m, 9]."""
+    half_width, ordered = results.config.half_width, contender.objective.masked
+    function = partial(make_encoder(contender, half_width).apply, params)
+    spectrum = jit(partial(box_spectrum, function, ordered=ordered))(*box_quadrature(half_width))
+    grid = jnp.asarray(results.run.shared.positions, jnp.result_type(float))
+    values, transform = jit(function)(grid), spectrum.transform
+    return np.asarray(values, np.float64) @ np.asarray(transform, np.float64)
 
 
 def draw_wavefunctions(results: Results[Config]) -> tuple[None, Figure]:
@@ -392,7 +381,7 @@ def draw_wavefunctions(results: Results[Config]) -> tuple[None, Figure]:
     drawn = {config.contenders[0].name, PUBLISHED.name, UNAVERAGED.name}
     sets = {
         f"learned ({each.name})": turned_in_levels(
-            eigenfunctions(config, each, trained, grid.positions), exact
+            eigenfunctions(results, each, trained.params()), exact
         )
         for each, trained in zip(config.contenders, results.found.values(), strict=True)
         if each.name in drawn or not each.objective.masked
@@ -471,7 +460,10 @@ EXPERIMENT = Experiment(
                 panel="contender",
                 each=("eigenfunction",),
                 of=lambda r, frame: by_eigenfunction(r, frame.where(step=lambda s: s > 0)),
-                rows=lambda r: at_end(r, r.ends).rows(*COLUMNS),
+                rows=lambda r: at_end(r, r.ends).rows(
+                    *("contender", "seed", "eigenfunction"),
+                    *("energy", "closed_form", "relative_error"),
+                ),
                 axes={
                     "reference_y": ([1 / 25, 1 / 9, 1.0], "closed form"),
                     "y_limits": (0.01, 2.0),

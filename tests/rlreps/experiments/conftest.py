@@ -89,7 +89,7 @@ def results_of():
 
     def made(experiment, config, rows):
         frame = rows if isinstance(rows, Frame) else Frame.of(rows)
-        return experiment.results_of(Run(config, None), {}, {"": frame})
+        return experiment.results(Run(config, None), {}, {"": frame})
 
     return made
 

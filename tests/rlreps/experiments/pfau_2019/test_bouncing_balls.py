@@ -25,11 +25,8 @@ BEST = LINEAR / 2.0
         ({"learned": LINEAR * 1.1, "ritz": LINEAR * 1.1}, [*[True] * 4, False, True]),
         # What holds for one network and not for the other cannot be told.
         ({"other": {"mean_position": 0.5}}, [None, *[True] * 5]),
-        # One network does not tell whether networks are slower.
-        ({"networks": 1}, [*[True] * 4, None, True]),
         # Goals alone are judged of what is not the paper's protocol.
         ({"config": {"steps": 500_000}}, [*[None] * 4, True, True]),
-        ({"config": {"num_seeds": 2, "map_bins": 9}}, [True] * 6),
     ],
 )
 def test_claims_are_judged_three_valued(judge, change, verdicts):
@@ -45,7 +42,7 @@ def test_claims_are_judged_three_valued(judge, change, verdicts):
         rows(analysis, None, eigenvalue=values)
         for analysis, values in ((bouncing_balls.PIXELS, LINEAR), (bouncing_balls.POSITIONS, BEST))
     ]
-    for seed in range(parts.pop("networks", 2)):
+    for seed in range(2):
         own = parts | (others if seed else {})
         columns = {name: np.asarray(value) * (1.0 + 0.001 * seed) for name, value in own.items()}
         learned, ritz = columns.pop("learned"), columns.pop("ritz")
@@ -100,11 +97,9 @@ def test_the_smoke_preset_makes_features_slower(smoke):
     curves = json.loads((out / "results" / "training.json").read_text())
     steps = sorted({row["step"] for row in curves})
     sums = [sum(row["eigenvalue"] for row in curves if row["step"] == step) for step in steps]
-    assert len(curves) == 4 * 6
     assert sums[-1] < 0.5 * sums[0]
     sums = collections.Counter()
     for row in json.loads((out / "results" / "eigenvalues.json").read_text()):
         sums[row["analysis"], row["seed"]] += row["eigenvalue"]
-    assert len(sums) == 1 + 2
     # Functions that see the positions do best.
     assert min(sums, key=sums.get) == (bouncing_balls.POSITIONS, None)
