@@ -81,6 +81,14 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
     return {inner: leaf for part in parts for inner, leaf in part.items()}
 
 
+def scalars(value: Any) -> set[Any]:
+    """Return every text, number and truth value in JSON values."""
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return {each for part in inner for each in scalars(part)}
+    return {value}
+
+
 def differences(
     config: Any, paper: Any, free: Collection[str] = ()
 ) -> dict[str, tuple[object, object]]:

@@ -17,7 +17,7 @@ import jax
 
 from rlreps.config import as_json
 from rlreps.errors import printable, require
-from rlreps.experiments.harness.claims import Claims, Found, differences, follows
+from rlreps.experiments.harness.claims import Claims, Found, differences, follows, scalars
 from rlreps.experiments.harness.figures import Curve, Drawn, Shown
 from rlreps.experiments.harness.frame import Frame
 from rlreps.experiments.harness.results import Measure, Results, text_of
@@ -304,7 +304,8 @@ class Experiment(Generic[Config]):
         self, run: Run[Config], found: Mapping[str, Any], frames: Mapping[str, Frame]
     ) -> Results[Config]:
         """Return the results of cells, given their measurements and frames by name."""
-        return Results(run, found, frames, self.value, self.unit, self.fewest)
+        named = scalars([as_json(each) for each in self.presets.values()])
+        return Results(run, found, frames, self.value, self.unit, self.fewest, named)
 
     def judged(self, results: Results[Config]) -> list[Found]:
         """Judge the claims."""

@@ -2,10 +2,11 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from rlreps.errors import require
 from rlreps.experiments.harness.frame import Frame, Rows
 from rlreps.plotting.lines import DISTANCE
 from rlreps.runs.contrasts import Sample
@@ -82,6 +83,8 @@ class Results(Generic[Config]):
         measure: Default measure of samples.
         unit: Column by which samples are paired, such as seeds.
         fewest: Least number of units with which samples decide anything.
+        named: Values that any preset names. Asking for any other value is an error; a preset can
+            leave out only the runs of named values.
         rows: Rows of figures and tables by name, filled as they are made.
         tables: Names of the tables whose rows go into the summary.
     """
@@ -92,6 +95,7 @@ class Results(Generic[Config]):
     measure: Measure
     unit: str = "seed"
     fewest: int = 2
+    named: Collection[Any] = ()
     rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
     tables: list[str] = dataclasses.field(default_factory=list)
     _kept: dict[Any, Any] = dataclasses.field(default_factory=dict)
@@ -124,7 +128,8 @@ class Results(Generic[Config]):
             **wanted: As for ``Frame.where``.
 
         Raises:
-            NotRunError: If there is no such row.
+            NotRunError: If there is no such row because this preset leaves out its runs.
+            InputError: If a wanted value is neither in the column nor named by any preset.
         """
         return self._sample(self.frame, value, wanted)
 
@@ -150,6 +155,11 @@ class Results(Generic[Config]):
 
     def _sample(self, frame: Frame, value: str | None, wanted: Mapping[str, Any]) -> Sample:
         chosen = frame.where(**wanted) if len(frame) else frame
+        if len(frame) and not len(chosen):
+            for column, each in wanted.items():
+                values = each if isinstance(each, list | tuple | range) else [each]
+                known = {*frame[column].tolist(), *self.named}
+                require(callable(each) or not known.isdisjoint(values), f"a known {column}", each)
         return chosen.sample(value or self.measure.value, self.unit, self.fewest)
 
 

@@ -24,6 +24,7 @@ from rlreps.experiments.harness import (
     Experiment,
     Frame,
     Measure,
+    NotRunError,
     Tabulated,
     crossed,
     differences,
@@ -196,6 +197,16 @@ def experiment(**changes):
         **changes,
     }
     return Experiment(**options)
+
+
+def test_claims_of_runs_that_no_preset_names_are_refused(results_of):
+    results = results_of(experiment(), PAPER, ROWS)
+    with pytest.raises(NotRunError):
+        results.end(method="c")
+    with pytest.raises(InputError, match="expected a known method, got 'd'"):
+        results.end(method="d", seed=0)
+    with pytest.raises(NotRunError):  # Both values are known; no run has both.
+        results.end(method="b", d=5)
 
 
 def test_an_experiment_writes_what_it_declares(tmp_path):
