@@ -1,6 +1,7 @@
 """Values of actions, linear in the features of a torso."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +67,7 @@ class QNetwork:
 
     def split(self, params: Params) -> tuple[Params, Params]:
         """Split parameters into those that gradients change, and ``fitted`` and ``prior``."""
-        learned, fixed = {**params}, {}
+        learned, fixed = {**params}, dict[str, Any]()
         if isinstance(self.torso, WithFitted):
             learned["torso"] = {**params["torso"]}
             fixed["fitted"] = learned["torso"].pop("fitted")

@@ -164,7 +164,7 @@ class Improvement:
                 f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
                 f"{max(-low, high):.3g}; try more data or fewer features",
                 FitWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         bases = [each.solution.basis for each in members]
         return ActionValues(zip(bases, (np.asarray(each).T for each in weights), strict=True))

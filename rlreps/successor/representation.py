@@ -290,7 +290,7 @@ class SuccessorRepresentation:
         Warns:
             FitWarning: If the data tell no actions apart, or fitted Q iteration diverges.
         """
-        values = self.improved_values(task, improvements)
+        values = self._improved(task, improvements)
 
         def policy(observations: Any) -> np.ndarray:
             array = np.asarray(observations)
@@ -303,11 +303,18 @@ class SuccessorRepresentation:
         return policy
 
     def improved_values(self, task: Task, improvements: int | None = 1) -> ActionValues:
-        """Return the action values on which ``policy`` is greedy; arguments as for ``policy``.
+        """Return the action values on which ``policy`` is greedy.
+
+        Args:
+            task: The reward.
+            improvements: As for ``policy``.
 
         Warns:
             FitWarning: As ``policy``.
         """
+        return self._improved(task, improvements)
+
+    def _improved(self, task: Task, improvements: int | None) -> ActionValues:
         if improvements is not None:
             whole = isinstance(improvements, int | np.integer) and improvements >= 1
             require(whole, "improvements that are a whole number >= 1, or None", improvements)
@@ -318,7 +325,8 @@ class SuccessorRepresentation:
             ends = "" if rewards[0] == 0.0 else " and none ends an episode"
             _warn(
                 f"all transitions have the reward {rewards[0]:.3g}{ends}: their values do not tell "
-                "actions apart; collect others"
+                "actions apart; collect others",
+                stacklevel=4,
             )
         if improvements == 1 or alike:
             return ActionValues([(solution.basis, task.weights)])
@@ -496,5 +504,5 @@ def _shown(observation: np.ndarray) -> str:
     return np.array2string(flat[:4], precision=3) if flat.size > 1 else str(flat[0])
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, FitWarning, stacklevel=3)
+def _warn(message: str, stacklevel: int = 3) -> None:
+    warnings.warn(message, FitWarning, stacklevel=stacklevel)

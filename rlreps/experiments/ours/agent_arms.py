@@ -311,8 +311,8 @@ def exact_table(arena: str, width: int, discount: float) -> npt.NDArray[np.float
 
 
 @functools.cache
-def optimal_return(arena: str) -> float:
-    """Return minus the least expected number of steps to the goal, over starts outside it."""
+def optimal_return(arena: str, goal: tuple[float, float, float] = GOALS[0]) -> float:
+    """Return minus the least expected number of steps to a goal, over starts outside it."""
     model = mazes.cell_model(arena)
-    inside = model.discs(GOALS[:1])[:, 0] > 0.0
+    inside = model.discs([goal])[:, 0] > 0.0
     return -float(model.steps_within(inside, CAP)[~inside].mean())

@@ -1,7 +1,7 @@
 """Agents whose goal changes: their training, and the priors of their own replay."""
 
 import dataclasses
-import functools
+import itertools
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -24,12 +24,15 @@ from rlreps.envs.core import observation_struct
 from rlreps.errors import FitWarning
 from rlreps.experiments.harness import (
     DoubleArray,
+    Frame,
     Run,
     varied,
 )
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import CAP, GOALS, MAZES
+from rlreps.experiments.ours.agent_arms import optimal_return
+from rlreps.experiments.ours.mazes import GOALS, MAZES
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.intervals import samples_to_reach
 from rlreps.successor.data import Transitions
 from rlreps.successor.fitting import fit
 from rlreps.workflows.agents import load_agents, run_agents
@@ -38,8 +41,6 @@ ZERO_SHOT, FIXED, TUNED = "zero-shot start", "zero-shot policy", "fine-tuning"
 OVER = "starting over"
 ARMS = (ZERO_SHOT, FIXED, TUNED, OVER)
 OTHERS = (TUNED, OVER)
-FIXED_EVALUATIONS = 3
-"""Evaluations of the policy that does not learn."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -224,8 +225,6 @@ def after_change(
     current = trainer.put(AgentState(learner, replay, acting))
     found = []
     for step in range(begun, after.steps + 1, config.every):
-        if arm == FIXED and len(found) == FIXED_EVALUATIONS:
-            break
         if step > begun and arm != FIXED:
             current, _ = trainer.advance(current, step - config.every, config.every)
         found.append(np.asarray(trainer.evaluate(current, step), np.float64).mean(axis=1))
@@ -237,9 +236,21 @@ def tiled(tree: Any, count: int) -> Any:
     return jax.tree.map(lambda leaf: np.concatenate([leaf] * count), tree)
 
 
-@functools.cache
-def optimal_return(arena: str, goal: tuple[float, float, float]) -> float:
-    """Return minus the least expected number of steps to a goal, over starts outside it."""
-    model = mazes.cell_model(arena)
-    inside = model.discs([goal])[:, 0] > 0.0
-    return -float(model.steps_within(inside, CAP)[~inside].mean())
+def frame(run: Run[Config], cell: Mapping[str, str], found: Mapping[str, Any]) -> Frame:
+    """List returns by step, and each agent's steps to the threshold and mean return."""
+    config, parts = run.config, []
+    steps = np.arange(0, config.budget + 1, config.every)
+    for (number, goal), arm in itertools.product(enumerate(config.goals), ARMS):
+        returns = np.asarray(found[arm][number])
+        least = config.threshold * optimal_return(cell["arena"], goal)
+        needed = samples_to_reach(steps, returns, least)
+        values = {
+            "return": returns,
+            "needed": np.minimum(needed, config.budget)[:, None],
+            "reached": np.isfinite(needed).astype(np.float64)[:, None],
+            "mean_return": returns.mean(axis=1)[:, None],
+        }
+        about = {**cell, "arm": arm, "goal": f"({goal[0]:g}, {goal[1]:g})"}
+        seeds = config.first(cell["arena"]).seeds
+        parts.append(Frame.grid(values, **about, seed=seeds, step=steps.tolist()))
+    return Frame.concat(parts)

@@ -63,9 +63,9 @@ def trainer_of(config, torso, auxiliary):
     return trainer
 
 
-def shared_trainer(config, *, devices=None, torso=None, auxiliary=None):
+def shared_trainer(config, *, devices=None, torso=None, auxiliary=None, prior=None):
     """A trainer that all runs of a configuration compile once, and that none of them closes."""
-    assert devices is None
+    assert devices is prior is None
     return trainer_of(config, torso, auxiliary)
 
 
