@@ -164,10 +164,45 @@ def test_fits_that_make_no_sense_are_refused(given, expected):
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("seed", [21])
+def test_a_random_model_of_200_states_is_fitted_as_its_exact_components_are(seed):
+    rng, d, gamma = np.random.default_rng(seed), 32, 0.95
+    chances = rng.dirichlet(np.full(200, 0.05), size=(200, 4))
+    actions, state = rng.integers(4, size=40_000), [0]
+    for action, chance in zip(actions, rng.random(40_000), strict=True):
+        cumulated = chances[state[-1], action].cumsum()
+        state.append(min(199, int(np.searchsorted(cumulated, chance))))
+    state = np.array(state)
+    rep = fit((state[:-1], actions, state[1:], np.zeros(40_000, bool)), num_features=d)
+    assert abs(rep.singular_values[0] * (1.0 - gamma) - 1.0) < 0.02
+
+    # The exact measure, and its components of rank d in L2 of the stationary distribution.
+    chain = chances.mean(axis=1)
+    visits = np.linalg.matrix_power(chain, 1_000)[0]
+    measure = chances.reshape(800, 200) @ np.linalg.inv(np.eye(200) - gamma * chain)
+    left, right = np.sqrt(np.repeat(visits, 4) / 4.0), np.sqrt(visits)
+    u, values, vt = np.linalg.svd(left[:, None] * measure / right, full_matrices=False)
+    exact = ((u[:, :d] * values[:d]) @ vt[:d]) / left[:, None] * right
+    rewards = rng.normal(size=(200, 50))
+
+    def error(found):
+        """Of the values of states, in L2."""
+        missed = (found - measure @ rewards).reshape(200, 4, 50).mean(axis=1)
+        return np.sqrt(visits @ np.square(missed)).mean()
+
+    states = np.arange(200)
+    found = rep.measure(states, states).reshape(800, 200) * visits
+    assert error(found @ rewards) < 1.1 * error(exact @ rewards)
+    whole = np.stack([rep.values(states, rep.task(states, reward)) for reward in rewards.T])
+    assert error(np.repeat(whole.T, 4, axis=0)) < 1.1 * error(exact @ rewards)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("slippery", "seed"), [(False, 11), (True, 12)])
 @pytest.mark.filterwarnings("ignore:.*transitions reach the goal 15")  # About 100 of them.
-def test_frozen_lake_is_solved_from_random_steps():
-    environment = gymnasium.make("FrozenLake-v1", map_name="4x4", is_slippery=True)
-    rep = fit(Transitions.collect(environment, steps=50_000, seed=12))
+def test_frozen_lake_is_solved_from_random_steps(slippery, seed):
+    environment = gymnasium.make("FrozenLake-v1", map_name="4x4", is_slippery=slippery)
+    rep = fit(Transitions.collect(environment, steps=50_000, seed=seed))
     policy = rep.policy(rep.goal(15), improvements=5)(np.arange(16))
     probabilities = np.zeros((16, 4, 16))
     for state, actions in environment.unwrapped.P.items():

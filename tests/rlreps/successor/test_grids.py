@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rlreps.envs import load_arena
+from rlreps.envs import ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.grids import BoxGrid, Grid, spell_cells, spelled_cells
 
@@ -128,3 +128,30 @@ def test_a_position_is_interpolated_between_the_centres_of_cells():
     found = np.sum(table[np.asarray(cells)] * np.asarray(weights), axis=1)
     expected = 2.0 + 3.0 * places[:, 0] - places[:, 1] + 5.0 * places[:, 0] * places[:, 1]
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_wherever_agents_go_among_walls_their_state_is_at_most_a_cell_away():
+    walls = (Disc((0.3, 0.3), 0.17), ConvexPolygon(((0.5, 0.4), (0.93, 0.61), (0.71, 0.97))))
+    world, bins = PuddleWorld(puddles=tuple(Puddle(wall, 0.0) for wall in walls)), 23
+    grid = Grid(bins).within(world)
+    assert 0.05 < 1.0 - grid.num_states / bins**2 < 0.2
+
+    @jax.jit
+    def walk(positions):
+        def advance(positions, key):
+            action_key, noise_key = jax.random.split(key)
+            actions = jax.random.randint(action_key, (len(positions),), 0, 4)
+            noise = jax.random.normal(noise_key, positions.shape)
+            positions = jax.vmap(world.move)(positions, actions, noise)
+            return positions, (positions, jax.vmap(grid.cell)(positions))
+
+        return jax.lax.scan(advance, positions, jax.random.split(jax.random.key(1), 200))[1]
+
+    starts = jax.jit(jax.vmap(world.reset))(jax.random.split(jax.random.key(0), 300)).position
+    positions, cells = map(np.asarray, walk(starts))
+    assert np.isin(cells, grid.states).all()
+    centres = np.stack([cells % bins, cells // bins], axis=-1) + 0.5
+    beyond = np.abs(positions * bins - centres).max(axis=-1) - 0.5
+    assert beyond.max() < 0.2
+    # Nearly all are in a state's own cell.
+    assert np.mean(beyond > 1e-4) < 1e-3
