@@ -9,7 +9,6 @@ from pathlib import Path
 import jax
 import pytest
 
-from rlreps.cli import main
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES
 from rlreps.training.devices import choose_devices, make_placement
@@ -46,16 +45,12 @@ def test_every_objective_means_the_same_on_several_devices():
     found, _ = on_eight_devices(*OBJECTIVES_AND_VARIANTS)
     for name in OBJECTIVES_AND_VARIANTS:
         assert found[name]["moved"] > 1e-4, name
-        assert len(found[name]["off"]) == 1
-        assert max(found[name]["off"]) < ROUNDING, name
+        assert found[name]["off"] < ROUNDING, name
 
 
 @pytest.mark.integration
 def test_rows_seeds_and_sources_are_shared_out_and_a_run_goes_on_elsewhere():
-    found, said = on_eight_devices("shares", "seeds", "resume", "sources")
-    for devices, rows in (("1", 24), ("8", 3)):
-        # The width of the hidden layer also comes with 2 inputs, 3 features and biases.
-        assert max(found["shares"][devices]) == rows
+    found, said = on_eight_devices("seeds", "resume", "sources")
     assert found["seeds"]["2"] == {"off": 0.0, "collectives": 0}
     # Four seeds on eight devices: there the rows are spread.
     assert found["seeds"]["8"]["collectives"] > 0
@@ -69,27 +64,15 @@ def test_rows_seeds_and_sources_are_shared_out_and_a_run_goes_on_elsewhere():
     assert "SPMD" not in said
     for name, figures in found["sources"].items():
         assert figures["moved"] > 0.1, name
-        assert figures["off_rows"] < 1e-4, name
-        assert figures["off_seeds"] < 1e-4, name
-    assert "6" in found["sources"]["live"]["positions"]
-    assert "48" not in found["sources"]["live"]["positions"]
+        assert figures["off"] < 1e-4, name
 
 
-def test_one_device_has_nothing_to_share_out():
-    assert make_placement(None, 3).axis is None
-    assert make_placement(jax.devices()[:1], 3).axis is None
-
-
-@pytest.mark.parametrize("devices", [[], [0, 0]])
-def test_no_device_and_the_same_one_twice_are_refused(devices):
-    chosen = [jax.devices()[index] for index in devices]
+def test_the_same_device_twice_is_refused():
     with pytest.raises(InputError, match="expected at least one device, each once"):
-        make_placement(chosen, 1)
+        make_placement(2 * jax.devices()[:1], 1)
 
 
-def test_a_command_trains_on_all_accelerators_or_one_cpu_device_unless_told_otherwise(
-    capsys, tmp_path
-):
+def test_a_command_trains_on_all_accelerators_or_one_cpu_device_unless_told_otherwise():
     most = len(jax.local_devices())
     on_cpu = jax.default_backend() == "cpu"
     assert choose_devices(None) == jax.local_devices()[: 1 if on_cpu else most]
@@ -97,7 +80,3 @@ def test_a_command_trains_on_all_accelerators_or_one_cpu_device_unless_told_othe
     for count in (0, most + 1):
         with pytest.raises(InputError, match=rf"expected devices in \[1, {most}\].*got {count}"):
             choose_devices(count)
-    with pytest.raises(SystemExit) as ending:
-        main(["train", str(tmp_path), "--out", str(tmp_path / "run"), "--devices", "4096"])
-    assert ending.value.code == 2
-    assert "got 4096" in capsys.readouterr().err
