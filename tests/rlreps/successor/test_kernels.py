@@ -12,6 +12,7 @@ from rlreps.successor.grids import Grid
 from rlreps.successor.kernels import estimator as transition
 from rlreps.successor.kernels.estimator import TransitionEstimator, aggregation_error
 from rlreps.successor.kernels.matrix import one_step
+from rlreps.successor.kernels.solver import factorise
 from rlreps.successor.measure import MonteCarlo
 from rlreps.successor.rows import RowEstimates
 from rlreps.successor.settings import TransitionSettings
@@ -91,6 +92,26 @@ def test_first_steps_in_an_empty_arena_are_products_of_clipped_gaussians():
     assert np.abs(difference).max() < 4e-3
     assert np.sqrt(np.mean(np.square(difference))) < 2.5e-4
     np.testing.assert_array_equal(found.free, 1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_banded_solves_equal_dense_ones(dtype):
+    bins, discount = 9, 0.9
+    rng = np.random.default_rng(0)
+    rows = np.arange(bins**2) // bins
+    near = np.abs(rows[:, None] - rows) <= 2
+    chain = np.where(near, rng.uniform(size=near.shape), 0.0)
+    chain /= chain.sum(axis=1, keepdims=True)
+    solver = factorise(scipy.sparse.csr_array(chain), bins, discount, dtype)
+    inverse = np.linalg.inv(np.eye(bins**2) - discount * chain)
+    right = rng.standard_normal((bins**2, 5))
+    late = np.where(rows[:, None] >= 6, right, 0.0)
+    tolerance = {"rtol": 0.0, "atol": 1e-5 if dtype == np.float32 else 1e-12}
+    assert len(solver.strips) == 5
+    np.testing.assert_allclose(solver.columns(right), inverse @ right, **tolerance)
+    np.testing.assert_allclose(solver.rows(right.T), right.T @ inverse, **tolerance)
+    np.testing.assert_allclose(solver.rows(late.T), late.T @ inverse, **tolerance)
+    np.testing.assert_array_equal(solver.rows(np.zeros((2, bins**2))), 0.0)
 
 
 @pytest.mark.parametrize("dense", [True, False])
