@@ -17,7 +17,7 @@ from rlreps.agents.auxiliary import (
     standardise,
 )
 from rlreps.agents.replay import episode_window, observed_rows
-from rlreps.cumulants import Cells, RandomFourier, RandomIndicators
+from rlreps.cumulants import Cells
 from rlreps.encoders import FunctionEncoder
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES
@@ -110,16 +110,8 @@ def test_a_batch_is_measured_by_the_weighted_average_of_those_before_it():
     np.testing.assert_allclose(found, other, rtol=1e-3, atol=1e-3)
 
 
-RANDOM = (RandomFourier(length_scale=0.2), RandomIndicators())
-
-
 def columns_of(shape, **options):
     return make_auxiliary_task(AuxiliaryConfig(**options), num_features=2, observation_shape=shape)
-
-
-def cumulants_of(task, observations):
-    """A jitted draw of columns, and their values at observations."""
-    return jax.jit(lambda seen: task.cumulants(task.init(key(0)).cumulants, seen))(observations)
 
 
 def test_every_column_has_a_discount_of_its_own_uniform_over_the_interval():
@@ -128,16 +120,6 @@ def test_every_column_has_a_discount_of_its_own_uniform_over_the_interval():
     assert discounts.min() >= 0.6
     assert discounts.max() <= 0.9
     assert abs(discounts.mean() - 0.75) <= 4.5 * 0.3 / math.sqrt(12 * 4_000)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("tasks", RANDOM)
-def test_images_are_flattened_and_bytes_are_those_over_255(tasks):
-    shape = (4, 3, 2)
-    image, flat = columns_of(shape, tasks=tasks), columns_of((24,), tasks=tasks)
-    pixels = np.random.default_rng(0).integers(0, 256, (6, *shape), dtype=np.uint8)
-    expected = cumulants_of(flat, single(pixels.reshape(6, 24) / 255.0))
-    np.testing.assert_allclose(cumulants_of(image, pixels), expected, atol=1e-4)
 
 
 STATES, DISCOUNT = 12, 0.9

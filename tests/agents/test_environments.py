@@ -272,8 +272,13 @@ def test_what_is_no_number_is_refused(given, reward, what, register):
     space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
     name = register("Featureless-v0", lambda: Featureless(space, None, np.array([given]), reward))
     environments = HostEnvironments(name, 1, max_episode_steps=5)
+
+    def play():
+        environments.reset([0])
+        environments.step(np.array([0]))
+
     with pytest.raises(InputError, match=f"expected {name} to give finite numbers as {what}"):
-        _ = environments.reset([0]), environments.step(np.array([0]))
+        play()
 
 
 LOW = np.array([-2.0, -np.inf, 0.0, -1e7, 3.0, 0.0], np.float32)

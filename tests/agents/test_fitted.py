@@ -16,6 +16,9 @@ from rlreps.agents.replay import as_inputs
 from rlreps.encoders import MLP, Convolutional
 from rlreps.envs import Code
 from rlreps.errors import InputError
+from rlreps.successor import fit
+from rlreps.successor.data import Transitions
+from rlreps.successor.least_squares import Rows as Steps
 
 SIDE, ACTIONS, DISCOUNT = 5, 4, 0.9
 STATES = SIDE**2
@@ -151,6 +154,28 @@ def test_a_read_out_keeps_its_values_when_features_are_fitted_to_more_data():
     assert changed(new) < 0.15
     assert changed(other) > 0.8
     np.testing.assert_allclose(gram(new), gram(other), atol=1e-5)
+
+
+def test_vectors_have_the_features_of_the_least_squares_fit():
+    random = np.random.default_rng(0)
+    places, actions = np.zeros((601, 2), np.float32), random.integers(ACTIONS, size=600)
+    for t, move in enumerate(0.1 * MOVES[actions] + random.normal(0.0, 0.02, (600, 2))):
+        places[t + 1] = np.clip(places[t] + move, 0.0, 1.0)
+    steps = (places[:-1], actions, places[1:], np.zeros(600, bool))
+    config = config_of(basis="fourier")
+    found = fit_features(config, Steps(*steps), ACTIONS, nothing(config, inputs=2), 0)
+    names = ("observation", "action", "next_observation", "terminated")
+    expected = fit(
+        Transitions(**dict(zip(names, steps, strict=True)), num_actions=ACTIONS),
+        num_features=5,
+        discount=DISCOUNT,
+        method="least_squares",
+        max_features=40,
+        width=0.5,
+        regularisation=1e-5,
+        behaviour="uniform",
+    ).features(places)
+    np.testing.assert_allclose(gram(features_at(found, places)), gram(expected), atol=2e-4)
 
 
 def test_transitions_of_a_full_memory_are_those_between_the_rows_it_still_holds():

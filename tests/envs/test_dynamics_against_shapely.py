@@ -101,13 +101,13 @@ def unshortened(world, starts, actions, noise):
     return np.clip(starts + DIRECTIONS[actions] * world.step_size + world.noise * noise, 0.0, 1.0)
 
 
-def random_moves(seed, count=MOVES):
+def random_moves(seed):
     """Starts, actions and noise; float32 numbers, so that both precisions see the same moves."""
     rng = np.random.default_rng(seed)
-    starts = rng.uniform(size=(count, 2)).astype(np.float32).astype(np.float64)
-    starts[: count // 20] = np.rint(starts[: count // 20])  # corners of the square
-    actions = rng.integers(4, size=count)
-    noise = rng.standard_normal((count, 2)).astype(np.float32).astype(np.float64)
+    starts = rng.uniform(size=(MOVES, 2)).astype(np.float32).astype(np.float64)
+    starts[: MOVES // 20] = np.rint(starts[: MOVES // 20])  # corners of the square
+    actions = rng.integers(4, size=MOVES)
+    noise = rng.standard_normal((MOVES, 2)).astype(np.float32).astype(np.float64)
     return starts, actions, noise
 
 
@@ -155,14 +155,10 @@ def forgiven(world, starts):
 
 
 @pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        *((name, MOVES) for name in WORLDS if name not in MAZES),
-        *(pytest.param(name, 12_000, marks=INTEGRATION) for name in WORLDS),
-    ],
+    "name", [pytest.param(name, marks=[INTEGRATION] * (name in MAZES)) for name in WORLDS]
 )
-def test_moves_end_where_shapely_says_in_either_precision(name, count):
-    world, moves = WORLDS[name], random_moves(5, count)
+def test_moves_end_where_shapely_says_in_either_precision(name):
+    world, moves = WORLDS[name], random_moves(5)
     left_out = forgiven(world, moves[0])
     assert left_out.sum() <= (1 if name in MAZES else 0)
     starts, actions, noise = (part[~left_out] for part in moves)

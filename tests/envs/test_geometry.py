@@ -18,9 +18,7 @@ SHAPES = {
 CASES = [
     (Disc((0.5, 0.5), 0.25), (0.0, 0.5), (1.0, 0.0), (0.25, 0.75)),
     (Disc((0.5, 0.5), 0.25), (0.5, 0.5), (0.5, 0.0), (0.0, 0.5)),
-    (Disc((0.5, 0.5), 0.25), (0.5, 0.5), (0.1, 0.1), (0.0, 1.0)),
     (Capsule((0.4, 0.5), (0.6, 0.5), 0.1), (0.0, 0.5), (1.0, 0.0), (0.3, 0.7)),
-    (Capsule((0.4, 0.5), (0.6, 0.5), 0.1), (0.5, 0.0), (0.0, 1.0), (0.4, 0.6)),
     (Capsule((0.4, 0.5), (0.6, 0.5), 0.1), (0.0, 0.56), (1.0, 0.0), (0.32, 0.68)),
     (Capsule((0.5, 0.5), (0.5, 0.5), 0.25), (0.0, 0.5), (1.0, 0.0), (0.25, 0.75)),
     (SQUARE, (0.0, 0.5), (1.0, 0.0), (0.4, 0.6)),
@@ -78,30 +76,13 @@ def test_depth_is_the_distance_to_the_edge_inside_and_zero_outside(name):
     np.testing.assert_allclose(jax.jit(jax.vmap(shape.depth))(points), expected, atol=3e-7)
 
 
-def test_a_shape_may_hold_traced_numbers():
-    def leave_of(radius):
-        return Disc((0.5, 0.5), radius).interval(jnp.asarray([0.5, 0.5]), jnp.asarray([1.0, 0.0]))[
-            1
-        ]
-
-    leaves = jax.jit(jax.vmap(leave_of))(jnp.asarray([0.1, 0.2]))
-    np.testing.assert_allclose(leaves, [0.1, 0.2], rtol=1e-6)
-
-
 def test_neither_a_clockwise_order_nor_a_vertex_in_the_middle_of_a_side_changes_anything():
     corners = SQUARE.vertices
     assert ConvexPolygon((corners[0], *reversed(corners[1:]))) == SQUARE
     longer = ConvexPolygon((corners[0], (0.5, 0.4), *corners[1:]))
-    origins = np.random.default_rng(2).uniform(size=(500, 2)).astype(np.float32)
-    moves = np.random.default_rng(3).normal(size=(500, 2)).astype(np.float32)
-    np.testing.assert_allclose(
-        jax.vmap(longer.interval)(origins, moves),
-        jax.vmap(SQUARE.interval)(origins, moves),
-        atol=1e-6,
-    )
-    np.testing.assert_allclose(
-        jax.vmap(longer.depth)(origins), jax.vmap(SQUARE.depth)(origins), atol=1e-7
-    )
+    origins, moves = np.float32(np.random.default_rng(2).uniform(size=(2, 500, 2)))
+    found, expected = (jax.vmap(each.interval)(origins, moves) for each in (longer, SQUARE))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 STAR = [(np.cos(angle), np.sin(angle)) for angle in np.arange(5) * 4.0 * np.pi / 5.0]
@@ -111,7 +92,6 @@ STAR = [(np.cos(angle), np.sin(angle)) for angle in np.arange(5) * 4.0 * np.pi /
     ("build", "message"),
     [
         (lambda: Disc((0.5, 0.5), 0.0), "expected radius to be greater than 0, got 0.0"),
-        (lambda: Capsule((0, 0), (0, 0, 1), 0.1), "expected end to be two numbers"),
         (lambda: ConvexPolygon(((0, 0), (0, 0), (1, 0), (0, 1))), "expected distinct vertices"),
         (lambda: ConvexPolygon(tuple(STAR)), "expected a convex polygon"),
     ],

@@ -1,26 +1,19 @@
 """Mazes: nobody crosses a wall, everywhere is connected, and transitions and components know it."""
 
-import functools
+import dataclasses
 
 import numpy as np
 import pytest
 import scipy.sparse
 import shapely
 
-from rlreps.envs import (
-    ConvexPolygon,
-    Disc,
-    Puddle,
-    PuddleWorld,
-    load_arena,
-)
+from rlreps.envs import ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
 from rlreps.errors import InputError
 from rlreps.successor.grids import Grid
 from rlreps.successor.kernels.matrix import one_step
 
 INTEGRATION = pytest.mark.integration
 MAZES = ("five_corridors", "spiral", "four_rooms", "two_room")
-each_maze = pytest.mark.parametrize("name", MAZES)
 
 # Doors as (left, bottom, right, top): what closes every opening, and how many rooms that makes.
 # Those of a corridor are its ends: where it turns.
@@ -68,7 +61,7 @@ def test_the_doors_of_four_rooms_are_a_tenth_of_the_square_wide(line):
     np.testing.assert_allclose(shapely.length(openings), [0.1, 0.1], rtol=1e-9)
 
 
-@each_maze
+@pytest.mark.parametrize("name", MAZES)
 def test_free_places_are_one_region_and_rooms_are_joined_by_their_doors_alone(name):
     assert free_region(name).geom_type == "Polygon"
     assert len(shapely.get_parts(free_region(name, closed=True))) == ROOMS[name]
@@ -78,76 +71,23 @@ def test_free_places_are_one_region_and_rooms_are_joined_by_their_doors_alone(na
         assert len(parts) == (1 if name == "four_rooms" else 2)
 
 
-AXIS = (np.arange(100) + 0.5) / 100
-SQUARES = np.stack([np.tile(AXIS, 100), np.repeat(AXIS, 100)], axis=1)
-
-
-@functools.cache
-def reachable_squares(name):
-    """Pairs of squares of a hundredth with ways between them outside shapely's walls.
-
-    Of at most 18 squares, as many as a move crosses.
-    """
-    free = shapely.contains_xy(free_region(name), SQUARES)
-    index = np.arange(10_000).reshape(100, 100)
-    pairs = np.concatenate(
-        [
-            np.stack([index[:, :-1].ravel(), index[:, 1:].ravel()]),
-            np.stack([index[:-1].ravel(), index[1:].ravel()]),
-        ],
-        axis=1,
-    )
-    pairs = pairs[:, free[pairs].all(axis=0)]
-    alone = np.flatnonzero(free)
-    rows, columns = np.concatenate([pairs, pairs[::-1], np.stack([alone, alone])], axis=1)
-    near = scipy.sparse.csr_array((np.ones(len(rows), bool), (rows, columns)), shape=2 * (10_000,))
-    ways = near
-    for _ in range(4):  # 2, 4, 8 and 16 steps.
-        ways = (ways @ ways).astype(bool)
-    return (ways @ near @ near).astype(bool)
-
-
-def reachable(name, bins):
-    """Pairs of a grid's cells with ways between them outside the walls as short as a move."""
-    ways = reachable_squares(name)
-    owner = (SQUARES[:, 1] * bins).astype(int) * bins + (SQUARES[:, 0] * bins).astype(int)
-    gather = scipy.sparse.csr_array((np.ones(10_000, bool), (owner, np.arange(10_000))))
-    return (gather @ ways @ gather.T).astype(bool)
-
-
-@functools.cache
-def without_walls(bins):
-    return one_step(PuddleWorld(), Grid(bins), points=32, seed=0).first
-
-
 @INTEGRATION
 @pytest.mark.parametrize(("name", "bins"), [*((name, 20) for name in MAZES), ("spiral", 100)])
-def test_no_transition_leads_through_a_wall(name, bins):
+def test_transitions_lead_through_doors_alone(name, bins):
+    """Behind closed doors the states of different rooms do not reach each other."""
     world = load_arena(name)
-    grid = Grid(bins).within(world)
-    steps = one_step(world, grid, points=256 if bins == 20 else 32, seed=0)
-    ways = reachable(name, bins)
-    for matrix in (steps.first, steps.chain):
-        np.testing.assert_allclose(matrix.sum(axis=1)[grid.states], 1.0)
-        through = matrix - matrix * ways
-        assert abs(through).sum() == 0.0
-    # The test would see a leak: without the walls there are many such transitions.
-    without = without_walls(bins)
-    assert abs(without - without * ways).sum() > 0.01 * grid.num_states
-    # Every state is reached from every other.
-    chain = steps.chain[grid.states][:, grid.states]
-    found, _ = scipy.sparse.csgraph.connected_components(chain, connection="strong")
-    assert found == 1
+    doors = tuple(Puddle(rectangle(*door), 0.0) for door in DOORS[name])
+    shut = dataclasses.replace(world, puddles=(*world.puddles, *doors))
+    for maze, rooms in ((world, 1), (shut, ROOMS[name])):
+        grid = Grid(bins).within(maze)
+        chain = one_step(maze, grid, points=64 if bins == 20 else 16, seed=0).chain
+        chain = chain[grid.states][:, grid.states]
+        np.testing.assert_allclose(chain.sum(axis=1), 1.0)
+        found, _ = scipy.sparse.csgraph.connected_components(chain, connection="strong")
+        assert found == rooms
 
 
 def test_grids_whose_cells_a_wall_divides_have_no_transitions():
-    for name, bins, divided in (
-        ("five_corridors", 20, 0),
-        ("five_corridors", 16, 44),
-        ("two_room", 16, 0),
-    ):
-        grid = Grid(bins).within(load_arena(name))
-        assert len(grid.divided) == divided
     with pytest.raises(InputError, match=r"expected cells that no wall divides.*, got '44 such c"):
         one_step(load_arena("five_corridors"), Grid(16), points=4, seed=0)
 

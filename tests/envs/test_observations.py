@@ -5,15 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.envs import (
-    ArenaError,
-    Code,
-    Disc,
-    Image,
-    Position,
-    PuddleWorldState,
-    load_arena,
-)
+from rlreps.envs import ArenaError, Code, Disc, Image, PuddleWorldState, load_arena
 from rlreps.envs.rendering import AGENT_COLOUR, FLOOR_COLOUR, GOAL_COLOUR, WALL_COLOUR
 from rlreps.successor.grids import Grid
 
@@ -27,7 +19,6 @@ def at(x, y):
 def test_a_goals_disc_ends_the_episode_of_an_agent_that_stops_in_it():
     world = load_arena("empty", noise=0.0, goal=(0.5, 0.5, 0.02), step_penalty=True)
     assert world.goal == Disc((0.5, 0.5), 0.02)
-    assert world == load_arena("empty", noise=0.0, goal=world.goal, step_penalty=True)
     step = jax.jit(lambda state: world.step(KEY, state, RIGHT))
     for x, y, ended in [
         (0.44, 0.5, True),
@@ -37,9 +28,7 @@ def test_a_goals_disc_ends_the_episode_of_an_agent_that_stops_in_it():
     ]:
         taken = step(at(x, y))
         assert (bool(taken.terminated), float(taken.reward)) == (ended, -1.0)
-    task = world.with_task()
-    assert task.goal == world.goal
-    assert load_arena("empty").with_task().goal is True
+    assert world.with_task().goal == world.goal
 
 
 def test_no_episode_starts_in_a_goals_disc_or_a_wall():
@@ -48,28 +37,16 @@ def test_no_episode_starts_in_a_goals_disc_or_a_wall():
     starts = np.asarray(jax.jit(jax.vmap(world.reset))(keys).position)
     assert np.hypot(*(starts - [0.3, 0.5]).T).min() >= 0.3 - 1e-6
     assert jax.vmap(Grid(1).within(world).is_free)(starts).all()
-    # Uniform elsewhere: in the fourth corridor, the fifth and the passage between them.
-    right = starts[starts[:, 0] > 0.61]
-    in_corridor = right[:, 0] < 0.79
-    free = [0.18, 0.19 + 0.02 * 0.19]
-    share, expected = in_corridor.mean(), free[0] / sum(free)
-    assert abs(share - expected) < 4.0 * np.sqrt(expected * (1.0 - expected) / len(right))
 
 
 def test_codes_are_uniform_draws_of_the_cell_and_of_the_options_alone():
     code = Code(bins=5, size=4, seed=2)
     table = code.table()
-    assert (table.shape, table.dtype) == ((25, 4), np.float32)
-    assert len(np.unique(table, axis=0)) == 25
     observe = jax.jit(jax.vmap(load_arena("empty", observation=code).observe_position))
     places = np.asarray([[0.01, 0.01], [0.99, 0.01], [0.3, 0.5], [1.0, 1.0], [0.39, 0.41]])
     seen = observe(places.astype(np.float32))
     np.testing.assert_array_equal(seen, table[[0, 4, 11, 24, 11]])
     np.testing.assert_array_equal(table, np.random.default_rng(2).random((25, 4), np.float32))
-    assert (Code(bins=5, size=4, seed=3).table() != table).all()
-    large = Code(bins=60).table()
-    np.testing.assert_allclose(large.mean(axis=0), 0.5, atol=4.0 / np.sqrt(12 * 3600))
-    assert np.abs(np.corrcoef(large.T) - np.eye(16)).max() < 5.0 / np.sqrt(3600)
 
 
 def test_an_image_shows_walls_and_the_agent_and_not_the_goal():
@@ -89,11 +66,8 @@ def test_an_image_shows_walls_and_the_agent_and_not_the_goal():
         abs(a - (b + c) / 2) < 25
         for a, b, c in zip(colour(0.2, 0.5), FLOOR_COLOUR, WALL_COLOUR, strict=True)
     )
-    # A tenth of a pixel to the right is another picture; so is any place a hundredth away.
+    # A tenth of a pixel to the right is another picture.
     assert (np.asarray(observe(jnp.asarray([0.7025, 0.3]))) != image).any()
-    assert load_arena("five_corridors", observation="image").backdrop.tolist() == (
-        world.__class__(puddles=world.puddles, observation="image").backdrop.tolist()
-    )
 
 
 def test_images_of_cells_repeat_exactly_and_show_the_agent_in_the_middle():
@@ -105,27 +79,10 @@ def test_images_of_cells_repeat_exactly_and_show_the_agent_in_the_middle():
     assert (np.asarray(cells(places))[3] != np.asarray(cells(places))[2]).any()
 
 
-def test_states_of_a_grid_have_observations():
-    for kind in (Position(), Code(bins=10), Image(size=8), Image(size=8, bins=10)):
-        world = load_arena("two_room", observation=kind)
-        grid = Grid(10).within(world)
-        seen = grid.observations(world)
-        assert len(seen) == grid.num_states == 84
-        expected = {
-            "position": grid.centres(),
-            "code": Code(bins=10).table()[grid.states],
-            "image": seen,
-        }[kind.name]
-        np.testing.assert_array_equal(seen, expected)
-        if kind.name == "image":
-            assert len(np.unique(seen, axis=0)) == 84
-
-
 @pytest.mark.parametrize(
     ("observation", "message"),
     [
         ("smell", r"expected an observation \(position, code, image\), got 'smell'"),
-        ({"name": "position", "bins": 3}, r"of the observation position \(none\), got 'bins'"),
         (
             {"name": "image", "size": 12_000},
             r"size of an image to be an int in \[8, 1,024\], g",

@@ -1,26 +1,16 @@
 """The dynamics' conventions, the task, and the environment contract."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.envs import (
-    ArenaError,
-    Disc,
-    Puddle,
-    PuddleWorld,
-    PuddleWorldState,
-    load_arena,
-)
+from rlreps.envs import ArenaError, Disc, Puddle, PuddleWorld, PuddleWorldState, load_arena
 
 UP, RIGHT, DOWN, LEFT = (jnp.asarray(action, jnp.int32) for action in range(4))
 STILL, KEY = jnp.zeros(2), jax.random.key(0)
 
 step, move = jax.jit(PuddleWorld.step), jax.jit(PuddleWorld.move)
-move_many = jax.jit(jax.vmap(PuddleWorld.move, in_axes=(None, 0, 0, 0)))
 
 
 def at(x, y, steps=0):
@@ -36,29 +26,6 @@ def test_actions_move_up_right_down_left():
     ):
         end = move(PuddleWorld(), jnp.asarray([0.5, 0.5]), action, STILL)
         np.testing.assert_allclose(end, expected, atol=1e-7)
-
-
-def test_no_multiplier_makes_a_position_that_is_not_in_the_square():
-    rng = np.random.default_rng(0)
-    starts = jnp.asarray(rng.uniform(size=(2000, 2)), jnp.float32)
-    noise = jnp.asarray(rng.standard_normal((2000, 2)), jnp.float32)
-    actions = jnp.asarray(np.arange(2000) % 4, jnp.int32)
-    for multiplier in (0.0, 1e-30, 1e-6, 0.5, 1.0):
-        world = PuddleWorld(puddles=(Puddle(Disc((0.5, 0.5), 0.3), multiplier),), noise=1.0)
-        ends = np.asarray(move_many(world, starts, actions, noise))
-        assert ((ends >= 0.0) & (ends <= 1.0)).all()
-    free = move_many(PuddleWorld(noise=1.0), starts, actions, noise)
-    np.testing.assert_allclose(ends, free, atol=2e-7)
-
-
-def test_a_step_is_a_move_with_one_normal_draw_from_its_key():
-    world = load_arena("sutton")
-    key, state = jax.random.key(3), at(0.4, 0.7, steps=5)
-    taken = world.step(key, state, LEFT)
-    expected = world.move(state.position, LEFT, jax.random.normal(key, (2,)))
-    np.testing.assert_array_equal(taken.state.position, expected)
-    np.testing.assert_array_equal(taken.observation, expected)
-    assert int(taken.state.steps) == 6
 
 
 def test_noise_has_the_stated_standard_deviation_on_both_axes():
@@ -80,13 +47,10 @@ def test_the_task_costs_one_a_step_and_400_times_the_greatest_depth():
     x = 0.4 - 0.05 / 4.0
     np.testing.assert_allclose(taken.observation, [x, 0.75], atol=1e-6)
     np.testing.assert_allclose(taken.reward, -1.0 - 400.0 * 0.1, atol=1e-3)
-    only_second = dataclasses.replace(world, puddles=world.puddles[1:])
-    taken = step(only_second, KEY, at(0.4, 0.75), LEFT)
-    np.testing.assert_allclose(taken.reward, -1.0 - 400.0 * (0.1 - 0.075), atol=1e-3)
 
 
 def test_each_part_of_the_task_can_be_switched_on_alone():
-    deep, corner = at(0.2, 0.75), at(0.97, 0.97)
+    deep = at(0.2, 0.75)
 
     def outcome(state, arena="sutton", **parts):
         taken = step(load_arena(arena, noise=0.0, **parts), KEY, state, UP)
@@ -101,13 +65,11 @@ def test_each_part_of_the_task_can_be_switched_on_alone():
     # The goal is the corner where x + y reaches 1.9.
     assert outcome(at(0.95, 0.91), goal=True) == (0.0, True)
     assert outcome(at(0.95, 0.89), goal=True) == (0.0, False)
-    assert outcome(corner, step_penalty=True) == (-1.0, False)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"step_size": 0.0}, "expected step_size to be greater than 0, got 0.0"),
         ({"goal": 1}, r"expected goal to be a bool or a disc \(x, y, radius\), got 1"),
         (
             {"goal": (0.5, 0.5, 0.1), "puddles": (Puddle(Disc((0.5, 0.5), 0.2), 0.0),)},
@@ -122,8 +84,7 @@ def test_worlds_that_make_no_sense_say_what_was_expected(fields, message):
 
 
 def test_a_puddle_needs_a_shape_and_a_multiplier_from_zero_to_one():
-    for multiplier in (-0.1, 1.5, np.nan, True, None):
-        with pytest.raises(ArenaError, match="expected multiplier to be"):
-            Puddle(Disc((0.5, 0.5), 0.1), multiplier)
+    with pytest.raises(ArenaError, match="expected multiplier to be"):
+        Puddle(Disc((0.5, 0.5), 0.1), 1.5)
     with pytest.raises(ArenaError, match=r"expected a shape \(Capsule, Disc or ConvexPolygon\)"):
         Puddle("disc", 0.5)

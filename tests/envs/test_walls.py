@@ -6,22 +6,10 @@ import numpy as np
 import pytest
 import shapely
 
-from rlreps.envs import (
-    Capsule,
-    ConvexPolygon,
-    Disc,
-    Puddle,
-    PuddleWorld,
-    load_arena,
-)
+from rlreps.envs import Capsule, ConvexPolygon, Disc, Puddle, PuddleWorld, load_arena
 
 TOLERANCE = 1e-6
 INTEGRATION = pytest.mark.integration
-NAMES = [
-    "rectangle",
-    "disc",
-    *(pytest.param(name, marks=INTEGRATION) for name in ("triangle", "capsule")),
-]
 WALLS = {
     "rectangle": ConvexPolygon(((0.4, 0.6), (0.6, 0.6), (0.6, 1.0), (0.4, 1.0))),
     "triangle": ConvexPolygon(((0.31, 0.27), (0.73, 0.41), (0.47, 0.83))),
@@ -66,20 +54,15 @@ def deepest(wall, positions):
 
 
 @pytest.mark.parametrize(
-    ("name", "points", "most_corners"),
-    [
-        *((name, 300, 100) for name in ("rectangle", "disc")),
-        *(pytest.param(name, 1000, 10_000, marks=INTEGRATION) for name in WALLS),
-    ],
+    "name",
+    ["rectangle", "disc", *(pytest.param(n, marks=INTEGRATION) for n in ("triangle", "capsule"))],
 )
-def test_agents_at_the_edge_neither_sink_in_nor_stick_and_those_inside_stay(
-    name, points, most_corners
-):
+def test_agents_at_the_edge_neither_sink_in_nor_stick_and_those_inside_stay(name):
     wall, region = WALLS[name], REGIONS[name]
     boundary = region.exterior
-    along = np.linspace(0.0, boundary.length, points, endpoint=False)
+    along = np.linspace(0.0, boundary.length, 300, endpoint=False)
     edge = shapely.get_coordinates(shapely.line_interpolate_point(boundary, along))
-    corners = np.asarray(boundary.coords)[:: 1 + len(boundary.coords) // most_corners]
+    corners = np.asarray(boundary.coords)[:: 1 + len(boundary.coords) // 100]
     starts = np.concatenate([edge, corners]).clip(0.0, 1.0).astype(np.float32)
     ulps = np.random.default_rng(0).integers(-2, 3, size=starts.shape)
     starts = (starts + ulps * np.spacing(starts)).clip(0.0, 1.0).astype(np.float32)
@@ -100,7 +83,7 @@ def test_agents_at_the_edge_neither_sink_in_nor_stick_and_those_inside_stay(
     assert not shapely.intersects(shrunk, shapely.linestrings(moves)).any()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["rectangle", "disc"])
 def test_many_tiny_moves_do_not_creep_into_a_wall(name):
     wall, boundary = WALLS[name], REGIONS[name].exterior
     along = np.linspace(0.0, boundary.length, 500, endpoint=False)
@@ -110,20 +93,6 @@ def test_many_tiny_moves_do_not_creep_into_a_wall(name):
     world = PuddleWorld(puddles=(Puddle(wall, 0.0),), step_size=2e-7, noise=2e-7)
     path = trajectories(world, starts.clip(0.0, 1.0), seed=3, steps=2000)
     assert deepest(wall, path) <= TOLERANCE
-
-
-def test_an_agent_slides_freely_along_a_straight_wall_that_stopped_it():
-    world = load_arena("two_room", noise=0.0)
-    move = jax.jit(jax.vmap(world.move, in_axes=(0, None, None)))
-    none, right, up, down = jnp.zeros(2), jnp.int32(1), jnp.int32(0), jnp.int32(2)
-    starts = np.full((10, 2), 0.8, np.float32)
-    starts[:, 0] = np.linspace(0.36, 0.39, 10)
-    stopped = move(starts, right, none)
-    np.testing.assert_allclose(stopped, np.broadcast_to([0.4, 0.8], (10, 2)), atol=1e-7)
-    np.testing.assert_allclose(move(stopped, right, none), stopped, atol=1e-7)
-    for action, height in ((up, 0.85), (down, 0.75)):
-        ends = np.broadcast_to([0.4, height], (10, 2))
-        np.testing.assert_allclose(move(stopped, action, none), ends, atol=1e-6)
 
 
 def test_reset_draws_uniformly_from_the_square_outside_walls():
@@ -149,58 +118,37 @@ PARTITIONS = {
 }
 
 
-def turned(shape):
-    """The shape with x and y exchanged."""
-    points = {
-        name: np.asarray(value)[..., ::-1].tolist()
-        for name, value in vars(shape).items()
-        if name != "radius"
-    }
-    return type(shape)(**points, **({"radius": shape.radius} if hasattr(shape, "radius") else {}))
-
-
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_nobody_crosses_a_wall_along_the_edge_of_the_square(name, dtype):
     """Agents on the edges of the square, with and without noise, on either side of the wall."""
+    agents, steps = 400, 60
+    generator = np.random.default_rng(0)
+    x = generator.uniform(0.0, 0.3, agents)
+    x[agents // 2 :] = 1.0 - x[agents // 2 :]
+    left = x < 0.5
+    starts = np.stack([x, generator.integers(2, size=agents)], axis=1)
+    towards = np.tile(np.where(left, 1, 3), (steps, 1))
+    world = PuddleWorld(puddles=(Puddle(PARTITIONS[name], 0.0),))
+
+    @jax.jit
+    def paths(starts, actions, noise):
+        def advance(position, step):
+            position = jax.vmap(world.move)(position, *step)
+            return position, position
+
+        return jax.lax.scan(advance, starts, (actions, noise))[1]
+
     with jax.enable_x64(dtype == jnp.float64):
-
-        @jax.jit
-        def paths(world, starts, actions, noise):
-            def advance(position, step):
-                position = jax.vmap(world.move)(position, *step)
-                return position, position
-
-            return jax.lax.scan(advance, starts, (actions, noise))[1]
-
-        generator = np.random.default_rng(0)
-        agents, steps = 400, 60
-        across = generator.uniform(0.0, 0.3, agents)
-        across[agents // 2 :] = 1.0 - across[agents // 2 :]
-        on_edge = generator.integers(2, size=agents)
-        left = across < 0.5
-        random = generator.integers(4, size=(steps, agents))
-        for turn, shape in enumerate((PARTITIONS[name], turned(PARTITIONS[name]))):
-            world = PuddleWorld(puddles=(Puddle(shape, 0.0),))
-            starts = np.stack([on_edge, across] if turn else [across, on_edge], axis=1)
-            # Towards the wall: right or left, up or down; with noise, any way.
-            towards = np.where(left, 0, 2) if turn else np.where(left, 1, 3)
-            for actions, scale in (
-                (np.tile(towards, (steps, 1)), 0.0),
-                (random, 1.0),
-                (np.tile(towards, (steps, 1)), 1.0),
-            ):
-                noise = scale * generator.standard_normal((steps, agents, 2))
-                found = np.asarray(
-                    paths(
-                        world,
-                        jnp.asarray(starts, dtype),
-                        jnp.asarray(actions, jnp.int32),
-                        jnp.asarray(noise, dtype),
-                    )
-                )
-                assert found.dtype == dtype
-                side = found[..., turn]
-                np.testing.assert_array_equal(side < 0.5, np.broadcast_to(left, side.shape))
-                reached = np.where(left, side.max(axis=0), 1.0 - side.min(axis=0))
-                assert scale or np.all(reached > 0.39 if name == "side" else reached > 0.48)
+        for actions, scale in (
+            (towards, 0.0),
+            (towards, 1.0),
+            (generator.integers(4, size=(steps, agents)), 1.0),
+        ):
+            noise = scale * generator.standard_normal((steps, agents, 2))
+            given = jnp.asarray(starts, dtype), jnp.asarray(actions, jnp.int32)
+            side = np.asarray(paths(*given, jnp.asarray(noise, dtype)))[..., 0]
+            assert side.dtype == dtype
+            np.testing.assert_array_equal(side < 0.5, np.broadcast_to(left, side.shape))
+            reached = np.where(left, side.max(axis=0), 1.0 - side.min(axis=0))
+            assert scale or np.all(reached > 0.39 if name == "side" else reached > 0.48)

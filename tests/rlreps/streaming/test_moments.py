@@ -39,15 +39,3 @@ def test_rows_weigh_by_their_place_in_the_stream(fading, k):
     )
     assert moments.rows_seen == 60
     assert (components[np.arange(k), np.argmax(np.abs(components), axis=1)] > 0.0).all()
-
-
-def test_what_lies_outside_of_the_new_span_is_lost_along_it_and_kept_in_total():
-    rows, _ = rows_and_basis(30, 1)
-    first, second = np.eye(FEATURES)[:2], np.eye(FEATURES)[1:3]
-    moments, components = take_in(no_moments(FEATURES, 2), first * 0.0, first, rows[:20])
-    moments, _ = take_in(moments, components, second, rows[20:], fading=0.0)
-    covariance = np.cov(rows.T)
-    assert moments.variances.sum() < covariance[1, 1] + covariance[2, 2]
-    # The second direction is in both spans, but for the shift of the mean that the third shares.
-    assert moments.variances.sum() > 0.9 * covariance[1, 1]
-    np.testing.assert_allclose(moments.total_variance, np.trace(covariance), rtol=1e-9)

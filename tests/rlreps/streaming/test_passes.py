@@ -53,6 +53,10 @@ def krasulina(rate):
     return ImplicitKrasulina(FEATURES, K, learning_rate=PowerDecay(rate, 0.8))
 
 
+def first(components):
+    return float(components[0, 0])
+
+
 def magnitude(components):
     return float(np.abs(components).sum())
 
@@ -60,28 +64,14 @@ def magnitude(components):
 def test_every_row_is_seen_once_in_updates_of_as_many_rows():
     rows = data(24)
     for rows_per_update in (1, 5):
-        found = run_passes(
-            Recorder,
-            rows,
-            Runs([3, 3], [1.0, 7.0]),
-            evaluate=lambda components: float(components[0, 0]),
-            evaluate_every=12,
-            rows_per_update=rows_per_update,
-        )
+        options = {"evaluate_every": 12, "rows_per_update": rows_per_update}
+        found = run_passes(Recorder, rows, Runs([3, 3], [1.0, 7.0]), evaluate=first, **options)
         interval = 12 - 12 % rows_per_update
         assert found.rows_seen.tolist() == [interval * point for point in range(3)]
         updates = 2 * interval // rows_per_update
         np.testing.assert_array_equal(found.components[:, 1:, 0], [[updates, 1], [updates, 7]])
-        assert (np.diff(found.seconds) > 0.0).all()
         if rows_per_update == 1:
             np.testing.assert_allclose(found.figures[-1], [rows[:, 0].sum()] * 2, rtol=1e-5)
-
-
-def test_orders_differ_between_seeds_and_come_again():
-    orders = Runs([3, 4, 3], [1.0, 1.0, 1.0]).orders(50)
-    assert (np.sort(orders, axis=1) == np.arange(50)).all()
-    assert (orders[0] == orders[2]).all()
-    assert (orders[0] != orders[1]).any()
 
 
 def test_runs_together_end_where_each_ends_alone_whatever_the_interval():
@@ -96,24 +86,16 @@ def test_runs_together_end_where_each_ends_alone_whatever_the_interval():
     assert np.abs(together.components[2] - together.components[0]).max() > 1e-2
 
 
-@pytest.mark.parametrize("evaluate_every", [1, 10])
-def test_intervals_that_do_not_fit_the_rows_are_refused(evaluate_every):
-    options = {"workers": 3, "evaluate_every": evaluate_every, "rows_per_update": 2}
+def test_intervals_that_do_not_fit_the_rows_are_refused():
+    options = {"workers": 3, "evaluate_every": 10, "rows_per_update": 2}
     with pytest.raises(InputError, match=re.escape("evaluate_every in [2, 8], from an update's")):
         run_passes(Recorder, data(26), Runs([5], [1.0]), evaluate=float, **options)
 
 
 def test_workers_share_the_rows_of_a_pass_and_go_on_from_their_mean():
     rows = data(26)
-    found = run_passes(
-        Recorder,
-        rows,
-        Runs([5, 6], [1.0, 7.0]),
-        workers=3,
-        evaluate_every=5,
-        evaluate=lambda components: float(components[0, 0]),
-        rows_per_update=2,
-    )
+    options = {"workers": 3, "evaluate_every": 5, "rows_per_update": 2}
+    found = run_passes(Recorder, rows, Runs([5, 6], [1.0, 7.0]), evaluate=first, **options)
     assert found.rows_seen.tolist() == [0, 4, 8]
     assert found.workers.shape == (3, 2, 3)
     np.testing.assert_allclose(found.workers.mean(axis=2), found.figures, atol=1e-5)

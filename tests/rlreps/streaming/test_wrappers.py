@@ -66,8 +66,6 @@ def test_rows_are_given_to_the_rule_less_the_mean_that_includes_them(method):
             expected, seen = expected + given.T @ given, seen + step
     np.testing.assert_allclose(state.mean, rows.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(state.inner[0], expected, rtol=1e-5, atol=1e-3)
-    np.testing.assert_allclose(state.inner[1], given[-1], atol=1e-5)
-    assert int(state.running.rows_seen) == 40
 
 
 @both_methods
@@ -109,8 +107,6 @@ def test_workers_that_combine_hold_the_mean_of_all_their_rows_by_their_weights()
     ):
         combined = combine(rule, stacked([one, two, one]), np.asarray(weights))
         np.testing.assert_allclose(combined.mean, expected, rtol=1e-6)
-    nothing = combine(rule, stacked([start] * 3), np.ones(3))
-    np.testing.assert_array_equal(nothing.mean, np.zeros(FEATURES))
 
 
 def test_sums_of_squares_of_combined_workers_are_about_the_mean_of_all_their_rows():
