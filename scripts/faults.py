@@ -112,7 +112,8 @@ def read_results(path: Path) -> dict[str, Result]:
     if not path.exists():
         return {}
     with path.open(encoding="utf-8", newline="") as file:
-        return {row["name"]: Result(**row) for row in csv.DictReader(file)}  # type: ignore[arg-type]
+        rows = [[row[name] for name in Result._fields] for row in csv.DictReader(file)]
+    return {row[0]: Result(*row) for row in rows}  # type: ignore[arg-type]
 
 
 def write_results(path: Path, results: Sequence[Result]) -> None:
