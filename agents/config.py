@@ -215,7 +215,8 @@ def make_agent(
         size = config.num_features
         head = MLP(size, num_inputs=size, hidden=config.auxiliary.head)
     if prior is not None:
-        require(prior.num_actions == num_actions, f"a prior of {num_actions} actions", prior)
+        count = prior.num_actions
+        require(count == num_actions, f"a prior of {num_actions} actions", count)
     network = QNetwork(encoder, config.num_features, num_actions, head, prior)
     if auxiliary is None and weight > 0.0:
         auxiliary = make_auxiliary_task(

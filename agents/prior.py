@@ -92,8 +92,9 @@ def prior_of(
             f"observations= of all {basis.num_states} states",
             None if observations is None else np.shape(observations),
         )
-        seen: Any = as_inputs(np.asarray(observations))
-        return _table(seen.reshape(len(seen), -1), scale * found[0][1] + shift, rows)
+        seen: Any = np.asarray(observations)
+        flat = as_inputs(seen).reshape(len(seen), -1)
+        return _table(flat, scale * found[0][1] + shift, rows)
     if not isinstance(basis, FourierBasis):
         raise InputError(f"expected a fit by least squares, got {type(basis).__name__}")
     require(observations is None, "no observations= for a fit to vectors", np.shape(observations))
@@ -110,7 +111,8 @@ def _table(seen: Any, values: np.ndarray, rows: Any) -> Prior:
     """Make a prior of the values [n, a] of counted states, seen as [n, c]."""
     tried = np.zeros(values.shape, np.bool_)
     tried[rows.observation, rows.action] = True
-    low, high, mean = (float(each(values[tried])) for each in (np.min, np.max, np.mean))
+    known = values[tried]
+    low, high, mean = float(known.min()), float(known.max()), float(known.mean())
     values = np.where(tried, values, low - _BELOW * (high - low))
     values = np.where(tried.any(axis=1)[:, None], values - mean, 0.0).astype(np.float32)
     numbers = state_numbers(np.asarray(seen))
