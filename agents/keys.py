@@ -13,6 +13,8 @@ import numpy as np
 from jax import Array
 from jax.extend.random import define_prng_impl
 
+from rlreps.successor.chains import threefry2x32
+
 
 class Use(enum.IntEnum):
     """Purposes of random keys."""
@@ -52,26 +54,13 @@ def unrolled(key: Array) -> Array:
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED)
 
 
-_ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
-
-
-def _threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
-    """Encrypt counters by Threefry-2x32 with 20 rounds and a key [2] (Salmon et al. 2011)."""
-    first, second = key
-    words = first, second, first ^ second ^ np.uint32(0x1BD11BDA)
-    high, low = high + first, low + second
-    for group in range(5):
-        for distance in _ROTATIONS[group % 2]:
-            high = high + low
-            low = high ^ ((low << np.uint32(distance)) | (low >> np.uint32(32 - distance)))
-        high = high + words[(group + 1) % 3]
-        low = low + words[(group + 2) % 3] + np.uint32(group + 1)
-    return high, low
-
-
 def _of_counters(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
     low = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
-    return _threefry(key, jnp.zeros_like(low), low)
+    return _encrypted(key, low)
+
+
+def _encrypted(key: Array, low: Array) -> tuple[Array, Array]:
+    return threefry2x32((key[0], key[1]), (jnp.zeros_like(low), low), rounds=20)
 
 
 def _split(key: Array, shape: tuple[int, ...]) -> Array:
@@ -86,8 +75,7 @@ def _random_bits(key: Array, width: int, shape: tuple[int, ...]) -> Array:
 
 
 def _fold_in(key: Array, data: Array) -> Array:
-    count = jnp.asarray(data, jnp.uint32)
-    return jnp.stack(_threefry(key, jnp.zeros_like(count), count))
+    return jnp.stack(_encrypted(key, jnp.asarray(data, jnp.uint32)))
 
 
 def _seed(seed: Array) -> Array:

@@ -32,19 +32,22 @@ NORMAL_BITS = 24
 """Number of high bits of a word that `standard_normal` uses; other draws may use the low bits."""
 
 
-def threefry2x32(key: tuple[Array, Array], counter: tuple[Array, Array]) -> tuple[Array, Array]:
+def threefry2x32(
+    key: tuple[Array, Array], counter: tuple[Array, Array], rounds: int = ROUNDS
+) -> tuple[Array, Array]:
     """Encrypt counters with a key: 64 random bits for each counter.
 
     Args:
         key: Two words (uint32) that broadcast against the counters.
         counter: Two words (uint32) of any one shape.
+        rounds: Number of rounds; JAX's own generator has 20.
 
     Returns:
         Two words (uint32) of the counters' shape.
     """
     words = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(_PARITY))
     x, y = counter[0] + words[0], counter[1] + words[1]
-    for index in range(ROUNDS):
+    for index in range(rounds):
         x = x + y
         distance = _ROTATIONS[index % 8]
         y = ((y << jnp.uint32(distance)) | (y >> jnp.uint32(32 - distance))) ^ x
