@@ -111,18 +111,20 @@ def test_a_frozen_torso_stays_as_it_is_while_values_learn():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SumOfFeatures(AuxiliaryTask):
-    """A multiple of the sum of all features; the state counts updates."""
+    """Multiples of the sum of all features, from an update on; the state counts updates."""
 
     sequences: int = 4
     length: int = 1
     factor: float = 1.0
+    first: float = 0.0
 
     def init(self, key):
         return jnp.zeros(())
 
     def loss(self, params, target_params, encode, rows, state, key):
         total = jnp.sum(encode(params, rows.observation[:, 0]))
-        return self.factor * total, (state + 1.0, {"rows": len(rows.observation)})
+        value = jnp.where(state < self.first, 0.0, self.factor) * total
+        return value, (state + 1.0, {"rows": len(rows.observation)})
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -291,3 +293,16 @@ def test_a_task_whose_gradient_starts_at_zero_leaves_finite_updates():
     norms = GradientNorms(*map(jnp.float32, (1e6, 0.0)))
     factor = 1.0 / jax.jit(lambda of: of.auxiliary_to_values)(norms)
     assert np.isfinite(factor)
+
+
+def test_a_task_that_begins_to_teach_late_is_not_multiplied_without_bound():
+    task = SumOfFeatures(first=3.0)
+    agent = agent_of(task=task, auxiliary=AuxiliaryConfig(weight=1.0), max_gradient_norm=1e9)
+    state, update = started(agent), jax.jit(agent.update)
+    gradients, alone = jax.jit(agent.gradients), jax.jit(agent_of().gradients)
+    for number in range(6):
+        rows, side = walk(number, 16, 2), walk(9, 4, 1)
+        joint, _, _ = gradients(state, rows, side, jax.random.key(0))
+        own, _, _ = alone(state, rows, None, jax.random.key(0))
+        assert norm_of(joint["torso"]) <= 30.0 * norm_of(own["torso"])
+        state, _ = update(state, rows, side, jax.random.key(number))

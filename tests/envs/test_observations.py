@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.envs import ArenaError, Code, Disc, Image, PuddleWorldState, load_arena
+from rlreps.envs import ArenaError, Code, Disc, Image, Position, PuddleWorldState, load_arena
 from rlreps.envs.rendering import AGENT_COLOUR, FLOOR_COLOUR, GOAL_COLOUR, WALL_COLOUR
 from rlreps.successor.grids import Grid
 
@@ -92,3 +92,19 @@ def test_images_of_cells_repeat_exactly_and_show_the_agent_in_the_middle():
 def test_observations_that_cannot_be_made_say_what_was_expected(observation, message):
     with pytest.raises(ArenaError, match=message):
         load_arena("empty", observation=observation)
+
+
+def test_states_of_a_grid_have_observations():
+    for kind in (Position(), Code(bins=10), Image(size=8), Image(size=8, bins=10)):
+        world = load_arena("two_room", observation=kind)
+        grid = Grid(10).within(world)
+        seen = grid.observations(world)
+        assert len(seen) == grid.num_states == 84
+        expected = {
+            "position": grid.centres(),
+            "code": Code(bins=10).table()[grid.states],
+            "image": seen,
+        }[kind.name]
+        np.testing.assert_array_equal(seen, expected)
+        if kind.name == "image":
+            assert len(np.unique(seen, axis=0)) == 84

@@ -11,6 +11,7 @@ UP, RIGHT, DOWN, LEFT = (jnp.asarray(action, jnp.int32) for action in range(4))
 STILL, KEY = jnp.zeros(2), jax.random.key(0)
 
 step, move = jax.jit(PuddleWorld.step), jax.jit(PuddleWorld.move)
+move_many = jax.jit(jax.vmap(PuddleWorld.move, in_axes=(None, 0, 0, 0)))
 
 
 def at(x, y, steps=0):
@@ -88,3 +89,16 @@ def test_a_puddle_needs_a_shape_and_a_multiplier_from_zero_to_one():
         Puddle(Disc((0.5, 0.5), 0.1), 1.5)
     with pytest.raises(ArenaError, match=r"expected a shape \(Capsule, Disc or ConvexPolygon\)"):
         Puddle("disc", 0.5)
+
+
+def test_no_multiplier_makes_a_position_that_is_not_in_the_square():
+    rng = np.random.default_rng(0)
+    starts = jnp.asarray(rng.uniform(size=(2000, 2)), jnp.float32)
+    noise = jnp.asarray(rng.standard_normal((2000, 2)), jnp.float32)
+    actions = jnp.asarray(np.arange(2000) % 4, jnp.int32)
+    for multiplier in (0.0, 1e-30, 1e-6, 0.5, 1.0):
+        world = PuddleWorld(puddles=(Puddle(Disc((0.5, 0.5), 0.3), multiplier),), noise=1.0)
+        ends = np.asarray(move_many(world, starts, actions, noise))
+        assert ((ends >= 0.0) & (ends <= 1.0)).all()
+    free = move_many(PuddleWorld(noise=1.0), starts, actions, noise)
+    np.testing.assert_allclose(ends, free, atol=2e-7)
