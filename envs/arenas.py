@@ -51,7 +51,7 @@ ARENAS: dict[str, PuddleWorld] = {
     # The same wall as a puddle that halves the speed.
     "two_room_slow": _arena(0.5, *_WALLS),
     # Mazes: thin walls without gaps along lines at fifths of the square, which are lines of every
-    # grid whose bins are a multiple of 5. Their goal corner is an end, or in the corner of a room.
+    # grid whose bins are a multiple of 5. The goal corner is a corridor's end or a room's corner.
     # Five corridors up and down, joined in turn above and below, as one serpentine.
     "five_corridors": _maze(
         (0.2, 0.0, 0.2, 0.8), (0.4, 0.2, 0.4, 1.0), (0.6, 0.0, 0.6, 0.8), (0.8, 0.2, 0.8, 1.0)

@@ -29,9 +29,9 @@ EVENTS_PER_BALL = 100
 EDGE_WIDTH = 1.5
 """Pixels over which a disc's edge goes from black to white.
 
-The step's slope is then one per pixel at the circle, like the slope of the covered part of a pixel.
-Over random places, 0.04 % of a disc's brightness depends on where its centre lies between pixels;
-with a width of 1 it would be 0.11 %.
+At the circle, brightness then changes by one per pixel, like the covered part of a pixel. A disc's
+brightness varies by 0.04 % with the place of its centre between pixels; with a width of 1 it would
+vary by 0.11 %.
 """
 
 LEAST_ACCEPTANCE = 0.01

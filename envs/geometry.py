@@ -195,7 +195,7 @@ class ConvexPolygon:
         return jnp.minimum(enter, 1.0), leave
 
     def depth(self, point: jax.Array) -> jax.Array:
-        """See ``Shape.depth``: for a point inside, the nearest edge's line is the nearest edge."""
+        """See ``Shape.depth``; inside, the nearest edge's line is the nearest of all lines."""
         nearest = jnp.full_like(point[0], jnp.inf)
         for (x, y), (next_x, next_y) in self._edges():
             normal_x, normal_y = y - next_y, next_x - x

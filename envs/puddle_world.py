@@ -249,7 +249,7 @@ class PuddleWorld:
     def _travelled_fraction(self, path: _Path, within: _Path) -> jax.Array:
         """Return the fraction of a path that is left after every puddle shortened it.
 
-        Walls apply to the path ``within`` the square's edges, other puddles to the path up to them.
+        Walls apply to the path ``within`` the square, other puddles to the path up to its edges.
 
         Let B be the budget, m the multiplier, and let the path be inside from e to l (all but m in
         fractions of the displacement). The move ends inside, at e + m (B - e), if this does not

@@ -94,7 +94,7 @@ def usable_memory(root: Path = Path("/")) -> int | None:
         group = (root / "proc/self/cgroup").read_text().strip().rpartition("0::/")[2]
         place = root / "sys/fs/cgroup" / group
         for folder in (place, *place.parents):
-            with contextlib.suppress(OSError, ValueError):  # No such group; "max".
+            with contextlib.suppress(OSError, ValueError):  # No such file, or "max".
                 limits.append(int((folder / "memory.max").read_text()))
     return min(limits, default=None)
 

@@ -300,7 +300,7 @@ def parse(
         prog: Name of the command in help and messages.
         choices: Annotated type of a field → how the user chooses its class.
         names: ``Class.field`` → option, if the option is not named after the field.
-        needs: Dataclass of a field → the option without which its others are refused.
+        needs: Dataclass of a field → the option that all its other options require.
 
     Returns:
         The command.

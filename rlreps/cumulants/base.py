@@ -44,8 +44,8 @@ def cumulant_matrix(cumulants: Cumulants, key: Array, centres: np.ndarray, num_t
 def affine(inputs: Array, weights: Array, biases: Array) -> Array:
     """Compute inputs [..., c] times weights [c, t] plus biases [t] at full precision.
 
-    At an accelerator's default precision, an angle of many turns would be wrong by a thousandth of
-    itself.
+    At an accelerator's default precision, an angle of many turns would have a relative error of a
+    thousandth.
     """
     return matmul(inputs, weights) + along_tasks(biases, inputs)
 

@@ -87,7 +87,7 @@ class Objective(abc.ABC):
     Attributes:
         num_features: d.
         title: The objective's name as papers write it.
-        live: Whether the objective learns from a source whose tasks never repeat.
+        live: Whether the objective can learn from a source whose tasks never repeat.
     """
 
     num_features: int = size(10)

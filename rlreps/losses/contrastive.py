@@ -27,8 +27,8 @@ class InfoNCE(PairObjective):
     one instead. The value is the usual cross-entropy minus log b. Its optimum tends to minus the
     mutual information of s and s⁺ as b grows; the value is never below −log b.
 
-    **Optimum.** f(s)ᵀg(t) = log M̃(s, t) + c(s) for any c and any number of rows, if rank d
-    suffices. This optimum exists only if M̃ > 0. Not ordered.
+    **Optimum.** f(s)ᵀg(t) = log M̃(s, t) + c(s) for any function c and any number of rows, if d
+    features can represent it. This optimum exists only if M̃ > 0. Not ordered.
     """
 
     title: ClassVar[str] = "InfoNCE"
@@ -47,13 +47,13 @@ class InfoNCE(PairObjective):
 class TDInfoNCE(TowardsAverages):
     """InfoNCE of the successor measure from single transitions, by temporal differences.
 
-    Zheng et al. 2024: (1 − γ) CE(f(s)ᵀg(s'_j), own) + γ CE(f(s)ᵀg(t_j), w), where the weights w are
-    the softmax of f̄(s')ᵀḡ(t_j), held constant. Rows are pairs (s, s') of consecutive states. The
-    random states t_j are the batch's s'_j, so that one cross-entropy takes both kinds of labels.
-    The weights are normalised within the batch, which biases them by O(1/b).
+    Zheng et al. 2024: (1 − γ) CE(f(s)ᵀg(s'_j), own) + γ CE(f(s)ᵀg(t_j), w): ``own`` labels the
+    row's own s', and w is the softmax of f̄(s')ᵀḡ(t_j), held constant. Rows are pairs (s, s') of
+    consecutive states. The random states t_j are the batch's s'_j, so that one cross-entropy takes
+    both kinds of labels. The weights are normalised within the batch, which biases them by O(1/b).
 
-    **Optimum.** As for ``InfoNCE``, with the density ratio of the normalised successor measure,
-    (1 − γ) Σ_k γᵏ P^{k+1} / p⁺, for p stationary, if d suffices for its logarithm. Not ordered.
+    **Optimum.** If p is stationary, as for ``InfoNCE`` with the density ratio of the normalised
+    successor measure, (1 − γ) Σ_k γᵏ P^{k+1} / p⁺. Not ordered.
 
     The gradient is a semi-gradient: it is not the gradient of any scalar.
 

@@ -32,10 +32,10 @@ class CumulantState(NamedTuple):
 class CumulantDifferences(TowardsAverages):
     """½ mean (φ(s)ᵀŵ − (1 − γ) c(s') − γ φ̄(s')ᵀw̄)² over cumulants c that are drawn once.
 
-    Random cumulants (Lyle et al. 2021); with indicators, the default, proto-value networks. Rows
-    are pairs (s, s') of consecutive states. ŵ solves least squares on the batch and is held
-    constant (Danskin): the limit of weights that learn much faster than features. ``LargeBatch`` on
-    discounted sums is the Monte-Carlo counterpart.
+    These are random cumulants (Lyle et al. 2021); indicators, the default, give proto-value
+    networks. Rows are pairs (s, s') of consecutive states. ŵ solves least squares on the batch and
+    is held constant (Danskin): the limit of weights that learn much faster than features.
+    ``LargeBatch`` on discounted sums is the Monte-Carlo counterpart.
 
     **Optimum.** A fixed point: the gradient is not the gradient of any scalar. With tabular
     features, M = (1 − γ) Σ_k γᵏ P^{k+1} and K = Σ_c c cᵀ, it spans the leading invariant subspace

@@ -82,7 +82,7 @@ class SampledWeights(Objective):
         whitening: Solve for the weights in features whitened by a running covariance of earlier
             batches. An extension of rlreps: L is invariant under invertible maps of the features,
             and the truncated series converges much faster for a covariance near the identity.
-        num_estimates: Weight estimates of an update.
+        num_estimates: Number of weight estimates in an update.
     """
 
     gradient_rows: int | None = positive(None)
@@ -298,7 +298,7 @@ class DanskinEmpirical(EmpiricalWeights):
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Naive(EmpiricalWeights):
-    """One ŵ from ``DanskinEmpirical``'s Ĉ for both factors: also biased by the variance of ŵ."""
+    """``DanskinEmpirical`` with one ŵ in both factors, whose variance is a second bias."""
 
     title: ClassVar[str] = "naive"
     num_estimates: ClassVar[int] = 1

@@ -1,9 +1,9 @@
 """Joint-embedding objectives: features of a state agree with or predict another state's features.
 
-Symbols as in ``rlreps.losses.pairs``. No loss contrasts with independent states. Standardising
-(Barlow Twins), penalties (VICReg) or the dynamics alone (self-prediction) prevent collapse. With
-tabular functions and a reversible chain, a stationary point of full rank spans an invariant
-subspace of the walk; Barlow Twins and VICReg leave an additive constant free.
+Symbols as in ``rlreps.losses.pairs``. None of these losses contrasts a pair with independent
+states. Standardising (Barlow Twins), penalties (VICReg) or the dynamics alone (self-prediction)
+prevent collapse. With tabular functions and a reversible chain, a stationary point of full rank
+spans an invariant subspace of the walk; Barlow Twins and VICReg leave an additive constant free.
 """
 
 import dataclasses
@@ -31,8 +31,8 @@ class BarlowTwins(PairObjective):
     separately, which biases the loss by O(1/b).
 
     **Optimum.** For a reversible chain, and up to a constant and a scale in each feature, the span
-    of the slowest functions after the constant. Two features are cos θ ψ₁ ± sin θ ψ₂, where r is
-    the redundancy's weight, Δ = λ₁ − λ₂, S = λ₁ + λ₂ and
+    of the slowest functions ψ₁, ψ₂, … after the constant. For d = 2, the features are cos θ ψ₁ ±
+    sin θ ψ₂, where r is the redundancy's weight, Δ = λ₁ − λ₂, S = λ₁ + λ₂ and
 
         sin²θ = (r λ₁ S − (1 − λ₁) Δ) / (Δ² + r S²).
 

@@ -86,8 +86,8 @@ class LargeBatch(Objective):
 
     Attributes:
         weight_rows: Rows that fit ŵ: ``gradient``, the rows at which the gradient is taken;
-            ``all``, every state, which batches must bring as their population; or a number of
-            further rows, the last of each batch, which then leave fewer to the gradient.
+            ``all``, every state, which batches must bring as their population; or a number n: the
+            last n rows of each batch, which the gradient then does not use.
         ridge: Tikhonov term relative to the mean eigenvalue of the batch covariance. It keeps the
             solve well posed with fewer rows than features or with dependent features. The ridge
             used is at least 10 d ε, with the dtype's machine epsilon ε: 1.2e-6·d in float32, where

@@ -25,12 +25,12 @@ from rlreps.operators import Operator, Weights, act, points_of
 class SpectralContrastive(PairObjective):
     """−2 E[f(s)ᵀg(s⁺)] + E_{s⊥t}[(f(s)ᵀg(t))²], t another row's s⁺: ‖fgᵀ − M̃‖² plus a constant.
 
-    HaoChen et al. 2021; with f and g, the low-rank approximation of Ryu et al. 2024. Unbiased from
-    two rows on.
+    HaoChen et al. 2021; with f and g, the low-rank approximation of Ryu et al. 2024. Unbiased for
+    two or more rows.
 
     **Optimum.** Σ_k f_k g_kᵀ = Σ_{k≤d} σ_k u_k v_kᵀ, the constant included; f spans the leading
     left singular functions. With f = g and p = p⁺ (a stationary source): the leading *positive*
-    eigenpairs of the symmetrised M̃; further features add nothing. Not ordered.
+    eigenpairs of the symmetrised M̃; more features than these add nothing. Not ordered.
     """
 
     title: ClassVar[str] = "spectral contrastive"
@@ -48,7 +48,7 @@ class SpectralContrastive(PairObjective):
 @configurable
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NestedLora(PairObjective):
-    """NestedLoRA: ``SpectralContrastive`` of the first k features for every k, for ordered pairs.
+    """NestedLoRA: ``SpectralContrastive`` of the first k features for every k, which orders them.
 
     Ryu et al. 2024. The published code squares a batch's own moments instead of multiplying
     different rows, which biases it by O(1/b).
@@ -148,10 +148,10 @@ class TDLowRank(TowardsAverages):
     subspace for which the error δ satisfies E[f (δ − γPδ)] = 0. The left singular functions of M̃
     span the leading subspace of M M* instead. For a reversible chain P* = P, and both subspaces
     consist of eigenfunctions of P: f takes the eigenfunctions with the d largest λ²/(1 − γλ), and
-    the singular value decomposition those with the d largest |λ|/(1 − γλ). If these are the same d
-    eigenfunctions, as for λ ≥ 0, fgᵀ is the truncated singular value decomposition of M̃. There is
-    no fixed point if d separates a pair of complex eigenvalues of M P*. The constant is included.
-    Not ordered.
+    the singular value decomposition takes those with the d largest |λ|/(1 − γλ). If these are the
+    same d eigenfunctions, as for λ ≥ 0, fgᵀ is the truncated singular value decomposition of M̃.
+    There is no fixed point if d separates a pair of complex eigenvalues of M P*. The constant is
+    included. Not ordered.
 
     The gradient is a semi-gradient: it is not the gradient of any scalar.
 

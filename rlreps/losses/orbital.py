@@ -59,7 +59,7 @@ class OrbitalMinimization(PairObjective):
 class NeuralEigenfunctions(PairObjective):
     """NeuralEF: feature j has unit scale and maximises K_jj − Σ_{i<j} K_ij² / K_ii, feature i held.
 
-    Deng, Shi & Zhu 2022, with K as in ``OrbitalMinimization``, of features divided by their root
+    Deng, Shi & Zhu 2022. K is as in ``OrbitalMinimization``, for features divided by their root
     mean square in the batch. Scale and squares are the batch's own, which biases the loss by
     O(1/b).
 

@@ -1,8 +1,7 @@
 """Parts that objectives on pairs of states share: encoding both ends, products of other rows.
 
-The rows of a batch are independent pairs (s, s⁺): a state and the next one, or a state and one that
-follows it by a random number of steps, as the source draws them. p and p⁺ are the distributions of
-s and of s⁺.
+The rows of a batch are independent pairs (s, s⁺): a state and the next state, or a state and the
+state after a random number of steps. p and p⁺ are the distributions of s and of s⁺.
 
 - M̃(s, t) = P(s⁺ = t | s) / p⁺(t) is the **density ratio** of the pairs. From a stationary source
   with a discount γ, it is the density ratio of the normalised successor measure (1 − γ) Σ_{k≥0} γᵏ
@@ -11,7 +10,8 @@ s and of s⁺.
   measure of both ends: ⟨u, Av⟩ = ½ E[u(s) v(s⁺) + u(s⁺) v(s)]. Its eigenvalues λ lie in [−1, 1];
   the constant has λ = 1. The eigenvalues of ``Slowness`` are 2(1 − λ).
 
-Independent states are states of other rows of the batch, so that no further states are drawn.
+Independent states are states of other rows of the batch, so that no further states are drawn. An
+optimum is **ordered** if feature k is the k-th function, not a mixture of the leading functions.
 """
 
 import dataclasses

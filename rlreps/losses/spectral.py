@@ -65,8 +65,8 @@ class Spin(Objective):
     By default averages are corrected for their start at zero. With β < 1, feature k uses the
     operator K − c, which has the same eigenfunctions. The shift c = Λ_kk + max_{j≤k}|Λ_jj| is never
     negative and comes from the averages before the batch. The averages lag behind a feature that
-    has shrunk or turned towards earlier features. Where Λ_kk > 0 and without the shift, the
-    gradient then increases the deviation, and features collapse onto each other.
+    has shrunk or turned towards earlier features. Without the shift and with Λ_kk > 0, the gradient
+    then increases the deviation, and features collapse onto each other.
 
     Pfau et al. use neither the correction (``starts_at_identity``) nor the shift (``shifted``), and
     they differentiate the operator's action (``through_operator``). ∂Σ_jk/∂θ is

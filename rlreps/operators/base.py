@@ -20,7 +20,7 @@ from rlreps.errors import require
 from rlreps.numerics import matmul
 
 Weights = Callable[[Any], Array]
-"""Inputs [b, ...] → density of the measure relative to the sampling's, up to a factor, [b]."""
+"""Inputs [b, ...] → density of the measure over the density of the draws, up to a factor, [b]."""
 
 
 @jax.tree_util.register_dataclass
@@ -40,7 +40,7 @@ class Clip:
         return iter(self.states)
 
     def joined(self) -> Any:
-        """Join all states into [l·b, ...], every row's first before every row's second."""
+        """Join all states into [l·b, ...]: all rows' first states, then all second states, etc."""
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *self.states)
 
 

@@ -170,13 +170,13 @@ def plot_components(
         components: Sets by name, each [n, k] with n the number of cells or of states; entry
             row * bins + column is the cell's, where row counts upwards in y and column to the right
             in x. Cells that are NaN or not states are grey.
-        bins: Number of cells a side of the unit square; or instead
+        bins: Number of cells along a side of the unit square; give ``bins`` or ``grid``.
         grid: The cells, with their box and the names of its axes.
         cells: Cell of each state, [n]; by default every cell outside the environment's walls is a
             state.
         labels: Column titles [k]; the numbers 1 to k by default.
         environment: Draw the outlines of its puddles on every map.
-        cosines: |cosine| [k] between each map and the true one by set, written below the map.
+        cosines: By set, |cosine| [k] of each map with the true map, written below the map.
 
     Raises:
         InputError: No set, a shape that is not [cells, k] with one k for all sets, labels or

@@ -83,7 +83,7 @@ class Checkpoints:
             saving.mkdir(parents=True)
             with _orbax() as checkpointer:
                 arrays = _leaves(state)
-                if process_count() > 1:  # Orbax then takes no array of one device.
+                if process_count() > 1:  # Orbax then refuses arrays on one device.
                     arrays = {name: np.asarray(leaf) for name, leaf in arrays.items()}
                 checkpointer.save(saving / _ARRAYS, args=ocp.args.StandardSave(arrays))
             record = {
@@ -100,7 +100,7 @@ class Checkpoints:
             saving.rename(folder)
             for old in self._complete_steps()[: -self._keep]:
                 self._delete(self._folder(old))
-        except (OSError, ValueError) as error:  # tensorstore raises the second kind
+        except (OSError, ValueError) as error:  # tensorstore raises ValueError
             shutil.rmtree(saving, ignore_errors=True)
             found = str(error).split(" [")[0].replace("\n", " ")
             raise InputError(

@@ -70,7 +70,7 @@ class Verdict:
         return all_of([self, other])
 
     def open(self) -> "Verdict":
-        """Keep the words, but return an open verdict."""
+        """Return the verdict that the statement cannot be told, with the same words."""
         return dataclasses.replace(self, holds=None)
 
     def saying(self, words: str) -> "Verdict":
@@ -132,8 +132,8 @@ def _listed(parts: Parts) -> list[Verdict]:
 def _words_of(verdicts: Sequence[Verdict], named: Mapping[str, Verdict] | None) -> str:
     """Join the words of verdicts; if too long, give counts and the deciding verdict's words.
 
-    The deciding verdict is the first that does not hold, else the first that is open, else the
-    first.
+    The deciding verdict is the first that does not hold, else the first that cannot be told, else
+    the first.
     """
     names = list(named) if named is not None else [""] * len(verdicts)
     listed = [
@@ -328,8 +328,8 @@ def corrected(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Ke
     """Judge whether each contrast of a family is above its effect, with p-values by Holm's method.
 
     A contrast holds if ``Contrast.above`` holds and the adjusted p-value for a difference equal to
-    the effect is below the level. If only ``Contrast.above`` holds, the verdict is open. If the
-    interval says that the contrast does not hold, the p-value does not count.
+    the effect is below the level. If only ``Contrast.above`` holds, the statement cannot be told.
+    If the interval says that the contrast does not hold, the p-value does not count.
     """
     verdicts = {}
     p_values = holm([each.p_value for each in contrasts.values()]).tolist()

@@ -18,7 +18,7 @@ from rlreps.runs.processes import first_does, process_index, require_same
 from rlreps.runs.provenance import provenance as current_provenance
 
 FORMAT = 2
-"""Version of a run folder's files; 0.1 wrote no version."""
+"""Version of a run folder's files; rlreps 0.1 wrote no version."""
 
 _CONFIG = "config.json"
 _METRICS = "metrics.jsonl"
@@ -139,7 +139,7 @@ class RunFolder:
                 listed = "; ".join(found[:_MOST_DIFFERENCES])
                 raise InputError(f"{path} holds another run: {listed}{rest}")
             return folder
-        # A start that was killed leaves a lock and the beginning of a configuration.
+        # A process killed at its start leaves a lock and the beginning of a configuration.
         if others := sorted(entry.name for entry in path.iterdir() if entry.name[0] != "."):
             raise InputError(
                 f"expected a new or empty folder for the run, got {path} with no {_CONFIG} but "
@@ -369,10 +369,10 @@ def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict
 
 
 def _continues(folder: RunFolder, found: Sequence[str], config: Mapping[str, Any]) -> bool:
-    """Tell whether a configuration differs, in ``found``, only by having more steps.
+    """Tell whether the only difference ``found`` between two configurations is more steps.
 
     Raises:
-        InputError: If it is, and the run's learning rate is not constant.
+        InputError: If it has only more steps, and the run's learning rate is not constant.
     """
     if folder.kind not in _TRAININGS or len(found) > 1:
         return False

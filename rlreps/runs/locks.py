@@ -51,7 +51,7 @@ def exclusive(folder: Path) -> Iterator[None]:
                 os.write(stream.fileno(), holder.encode())
             yield
         finally:
-            if _is_at(stream, path):  # Another process's file, in a folder made anew, stays.
+            if _is_at(stream, path):  # Keep another process's file.
                 path.unlink(missing_ok=True)
 
 

@@ -60,7 +60,7 @@ def balanced_subsets(
         seed: Seed of the draws.
 
     Returns:
-        Indices [1 + count, labels · each]; the first images of each label before random subsets.
+        Indices [1 + count, labels · each]: the first images of each label, then random subsets.
 
     Raises:
         InputError: If a label has fewer images than a subset takes.

@@ -87,7 +87,7 @@ class LiveSource:
     def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
         """Draw start states and cumulants, and estimate the entries where they meet.
 
-        The batch, inputs [b, c] and targets [b, t], names no ``tasks``: none repeats.
+        The batch has inputs [b, c] and targets [b, t], but no ``tasks``, since no task repeats.
         """
         start_key, rollout_key, cumulant_key = jax.random.split(key, 3)
         extra = num_rows if self.centring_starts is None else self.centring_starts

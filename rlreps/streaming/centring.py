@@ -16,9 +16,9 @@ from rlreps.streaming.rules.combining import shares
 class RunningMean(NamedTuple):
     """The mean of all rows so far, in two numbers per feature.
 
-    In float32 a single number stops moving once a row's share of it is below its rounding: after
-    some 10⁵ rows if the mean is a hundred standard deviations. ``remainder`` keeps what rounding
-    removed (Knuth's exact sum of two numbers).
+    A single float32 number stops moving once the change by a row is below its rounding error: after
+    some 10⁵ rows, if the mean is a hundred standard deviations from zero. ``remainder`` keeps what
+    rounding removed (Knuth's exact sum of two numbers).
 
     Attributes:
         rows_seen: Rows in the mean, [] (int32).
@@ -61,11 +61,11 @@ class Centred:
     matter to rules that forget. A rule that sums squares would lack n ‖shift‖² whenever a batch
     shifts the mean of n rows; ``exact_scatter`` adds these squares.
 
-    Combining models averages their means, weighted by rows · weights, and their numbers of rows,
-    by the weights. If workers started from a common mean, however often they combine, the result is
-    the mean of all rows given to the workers. With ``exact_scatter`` the combined model learns from
-    rows sqrt(n_m w_m) (mean of worker m − mean of all), Σ_m w_m = 1, in one further update, so that
-    its sums of squares also refer to the common mean.
+    Combining models averages their means with weights rows · ``weights``, and their numbers of rows
+    with ``weights``. If workers started from a common mean, the result is the mean of all rows
+    given to the workers, however often they combine. With ``exact_scatter`` the combined model
+    learns from rows sqrt(n_m w_m) (mean of worker m − mean of all), Σ_m w_m = 1, in one further
+    update, so that its sums of squares also refer to the common mean.
 
     States are ``CentredState``. Batches must be finite: NaN or infinity corrupts the mean for all
     later updates.
@@ -73,9 +73,9 @@ class Centred:
     Attributes:
         rule: The rule for centred observations.
         exact_scatter: Give the rule the batch minus its own mean, and one further row, sqrt(n b /
-            (n + b)) (mean of the batch − mean before), so that sums of squares refer to the final
-            mean (the mean correction of Ross, Lim, Lin & Yang 2008). For rules that sum squares and
-            whose ``combine`` averages the sums, such as ``IncrementalPCA``.
+            (n + b)) (mean of the b rows − mean of the n rows before), so that sums of squares refer
+            to the final mean (the mean correction of Ross, Lim, Lin & Yang 2008). For rules that
+            sum squares and whose ``combine`` averages the sums, such as ``IncrementalPCA``.
     """
 
     rule: StreamingRule = leaf()

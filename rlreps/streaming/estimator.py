@@ -44,19 +44,19 @@ RELATIVE_RATE = 0.5
 """Default η0 times the variance along the k-th component."""
 
 LEAST_SHARE = 0.05
-"""The default η0 assumes at least this times the total variance / k along the k-th component."""
+"""Least variance along component k that the default η0 assumes, over (total variance / k)."""
 
 INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
-"""Size of implicit Krasulina's first entries; its rate is in units of their squares."""
+"""Size of implicit Krasulina's initial entries; its rate is in units of their squares."""
 
 RELATIVE_TO_OTHERS = 8.0
-"""Default η0 of implicit Krasulina in units of the squared entries, relative to other rules."""
+"""Default η0 of implicit Krasulina, in units of the squared entries, over that of other rules."""
 
 TINY = float(np.finfo(np.float32).tiny)
 """Smaller variances count as zero."""
 
 LARGEST_RATES = {"eigengame": 2.0}
-"""Rule → bound on the default rate times the total variance."""
+"""Rule → upper bound on (default rate · total variance)."""
 
 LARGEST_RATE = 0.5
 """The same bound for other rules. With larger rates, rules that do not orthonormalise in every step
@@ -101,12 +101,12 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             smaller.
         rule: One of ``rlreps.streaming.RULES``.
         learning_rate: η0 of η_t = η0 / t^power at update t, for most rules in units of one over a
-            variance. None takes η0 = 1 / (2 v), where v is the variance along the k-th component,
-            or 5 % of the total variance / k if that is larger. ``fit`` estimates both variances
-            from the first 1,024 rows, ``partial_fit`` from all rows so far. η_t is then at most
-            one half (EigenGame: two) over the total variance. Implicit Krasulina hardly depends on
-            its rate; its default is eight times as large, times the squared length of its initial
-            vectors, without a bound. Incremental PCA has no learning rate.
+            variance. None takes η0 = 0.5 / v, where v is the variance along the k-th component, but
+            at least 5 % of (total variance / k). ``fit`` estimates both variances from the first
+            1,024 rows, ``partial_fit`` from all rows so far. η_t is then at most 0.5 / total
+            variance (EigenGame: 2 / total variance). Implicit Krasulina hardly depends on its rate;
+            its default has no bound and is 4 / v times the squared length of its initial vectors.
+            Incremental PCA has no learning rate.
         power: Exponent of the learning rate's decay; 0 keeps the rate, for drifting components.
         batch_size: Rows that one update averages over. The last update of an array or batch may
             have fewer. EigenGame needs at least k rows in an update, and learns well from several
@@ -124,8 +124,8 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         explained_variance_: Variance of the rows along each component, [n_components]. After
             ``fit``: the variance of all rows, by a separate pass, with ddof = 1. After
             ``partial_fit``: a weighted variance, in which row t of n has weight (t/n)² or, for
-            incremental PCA, all rows have equal weight. It is biased low while the components still
-            turn, because the part of an earlier row outside the span of its time is lost. It is
+            incremental PCA, all rows have equal weight. It is too low while the components still
+            turn, because the part of a row outside the components' span at that time is lost. It is
             zero for fewer than two rows.
         explained_variance_ratio_: ``explained_variance_`` divided by the total variance; zeros if
             the stream is constant.
@@ -141,7 +141,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
     """
 
     whiten: ClassVar[bool] = False
-    """scikit-learn's base class reads this attribute: coordinates keep their variances."""
+    """Read by scikit-learn's base class; False, since coordinates keep their variances."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left"), None],

@@ -25,7 +25,7 @@ Combine = Callable[[StreamingRule, Any, Array], Any]
 """(rule, workers' states, weights [workers]) → combined state."""
 
 Evaluate = Callable[[npt.NDArray[np.float32]], float]
-"""Components [features, k] → figure."""
+"""Components [features, k] → measure."""
 
 
 class Runs(NamedTuple):

@@ -74,7 +74,7 @@ def _invert_factor_by_elimination(matrix: Array) -> Array:
 
 
 def largest_eigenvalue_bound(matrix: jax.Array) -> jax.Array:
-    """Compute tr(A^16)^(1/16), an upper bound at most d^(1/16) times the largest eigenvalue.
+    """Compute tr(A^16)^(1/16), between 1 and d^(1/16) times the largest eigenvalue.
 
     A [d, d] has real eigenvalues, none negative: it is positive semi-definite, or the product of
     two such matrices.

@@ -105,7 +105,7 @@ def _require_matrix_and_rank(matrix: Matrix, rank: int) -> None:
 
 
 def components_kept(values: np.ndarray, shape: tuple[int, ...], rank: int, *, at_most: bool) -> int:
-    """Return the given rank, or the numerical rank if lower and `at_most` is set."""
+    """Return the given rank or, with `at_most`, the numerical rank if that is lower."""
     cutoff = relative_tolerance(shape, values.dtype) * float(values[0])
     numerical_rank = int(np.count_nonzero(values > cutoff))
     if rank > numerical_rank and not (at_most and numerical_rank >= 1):

@@ -49,11 +49,11 @@ class Transitions:
         next_observation: s', [N, ...].
         terminated: Whether s' is terminal, [N].
         truncated: Whether the record was cut after s', [N]. The last row always counts as cut
-            unless it is terminal. None marks a row as cut if the next row does not start in its s'.
+            unless it is terminal. With None, a row is cut if the next row's s differs from its s'.
         num_actions: Number of actions, at most ``MOST_ACTIONS``; None takes the largest integer
             action plus one, and stays None for actions of a box.
         num_states: Number of state indices; None takes the largest index plus one, and stays None
-            for other observations.
+            if observations are not indices.
         action_low: Lower bounds of the box of actions, [k] (float32). None and infinite entries
             take the range of the data. Stays None for integer actions.
         action_high: Upper bounds of the box of actions, with the same defaults.
@@ -199,8 +199,8 @@ class Transitions:
         counts as truncated even if it terminated.
 
         Args:
-            data: ``observations`` and ``actions``; ``next_observations`` if known; ends as
-                ``terminals`` (or ``terminations``, ``terminated``) and ``timeouts`` (or
+            data: ``observations`` and ``actions``; ``next_observations`` if known; ends of episodes
+                as ``terminals`` (or ``terminations``, ``terminated``) and ``timeouts`` (or
                 ``truncations``, ``truncated``), or as an index of episodes ``episode``;
                 ``num_actions``, ``num_states``, ``action_low`` and ``action_high`` as in
                 ``Transitions``. With ``masks`` (OGBench: 0 if the next state is terminal),
@@ -379,7 +379,7 @@ class Transitions:
             policy: (observation, NumPy generator) → action for Gymnasium and dm_env, (key,
                 observation) → action for JAX. None draws actions uniformly; for a box, between its
                 bounds.
-            seed: Decides everything random.
+            seed: Seed of all random draws.
             copies: Number of copies of a JAX environment that run in parallel.
 
         Raises:

@@ -90,7 +90,7 @@ def fit(
         TrainingDivergedError: If training became non-finite.
 
     Warns:
-        FitWarning: For each check on the held-out data that the fit fails.
+        FitWarning: One for each failed check on the held-out data.
     """
     data = as_transitions(transitions)
     if isinstance(behaviour, str):
@@ -205,7 +205,7 @@ class Fit:
         assert isinstance(self.config.method, LeastSquaresFit)
         most, actions = self.config.method.max_features, self.observed.actions
         if actions.num_actions is None:
-            # A row enters the block of its own discrete action, but every block of a box.
+            # A row has entries in one block (discrete actions) or in every block (a box).
             most = min(most, max(2, _MOST_UNKNOWNS // actions.size))
         return min(most, max(2, len(self.data) // 4))
 
@@ -256,7 +256,7 @@ class Fit:
         return self.data if self._parts is None else self._parts[0]
 
     def _rows(self, data: Transitions, basis: Basis) -> Rows:
-        """Return the rows to solve on: with dense features, at most ``MOST_ROWS``, at random."""
+        """Return the rows to solve on; with dense features, at most ``MOST_ROWS`` random rows."""
         rows, count = rows_of(data), len(data)
         if isinstance(basis, UnitVectors) or count <= MOST_ROWS:
             return rows
@@ -264,13 +264,13 @@ class Fit:
         return Rows(*(column[chosen] for column in rows))
 
     def _behaviour(self, basis: Basis, rows: Rows) -> tuple[Behaviour, np.ndarray | None]:
-        """Return E[b(a) | s] of the data's policy and its weights of φ, None for a function."""
+        """Return E[b(a) | s] of the data's policy and its weights of φ (None for a function)."""
         observed, config = self.observed, self.config
         weights = None
         if self.behaviour is None and config.behaviour == "uniform":
             assert observed.num_actions is not None
             weights = np.zeros((basis.num_features, observed.num_actions), np.float32)
-            # The last of the dense features is the constant.
+            # The last dense feature is the constant.
             constant = slice(None) if isinstance(basis, UnitVectors) else -1
             weights[constant] = 1.0 / observed.num_actions
         elif self.behaviour is None:

@@ -20,7 +20,7 @@ _LATTICE = 16
 number changes which cells are states, and so the matrices of arenas with walls."""
 
 _EDGE = 1e-5
-"""Tolerance that exceeds the rounding error by which an agent may stand beyond a wall's edge."""
+"""Tolerance for rounding errors, which may put an agent slightly beyond a wall's edge."""
 
 _WINDOWS_AT_ONCE = 2048
 """Number of cells whose surroundings are examined together."""
@@ -38,7 +38,7 @@ class Grid:
     are numbered from 0 in the order of their cells; without walls, a state's number is its cell's
     index. A position in a cell that is not a state is assigned to the nearest state. Agents reach a
     position in such a cell only where a wall's edge is also a cell's edge, or in a corner between
-    points.
+    two of the 16 x 16 points.
 
     Attributes:
         bins: Cells along each axis.
@@ -102,11 +102,11 @@ class Grid:
     def divided(self) -> np.ndarray:
         """Cells that walls divide into separate pieces, in ascending order, [m].
 
-        Two pieces are separate if no path through the cell and its eight neighbours joins them.
-        Pieces beside the end of a wall are joined, by a path around the end. If separate pieces
-        were one state, the chain would pass through the wall. The test extends each cell by 1e-5 on
-        each side, since agents stop exactly at a wall's edge. The test's points are a sixteenth of
-        a cell apart, so it may miss thinner walls.
+        Two pieces are separate if no path through the cell and its eight neighbours joins them. If
+        a wall ends in the cell, a path around its end joins the pieces on both sides. If separate
+        pieces were one state, the chain would pass through the wall. The test extends each cell by
+        1e-5 on each side, since agents stop exactly at a wall's edge. The test's points are a
+        sixteenth of a cell apart, so it may miss thinner walls.
         """
         from scipy import ndimage  # Slow to import and seldom needed.
 

@@ -49,7 +49,7 @@ class GroundTruth:
         coordinates: Position of every state in [0, 1]ᵏ, [n, k].
         matrix: Ψ, centred, [n, tasks]; row blocks if it is larger than memory, None if only its
             subspace is known.
-        principal: The leading left singular vectors and values of Ψ, and its total energy.
+        principal: Leading left singular vectors and values of Ψ, and its squared Frobenius norm.
         settings: The settings of the store it came from.
         error: Estimated subspace distance of the leading d components from the exact ones, for
             d = 1 … k, [k], if known. ``load`` takes a store's error from ``sampling_error``.

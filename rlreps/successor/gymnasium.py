@@ -201,8 +201,8 @@ class GymnasiumRowSampler(RowEstimator):
     def _warn_unless_obeyed(self, block: np.ndarray) -> None:
         """Warn if ``set_state`` makes no difference to the next step.
 
-        A lack of difference means that ``set_state`` sets nothing, or that the next state does not
-        depend on the current one.
+        Without a difference, either ``set_state`` sets nothing, or the next state does not depend
+        on the current state.
         """
         untouched = []
         for number, cell in enumerate(np.resize(block, _TRIED).tolist()):

@@ -49,7 +49,7 @@ class Improvement:
 
     def __init__(self, solution: LeastSquares) -> None:
         self.solution = solution
-        # The next reward usually needs the same ridge.
+        # The last ridge and its root: the next reward usually needs the same ridge.
         self._last: tuple[float, Array] | None = None
 
     def values(self, rewards: np.ndarray, improvements: int | None) -> ActionValues:
@@ -91,7 +91,7 @@ class Improvement:
 
     @functools.cached_property
     def candidates(self) -> Candidates:
-        """Actions to choose from; of discrete actions, those that some row took."""
+        """Actions to choose from; discrete actions that no row took are left out."""
         actions = self.solution.actions
         if actions.num_actions is None:
             return actions.candidates
@@ -115,7 +115,7 @@ class Improvement:
 
     @functools.cached_property
     def _tried(self) -> np.ndarray:
-        """Mask of the candidates that rows took in each state, [n, c]; all where no row starts."""
+        """Mask of the candidates that rows took in each state, [n, c]; all if none starts there."""
         rows, size = self.solution.rows, self.solution.basis.num_features
         tried = np.zeros((size, len(self.candidates.actions)), np.bool_)
         tried[rows.observation, np.searchsorted(self.candidates.actions, rows.action)] = True
@@ -125,8 +125,8 @@ class Improvement:
         """Return action values after rounds of regression on r + γ max_a Q(s', a).
 
         Fitted Q iteration of Ernst, Geurts & Wehenkel (2005). With random features, Q is the mean
-        of three regressions on independently drawn features, in the targets too (Anschel, Baram &
-        Shimkin 2017), so that the maximum over actions overestimates less.
+        of three regressions on independently drawn features (Anschel, Baram & Shimkin 2017). The
+        targets use this mean too: the maximum over actions then overestimates less.
 
         Iteration stops once the greedy action has changed at less than 0.1 % of the rows in each of
         twenty successive rounds, or after n rounds with γⁿ ≤ 0.01. The maximum over actions picks
@@ -134,8 +134,8 @@ class Improvement:
         values of the next states are therefore clipped to the smallest interval that contains 0 and
         all possible discounted sums of rewards. The ridge is the smallest of 10⁻⁵ … 10⁻² for which
         no |value| exceeds 1.5 times the larger bound of this interval. If no row terminates, a
-        constant added to all rewards changes no policy. The mean reward is then subtracted, so that
-        the ridge shrinks values towards the value of the mean reward instead of 0.
+        constant added to all rewards changes no policy. In this case the mean reward is subtracted
+        first. The ridge then shrinks values towards the value of the mean reward instead of 0.
 
         Warns:
             FitWarning: If a |value| exceeds 1.5 times the larger bound with every ridge.

@@ -387,9 +387,9 @@ def estimated_behaviour(
     """Regress b(a) on φ(s): the weights [p, m_b] of E[b(a) | s].
 
     For unit vectors, the regression counts actions; states in which no row starts take the mean
-    over all rows. For dense features, the held-out rows choose the ridge. The regression replaces a
-    policy that does not depend on the state only if its squared error on the held-out rows is at
-    least 1 % smaller.
+    over all rows. For dense features, the held-out rows choose the ridge. If the regression's
+    squared error on these rows is not at least 1 % below the error of a policy that does not depend
+    on the state, the result is this policy.
 
     Args:
         basis: φ.

@@ -33,7 +33,7 @@ COMPLETE = 0.9
 # Thresholds of warnings.
 MISSED = 0.25  # Share of the predictable variance; errors are then half the values' deviation.
 LEAST_PREDICTABLE = 0.2  # If the predictable share is smaller, MISSED is relative to this share.
-OVERFIT = 0.3  # Random chains give 1 for two rows per state and action, 0.45 for six, 0.2 for ten.
+OVERFIT = 0.3  # Random chains: 1 with two rows per state and action, 0.45 with six, 0.2 with ten.
 ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth of this.
 UNTRIED = 0.05  # Share of states with unknown values. Above 0, since the last row may add a state.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.

@@ -36,7 +36,7 @@ KIND = "successor representation"
 Scaling = Literal["singular", "white", "none"]
 
 FEWEST_ARRIVALS = 100
-"""Fewer arrivals at a goal cause a warning: the relative error of their number exceeds 0.1."""
+"""Least number of arrivals at a goal without a warning: its relative error is then 0.1."""
 
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
@@ -65,9 +65,9 @@ class SuccessorRepresentation:
     """A policy's successor measure m, as a solution in p features, and its best factors of rank d.
 
     F(s, a) = √σ u and B(s) = √σ v with m ≈ FᵀB. The leading singular functions u and v of m are
-    orthonormal over the data; σ are the singular values. Features, shaping and distances have
-    rank d. Values and policies use the whole solution. A reward counts on arrival: values are
-    Σ_t γᵗ r(s_{t+1}).
+    orthonormal over the data; σ are the singular values. Features, shaping and distances use rank
+    d. Values and policies use the whole solution. A reward counts on arrival: values are Σ_t γᵗ
+    r(s_{t+1}).
 
     Attributes:
         config: The options of the fit.
@@ -103,14 +103,14 @@ class SuccessorRepresentation:
         return self.factors.singular_values
 
     def forward(self, observations: Any, actions: Any = None) -> np.ndarray:
-        """Compute F(s, a) of all discrete actions, [m, A, d], or of given ones, [m, d].
+        """Compute F(s, a) of all discrete actions, [m, A, d], or of given actions, [m, d].
 
         Args:
             observations: s, [m, ...].
             actions: a, [m] (integers) or [m, k] (a box); None is every discrete action.
 
         Raises:
-            InputError: For observations or actions unlike the data's, or a box without ``actions``.
+            InputError: For observations or actions unlike the data's, or a box and no ``actions``.
         """
         blocks = self._projected(observations, self._forward)
         if actions is None:
@@ -285,10 +285,10 @@ class SuccessorRepresentation:
             task: The reward.
             improvements: 1 is greedy on the values of the data's policy. For indices of states, k
                 adds k − 1 steps of policy iteration, and None iterates until the policy stops
-                changing. For other observations, all but 1 run fitted Q iteration to its end.
+                changing. Otherwise, any value but 1 runs fitted Q iteration to its end.
 
         Warns:
-            FitWarning: If the data tell no actions apart, or fitted Q iteration diverges.
+            FitWarning: If the data do not distinguish actions, or fitted Q iteration diverges.
         """
         values = self._improved(task, improvements)
 
@@ -342,7 +342,7 @@ class SuccessorRepresentation:
         return task
 
     def fit_values(self, observations: Any, returns: Any) -> Callable[[Any], np.ndarray]:
-        """Fit values to returns [m], or k columns [m, k], by ridge regression on the features u.
+        """Fit values to returns, [m] or k columns [m, k], by ridge regression on the features u.
 
         The result predicts values [m] or [m, k] at observations [m, ...].
 

@@ -5,11 +5,11 @@ the pairs (s, s⁺) follow the normalised successor measure M = (1 − γ) Σ_{k
 γ = 0, they are single steps. The distribution of s⁺ is p⁺ = Mᵀp; the distribution of the next state
 is p' = Pᵀp.
 
-Measure an objective against its **own** truth. Truths differ: the singular functions of Ψ weigh
-columns equally, and the singular functions of the density ratio M̃ = M / p⁺ weigh them by p⁺. The
-walk's functions take pairs in either order. A logarithm has another rank, and temporal differences
-end at a fixed point. For a symmetric P and uniform p, all truths but the logarithm's agree for
-functions with positive eigenvalues.
+Compare an objective with its **own** truth, since truths differ. The singular functions of Ψ weigh
+columns equally, and those of the density ratio M̃ = M / p⁺ weigh columns by p⁺. The walk takes each
+pair in either order. The logarithm of M̃ has another rank than M̃. Temporal differences end at a
+fixed point, not at a minimum. If P is symmetric and p uniform, all truths but the logarithm's have
+the same functions with positive eigenvalues.
 """
 
 import dataclasses
@@ -179,7 +179,7 @@ class ChainTruths:
         return self._left_singular(logarithm - logarithm @ self.reached[:, None], self.reached)
 
     def walk(self) -> Truth:
-        """Compute the eigenfunctions of the walk, which takes pairs in either order, by falling λ.
+        """Compute the eigenfunctions of the walk (pairs in either order), by falling λ.
 
         They are orthonormal in μ = (p + p⁺) / 2; the first is the constant with λ = 1.
         """
@@ -199,7 +199,7 @@ class ChainTruths:
         )
 
     def temporal_differences(self, count: int, cumulants: FloatArray | None = None) -> Truth:
-        """Compute the fixed point of tabular low-rank temporal differences: a span of ``count``.
+        """Compute the fixed point of tabular low-rank temporal differences: ``count`` functions.
 
         Both semi-gradients of ``TDLowRank`` vanish if f spans an invariant subspace of M P*, with
         P*(s, t) = p(t) P(t, s) / p'(s) the chain in reversed time. Those of ``CumulantDifferences``

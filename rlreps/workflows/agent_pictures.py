@@ -80,9 +80,9 @@ def render_agents(
 
     Args:
         run_folder: Folder of the run.
-        out: Folder of the pictures; by default figures in that of the run.
+        out: Folder of the pictures; by default figures/ in the run's folder.
         seed_index: Index of the agent, from 0.
-        store: Ground truth of the components (PuddleWorld); by default that of the run.
+        store: Ground truth of the components (PuddleWorld); by default the run's own.
         env: As for ``evaluate``.
 
     Returns:

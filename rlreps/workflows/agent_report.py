@@ -40,7 +40,7 @@ def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
 
 
 def learning_curves(folder: RunFolder) -> Figure:
-    """Draw a panel for each measure of a run's evaluations: every agent, and their middle half."""
+    """Draw every agent and the interquartile mean, in a panel for each measure of evaluations."""
     known = folder.read_metrics()[-1]
     panels = []
     for name in (each for each in MEASURES if each in known):

@@ -335,7 +335,7 @@ def evaluate_agents(
     Args:
         run_folder: Folder of the run.
         episodes: Episodes of each agent.
-        store: Ground truth to measure against (PuddleWorld); by default that of the run.
+        store: Ground truth to measure against (PuddleWorld); by default the run's own.
         env: The environment of the run. It is required if its name includes a module (MODULE:ID,
             dm_env:MODULE:FUNCTION): only modules named on this command line are imported.
 

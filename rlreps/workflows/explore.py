@@ -54,7 +54,7 @@ _ROWS_MEASURED = 100
 def explore(paths: tuple[Path, ...], out: Path, components: int = 50) -> Path:
     """Write one self-contained, interactive page of a successor measure.
 
-    The label of a run trained on another matrix says so: its checkpoints are evaluated at the
+    If a run was trained on another matrix, its label says so. Its checkpoints are evaluated at the
     states of this matrix, and its learning curve is left out.
 
     Args:
@@ -99,7 +99,7 @@ class _Page(NamedTuple):
 def _stored_page(store: MatrixStore, components: int) -> _Page:
     """Gather the page of a store, and measure the errors of the rows that the page computes."""
     cells, settings, n = store_cells(store), store.settings, store.shape[0]
-    components = min(components, max(1, min(store.shape) - 1))  # A centred matrix has no more.
+    components = min(components, max(1, min(store.shape) - 1))  # Centring removes one component.
     decomposition = RandomizedSVD(rank=components if components > DEFAULT_RANK else None)
     principal = principal_subspace(store, decomposition, progress=progress_bar)
     error = sampling_error(open_estimates(store.path), progress=progress_bar)
@@ -269,7 +269,7 @@ def _moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
     names = {"discount", "horizon", "count_start"}
     if environment is None or not names <= settings.keys():
         return None
-    from_json(TransitionSettings, {name: settings[name] for name in names})  # Checks them.
+    from_json(TransitionSettings, {name: settings[name] for name in names})  # Checks the settings.
     grid = Grid(cells.grid.bins[0]).within(environment)
     if not np.array_equal(grid.states, cells.states) or len(grid.divided):
         return None

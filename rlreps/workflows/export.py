@@ -154,7 +154,7 @@ def _fitted(rep: SuccessorRepresentation) -> Exported:
     inputs = jax.ShapeDtypeStruct(observed.shape, np.dtype(dtype))
     if isinstance(basis, UnitVectors):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # Of states that were never left.
+            warnings.simplefilter("ignore", FitWarning)  # For states in which no row starts.
             table = jnp.asarray(rep.features(np.arange(basis.num_states)))
         return Exported(apply=lambda states: table[states], inputs=inputs, about={})
     forward, scales = jnp.asarray(rep.factors.forward), jnp.sqrt(jnp.asarray(rep.singular_values))

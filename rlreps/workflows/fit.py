@@ -79,7 +79,7 @@ def read_data(name: str, collection: Collection) -> Transitions:
         size = 4 * steps * seen.size * seen.dtype.itemsize
         require_memory(f"{steps:,} transitions of observations {seen.shape}", size)
         return Transitions.collect(world, steps=steps, seed=seed)
-    from rlreps.agents.environments import make_environment  # Not needed for a file.
+    from rlreps.agents.environments import make_environment  # A file does not need it.
 
     with contextlib.closing(make_environment(name, seed)) as environment:
         return Transitions.collect(environment, steps=steps, seed=seed)
@@ -128,7 +128,7 @@ def run_fit(config: FitConfig, name: str, out: Path, collection: Collection) -> 
 
     def compute(folder: RunFolder) -> dict[str, Any]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # The command prints them.
+            warnings.simplefilter("ignore", FitWarning)  # The command prints the warnings.
             rep = parts.run(folder=folder)
         summary = rep.write(folder)
         _write_report(folder, rep)

@@ -93,9 +93,9 @@ def own_ground_truth(
 
 
 def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:
-    """Return the ground truth's total time over all starts of a run, and its transitions if any.
+    """Return the ground truth's time, summed over a run's resumptions, and its transitions if any.
 
-    A start that was killed leaves blocks but no time, so the rate covers the other starts only.
+    A process that was killed leaves blocks but records no time, so the rate leaves it out.
     """
     records = [record for record in folder.read_metrics() if record.get("stage") == STORE]
     seconds = sum(record["seconds"] for record in records)

@@ -48,7 +48,7 @@ class LiveConfig:
         centring_starts: Number of further start states whose mean is subtracted from every row;
             None is one for each row, which keeps rows independent.
         target_tasks: Number of functions that define the subspace against which a run with a store
-            is measured; the sampling error is inversely proportional to it.
+            is measured; the sampling error is inversely proportional to this number.
     """
 
     # Every row of a live batch is a rollout, and every task is evaluated at each of its states.

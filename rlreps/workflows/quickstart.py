@@ -153,11 +153,11 @@ def _run(config: QuickstartConfig, folder: RunFolder) -> dict[str, Any]:
         "overlapping puddles compound."
     )
     arena = _drawn(folder, "environment", figure, caption)
-    # With these options the floor at d = 10 is accurate to 5e-5 of itself.
+    # With these options the floor at d = 10 has a relative error of 5e-5.
     halves = RandomizedSVD(rank=d, oversampling=20, power_iterations=3)
     ground = own_ground_truth(config.successor, folder, d, halves=halves)
     principal, floor = ground.truth.principal, ground.noise_floor
-    assert floor is not None  # Halves were asked for.
+    assert floor is not None  # ``halves`` asks for it.
     truth = {
         **generation_figures(folder, config.successor),
         "store": str(ground.path),

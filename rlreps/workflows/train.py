@@ -64,7 +64,7 @@ class TrainingConfig:
         optimizer: The encoder's optimizer.
         num_features: d, number of features of the encoder.
         steps: Number of updates.
-        rows: b, states drawn per update, all roles together.
+        rows: b, states drawn per update, which a method divides among its estimates.
         tasks: t, columns drawn per update.
         states: ``centres`` trains on the centres of the drawn cells; ``uniform`` trains on
             positions drawn uniformly inside the cells, that is over the whole square, with Ψ

@@ -187,7 +187,7 @@ class LearningRateRule(Rule):
 
 @dataclasses.dataclass(frozen=True)
 class AnchoredRule(Rule):
-    """A rule that tracks a quantity in one-row updates, which drifts by rounding.
+    """A rule whose one-row updates track a quantity that drifts by rounding.
 
     A rank-one update changes a quantity, such as an inverse, in O(k · features), while computing it
     anew takes O(k² · features). In float32 the two differ after thousands of updates. An *anchor*

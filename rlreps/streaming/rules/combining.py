@@ -16,9 +16,9 @@ def online_em_average(rows: Array, weights: Array) -> Array:
     """Compute the weighted mean of factors, Σ_m w_m C_m with Σ_m w_m = 1.
 
     Amid & Warmuth 2020, Eq. 18: it minimises the weighted sum of the relative entropies between the
-    probabilistic models x = Cy + noise with y ~ N(0, I) (Eq. 14), each of which equals ‖C_m − C‖² /
-    2σ². A rotation of y changes no model, but it changes the mean of factors, so workers must start
-    from a common C.
+    probabilistic models x = Cy + noise with y ~ N(0, I) (Eq. 14). Each relative entropy equals ‖C_m
+    − C‖² / 2σ². A rotation of y changes no model, but it changes the mean of factors, so workers
+    must start from a common C.
 
     Args:
         rows: C_mᵀ, [workers, k, features].
@@ -32,11 +32,11 @@ def projection_average(rows: Array, weights: Array) -> Array:
     """Compute an orthonormal basis of the k-dimensional subspace nearest to several subspaces.
 
     The result is the span of the top k eigenvectors of Σ_m w_m V_m V_mᵀ, whose projector is nearest
-    to the workers' projectors in squared Frobenius norm. This combination is an extension: Amid &
-    Warmuth 2020 know none for orthonormal matrices and take the mean followed by QR
-    (``mean_then_qr``). Eigenvectors come from the inner products of all workers' vectors, [workers
-    · k, workers · k]. Of all bases of the subspace, the one nearest to the workers' mean basis is
-    returned, so that components keep their places and models that agree do not change.
+    to the workers' projectors in squared Frobenius norm. This combination is an extension: for
+    orthonormal matrices, Amid & Warmuth 2020 take the mean followed by QR (``mean_then_qr``).
+    Eigenvectors come from the inner products of all workers' vectors, [workers · k, workers · k].
+    Of all bases of the subspace, the one nearest to the workers' mean basis is returned, so that
+    components keep their places and models that agree do not change.
 
     Args:
         rows: V_mᵀ with orthonormal rows, [workers, k, features].

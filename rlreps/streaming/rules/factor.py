@@ -149,7 +149,7 @@ class ExplicitKrasulina(FactorRule):
 @configurable
 @dataclasses.dataclass(frozen=True)
 class ImplicitKrasulina(FactorRule):
-    """Krasulina's update with the future gradient's residual.
+    """Krasulina's update as an implicit step: the gradient is taken at the new factor.
 
     Amid & Warmuth 2020. With y = C†x, the new factor minimises ‖C' − C‖²/(2η) + ‖x − C'y‖²/2
     (Eq. 10):

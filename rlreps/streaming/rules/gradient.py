@@ -84,7 +84,7 @@ class Sanger(VectorRule):
 
     Sanger 1989, "Optimal unsupervised learning in a single-layer linear feedforward neural
     network", equation 3, or its mean over a batch of several rows. Component i learns from the part
-    of x that earlier components leave, so the columns converge to single eigenvectors in order.
+    of x outside earlier components, so the columns converge to single eigenvectors in order.
     Nothing keeps them orthonormal: if η ‖x‖² is far above one they diverge. Components have unit
     length; the state's rows need not. η is in units of one over a variance.
     """

@@ -56,7 +56,7 @@ def cell_moves(environment: PuddleWorld, grid: Grid, key: Array) -> CellMoves:
 
 @partial(jax.jit, static_argnums=2)
 def _sampled_steps(environment: PuddleWorld, keys: Array, grid: Grid) -> tuple[Array, Array]:
-    """Sample targets [n, samples, actions] and which starts no action leaves [n, samples]."""
+    """Sample targets [n, samples, actions]; mark starts that no action leaves [n, samples]."""
     actions = jnp.arange(environment.num_actions, dtype=jnp.int32)
 
     def one(key: Array, cell: Array) -> tuple[Array, Array]:

@@ -3,8 +3,8 @@
 A move crosses at most w rows of the grid. Strips of at least w rows therefore interact only with
 their neighbours, and I - γP is block tridiagonal. With strips of b cells, its factors hold 3 n b
 numbers, and a row of the inverse costs 6 n b operations. Dense factors would hold n² numbers and
-cost 2/3 n³ operations, and then 2 n² operations a row. For PuddleWorld's moves, both the numbers
-and the operations are ten times as many.
+cost 2/3 n³ operations, and then 2 n² operations a row. For PuddleWorld's moves, dense factors take
+ten times as many numbers and operations.
 """
 
 import dataclasses

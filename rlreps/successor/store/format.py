@@ -6,9 +6,9 @@ key ``rlreps``, the *settings* that determine the matrix and the *provenance* th
 One chunk file holds one block of rows, all columns, as raw little-endian float32 followed by a
 CRC-32C checksum (a shorter last block is padded). There is no compression: zstd saves 10 % on a
 dense matrix of float32 averages and makes reading three times slower. A killed writer does no harm:
-tensorstore writes each chunk to ``<chunk>.__lock``, syncs the file and renames it. Version 0.1.86
-does not truncate a lock file that a killed writer left; since all chunks have the same size, the
-next write overwrites the whole file.
+tensorstore writes each chunk to ``<chunk>.__lock``, syncs the file and renames it. tensorstore
+0.1.86 does not truncate a lock file that a killed writer left; since all chunks have the same size,
+the next write overwrites the whole file.
 
 """
 
@@ -172,9 +172,9 @@ class MatrixStore:
     def content_key(self) -> str:
         """Return a key of the stored bytes in hexadecimal, from the checksums alone.
 
-        It identifies matrices as well as CRC-32C does: two matrices that differ in one block by
-        accident get the same key once in 2^32. It also depends on ``block_rows``. It does not
-        detect a chunk whose values no longer match its checksum; reading the chunk does.
+        Two matrices that differ in one block by accident get the same key once in 2^32 (CRC-32C).
+        The key also depends on ``block_rows``. It does not detect a chunk whose values no longer
+        match its checksum; reading the chunk does.
 
         Raises:
             InputError: If a block is missing or cannot be read.
@@ -249,7 +249,7 @@ STORE = "successor"
 
 _FORMAT = 3
 _METADATA_FILE = "zarr.json"
-_LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # tensorstore's and the run's
+_LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # locks of tensorstore and of the run
 
 
 def create_or_resume(
