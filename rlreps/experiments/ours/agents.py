@@ -158,7 +158,7 @@ PRESETS = {
         arenas=("five_corridors",),
         labels=(SCRATCH, LEARNED, FITTED),
         pictured=("five_corridors",),
-        picture_labels=(FITTED,),
+        picture_labels=(SCRATCH, FITTED),
         picture_torso=Convolutional(channels=(2,), hidden=8),
         free_steps=1_000,
         num_features=4,
