@@ -162,7 +162,7 @@ EXPERIMENTS: dict[str, Entry] = {
     "goal-changes": Entry(
         "ours.goal_changes",
         "Agents whose goal changes: values from their own replay, fine-tuning, starting over.",
-        _presets("seconds", paper="more agents, which learn for longer"),
+        _presets("about 25 s", "about 12 min", "more agents, which learn for longer"),
         **_AGENTS,
     ),
     "shaping": Entry(
