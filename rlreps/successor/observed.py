@@ -197,3 +197,15 @@ def finite(name: str, values: Any, count: int) -> np.ndarray:
     require(array.dtype.kind in "iubf", f"{name} of numbers", array.dtype.name)
     require(bool(np.isfinite(array).all()), f"finite {name}", "NaN or infinity")
     return array.astype(np.float64)
+
+
+def bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """View each observation [m, ...] as one value that compares by its bytes, [m]."""
+    flat = np.ascontiguousarray(observations, dtype).reshape(len(observations), -1)
+    return flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
+
+
+def shown(observation: np.ndarray) -> str:
+    """Write an observation, of several numbers the first four, for a message."""
+    flat = np.asarray(observation).ravel()
+    return np.array2string(flat[:4], precision=3) if flat.size > 1 else str(flat[0])

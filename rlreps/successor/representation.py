@@ -26,7 +26,7 @@ from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.improvement import ActionValues, Improvement
 from rlreps.successor.least_squares import Factors, LeastSquares, shares
 from rlreps.successor.methods import FitConfig
-from rlreps.successor.observed import Observed, finite
+from rlreps.successor.observed import Observed, bytes_of, finite, shown
 from rlreps.successor.quality import Quality
 from rlreps.successor.stored_subspace import centring_of
 
@@ -222,9 +222,9 @@ class SuccessorRepresentation:
         require(len(samples) >= 1, "at least one reward", len(samples))
         values = finite("rewards", rewards, len(samples))
         kind = np.result_type(samples, reached)
-        keys, inverse = np.unique(_bytes_of(samples, kind), return_inverse=True)
+        keys, inverse = np.unique(bytes_of(samples, kind), return_inverse=True)
         means = np.bincount(inverse, values) / np.bincount(inverse)
-        own = _bytes_of(reached, kind)
+        own = bytes_of(reached, kind)
         place = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
         known = keys[place] == own
         found = np.where(known, means[place], 0.0)
@@ -248,7 +248,7 @@ class SuccessorRepresentation:
         goal = self.observed.checked(np.asarray(observation)[None])
         if self.observed.num_states is None and self.solution.is_terminal(goal):
             _warn(
-                f"the goal {_shown(goal[0])} ends episodes, and its density is smooth: a policy "
+                f"the goal {shown(goal[0])} ends episodes, and its density is smooth: a policy "
                 "may stay beside it, where the density is not 0; give the reward of arriving "
                 "instead, rep.task(reward=...)"
             )
@@ -259,7 +259,7 @@ class SuccessorRepresentation:
         arrivals, rewards = self.solution.arrivals(goal)
         if arrivals is not None and arrivals < FEWEST_ARRIVALS:
             _warn(
-                f"{arrivals} of {len(rewards)} transitions reach the goal {_shown(goal[0])}: its "
+                f"{arrivals} of {len(rewards)} transitions reach the goal {shown(goal[0])}: its "
                 "values and policy depend on these few; collect more there"
             )
         return Task(self.solution, rewards)
@@ -491,17 +491,6 @@ class SuccessorRepresentation:
             blocks, found = solution.basis.projections(array, weights, self.behaviour_weights)
             policy = shares(found, self.observed.num_actions)
         return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
-
-
-def _bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """View each observation [m, ...] as one value that compares by its bytes, [m]."""
-    flat = np.ascontiguousarray(observations, dtype).reshape(len(observations), -1)
-    return flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
-
-
-def _shown(observation: np.ndarray) -> str:
-    flat = np.asarray(observation).ravel()
-    return np.array2string(flat[:4], precision=3) if flat.size > 1 else str(flat[0])
 
 
 def _warn(message: str, stacklevel: int = 3) -> None:
