@@ -33,10 +33,11 @@ _RATE = 0.01
 class Oracle(Objective):
     """W*_Φ = (ΦᵀΦ)†Φᵀψ over every state (Le Lan et al. 2023, Lemma 1).
 
-    The gradient is W*(φᵀW* − ψ) at the batch's rows: methods that estimate W* approximate it. Its
-    cost per update grows with the number of states, and a batch must bring its ``population``. The
-    objective is ``LargeBatch(weight_rows="all")`` with a pseudo-inverse instead of a ridge. It is
-    exact even for linearly dependent features, at the cost of an eigendecomposition an update.
+    The gradient is W*(φᵀW* − ψ) at the batch's rows. Methods that estimate W* approximate this
+    gradient. The cost per update grows with the number of states, and a batch must bring its
+    ``population``. The objective is ``LargeBatch(weight_rows="all")`` with a pseudo-inverse instead
+    of a ridge. It is exact even for linearly dependent features, at the cost of an
+    eigendecomposition an update.
     """
 
     title: ClassVar[str] = "oracle (exact weights)"
@@ -73,15 +74,16 @@ class LargeBatch(Objective):
     Two extensions are not part of the paper:
 
     * ``precondition``: the gradient becomes (S + r·tr(S)/d·I)⁻¹ ŵ(φᵀŵ − ψ), where S is the running
-      mean of ŵŵᵀ. With r → 0 and S = ŵŵᵀ over every task this is φ − (ŵŵᵀ)⁻¹ŵψ, the step to the
-      features that are best for these weights: alternating least squares in function space. The
-      plain gradient along a singular direction scales with σ², so small directions are learned
-      last. The matrix is invertible, so tabular features and the weights of a last linear layer
-      keep their stationary points. In lower layers, contributions of rows that cancel without the
-      matrix need not cancel with it. A network may therefore have other stationary points.
+      mean of ŵŵᵀ. In the limit r → 0, with S = ŵŵᵀ over all tasks, this gradient is
+      φ − (ŵŵᵀ)⁻¹ŵψ: subtracting it from φ gives the features that are best for these weights, as in
+      alternating least squares. The plain gradient along a singular direction scales with σ², so
+      small directions are learned last. The inverted matrix has full rank, so tabular features and
+      the weights of a last linear layer keep their stationary points. For the parameters of lower
+      layers, the contributions of the rows to the gradient may cancel without this matrix and not
+      cancel with it. A network may therefore have other stationary points.
     * ``leave_one_out``: each row's residual becomes the residual under weights fitted without the
       row, (φᵀŵ − ψ)/(1 − h) with its leverage h = φᵀ(ΦᵀΦ)⁻¹φ (Allen 1974, PRESS). Fitting a row
-      shrinks its residual by 1 − h; h is about d / b on average. The factor ŵ in front is
+      multiplies its residual by 1 − h; h is about d / b on average. The factor ŵ in front is
       unchanged.
 
     Attributes:
@@ -158,8 +160,8 @@ class LargeBatch(Objective):
         if self.precondition is not None:
             state = state.add(mean_product(weights.T, weights.T), _RATE)
             regular = regularised(state.mean(), self.precondition)
-            # Eliminating d + d columns is cheaper than eliminating the d + t columns of the
-            # weights.
+            # Solving for the inverse, with d right-hand sides, is cheaper than solving for the
+            # product with the weights, with t right-hand sides.
             inverse = solve_positive_definite(regular, jnp.eye(len(weights), dtype=weights.dtype))
             front = matmul(inverse, weights)
         scale = 1.0 / (1.0 - leverages(held, self.ridge)) if self.leave_one_out else None
@@ -185,8 +187,9 @@ def _regular_covariance(features: Array, ridge: float | Array) -> Array:
     """Compute ΦᵀΦ + α·tr(ΦᵀΦ)·I, [d, d], with the α of ``least_squares_weights``."""
     num_features, precision = features.shape[1], np.finfo(features.dtype)
     covariance = matmul(features.T, features)
-    # A covariance below its rounding error need not be positive definite, and the solve would
-    # return garbage: 100 features of a fresh network are enough in float32.
+    # If the smallest eigenvalues are below the rounding error, the computed covariance need not be
+    # positive definite, and the solve would return garbage: 100 features of a fresh network are
+    # enough in float32.
     relative = jnp.maximum(ridge / num_features, 10.0 * float(precision.eps))
     scale = relative * jnp.trace(covariance) + float(precision.tiny)
     regular: Array = covariance + scale * jnp.eye(num_features, dtype=features.dtype)

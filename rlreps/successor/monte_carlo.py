@@ -53,7 +53,9 @@ def _visit_weights(settings: RolloutSettings, rollouts: int) -> tuple[np.ndarray
 def rollout_kernel(
     chain: MarkovChain[Any, Any], settings: RolloutSettings, rollouts: int, mesh: Mesh
 ) -> Callable[[Array, Array], Array]:
-    """Jit (start cells [c], block []) → discounted visits [c, cells] summed over rollouts.
+    """Return a jitted function (start cells [c], block []) → discounted visits [c, cells].
+
+    The visits are summed over the block's rollouts.
 
     Cells are distributed over the mesh's one axis, so c must be a multiple of its size. Devices
     compute their cells independently, so the bits do not depend on their number.
@@ -158,8 +160,8 @@ class RowSampler(RowEstimator):
         self._spread = NamedSharding(mesh, PartitionSpec(CELLS))
         platform = mesh.devices.flat[0].platform
         self._cells_per_tile = mesh.size * _CELLS_PER_TILE.get(platform, _CELLS_PER_TILE["cpu"])
-        # One tile keeps a core of each device busy. On accelerators a second one hides the copy to
-        # the host.
+        # On the CPU, a tile occupies one core for each device of the mesh; as many tiles run at a
+        # time as the cores allow. On accelerators a second tile hides the copy to the host.
         self._workers = max(1, usable_cores() // mesh.size) if platform == "cpu" else 2
 
     def row_blocks(
@@ -205,7 +207,10 @@ class RowSampler(RowEstimator):
                     tile.cancel()
 
     def _tile(self, cells: np.ndarray, stopped: threading.Event) -> np.ndarray:
-        """Return rows and half differences of at most a tile of cells, padded to its shape."""
+        """Return the rows of c cells and their half differences, [2, c, cells].
+
+        The cells, at most a tile, are padded to a whole tile for the kernels only.
+        """
         padded = jax.device_put(np.resize(cells, self._cells_per_tile), self._spread)
         first, second = (self._sum_of_half(half, padded, stopped)[: len(cells)] for half in (0, 1))
         more, fewer = map(np.float32, self._halves)

@@ -37,8 +37,8 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
     """Play a game endlessly, each action with equal probability.
 
     The environment is ``ALE/<game>-v5`` with its defaults: every action is held for four frames, of
-    which the last is kept; with probability 1/4 the previous action is repeated instead of the next
-    one.
+    which the last is kept. In each frame, with probability 1/4, the emulator ignores the action and
+    repeats the one that it executed in the frame before.
 
     Yields:
         (grey levels [height, width], number of the episode, the action that follows).
