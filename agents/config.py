@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, make_auxiliary_task
 from rlreps.agents.dqn import DQN, DQNConfig
@@ -195,7 +196,8 @@ def make_agent(
 
     Raises:
         InputError: For images without a torso that takes them, an auxiliary task that has no weight
-            or does not fit observations or features, or a prior of other actions.
+            or does not fit observations or features, or a prior of other actions or another
+            discount.
     """
     if importlib.util.find_spec("rlax") is None:
         raise InputError(
@@ -217,6 +219,8 @@ def make_agent(
     if prior is not None:
         count = prior.num_actions
         require(count == num_actions, f"a prior of {num_actions} actions", count)
+        discount, given = config.dqn.discount, np.unique(prior.discount).tolist()
+        require(np.allclose(given, discount), f"a prior of the discount {discount}", given)
     network = QNetwork(encoder, config.num_features, num_actions, head, prior)
     if auxiliary is None and weight > 0.0:
         auxiliary = make_auxiliary_task(

@@ -31,10 +31,12 @@ class Prior(NamedTuple):
     Attributes:
         parts: Tables, whose values are averaged, in the form of ``fitted`` of ``WithFitted``.
         elsewhere: Value of all actions at an observation that no table holds, [].
+        discount: γ of the values, [].
     """
 
     parts: tuple[Params, ...]
     elsewhere: Any
+    discount: Any
 
     @property
     def num_actions(self) -> int:
@@ -77,7 +79,7 @@ def prior_of(
 
     Raises:
         InputError: For another kind of fit, actions that do not occur, or ``observations`` that are
-            missing or do not fit.
+            missing, equal in two states or do not fit.
     """
     rows, count = representation.solution.rows, representation.observed.num_actions
     require(count is not None, "discrete actions", "a box")
@@ -85,6 +87,7 @@ def prior_of(
     taken = np.unique(rows.action)
     require(len(taken) == count, f"transitions with all {count} actions", taken.tolist())
     found = representation.improved_values(task, improvements).parts
+    discount = np.float32(representation.config.discount)
     basis = found[0][0]
     if isinstance(basis, UnitVectors):
         require(
@@ -94,7 +97,8 @@ def prior_of(
         )
         seen: Any = np.asarray(observations)
         flat = as_inputs(seen).reshape(len(seen), -1)
-        return _table(flat, scale * found[0][1] + shift, rows)
+        table, mean = _table(flat, scale * found[0][1] + shift, rows)
+        return Prior((table,), mean, discount)
     if not isinstance(basis, FourierBasis):
         raise InputError(f"expected a fit by least squares, got {type(basis).__name__}")
     require(observations is None, "no observations= for a fit to vectors", np.shape(observations))
@@ -104,11 +108,11 @@ def prior_of(
         scaled = scale * weights
         scaled[-1] += shift  # The last feature is the constant.
         parts.append({**{name: getattr(each, name) for name in names}, "weights": scaled})
-    return Prior(tuple(parts), np.float32(0.0))
+    return Prior(tuple(parts), np.float32(0.0), discount)
 
 
-def _table(seen: Any, values: np.ndarray, rows: Any) -> Prior:
-    """Make a prior of the values [n, a] of counted states, seen as [n, c]."""
+def _table(seen: Any, values: np.ndarray, rows: Any) -> tuple[Params, np.float32]:
+    """Make a table of the values [n, a] of counted states, seen as [n, c], less their mean."""
     tried = np.zeros(values.shape, np.bool_)
     tried[rows.observation, rows.action] = True
     known = values[tried]
@@ -116,5 +120,7 @@ def _table(seen: Any, values: np.ndarray, rows: Any) -> Prior:
     values = np.where(tried, values, low - _BELOW * (high - low))
     values = np.where(tried.any(axis=1)[:, None], values - mean, 0.0).astype(np.float32)
     numbers = state_numbers(np.asarray(seen))
+    different = len(np.unique(numbers))
+    require(different == len(numbers), f"{len(numbers)} different observations", different)
     order = np.argsort(numbers, kind="stable")
-    return Prior(({"states": numbers[order], "weights": values[order]},), np.float32(mean))
+    return {"states": numbers[order], "weights": values[order]}, np.float32(mean)

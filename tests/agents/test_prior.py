@@ -98,6 +98,11 @@ def test_values_after_improvements_are_those_of_the_shortest_paths(counted, at_t
     seen = np.delete(np.arange(STATES), UNSEEN)
     best = values_of(prior, CODES).max(axis=1)
     np.testing.assert_allclose(best[seen], expected[seen], rtol=1e-3)
+    # Scaled and shifted, they are the values of a cost of 1 a step until the target.
+    options = {"scale": DISCOUNT, "shift": -1.0 / (1.0 - DISCOUNT)}
+    prior = prior_of(counted, at_target, None, observations=CODES, **options)
+    costs = -(1.0 - DISCOUNT ** np.maximum(steps, 1)) / (1.0 - DISCOUNT)
+    np.testing.assert_allclose(values_of(prior, CODES).max(axis=1)[seen], costs[seen], rtol=1e-3)
 
 
 @pytest.mark.parametrize("improvements", [1, 2])
@@ -149,6 +154,10 @@ def test_priors_that_do_not_fit_are_refused(counted, at_target):
     prior = prior_of(counted, at_target, observations=CODES)
     with pytest.raises(InputError, match="a prior of 2 actions"):
         make_trainer(AgentConfig(environment="CartPole-v1"), prior=prior)
+    with pytest.raises(InputError, match=r"a prior of the discount 0\.99, got \[0\.8"):
+        make_trainer(CONFIG, prior=prior)
+    with pytest.raises(InputError, match="25 different observations, got 24"):
+        prior_of(counted, at_target, observations=np.concatenate([CODES[:1], CODES[:-1]]))
 
 
 CONFIG = AgentConfig(
@@ -182,7 +191,7 @@ def of_maze():
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # Few transitions for 400 cells.
-        representation = fit(data, num_features=4, behaviour="uniform")
+        representation = fit(data, num_features=4, behaviour="uniform", discount=0.99)
     inside = model.discs([GOAL])[:, 0]
     task = representation.task(reward=lambda cells: inside[cells])
     prior = prior_of(representation, task, 3, observations=model.observations)

@@ -156,8 +156,10 @@ def priors_of(config: Config, arena: str, replay: Any, cells: Any) -> list[Prior
                     task,
                     config.improvements,
                     observations=model.observations,
-                    scale=dqn.reward_scale,
-                    # A reward of 1 in the goal for ever, less 1 a step, is -1 a step to the goal.
+                    # Rewards count on arrival: T steps from the goal, a reward of 1 in the goal for
+                    # ever has the value γ^(T-1) / (1 - γ), and a cost of 1 a step until then has
+                    # the value (γ^T - 1) / (1 - γ).
+                    scale=dqn.discount * dqn.reward_scale,
                     shift=-dqn.reward_scale / (1.0 - dqn.discount),
                 )
             )
