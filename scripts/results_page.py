@@ -90,8 +90,9 @@ def write_papers(docs: Path) -> Path:
     """Write ``papers.md``: the claims of every page on a paper's experiment, paper by paper."""
     parts = [
         "# The papers' statements",
-        "Every statement of the papers that an experiment here examines: what was found, whether "
-        "it holds, and the run behind it. Goals of our own are on the experiments' pages.",
+        "The tables list every statement of a paper that an experiment of rlreps examines, with "
+        "the result of the run, the verdict on the statement, and the command of the run. The "
+        "pages of the experiments also have goals of our own.",
     ]
     for folder, title in PAPERS.items():
         if folder == "ours":

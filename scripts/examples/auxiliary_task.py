@@ -33,8 +33,9 @@ for name, weight in {"values alone": 0.0, "auxiliary task": 0.1}.items():
     found[name] = [json.loads(line) for line in log]
 
 # %% [markdown]
-# The auxiliary task changes the features of the torso. Measure how well these features express the
-# ten leading components of the successor measure:
+# The auxiliary task changes the features of the torso, the network below the layer of action
+# values. Measure how well these features express the ten leading components of the successor
+# measure:
 
 # %%
 lines = []

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Train an encoder and measure it
 #
-# Train an encoder on a ground truth and measure its distance to the leading components. The ground
-# truth is the successor measure of an arena with a wall and a door, on 40 x 40 cells. `generate`
-# computes the successor measure from one-step transition probabilities and stores it.
-# `load_ground_truth` reads it back with its principal subspace.
+# Train an encoder on a ground truth, and measure the distance of the encoder's features to the
+# leading components. The ground truth is the successor measure of an arena with a wall and a door,
+# on 40 x 40 cells. `generate` computes the successor measure from one-step transition probabilities
+# and stores it. `load_ground_truth` reads the stored measure and its principal subspace.
 
 # %%
 from pathlib import Path

@@ -30,6 +30,7 @@ def puddle_world(tmp_path_factory):
     return out
 
 
+IMAGES = {"name": "image", "size": 16, "bins": None}
 ALWAYS = ("effective_rank", "dormant_share")
 TRUTH = ("leading_distance", "subspace_distance")
 SEEN = (
@@ -40,7 +41,7 @@ SEEN = (
 CASES = {
     # Options, what the configuration then holds, measures, and the size of an episode's pictures.
     "puddles": ("", {"environment": "puddle-world", "goal": None}, (*TRUTH, *ALWAYS), (256, 256)),
-    "images": (SEEN, {"observation": {"name": "image", "size": 16}}, ALWAYS, (256, 256)),
+    "images": (SEEN, {"observation": IMAGES}, ALWAYS, (256, 256)),
     # Of 600 x 400 and as it is.
     "gymnasium": ("--env CartPole-v1", {"environment": "CartPole-v1"}, ALWAYS, (320, 213)),
 }

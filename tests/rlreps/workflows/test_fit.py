@@ -66,7 +66,7 @@ def test_a_fit_to_what_agents_see_is_measured_at_what_they_see_and_drawn(
     said = rlreps(*given, "--out", run)
     assert RunFolder(run).read_summary()["rows"] == 128
     assert rlreps(*given, "--out", run) == said
-    assert RunFolder(run).provenance["observation"] == {"name": "image", "size": 8}
+    assert RunFolder(run).provenance["observation"] == {"name": "image", "size": 8, "bins": None}
     measured = json.loads(rlreps("evaluate", run, "--store", toy_store))
     assert (measured["method"], measured["d"]) == ("temporal_differences", 3)
     seen = load_ground_truth(toy_store).seen_as(Image(size=8))
