@@ -19,7 +19,7 @@ means would make the constant function a principal component, and a common facto
 subspace.
 
 **Features** of a network are far from white. The series of ``danskin_lissa`` then converges slowly
-and its features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
+and the network's features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
 """
 
 import abc
@@ -86,7 +86,7 @@ class AuxiliaryConfig:
             scale of rewards.
         head: Units of the hidden layers of the task's own head, which maps the torso's features to
             as many features for the objective; empty gives the objective the torso's features.
-            ``explicit`` has linear weights of its own after either.
+            ``explicit`` adds linear weights of its own in both cases.
         tasks: Cumulants behind the task columns, one of ``TASKS``.
         num_tasks: Task columns, drawn once at the start, 64 by default; ``Cells`` sets its own.
         discount_low: Lower end of the interval from which each column's discount is drawn
@@ -446,7 +446,7 @@ def make_auxiliary_task(
 
 
 class GradientNorms(NamedTuple):
-    """Decayed sums of squared norms of two gradients at the torso, with equal weights.
+    """Sums of squared norms of two gradients at the torso, which decay at the same rate.
 
     Attributes:
         values: Sum for the temporal-difference loss, [].

@@ -1,6 +1,6 @@
 """Random keys of agents and seeds of their environments, by purpose and time.
 
-No chunk, evaluation or resumption changes a key, and no other agent shares it.
+A key does not depend on chunks of training, evaluations or resumptions; no agents share a key.
 """
 
 import enum
@@ -29,7 +29,7 @@ class Use(enum.IntEnum):
 
 
 def agent_keys(seeds: Iterable[int]) -> Array:
-    """Make one key a seed, [seeds]."""
+    """Make a key for each seed, [seeds]."""
     keys: Array = jax.vmap(jax.random.key)(jnp.asarray([*seeds], jnp.int32))
     return keys
 

@@ -16,7 +16,7 @@ from rlreps.losses.base import Params
 
 @dataclasses.dataclass(frozen=True)
 class QNetwork:
-    """Values Q(s, ·) = φ(s)ᵀW + b, linear in the features φ of a torso; with a prior, added to it.
+    """Values Q(s, ·) = φ(s)ᵀW + b, linear in the features φ of a torso, plus the prior if any.
 
     Parameters are ``{"torso": ..., "head": {"weights": [d, a], "biases": [a]}}``. Observations of
     bytes, such as images, are divided by 255 first.

@@ -348,9 +348,9 @@ class HostTrainer(Trainer):
             self._evaluation.close()
 
     def _step(self, acting: Acting, step: int) -> tuple[Acting, TimeStep]:
-        """Take a step, or begin episodes at a checkpoint or if environments are at another step.
+        """Take a step; at a checkpoint, or if environments are not at this step, begin episodes.
 
-        At the first step, environments at another step are reset to the common start.
+        At step 0, environments that are elsewhere are reset and then take the step.
         """
         begins = self._stands_at != step or (
             step > 0 and step % self._config.checkpoint_period == 0

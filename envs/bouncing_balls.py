@@ -29,13 +29,13 @@ EVENTS_PER_BALL = 100
 EDGE_WIDTH = 1.5
 """Pixels over which a disc's edge goes from black to white.
 
-At the circle, brightness then changes by one per pixel, like the covered part of a pixel. A disc's
-brightness varies by 0.04 % with the place of its centre between pixels; with a width of 1 it would
+At the circle, brightness changes by one per pixel, like the covered part of a pixel. As a disc
+moves by fractions of a pixel, its total brightness varies by 0.04 %; with a width of 1 it would
 vary by 0.11 %.
 """
 
 LEAST_ACCEPTANCE = 0.01
-"""Least probability (by a bound) that independently placed balls do not overlap."""
+"""Least lower bound allowed on the chance that independently placed balls do not overlap."""
 
 Motion = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 """Positions, velocities, the rest of the frame, and the number of collisions so far."""

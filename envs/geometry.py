@@ -195,7 +195,7 @@ class ConvexPolygon:
         return jnp.minimum(enter, 1.0), leave
 
     def depth(self, point: jax.Array) -> jax.Array:
-        """See ``Shape.depth``; inside, the nearest edge's line is the nearest of all lines."""
+        """See ``Shape.depth``; inside, the depth is the least distance to the line of an edge."""
         nearest = jnp.full_like(point[0], jnp.inf)
         for (x, y), (next_x, next_y) in self._edges():
             normal_x, normal_y = y - next_y, next_x - x
@@ -256,7 +256,7 @@ def _counter_clockwise(vertices: tuple[Point, ...]) -> tuple[Point, ...]:
     """Return the vertices of a convex polygon counter-clockwise; ``ArenaError`` for any other."""
     if len(vertices) < 3:
         raise ArenaError(f"expected a polygon of at least 3 vertices, got {len(vertices)}")
-    # In single precision: two vertices that it does not distinguish have no edge between them.
+    # Vertices that are equal in single precision have no edge between them.
     corners = np.asarray(vertices, np.float32).astype(np.float64) @ np.array([1.0, 1.0j])
     edges = np.roll(corners, -1) - corners
     if np.any(edges == 0.0):

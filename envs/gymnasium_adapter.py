@@ -194,7 +194,7 @@ def _step_or_reset_many(
     actions: jax.Array,
     ended: jax.Array,
 ) -> tuple[jax.Array, TimeStep]:
-    """Step each copy whose episode goes on; reset the others. Both spend one key of the stream."""
+    """Step each copy whose episode goes on; reset the others. Each copy spends one key."""
     split = jax.vmap(jax.random.split)(streams)
     taken = step_or_reset(environment, split[:, 1], states, actions, ended, jnp.any(ended))
     return split[:, 0], taken

@@ -217,8 +217,8 @@ class PuddleWorld:
         move ends where the budget is spent.
 
         If there are walls, moves begin and end a small distance inside the square (8e-6 in
-        float32). Otherwise an agent could pass a wall that ends on the square's edge: there, it
-        would be on the edge of the wall, along which agents may move.
+        float32). Agents may move along a wall's edge. On the square's edge, they could therefore
+        pass a wall that ends there.
 
         Args:
             position: [2], in the unit square.

@@ -69,7 +69,7 @@ def median_seconds(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict
 
 
 def ground_truth(repeats: int = 5, rows: int = 256, rollouts: int = 500) -> None:
-    """Compare rollouts with only their random numbers and counts."""
+    """Compare rollouts with rollouts without dynamics: random numbers and counts alone."""
     config = MonteCarlo(rollouts=rollouts)
     chain = puddle_world_chain(load_arena(config.arena), Grid(config.bins))
 

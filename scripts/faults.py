@@ -2,7 +2,7 @@
 
     python scripts/faults.py --area losses --results runs/faults.csv
 
-The tests of a fault run up to the first failure, tier 0 alone. Faults that the results list as
+For each fault, the tests of tier 0 run up to the first failure. Faults that the results list as
 caught are not run again. A repeated call thus continues an interrupted one, and tries again the
 faults that were not caught.
 """
@@ -48,7 +48,7 @@ def plant(fault: Fault, checkout: Path = ROOT) -> str:
     """Return the text of a fault's file with the fault in it.
 
     Raises:
-        ValueError: If the line to replace does not occur exactly once, or the fault leaves it.
+        ValueError: If the line to replace does not occur exactly once, or is not changed.
     """
     text = (checkout / fault["file"]).read_text(encoding="utf-8")
     count = text.count(fault["find"])

@@ -41,8 +41,8 @@ def error_of_finer(
     """Estimated subspace distance of the finer basis from the truth for every d, [k].
 
     An entry's error falls with the square of the sub-cells' width, c / r²; a subspace distance is
-    quadratic in it. If D is the distance between the two subspaces, the finer one's distance from
-    the truth is D (1 / r_fine²)² / (1 / r_coarse² - 1 / r_fine²)².
+    quadratic in the entries' errors. If D is the distance between the two subspaces, the finer
+    one's distance from the truth is D (1 / r_fine²)² / (1 / r_coarse² - 1 / r_fine²)².
     """
     first, second = (1.0 / refinement**2 for refinement in refinements)
     return nested_distances(coarse, fine) * (second / (first - second)) ** 2

@@ -246,7 +246,7 @@ def _is_text(cell: str) -> bool:
 
 
 def _mean(rows: list[dict[str, str]], keys: list[str], replicate: str) -> dict[str, str]:
-    """Average rows that differ only in seed or run; the number of rows replaces this column."""
+    """Average rows that differ only in seed or run; the number of rows replaces the seed or run."""
     number = f"{replicate}s"
     mean = {number if name == replicate else name: rows[0][name] for name in rows[0]}
     mean[number] = str(len(rows))

@@ -58,7 +58,7 @@ class Choice(NamedTuple):
     """A kind of object that the user chooses by name.
 
     Attributes:
-        flag: Option that names the class, without dashes. If the default is None, the value is None
+        flag: Option that names the class, without dashes. A field with default None stays None
             without this option.
         classes: Name → class.
     """

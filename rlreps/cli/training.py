@@ -25,7 +25,7 @@ CHOICES: dict[Any, Choice] = {
 }
 NAMES = {
     "Optimizer.name": "optimizer",
-    # Encoders have hidden layers, too.
+    # ``--hidden`` is the option of encoders.
     "RandomNetwork.hidden": "cumulant_hidden",
     "RandomIndicators.hidden": "cumulant_hidden",
     **{f"Code.{name}": f"code_{name}" for name in ("size", "bins", "seed")},

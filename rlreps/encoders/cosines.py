@@ -127,9 +127,9 @@ class Cosine(Encoder):
         require_coordinates(inputs, self.num_inputs)
         if self.num_features > 2 * (1 + self.frequencies):
             return jnp.asarray(cosine_products(inputs, self.frequencies) @ params)
-        # Sum over the frequencies of one coordinate after the other. This needs no products and is
-        # up to seven times as fast. With many features, the partial sums are larger than the
-        # products.
+        # Sum over the frequencies of one coordinate after the other. This is up to seven times as
+        # fast as forming the products. With many features, as above, the partial sums would be
+        # larger than the products.
         scales = jnp.asarray(_scales(self.num_inputs, self.frequencies), params.dtype)
         factors = lax.optimization_barrier(_factors(inputs, self.frequencies))
         sums: Array = factors[:, 0] @ (params * scales[:, None]).reshape(1 + self.frequencies, -1)

@@ -124,7 +124,7 @@ class WithConstant(Encoder):
 class TwoTowers(Encoder):
     """Two functions of a state, [f, g]: [b, 2 d], for objectives that factorise f(s)ᵀg(t).
 
-    Objectives of ``rlreps.losses`` that take both also take a single encoder as f and g. The
+    Objectives of ``rlreps.losses`` that take towers also take one encoder as both f and g. The
     representation that is evaluated is ``forward`` with the parameters ``params["forward"]``.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The contract of an objective, and the parts that objectives share.
 
-Symbols used across this package: φ features [b, d], ψ targets [b, t], Ĉ an estimate of the inverse
-covariance (E φφᵀ)⁻¹ [d, d], ŵ = Ĉ E[φψ] the least-squares weights [d, t].
+Symbols used across this package: φ features [b, d], ψ targets [b, t] from the matrix Ψ, Ĉ an
+estimate of the inverse covariance (E φφᵀ)⁻¹ [d, d], ŵ = Ĉ E[φψ] the least-squares weights [d, t].
 
 The population loss is L(Φ) = min_W E‖φ(s)ᵀW − ψ(s)‖². Its minimisers span the top-d left singular
 subspace of Ψ. Its gradient is W*(φᵀW* − ψ) at the minimising W* (Le Lan et al. 2023, Lemma 1).
@@ -133,9 +133,9 @@ class Objective(abc.ABC):
 
         Metrics are arrays by name; a run logs their means.
 
-        The contract concerns the gradient. Unless the objective says otherwise, the scalar is half
-        the mean squared residual under the weights that the gradient used. Every subclass's
-        ``loss`` receives 16-bit features as float32.
+        Only the scalar's gradient matters for training. Unless the objective says otherwise, the
+        scalar is half the mean squared residual under the weights that the gradient used. Every
+        subclass's ``loss`` receives 16-bit features as float32.
 
         Raises:
             InputError: If inputs, targets, tasks and population disagree in rows or columns, or if

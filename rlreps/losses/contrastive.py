@@ -47,13 +47,13 @@ class InfoNCE(PairObjective):
 class TDInfoNCE(TowardsAverages):
     """InfoNCE of the successor measure from single transitions, by temporal differences.
 
-    Zheng et al. 2024: (1 − γ) CE(f(s)ᵀg(s'_j), own) + γ CE(f(s)ᵀg(t_j), w): ``own`` labels the
-    row's own s', and w is the softmax of f̄(s')ᵀḡ(t_j), held constant. Rows are pairs (s, s') of
-    consecutive states. The random states t_j are the batch's s'_j, so that one cross-entropy takes
-    both kinds of labels. The weights are normalised within the batch, which biases them by O(1/b).
+    Zheng et al. 2024: (1 − γ) CE(f(s)ᵀg(s'_j), own) + γ CE(f(s)ᵀg(t_j), w), CE a cross-entropy.
+    ``own`` labels the row's own s', w the softmax of f̄(s')ᵀḡ(t_j), held constant. Rows are pairs
+    (s, s') of consecutive states. The random t_j are the batch's s'_j, so one CE takes the labels
+    (1 − γ) own + γ w. The w are normalised in the batch, which biases them by O(1/b).
 
-    **Optimum.** If p is stationary, as for ``InfoNCE`` with the density ratio of the normalised
-    successor measure, (1 − γ) Σ_k γᵏ P^{k+1} / p⁺. Not ordered.
+    **Optimum.** If p is stationary, the optimum of ``InfoNCE`` for M̃ = (1 − γ) Σ_k γᵏ
+    P^{k+1} / p⁺, the density ratio of the normalised successor measure. Not ordered.
 
     The gradient is a semi-gradient: it is not the gradient of any scalar.
 

@@ -37,12 +37,12 @@ class CumulantDifferences(TowardsAverages):
     is held constant (Danskin): the limit of weights that learn much faster than features.
     ``LargeBatch`` on discounted sums is the Monte-Carlo counterpart.
 
-    **Optimum.** A fixed point: the gradient is not the gradient of any scalar. With tabular
-    features, M = (1 − γ) Σ_k γᵏ P^{k+1} and K = Σ_c c cᵀ, it spans the leading invariant subspace
-    of M K Pᵀ D, where D is the diagonal matrix of p. K = D⁻¹ gives the subspace of ``TDLowRank``.
+    **Optimum.** A fixed point: the gradient is not the gradient of any scalar. Let M = (1 − γ)
+    Σ_k γᵏ P^{k+1} and K = Σ_c c cᵀ. Tabular features at the fixed point span the leading invariant
+    subspace of M K Pᵀ D, where D is diag(p). K = D⁻¹ gives the subspace of ``TDLowRank``.
     Monte-Carlo targets give the leading left singular vectors of M K^{1/2} instead; the two agree
-    for K = I, a symmetric P and λ ≥ 0 (see ``TDLowRank``). If d separates a pair of complex
-    eigenvalues there is no fixed point, and the features rotate for ever. Not ordered.
+    if K = I and P is symmetric with eigenvalues λ ≥ 0 (see ``TDLowRank``). If d separates a pair of
+    complex eigenvalues there is no fixed point, and the features rotate for ever. Not ordered.
 
     Attributes:
         num_cumulants: t.

@@ -56,8 +56,8 @@ class TwoWeightState(NamedTuple):
     """Running averages behind the estimates.
 
     Attributes:
-        squared_norm: Running average (or decayed maximum) of each batch's largest ‖φ‖², whitened if
-            the objective whitens, []; 0 before the first (whitened) batch.
+        squared_norm: Running average (or decayed maximum) of each batch's largest ‖φ‖², []; 0 at
+            the start. With whitening, φ is whitened, and the first batch does not count.
         covariance: Running mean of φφᵀ for the whitening; empty without whitening.
     """
 
@@ -69,8 +69,8 @@ class TwoWeightState(NamedTuple):
 class SampledWeights(Objective):
     """Objectives in which each weight estimate ŵ = Ĉ mean φψ has rows of its own.
 
-    An update needs N rows, and M + J more for each estimate. If none of the three is given, the
-    batch is shared out evenly, and the remainder goes to the gradient.
+    An update needs N rows, and M + J more for each estimate. Without N, M and J, the batch is
+    shared out evenly, and the remainder goes to the gradient.
 
     Attributes:
         gradient_rows: N, rows at which the gradient is taken.

@@ -8,9 +8,9 @@ estimates in the two factors; no factorisation and no solve) and changes four th
   targets.
 * Rows are dealt into groups with one weight estimate each. The gradient at a group averages over
   all ordered pairs of the other groups' estimates, so every row plays every role in every update.
-* The term γ/4 · ‖C − I‖² is added. L depends on the span alone, so the term changes neither the
-  spans of the minimisers nor their loss. It keeps features near white, where a short series of
-  steps κ < 1 converges.
+* The gauge term γ/4 · ‖C − I‖² is added, C = E φφᵀ. L depends on the span alone, so the term
+  changes neither the spans of the minimisers nor their loss. It keeps features near white, where a
+  short series of steps κ < 1 converges.
 * The gradient is multiplied by a running inverse of mean ŵŵᵀ, kept in the state and updated by
   products (Newton-Schulz steps). Without it the gradient along a component scales with its squared
   singular value, and the last components are learned slowly.
@@ -20,8 +20,8 @@ preconditioned τP w_J(φᵀw_J − ψ) + γ(C − I)φ. Here w_J are the weight
 is the running inverse, and τ in [0, 1] falls as the running covariance leaves the identity. If
 features are white, w_J = (1 − (1 − κ)ᴶ) w*: a common factor, which moves features within their
 span. Far from white, where a bound on the largest eigenvalue of the batch's C exceeds 8, the last
-term is divided by an eighth of the bound. It is not exact there, but descent with a step below
-1 / (4γ) does not explode from features of any scale.
+term is divided by an eighth of the bound. The expectation is then not exact, but descent with a
+step below 1 / (4γ) does not explode from features of any scale.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ class ChunkedState(NamedTuple):
     Attributes:
         covariance: Running covariance of the features.
         weight_moment: Running mean of ŵŵᵀ over tasks.
-        inverse_moment: Newton-Schulz iterate towards its inverse, [d, d]; zero at the start.
+        inverse_moment: Newton-Schulz iterate towards that moment's inverse, [d, d]; zero at first.
     """
 
     covariance: DecayedMean
@@ -82,8 +82,8 @@ class DanskinChunked(Objective):
 
     A batch of b rows gives chunks of b / (groups · chunks) rows; the remainder is left out. Give
     every chunk at least three rows per feature: 36 d rows a batch by default. The table shows the
-    subspace distance that the recipes of ``puddle-world-fast`` reached, by rows per feature (mean
-    of two seeds after 600 updates, 300 at d = 50; none diverged):
+    subspace distance that the recipes of ``puddle-world-fast`` reached, by a chunk's rows per
+    feature (mean of two seeds after 600 updates, 300 at d = 50; none diverged):
 
     | d | 1 | 2 | 3 | 5 |
     |---|---|---|---|---|

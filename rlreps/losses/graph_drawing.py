@@ -110,8 +110,8 @@ class AugmentedLagrangian(PairObjective):
     λ = 1 + β_kk/4 from the duals, and ``barrier``.
 
     Attributes:
-        dual_rate: Step size of the duals. The published grid uses 1e-4 over 50,000 updates; the
-            duals must reach −4 (1 − λ).
+        dual_rate: Step size of the duals. Gomez et al. use 1e-4 over 50,000 updates. With fewer
+            updates, only larger steps bring the duals to −4 (1 − λ).
         barrier_rate: Step size of b.
         barrier_start: Initial b.
     """

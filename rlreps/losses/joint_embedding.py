@@ -76,7 +76,7 @@ class VICReg(PairObjective):
     eigenfunction, the standard deviation of a feature is 1 if 1 − λ ≤ variance / (4 invariance),
     else variance / (4 invariance (1 − λ)). Not ordered.
 
-    Metrics: ``deviations``, the first states' standard deviation of each feature.
+    Metrics: ``deviations``, the standard deviation of each feature over the first states.
 
     Attributes:
         invariance: Weight of the squared differences.
@@ -116,12 +116,12 @@ class SelfPrediction(TowardsAverages):
 
     **Optimum.** None: the gradient is a semi-gradient, not the gradient of any scalar, and
     collapsed features also have a loss of zero. With tabular features, small plain gradient steps,
-    current targets, a reversible chain and uniform p, E[φφᵀ] is constant, and from E[φφᵀ] = I the
-    flow of K = E[φ(s)φ(s')ᵀ] obeys K̇ = SK + KS with S positive semi-definite. So neither tr K² nor
-    |det K| ever falls, and K keeps the signs of its eigenvalues. If k eigenvalues of K are positive
-    at the start, the flow leads to the invariant subspace of the k largest and the d − k smallest
-    λ. Only some starts therefore lead to the d largest |λ|. Adam's steps do not keep E[φφᵀ]
-    constant. Not ordered.
+    current targets, a reversible chain and uniform p, E[φφᵀ] is constant. If it is I,
+    K = E[φ(s)φ(s')ᵀ] obeys K̇ = SK + KS with S positive semi-definite. So neither tr K² nor |det K|
+    ever falls, and K keeps the signs of its eigenvalues. If k eigenvalues of K are positive at the
+    start, the flow leads to the invariant subspace of the k largest and the d − k smallest λ. Only
+    some starts therefore lead to the d largest |λ|. Adam's steps do not keep E[φφᵀ] constant. Not
+    ordered.
 
     Metrics: ``explained``, the share of E‖φ̄(s⁺)‖² that A φ(s) explains.
 

@@ -78,9 +78,9 @@ class LargeBatch(Objective):
       φ − (ŵŵᵀ)⁻¹ŵψ: subtracting it from φ gives the features that are best for these weights, as in
       alternating least squares. The plain gradient along a singular direction scales with σ², so
       small directions are learned last. The inverted matrix has full rank, so tabular features and
-      the weights of a last linear layer keep their stationary points. For the parameters of lower
-      layers, the contributions of the rows to the gradient may cancel without this matrix and not
-      cancel with it. A network may therefore have other stationary points.
+      the weights of a last linear layer keep their stationary points. In the parameters of lower
+      layers, the rows' gradients may sum to zero without this matrix but not with it, so a network
+      may have other stationary points.
     * ``leave_one_out``: each row's residual becomes the residual under weights fitted without the
       row, (φᵀŵ − ψ)/(1 − h) with its leverage h = φᵀ(ΦᵀΦ)⁻¹φ (Allen 1974, PRESS). Fitting a row
       multiplies its residual by 1 − h; h is about d / b on average. The factor ŵ in front is

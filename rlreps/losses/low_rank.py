@@ -54,8 +54,8 @@ class NestedLora(PairObjective):
     different rows, which biases it by O(1/b).
 
     **Optimum.** f_k g_kᵀ = σ_k u_k v_kᵀ for each k, the constant first: ordered. The scale between
-    f_k and g_k is free. Gradient descent from a small start balances them, √σ_k u_k and √σ_k v_k,
-    and so does f = g.
+    f_k and g_k is free. Gradient descent from a small start leads to √σ_k u_k and √σ_k v_k; f = g
+    enforces this scale.
 
     With an ``operator`` K the rows are single points instead of pairs, f = g, and E[f_k Kf_k] takes
     the place of E[f_k(s) g_k(s⁺)], as in the paper's Section 4.1. The optimum is then √λ_k u_k for

@@ -66,7 +66,7 @@ class Spin(Objective):
     operator K − c, which has the same eigenfunctions. The shift c = Λ_kk + max_{j≤k}|Λ_jj| is never
     negative and comes from the averages before the batch. The averages lag behind a feature that
     has shrunk or turned towards earlier features. Without the shift and with Λ_kk > 0, the gradient
-    then increases the deviation, and features collapse onto each other.
+    then shrinks or turns it further, and features collapse onto each other.
 
     Pfau et al. use neither the correction (``starts_at_identity``) nor the shift (``shifted``), and
     they differentiate the operator's action (``through_operator``). ∂Σ_jk/∂θ is

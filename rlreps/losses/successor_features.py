@@ -1,8 +1,8 @@
 """Successor features of a next-frame predictor's code.
 
 Source: Machado et al. (2018), "Eigenoption discovery through the deep successor representation".
-Two details follow public readings of their Fig. 2: the widths of the layers, and that the predictor
-multiplies the code by a linear map of the action.
+Two details follow how others have read their Fig. 2: the widths of the layers, and that the
+predictor multiplies the code by a linear map of the action.
 """
 
 import dataclasses
@@ -124,7 +124,7 @@ class SuccessorDifferences(Objective):
     """Next-frame prediction, and successor features by temporal differences.
 
     (ζ(φ(s), a) − s')² + (φ⁻(s) + γ ψ⁻(φ⁻(s')) − ψ(φ(s)))² of Machado et al. (2018), Section 3.3, as
-    means over pixels and features. The papers do not say whether these are sums. The choice hardly
+    means over pixels and features. The paper names neither sums nor means. The choice hardly
     matters: the two terms train separate parameters, and RMSProp normalises every gradient.
 
     Rows are pairs of consecutive stacks of frames.

@@ -40,12 +40,12 @@ class Laplacian(Operator):
 @configurable
 @dataclasses.dataclass(frozen=True)
 class FiniteDifferenceLaplacian(Operator):
-    """∇²u ≈ Σ_i (u(x + hε_i) − 2u(x) + u(x − hε_i)) / h², with error O(h²) and rounding ε/h².
+    """∇²u ≈ Σ_i (u(x + he_i) − 2u(x) + u(x − he_i)) / h², with error O(h²) and rounding ε/h².
 
     Inputs are floating coordinates [b, c].
 
     Attributes:
-        step: h > 0, in the units of the inputs.
+        step: h > 0, in the units of the inputs; ε is the rounding error of u.
     """
 
     step: float = interval("(0, inf)")

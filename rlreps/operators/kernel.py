@@ -58,8 +58,8 @@ class TargetKernel(Operator):
     """The kernel k(s, s') = E_t[ψ_t(s) ψ_t(s')] of a batch's target columns.
 
     Its eigenfunctions under uniform states are the left singular vectors of Ψ and its eigenvalues
-    σ² / (states · tasks), so that spectral inference with −1 times it learns Ψ's principal
-    components one by one and in order.
+    σ² / (states · tasks), so that spectral inference with −1 times the operator learns Ψ's
+    principal components one by one and in order.
     """
 
     def apply(self, sample: Sample) -> Array:
@@ -78,13 +78,13 @@ class TargetKernel(Operator):
 def require_symmetric(function: KernelFunction, inputs: Array) -> None:
     """Raise an ``InputError`` unless k is symmetric up to rounding on samples [m, ...].
 
-    Its values there must be of shape [m, m], floating and, off the diagonal, finite.
+    Values of k on the samples must be of shape [m, m], floating and, off the diagonal, finite.
     """
     values = np.array(function(inputs, inputs))
     expected = (len(inputs), len(inputs))
     require(values.shape == expected, f"a kernel of shape {expected}", values.shape)
     floating = np.issubdtype(values.dtype, np.floating)
     require(floating, "a kernel of floating values", values.dtype.name)
-    np.fill_diagonal(values, 0.0)  # Not part of the integral: it may be infinite.
+    np.fill_diagonal(values, 0.0)  # Not used, and possibly infinite.
     require(bool(np.isfinite(values).all()), "a kernel of finite values", "NaN or infinity")
     require_symmetric_entries(values, "a symmetric kernel, k(x, x') = k(x', x)", "samples")

@@ -329,8 +329,8 @@ def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
 def sign_test_detectable(differences: npt.ArrayLike, level: float) -> float:
     """Compute the smallest difference of shares that the exact sign test of pairs would detect.
 
-    The assumed experiment has as many pairs, and the same share of pairs with the rarer sign. The
-    power is exact, from the trinomial distribution of positive, negative and tied pairs.
+    The assumed experiment has as many pairs as ``differences``, and the same share with the rarer
+    sign. The power is exact, from the trinomial distribution of positive, negative and tied pairs.
 
     Args:
         differences: Differences of pairs, [pairs]; their signs count.
@@ -350,7 +350,7 @@ def sign_test_detectable(differences: npt.ArrayLike, level: float) -> float:
     shown = 2.0 * stats.binom.cdf(fewest, more + fewer, 0.5) < level
 
     def missing(gained: float) -> float:
-        """Power still missing at this share of pairs that gain."""
+        """Power still missing if this share of pairs gains."""
         others = against / (1.0 - gained) if gained < 1.0 else 0.0
         chances = stats.binom.pmf(more, pairs, gained)
         chances = chances * stats.binom.pmf(fewer, pairs - more, min(others, 1.0))

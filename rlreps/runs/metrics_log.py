@@ -102,7 +102,7 @@ class MetricsLog:
         if folder is None:
             return []
         first_does(lambda: len(folder.keep_metrics_until(step)))
-        history = folder.read_metrics()  # Every process reads it: it is too long to send.
+        history = folder.read_metrics()  # Each process reads the file, which is too long to send.
         last = history[-1] if history else {}
         if step >= 0 and (last.get("step") != step or "seconds" not in last):
             got = f"step {last['step']} as the last" if last else "no line"

@@ -28,8 +28,8 @@ class BallClips:
     """Consecutive inputs of clips of a video, for ``operators.Slowness``.
 
     An input is one frame or several consecutive frames, as channels. The start of an episode has
-    the same distribution as every later frame, so clips that start there are independent. A video
-    is determined by the numbers of its clips: nothing is stored.
+    the same distribution as every later frame, so clips that start there are independent. A random
+    key determines each clip: nothing is stored.
 
     Attributes:
         video: The balls.

@@ -19,10 +19,10 @@ start states in the same update. There are two ways:
 - A shared group of B starts, whose mean is subtracted from every row. Targets stay unbiased and
   less noisy, but rows share the error of the mean, of variance v = Var_j / B, where Var_j is the
   variance of one rollout's sum from a random start. A product of two rows' targets is biased by v.
-  The constant function then acts as one more left singular vector. Each task adds n · v to its
-  squared singular value, and n · Var_s ψ_j to Σ_k σ_k². It is learned as one of the top d
-  components if its squared singular value exceeds σ_d². So a shared group is safe for components
-  with large singular values, but biases the result if there are many components.
+  The constant function then acts as one more left singular vector. Each task adds n · v to this
+  vector's squared singular value, and n · Var_s ψ_j to Σ_k σ_k². The constant is learned as one of
+  the top d components if its squared singular value exceeds σ_d². So a shared group is safe for
+  components with large singular values, but biases the result if there are many components.
 
 ``large_batch``, whose weights also fit noise, stays biased by its finite batch either way, as on a
 stored matrix.

@@ -52,7 +52,7 @@ class PairSource:
         del num_tasks
         row_key, step_key = jax.random.split(key)
         rows = jax.random.randint(row_key, (num_rows,), 0, len(self.steps_left), jnp.int32)
-        # Starts at one: the number of trials up to the first success.
+        # At least one: the number of trials up to and with the first success.
         steps = jax.random.geometric(step_key, 1.0 - self.discount, (num_rows,), jnp.int32)
         later = rows + jnp.minimum(steps, self.steps_left[rows]) - 1
         pair = (_inputs(self.observation[rows]), _inputs(self.next_observation[later]))
@@ -133,7 +133,7 @@ class ChainSource:
             return self.columns[states, passed]
 
         count_key, walk_key = jax.random.split(jax.random.fold_in(step_key, 0))
-        # Starts at one: the number of trials up to the first success.
+        # At least one: the number of trials up to and with the first success.
         steps = jax.random.geometric(count_key, 1.0 - self.discount, (num_rows,), jnp.int32)
 
         def walk_on(carry: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -50,7 +50,7 @@ INITIAL_SCALE = ImplicitKrasulina.initial_scale or 1.0
 """Size of implicit Krasulina's initial entries; its rate is in units of their squares."""
 
 RELATIVE_TO_OTHERS = 8.0
-"""Default η0 of implicit Krasulina, in units of the squared entries, over that of other rules."""
+"""Default η0 of implicit Krasulina, in units of the squared entries, over other rules' default."""
 
 TINY = float(np.finfo(np.float32).tiny)
 """Smaller variances count as zero."""

@@ -24,8 +24,8 @@ and |q_1| <= 1, the first line gives
 
 This is Wedin's (1972) sin-theta theorem with the structure of the panel: the error of a Ritz vector
 in the directions of the panel's other Ritz vectors is of second order only. A small gap behind
-theta_d therefore costs little as long as theta_d is well above c. m' = d is the plain theorem.
-Every m' gives a bound; the smallest is returned, or 1 if none applies.
+theta_d therefore costs little as long as theta_d is well above c. With m' = d the bound is Wedin's
+own. Every m' gives a bound; the smallest is returned, or 1 if none applies.
 
 Norm of the rest. |C| for m' = m is bounded with high probability from random probes; a smaller m'
 adds known columns, and the norm of the result is at most the norm of [[Theta_3, 0], [E_3, c I]].
@@ -174,9 +174,9 @@ def _images_and_rest_norm(
     """Return A V [n, m] and an upper bound on c = |C|, C = A (I - VV'), from s Gaussian probes.
 
     The probes' component along the leading right singular vector of C has a squared length that is
-    chi-squared with s degrees of freedom, so above its quantile with probability
-    1 - FAILURE_PROBABILITY. The probes P define a measure on the eigenvalues of C'C, with
-    |f(C'C) P|_F^2 = int f^2 for every polynomial f. In this measure, c^2 carries at least that
+    chi-squared with s degrees of freedom. It exceeds the quantile of FAILURE_PROBABILITY with
+    probability 1 - FAILURE_PROBABILITY. The probes P define a measure on the eigenvalues of C'C,
+    with |f(C'C) P|_F^2 = int f^2 for every polynomial f. In this measure, c^2 carries at least that
     quantile as mass. No point x carries more than 1 / sum_j f_j(x)^2 (the Christoffel function),
     where f_0, ..., f_q are the orthonormal polynomials. These come from q Lanczos steps with the
     Frobenius inner product. Hochstenbach (2013) bounds norms in this way from one vector and the

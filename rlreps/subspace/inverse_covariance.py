@@ -57,7 +57,7 @@ def chunked_lissa(
     chunks with mean covariance C and mean right-hand side b, the expectation is that of LISSA: the
     truncated Neumann series kappa sum_{i<J} (I - kappa C)^i b. If b_j and C_j come from the same
     rows, the noise is that of the residual phi^T w - psi, not of psi: far smaller near the
-    solution. With one row per chunk and the same b_j throughout it is `lissa` without the first
+    solution. With one row per chunk and equal b_j, w_J is the result of `lissa` without the first
     row.
 
     Args:

@@ -341,12 +341,12 @@ def nested_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def noise_floor(first_half: np.ndarray, second_half: np.ndarray) -> np.ndarray:
     """Estimate the subspace distance between an averaged matrix and the truth for every d.
 
-    The average M = (A + B) / 2 of two independent, unbiased, equally noisy halves A = T + E_A and
+    M = (A + B) / 2 is the mean of two independent, unbiased, equally noisy halves A = T + E_A and
     B = T + E_B. To first order in the noise, the left singular vectors of T + E turn by an angle
     linear in E, so the subspace distance, a mean of squared sines, is quadratic: q(E) for some
     quadratic form q. Let v be the expectation of q(E_A). By independence, the expectation of q is
-    v / 2 for the error of M, (E_A + E_B) / 2, and 2 v for the halves' difference, E_A - E_B.
-    So the expected distance of M from the truth is a quarter of the distance between the halves.
+    v / 2 for the error of M, (E_A + E_B) / 2, and 2 v for the halves' difference, E_A - E_B. So the
+    expected distance of M from the truth is a quarter of the distance between the halves.
 
     The result estimates an expectation, which is smooth over d; one pair of halves scatters about
     it. The first-order estimate holds while the floor is small. The distance between the halves

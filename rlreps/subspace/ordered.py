@@ -101,9 +101,9 @@ def masked_gradient(covariance: Array, operator_matrix: Array) -> TraceGradient:
 
     Args:
         covariance: Σ, [d, d].
-        operator_matrix: Π_jk = E[u_j Ku_k], [d, d]. It need not be symmetric. The best estimate
-            uses the same points as the gradient and is not symmetric: the gradient at
-            eigenfunctions u is then zero at every point, for any set of points.
+        operator_matrix: Π_jk = E[u_j Ku_k], [d, d]. It need not be symmetric. The best estimate of
+            Π uses the same points as the gradient and is not symmetric: the gradient is then zero
+            at every point if u are eigenfunctions, for any set of points.
     """
     factor = orthonormalising_factor(covariance)
     lengths = jnp.diagonal(factor)[None, :]

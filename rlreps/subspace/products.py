@@ -93,9 +93,9 @@ class Products:
         A matrix in memory is read twice, and the panel is orthonormalised between the products.
         Other matrices are read once, and the panel is not orthonormalised in between. A'A squares
         the spectrum, so in the first iteration rounding hides a fresh panel's directions below
-        sqrt(eps) sigma_1. They return in later iterations: once the panel's columns are sorted by
-        size, a column's own product loses only eps sigma_1 / sigma_i. The two products after the
-        last iteration are orthonormalised one by one as usual.
+        sqrt(eps) sigma_1. Later iterations recover them: once the panel's columns are sorted by
+        size, rounding changes the product of column i by only eps sigma_1 / sigma_i of its size.
+        The two products after the last iteration are orthonormalised one by one as usual.
         """
         if isinstance(self._source, ArrayBlocks):
             return orthonormalise(self.multiply_transposed(orthonormalise(self.multiply(panel))))

@@ -92,7 +92,7 @@ def reconstruction_errors(rows: npt.NDArray[np.float32], basis: npt.NDArray[Any]
 
 
 def relative_loss(moments: DoubleArray, exact: float, features: jax.Array) -> jax.Array:
-    """Compute the mean ‖x − Px‖² over the mean under the exact components, for ``jit``, [].
+    """Compute the mean ‖x − Px‖² divided by that of the exact components, for ``jit``, [].
 
     Args:
         moments: Second moments of the rows x, [features, features], which suffice for the mean.

@@ -35,7 +35,7 @@ MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
 
 _FEWEST_EPISODES = 10
-"""A split cuts an episode with more than 1 / _FEWEST_EPISODES of the rows into blocks."""
+"""A split cuts an episode into blocks if it has more than 1 / _FEWEST_EPISODES of the rows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

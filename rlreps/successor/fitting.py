@@ -186,7 +186,7 @@ class Fit:
                     24 * count**2 + 16 * rows * features,
                 )
             return None
-        assert config.rows is not None  # Networks have it filled in.
+        assert config.rows is not None  # ``Fit`` fills it in for networks.
         networks = networks_of(observed, config)
         shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
         # Parameters, their average, their gradients and two moments of the optimizer.

@@ -21,7 +21,7 @@ _DRAWS = (2**32, 2**32 + 1)
 """Seeds of further draws of random features; fits use smaller seeds."""
 _RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 _DIVERGED = 1.5
-"""Fitted Q iteration diverges if a |value| exceeds the largest possible value by this factor."""
+"""Fitted Q iteration has diverged once |value| exceeds the largest possible value times this."""
 
 
 class ActionValues:

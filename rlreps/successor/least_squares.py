@@ -279,7 +279,7 @@ class LeastSquares:
         size = len(right)
         largest = [max(0, size - rank), size - 1]
         squares, v = scipy.linalg.eigh(middle.T @ middle, subset_by_index=largest)
-        # Singular values that come from squares have half the digits; smaller ones are rounding
+        # Roots of computed squares have half the digits: values below this threshold are rounding
         # noise.
         values, v = np.sqrt(np.maximum(squares[::-1], 0.0)), v[:, ::-1]
         values = np.where(values > 1e-6 * values[0], values, 0.0)

@@ -47,9 +47,9 @@ def solved_rows(
 ) -> np.ndarray:
     """Compute rows as the page does: steps of the chain, then the rest of the sum at rank K.
 
-    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ'. Ψ' has T terms fewer than Ψ. It is approximated by Ψ at rank K,
-    scaled to the row sums of Ψ'. Both errors are small: Pᵀ smooths the error of rank K, and the T
-    terms that Ψ' lacks have weights of about γʰ.
+    Ψ = Σ_{t<T} γᵗ Pᵗ + γᵀ Pᵀ Ψ'. T is an exponent; Ψ' has T terms fewer than Ψ. Ψ at rank K, scaled
+    to the row sums of Ψ', approximates Ψ'. Both errors are small: Pᵀ smooths the error of rank K,
+    and the T terms that Ψ' lacks have weights of about γʰ.
 
     Args:
         chain: P [n, n] between states.

@@ -55,7 +55,7 @@ def record(
             actions.draw(generator) if policy is None else policy(observation, generator)  # type: ignore[arg-type]
         )
         action = actions.checked(chosen)
-        recorded = actions.recorded(np.array(action)[None])[0]  # A copy: it may be reused.
+        recorded = actions.recorded(np.array(action)[None])[0]  # A copy: the array may be reused.
         following, _, terminated, truncated, _ = environment.step(action)
         following = _observed(following)
         rows.append((observation, recorded, following, bool(terminated), bool(truncated)))

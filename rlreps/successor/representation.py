@@ -36,7 +36,7 @@ KIND = "successor representation"
 Scaling = Literal["singular", "white", "none"]
 
 FEWEST_ARRIVALS = 100
-"""Least number of arrivals at a goal without a warning: its relative error is then 0.1."""
+"""Least number of arrivals at a goal without a warning: this count's relative error is 0.1."""
 
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
@@ -418,8 +418,8 @@ class SuccessorRepresentation:
         """Return the subspace distance of ``components`` from the truth's leading components.
 
         Even a perfect fit has a distance above 0, since the truth weighs all states equally and a
-        fit weighs them by visits: 0.006 for ten components in ``sutton``, 20 x 20 cells, γ = 0.95
-        (``scripts/distance_floor.py``).
+        fit weighs them by visits. The distance of a perfect fit is 0.006 for ten components in
+        ``sutton``, 20 x 20 cells, γ = 0.95 (``scripts/distance_floor.py``).
         """
         return truth.distance(self.components(truth))
 

@@ -203,7 +203,7 @@ def _load(
         return load_subspace(store, _cache_settings(store, decomposition))
 
     # The first process decides, so that all compute the subspace or none does. Otherwise it might
-    # finish before another process looks.
+    # write the file before another process looks for it.
     if not share.first_does(lambda: find() is not None):
         return None
     arrays = find()

@@ -95,7 +95,7 @@ def own_ground_truth(
 def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:
     """Return the ground truth's time, summed over a run's resumptions, and its transitions if any.
 
-    A process that was killed leaves blocks but records no time, so the rate leaves it out.
+    A killed process leaves blocks but records no time, so the rate leaves its transitions out.
     """
     records = [record for record in folder.read_metrics() if record.get("stage") == STORE]
     seconds = sum(record["seconds"] for record in records)

@@ -157,7 +157,7 @@ def _run(config: QuickstartConfig, folder: RunFolder) -> dict[str, Any]:
     halves = RandomizedSVD(rank=d, oversampling=20, power_iterations=3)
     ground = own_ground_truth(config.successor, folder, d, halves=halves)
     principal, floor = ground.truth.principal, ground.noise_floor
-    assert floor is not None  # ``halves`` asks for it.
+    assert floor is not None  # Computed, since ``halves`` is given.
     truth = {
         **generation_figures(folder, config.successor),
         "store": str(ground.path),

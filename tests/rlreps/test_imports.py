@@ -1,10 +1,14 @@
 """Imports point one way, and mathematics never loads the machinery around it."""
 
 import ast
+import graphlib
+import importlib
 import json
 import pathlib
 import subprocess
 import sys
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -78,6 +82,51 @@ def test_imports_point_one_way():
             if not allowed:
                 wrong.append(place)
     assert wrong == []
+
+
+def imports_within(package):
+    """Return module → modules of the same package that it names in an import, wherever it stands.
+
+    Imports inside functions and for type checkers count too: of two modules that need each other,
+    one often defers its import. A package's own ``__init__``, which every import of a submodule
+    runs, counts where it is imported for its names.
+    """
+    folder = ROOT / package.replace(".", "/")
+    paths = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in folder.rglob("*.py")
+    }
+    graph = {}
+    for module, path in paths.items():
+        named = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path} has a relative import"
+                within = {f"{node.module}.{alias.name}" for alias in node.names}
+                named |= {name if name in paths else node.module for name in within}
+        graph[module] = named & paths.keys()
+    return graph
+
+
+def test_no_modules_of_the_measure_import_each_other_in_a_circle():
+    graph = imports_within("rlreps.successor")
+    try:
+        order = [*graphlib.TopologicalSorter(graph).static_order()]
+    except graphlib.CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+    assert len(order) == len(graph) > 10
+
+
+@pytest.mark.parametrize("package", ["rlreps", "agents", "envs", "rlreps/successor"])
+def test_type_checkers_see_what_a_package_loads_on_first_use(package):
+    tree = ast.parse((ROOT / package / "__init__.py").read_text())
+    (seen,) = (node.body for node in tree.body if is_for_type_checkers(node))
+    names = {alias.asname or alias.name for node in seen for alias in node.names}
+    name = package.replace("/", ".")
+    module = importlib.import_module(name if name.startswith("rlreps") else f"rlreps.{name}")
+    assert {*module.__all__} - {"__version__", "register"} == names
 
 
 LOADED = """

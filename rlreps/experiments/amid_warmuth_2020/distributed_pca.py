@@ -1,8 +1,8 @@
 """Streaming PCA by several workers, whose models are combined repeatedly (Table 2, Fig. 2).
 
-The paper knows no systematic way to combine orthonormal bases, which incremental PCA learns too: it
-takes their mean and a QR decomposition. It combines factors by their mean (the online-EM average,
-Eq. 18). The experiment adds two ways of rlreps: the subspace nearest to all bases and, for
+The paper combines factors by their mean (the online-EM average, Eq. 18). For orthonormal bases,
+which incremental PCA learns too, the paper knows no systematic way: it takes their mean and a QR
+decomposition. The experiment adds two ways of rlreps: the subspace nearest to all bases and, for
 incremental PCA, the mean of the workers' second moments. The paper does not say which singular
 values incremental PCA has after bases are averaged; here they are set to one, as in the authors'
 code. Table 2 prints 37.17 where Table 1 prints 35.17, so our loss is compared with both numbers.

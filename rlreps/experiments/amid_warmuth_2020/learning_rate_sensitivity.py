@@ -65,7 +65,7 @@ class Config(pca.PcaConfig):
 
 
 def scales_of(contender: pca.Contender) -> tuple[float, ...]:
-    """Return a rule's scales, which share starts and orders; only 1 without a rate."""
+    """Return the scales of a rule's η0, which share starts and orders; 1 alone without a rate."""
     return SCALES if contender.learning_rates else (1.0,)
 
 

@@ -214,7 +214,7 @@ def draw_components(results: Results[Config]) -> tuple[Rows, Figure] | None:
 
 
 def after_start(several: bool) -> Callable[[Results[Config], Frame], Frame]:
-    """Select points after the start of rules with one row per update, or with several.
+    """Select the points after the start, of rules with one row per update or with several.
 
     The rules with several rows are shown with implicit Krasulina on single rows.
     """

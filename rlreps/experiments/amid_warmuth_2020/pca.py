@@ -111,7 +111,7 @@ class Contender(TunedRule):
 
 
 def published(start: float) -> tuple[Contender, ...]:
-    """Return the paper's five rules with its γ; the explicit rule has entries of ``start``.
+    """Return the paper's rules with its γ; the explicit rule's entries start at scale ``start``.
 
     The implicit rule has the same start in the authors' code, but entries of 1e-5 here: see
     ``START``.

@@ -9,7 +9,7 @@ training images. The ratio of two errors on the same images measures how much wa
 
 The paper's two test errors (Fig. 3) are compared on test images drawn as in its notebook: 100
 images of each digit, 1,000 in all. Even the error of exact components depends on this draw. Where
-presets differ from the paper's, errors on training images chose the settings.
+presets differ from the paper's protocol, settings were chosen by errors on training images.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

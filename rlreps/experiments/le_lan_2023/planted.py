@@ -47,7 +47,7 @@ INVERSES = {"plain": "inverse", "pseudo": "pseudo-inverse"}
 class Setting(NamedTuple):
     """One point of the experiment: a method and its options, trained with every seed.
 
-    All but the last two decide which program trains it.
+    All fields but ``spectrum`` and ``kappa0`` decide which program trains the setting.
 
     Attributes:
         num_features: d.
@@ -73,7 +73,7 @@ class Setting(NamedTuple):
 
     @property
     def total(self) -> int:
-        """L at which Fig. 2 compares: naive, which has three roles, takes somewhat fewer rows."""
+        """L at which Fig. 2 compares; naive, which has three roles, may take fewer rows than L."""
         return 5 * math.ceil(ROLES[self.method] * self.rows / 5)
 
     def every(self, **values: Sequence[Any]) -> list["Setting"]:
@@ -85,8 +85,8 @@ class Setting(NamedTuple):
     def is_singular(self) -> bool:
         """Whether some update may invert a singular covariance; such a setting judges no method.
 
-        In a million updates, some draw of J rows has fewer than d distinct states for J up to 20 at
-        d = 10.
+        At d = 10 and J up to 20, some draw of J rows in a million updates has fewer than d distinct
+        states.
         """
         return self.option == "plain" and self.rows <= 2 * self.num_features
 

@@ -3,8 +3,8 @@
 50 x 50 Gaussian matrices with their singular values replaced by 1 … 1000 (linear) or 10⁰ … 10³
 (exponential); tabular features from a standard normal; stochastic gradient descent with one task an
 update. The report has Figures 1, 2, 5 and 6 of the paper and the data permutation of its Section 6.
-Each is made twice: LISSA's κ0 is divided by max‖φ‖² over the sampled rows, as in the text, or over
-all states, as in the authors' code for this experiment.
+Every figure is made twice: with LISSA's κ0 divided by max‖φ‖² over the sampled rows, as in the
+text, and over all states, as in the authors' code for this experiment.
 """
 
 import dataclasses

@@ -81,7 +81,7 @@ class Way(NamedTuple):
 
     @property
     def is_spared(self) -> bool:
-        """Whether steps without rewards count towards its budget."""
+        """Whether the arm's budget includes its steps without rewards."""
         return self.input in ("learned", "exact")
 
 

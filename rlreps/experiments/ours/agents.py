@@ -223,7 +223,7 @@ def beyond_gap(results: Results[Config], arena: str, arm: str, other: str) -> Co
 
 
 def joint_losses(results: Results[Config]) -> Verdict:
-    """Judge that some joint loss has the effect over both others in two mazes."""
+    """Judge that some joint loss has the effect over scratch and over the control in two mazes."""
     others = (SCRATCH, CONTROL)
     contrasts = {}
     for maze, arm, other in itertools.product(mazes.mazes_of(results), JOINT, others):

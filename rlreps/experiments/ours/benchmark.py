@@ -14,12 +14,12 @@ represent any function of the cells.
 **Rows.** An objective sees entries of the successor measure Ψ (columns centred), transitions
 (s, s'), or futures (s, s⁺), s⁺ from the normalised successor measure. A transition costs one
 environment step, a future costs 1/(1 - γ) steps on average, and an entry of an exact matrix costs
-none. Temporal differences have no fixed point if d separates a complex pair of eigenvalues; means
-are over the seeds that have one. Self-prediction has no optimum: only some starts reach its truth.
+none. Temporal differences lack a fixed point if d separates a complex pair of eigenvalues; means
+are over seeds with a fixed point. Self-prediction has no optimum: only some starts reach its truth.
 
 **Tuning.** In each world, every objective has the same number of trials of the same length, on
 seeds that are not reported: a grid of learning rates and values of one of its options. The best
-trial ends closest to the own truth or, for ordered objectives, has the largest mean |cosine|.
+trial ends closest to the objective's truth or, if ordered, has the largest mean |cosine|.
 
 **Controls** need no training: cosines of lowest frequency and random features, each together with
 the constant, and the singular functions of a chain counted from as many transitions as other rows

@@ -121,7 +121,7 @@ def row_of(place: str) -> Row:
     """Load a row of the user's own.
 
     An objective whose rows are pairs sees futures and has one encoder; its truth is the walk. Any
-    other objective sees entries; its truth is Ψ. A ``Row`` names its own.
+    other objective sees entries; its truth is Ψ. A ``Row`` names its batches and its truth.
 
     Args:
         place: ``module:name`` of an objective, of a class of objectives whose options all have

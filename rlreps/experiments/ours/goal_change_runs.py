@@ -84,7 +84,7 @@ class Config:
             own = {"n_step": self.n_step, "learning_rate": self.learning_rate}
         return varied(
             first,
-            # The warm-up is over by one update, and features are not fitted again.
+            # The warm-up ended one update ago, so that features are not fitted again.
             warmup=first.steps - first.dqn.steps_per_update,
             epsilon_start=first.dqn.epsilon_end,
             **own,
@@ -145,7 +145,7 @@ def priors_of(config: Config, arena: str, replay: Any, cells: Any) -> list[Prior
     )
     found = []
     with warnings.catch_warnings():
-        # A memory may hold no step to a goal; its prior is then the same everywhere.
+        # A memory may hold no step to a goal; the goal's prior is then the same everywhere.
         warnings.simplefilter("ignore", FitWarning)
         representation = fit(data, discount=dqn.discount)
         for goal in config.goals:

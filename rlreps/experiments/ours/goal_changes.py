@@ -29,8 +29,8 @@ agents.
 adjusted for all comparisons of the goal (Holm, sign flips):
 
 - the zero-shot start needs at most half of the steps of fine-tuning, and of starting over. A
-  separate claim judges ``spiral`` alone, which was not used to develop the arms, nor its seeds;
-- its mean return over the budget is higher than of fine-tuning, and of starting over;
+  separate claim judges ``spiral`` alone: it and its seeds were not used to develop the arms;
+- the zero-shot start has a higher mean return over the budget than fine-tuning and starting over;
 - learning on improves the zero-shot policy: the last evaluation is above the control.
 
 **Chosen beforehand** on eight agents in ``five_corridors``, seeds from 1000 on: one-step targets

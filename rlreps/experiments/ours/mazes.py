@@ -87,9 +87,9 @@ def in_mazes(results: Results[Any], judge: Callable[[str], Verdict], needed: int
 
 
 def beats(results: Results[Any], contrast: Contrasting, others: Sequence[str]) -> Verdict:
-    """Judge that two of three mazes have the effect against all others.
+    """Judge that two of three mazes have the effect against every other arm.
 
-    p-values are adjusted for all mazes and others (Holm).
+    p-values are adjusted for all mazes and other arms (Holm).
     """
     pairs = itertools.product(mazes_of(results), others)
     found = corrected({pair: contrast(*pair) for pair in pairs})

@@ -9,9 +9,9 @@ They are computed from the matrix, without the ground truth's singular vectors
 (``subspace.leading_combinations``). One computation takes about a second, which times do not
 include.
 
-Danskin-LISSA counts as within the factor at equal time only if it took at most 1.05 times the
-rival's time, and as beyond it only if it took at least 0.95 times: extra time could be the reason
-for a small distance, and too little time for a large one.
+A claim limits Danskin-LISSA's distance to ``factor`` times that of large batch at equal time. The
+claim holds only if Danskin-LISSA took at most 1.05 times as long, and fails only if it took at
+least 0.95 times as long: more time could explain a small distance, less time a large one.
 """
 
 import dataclasses

@@ -22,8 +22,8 @@ Representations are tables over cells, as fits to codes would be.
 over training in at least two of three mazes: intervals of paired differences above 0, and p < 0.05
 by sign flips (Holm over the six tests). In ``sutton`` Euclidean distance is nearly exact: we expect
 that learned does not beat it. (Added after the first run: this holds if the interval's upper end is
-below 10 points; an interval above 0 refutes it.) The claim on how σ-scaled and whitened features
-order cells was in the code from the start, but not in the design.
+below 10 points of return; an interval above 0 refutes it.) The claim on how σ-scaled and whitened
+features order cells was in the code from the start, but not in the design.
 
 Learning curves do not include the reward-free steps. A table shows the number of goals after which
 these steps are repaid: the free steps divided by the steps per goal that are saved until the

@@ -71,7 +71,7 @@ class World:
             centred = (matrix - matrix.mean(axis=0)).astype(np.float32)
             population = row.objective.needs_population
             return matrix_source(centred, self.model.centres, with_population=population)
-        # A single step by M is a future: the pairs are those of a walk of random length.
+        # One step by the normalised successor measure is a walk of random length, to a future.
         return chain_source(chain if row.sees == "transitions" else successor, self.model.centres)
 
     def truth(self, name: str) -> Truth:

@@ -375,7 +375,7 @@ def eigenfunctions(results: Results[Config], contender: Contender, params: Param
 
 
 def draw_wavefunctions(results: Results[Config]) -> tuple[None, Figure]:
-    """Draw wavefunctions of our way, of the paper's at both β, and of the one without mask."""
+    """Draw wavefunctions of our way, of the paper's way at both β, and of the way without mask."""
     config, grid = results.config, results.run.shared
     points, exact = config.grid_points, wavefunctions(grid.positions)
     drawn = {config.contenders[0].name, PUBLISHED.name, UNAVERAGED.name}

@@ -53,7 +53,7 @@ class IncrementalPCA(AnchoredRule):
     et al. 2008 without their mean, because observations are centred. While the rows have rank k at
     most, nothing is lost, and any batches lead to the exact decomposition. The part of a batch
     beyond rank k is dropped for good. This is why larger batches can lead closer to the exact
-    components, and why a direction that single rows never raise above the k-th is never found.
+    components, and why a direction is never found if no row raises it above the k-th component.
 
     One row takes O(k² (features + k)), the rotation of all components; b rows take O((b + k)²
     (features + b + k)). Batches of about k rows cost least, O(k · features) a row. In float32, rows
@@ -149,7 +149,7 @@ def weighted_mean(rows: Array, values: Array, weights: Array) -> tuple[Array, Ar
     """
     matrices, count, width = rows.shape
     total = jnp.sum(values)
-    # At the level of rounding, so that it ranks only directions without energy.
+    # The floor is as small as rounding: it ranks only directions without energy.
     floor = jnp.where(total > 0.0, epsilon(values) * total, 1.0)
     scales = jnp.sqrt(shares(weights)[:, None] * (values + floor)).reshape(-1)
     stacked = scales[:, None] * rows.reshape(matrices * count, width)

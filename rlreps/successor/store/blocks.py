@@ -83,11 +83,11 @@ class WatchedBlocks(DerivedBlocks):
 class StoreReader:
     """Reads entries of a store's matrix, centred, straight from the block files.
 
-    Whole rows are read, since a few columns would take as long. Rows are not checked against the
-    checksum of their block, which needs the whole block; a read that computes the means checks it.
-    Reading entries detects only blocks that are missing or too short, and NaN or infinity. Every
-    difference is computed in float64 and rounded once, as in ``subspace.centre_in_place``: equal
-    means give equal bits.
+    Whole rows are read, since a few columns would take as long. A block's checksum is not checked,
+    since the check needs the whole block. The earlier read that computes the means checks all
+    blocks. Reading entries detects only blocks that are missing or too short, and NaN or infinity.
+    Means are subtracted in float64, and the result is rounded once, as in
+    ``subspace.centre_in_place``: equal means give equal bits.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ from rlreps.runs.intervals import (
     StandardError,
     aggregate,
     detectable,
+    holm,
     interquartile_mean_interval,
     mean_interval,
     median_interval,
@@ -18,12 +19,14 @@ from rlreps.runs.intervals import (
     sign_test,
     sign_test_detectable,
     standard_error,
+    student_interval,
+    welch_error,
 )
 
 MEANS = ("mean", "interquartile_mean")
 
 
-@pytest.mark.parametrize("runs", [1, 4, 7])
+@pytest.mark.parametrize("runs", [1, 2, 4, 7, 30])
 def test_the_two_means_are_numpys_mean_and_scipys_trimmed_mean(runs):
     values = np.random.default_rng(runs).lognormal(size=(runs, 6))
     found = aggregate(values)
@@ -46,27 +49,48 @@ def test_intervals_of_interquartile_means_are_scipys_percentile_bootstrap():
 
 
 @pytest.mark.parametrize("runs", [2, 5, 30])
-def test_intervals_of_the_mean_are_students(runs):
-    values = np.random.default_rng(2).normal(size=runs)
-    expected = stats.ttest_1samp(values, 0.0).confidence_interval()
+def test_intervals_of_the_mean_are_students_and_hold_it_as_often_as_they_say(runs):
+    values = np.random.default_rng(2).normal(size=(runs, 2000))
     found = mean_interval(values)
-    np.testing.assert_allclose(found, [values.mean(), expected.low, expected.high])
+    covered = np.mean((found.low <= 0.0) & (found.high >= 0.0))
+    assert abs(covered - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 2000)
+    expected = stats.ttest_1samp(values[:, 0], 0.0).confidence_interval()
+    one = mean_interval(values[:, 0])
+    assert isinstance(one.low, float)
+    np.testing.assert_allclose(one, [values[:, 0].mean(), expected.low, expected.high])
 
 
-def test_a_diverged_run_is_not_dropped_silently():
-    message = "expected finite values; give a diverged run its worst value, got nan"
+def test_equal_runs_have_an_interval_of_no_width_and_one_run_has_none():
+    equal, one = aggregate(np.full((6, 3), 0.25)), aggregate([2.0])
+    for name in MEANS:
+        for end in (name, f"{name}_low", f"{name}_high"):
+            np.testing.assert_array_equal(equal[end], 0.25)
+        assert one[name] == 2.0
+        assert np.isnan([one[f"{name}_low"], one[f"{name}_high"]]).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_diverged_run_is_not_dropped_silently(bad):
+    message = f"expected finite values; give a diverged run its worst value, got {bad}"
     with pytest.raises(InputError, match=message):
-        aggregate([0.1, np.nan, 0.2])
+        aggregate([0.1, bad, 0.2])
+
+
+def test_methods_of_other_seeds_are_no_pairs():
+    with pytest.raises(InputError, match=r"expected runs \[runs\] of both methods"):
+        sign_flip_p_value([1.0, 2.0, 3.0], [1.0])
 
 
 @pytest.mark.parametrize(
     ("curve", "expected"),
     [
+        ([0, 0, 5, 6, 0], 40),
         ([0, 0, 4.999, 6, 7], 50),
         ([5, 5, 0, 0, 0], 20),  # at the threshold is reached
         ([9, 0, 9, 0, 0], 30),
         ([9, 0, 0, 9, 0], np.inf),  # single evaluations
         ([0, np.nan, 9, 9, np.nan], 40),
+        ([9, np.nan, np.nan, np.nan, np.nan], np.inf),
     ],
 )
 def test_a_threshold_is_reached_by_two_evaluations_of_three(curve, expected):
@@ -81,7 +105,25 @@ def test_one_pair_decides_nothing_and_many_are_sampled_the_same_way_every_time()
     assert found == pytest.approx(stats.ttest_1samp(ours, 0.0).pvalue, abs=0.01)
 
 
-@pytest.mark.parametrize("freedom", [1, 4])
+def test_p_values_are_adjusted_as_holm_did():
+    found = holm([0.01, 0.04, 0.03, 0.005])
+    np.testing.assert_allclose(found, [0.03, 0.06, 0.06, 0.02])
+    np.testing.assert_array_equal(holm([0.9, 0.8]), [1.0, 1.0])
+    assert holm([]).shape == (0,)
+
+
+@pytest.mark.parametrize(("runs", "level"), [(4, 0.05), (20, 0.05 / 3.0), (12, 0.2)])
+def test_the_smallest_detectable_mean_is_detected_as_often_as_it_says(runs, level):
+    rng = np.random.default_rng(runs)
+    pilot = rng.normal(7.0, 1.0, runs)
+    pilot *= 2.5 / pilot.std(ddof=1)  # of the spread of the trials below
+    mean = detectable(standard_error(pilot), level)
+    trials = rng.normal(mean, 2.5, (20_000, runs))
+    detected = np.mean(stats.ttest_1samp(trials, 0.0, axis=1).pvalue < level)
+    assert detected == pytest.approx(0.8, abs=4.0 * np.sqrt(0.8 * 0.2 / 20_000))
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 4])
 def test_few_pairs_at_a_small_level_detect_what_has_the_power_of_their_t_test(freedom):
     # Of so far a tail SciPy gives NaN.
     found = detectable(StandardError(2.0, freedom), 1e-3) / 2.0
@@ -91,7 +133,24 @@ def test_few_pairs_at_a_small_level_detect_what_has_the_power_of_their_t_test(fr
     assert detectable(standard_error([3.0, 3.0, 3.0]), 0.05) == 0.0
 
 
-@pytest.mark.parametrize(("more", "fewer", "expected"), [(8, 1, 20 / 512), (0, 0, 1.0)])
+@pytest.mark.parametrize("runs", [(2, 9), (5, 4)])
+def test_runs_without_common_seeds_are_compared_as_by_welchs_test_of_scipy(runs):
+    rng = np.random.default_rng(0)
+    one, other = (rng.normal(size=count) * (count - 1) for count in runs)
+    error, expected = welch_error(one, other), stats.ttest_ind(one, other, equal_var=False)
+    difference = one.mean() - other.mean()
+    found = student_interval(difference, error)
+    np.testing.assert_allclose(found[1:], expected.confidence_interval())
+    errors = detectable(error, 0.05) * expected.statistic / difference
+    ways = stats.nct.sf(stats.t.isf(0.025, expected.df), expected.df, [errors, -errors])
+    assert sum(ways) == pytest.approx(0.8, abs=1e-6)
+    assert np.isnan(student_interval(0.0, welch_error(one, other[:1])).low)
+    assert student_interval(-2.0, welch_error([1.0, 1.0], [3.0, 3.0])) == (-2.0, -2.0, -2.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "fewer", "expected"), [(5, 0, 2 / 32), (8, 1, 20 / 512), (0, 0, 1.0)]
+)
 def test_the_sign_test_counts_pairs_that_differ(more, fewer, expected):
     differences = np.repeat([1.0, -1.0, 0.0], [more, fewer, 4])
     assert sign_test(differences) == pytest.approx(expected)

@@ -89,11 +89,11 @@ def ring_start(key, cell):
     return cell * STATES_PER_CELL + offset.astype(jnp.int32)
 
 
-def ring_chain(environment, policy=None):
+def ring_chain(environment, policy=None, start=ring_start):
     return environment_chain(
         environment,
         num_cells=NUM_CELLS,
-        start=ring_start,
+        start=start,
         cell=lambda state: state // STATES_PER_CELL,
         policy=policy,
     )
@@ -195,3 +195,33 @@ def test_a_cell_has_the_same_bits_whatever_is_asked_for_with_it_by_any_number_of
     assert np.any(np.roll(together[20], 1) != together[21])
     with pytest.raises(InputError, match=r"expected start cells in \[0, 30\)"):
         sampler.rows([3, NUM_CELLS])
+
+
+def test_no_two_draws_share_a_key(monkeypatch):
+    monkeypatch.setattr(monte_carlo, "ROLLOUTS_PER_BLOCK", 2)
+    monkeypatch.setitem(monte_carlo._CELLS_PER_TILE, "cpu", 3)
+    seen = []
+
+    def note(key):
+        jax.debug.callback(lambda data: seen.append(tuple(data.tolist())), jax.random.key_data(key))
+
+    @dataclasses.dataclass(frozen=True)
+    class Noting(SlipperyRing):
+        def step(self, key, state, action):
+            note(key)
+            return super().step(key, state, action)
+
+    def policy(key, state):
+        note(key)
+        return timid_policy(key, state)
+
+    def start(key, cell):
+        note(key)
+        return ring_start(key, cell)
+
+    chain = ring_chain(Noting(3), policy, start)
+    RowSampler(chain, RolloutSettings(rollouts=8, horizon=5, discount=0.9)).rows([0, 1, 29])
+    jax.effects_barrier()
+    draws = 3 * 8 * (1 + 2 * 5)  # cells, rollouts in blocks of 2; start, step and policy
+    assert len(seen) == draws
+    assert len(set(seen)) == draws

@@ -1,4 +1,6 @@
-"""A stored matrix: bits, damage, half differences and row blocks."""
+"""A stored matrix: bits, resumption, damage, half differences, row blocks and the cache."""
+
+import json
 
 import numpy as np
 import pytest
@@ -13,18 +15,19 @@ from rlreps.successor.store.estimates import HALF_DIFFERENCE, create_estimates, 
 SHAPE = (23, 7)
 BLOCK_ROWS = 5  # four whole blocks and one of three rows
 SETTINGS = {"arena": {"name": "sutton", "bins": 4}, "discount": 0.99, "rollouts": 1000, "seed": 0}
+PROVENANCE = {"rlreps": "0.1.0", "device": "cpu"}
 ROW_SUM = 50.0
 
 
-def matrix():
+def matrix(shape=SHAPE, seed=0):
     """Positive values whose rows sum to ROW_SUM up to rounding."""
-    values = np.random.default_rng(0).random(SHAPE)
+    values = np.random.default_rng(seed).random(shape)
     return (values * ROW_SUM / values.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
-def create(path):
+def create(path, settings=SETTINGS, shape=SHAPE, block_rows=BLOCK_ROWS, provenance=PROVENANCE):
     return stores.create_or_resume(
-        path, shape=SHAPE, block_rows=BLOCK_ROWS, settings=SETTINGS, provenance={"device": "cpu"}
+        path, shape=shape, block_rows=block_rows, settings=settings, provenance=provenance
     )
 
 
@@ -45,16 +48,26 @@ def flip_byte(file, position):
     file.write_bytes(content)
 
 
-def test_the_bits_that_were_written_come_back_to_zarr_too(full_store):
-    values, blocks = matrix(), list(full_store.iterate_blocks())
-    assert [index for index, _ in blocks] == [0, 1, 2, 3, 4]
+def test_every_way_of_reading_returns_the_bits_that_were_written(full_store):
+    values = matrix()
+    values_by_block = np.concatenate([rows for _, rows in full_store.iterate_blocks()])
+    for read in (full_store.read(), values_by_block):
+        assert read.dtype == np.float32
+        assert read.tobytes() == values.tobytes()
+    np.testing.assert_array_equal(full_store.read_block(4), values[20:23])
+    assert [index for index, _ in full_store.iterate_blocks()] == [0, 1, 2, 3, 4]
+
+
+def test_zarr_reads_the_same_values_settings_and_dimensions(full_store):
     stores.save_subspace(full_store, {"basis": np.eye(3)}, {"d": 3})
     array = zarr.open(full_store.path, mode="r")
-    for read in (full_store.read(), np.concatenate([rows for _, rows in blocks]), array[:]):
-        np.testing.assert_array_equal(read, values, strict=True)
-    np.testing.assert_array_equal(full_store.read_block(4), values[20:23])
+    assert array.shape == SHAPE
+    assert array.chunks == (BLOCK_ROWS, SHAPE[1])
     assert array.metadata.dimension_names == ("state", "task")
+    assert array[:].tobytes() == matrix().tobytes()
     assert array.attrs["rlreps"]["settings"] == SETTINGS
+    assert array.attrs["rlreps"]["provenance"] == PROVENANCE
+    assert array.nchunks_initialized == array.nchunks == 5
 
 
 def test_a_block_never_written_reads_as_nan_and_is_named_where_all_are_needed(tmp_path):
@@ -62,19 +75,79 @@ def test_a_block_never_written_reads_as_nan_and_is_named_where_all_are_needed(tm
     assert np.isnan(store.read_block(1)).all()
     assert np.isnan(zarr.open(store.path, mode="r")[20:]).all()
     assert store.missing_blocks() == [1, 3, 4]
-    with pytest.raises(InputError, match="expected all 5 blocks, got 3 missing: 1, 3-4"):
-        store.read()
+    for call in (store.read, store.content_key, lambda: next(store.iterate_blocks())):
+        with pytest.raises(InputError, match="expected all 5 blocks, got 3 missing: 1, 3-4"):
+            call()
 
 
-def test_rows_that_do_not_belong_are_refused_and_leave_no_trace(full_store, files_below):
-    before = files_below(full_store.path)
-    for rows, message in (
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
         (np.zeros((5, 6), np.float32), r"shape \(5, 7\), got float32 of shape \(5, 6\)"),
+        (np.zeros((5, 7), np.float64), r"expected float32 rows .* got float64"),
         (np.full((5, 7), np.nan, np.float32), "expected finite values, got 35 NaN or infinite"),
-    ):
-        with pytest.raises(InputError, match=r"block 1 \(rows 5-9, file c/1/0\).*" + message):
-            full_store.write_block(1, rows)
+    ],
+)
+def test_rows_that_do_not_belong_are_refused_and_leave_no_trace(
+    full_store, rows, message, files_below
+):
+    before = files_below(full_store.path)
+    with pytest.raises(InputError, match=r"block 1 \(rows 5-9, file c/1/0\).*" + message):
+        full_store.write_block(1, rows)
     assert files_below(full_store.path) == before
+
+
+def test_what_a_killed_writer_leaves_is_absorbed_by_the_resume(full_store, files_below):
+    before = files_below(full_store.path)
+    chunk = full_store.block_file(4)
+    half_written = chunk.with_name("0.__lock")
+    half_written.write_bytes(b"\xff" * (chunk.stat().st_size - 3))
+    chunk.unlink()
+    resumed = create(full_store.path)
+    assert resumed.missing_blocks() == [4]
+    np.testing.assert_array_equal(zarr.open(full_store.path, mode="r")[:20], matrix()[:20])
+    fill(resumed, matrix(), [4])
+    assert files_below(full_store.path) == before
+
+
+def test_other_settings_are_refused_by_name_with_both_values_and_nothing_is_touched(
+    full_store, files_below
+):
+    before = files_below(full_store.path)
+    settings = {**SETTINGS, "arena": {"name": "sutton", "bins": 5}, "rollouts": 500, "centring": 1}
+    del settings["seed"]
+    with pytest.raises(InputError) as caught:
+        create(full_store.path, settings=settings)
+    for difference in (
+        "expected arena.bins=4, got 5",
+        "expected rollouts=1000, got 500",
+        "expected centring=None, got 1",
+        "expected seed=0, got None",
+    ):
+        assert difference in str(caught.value)
+    for other in ("discount", "arena.name", "\n"):
+        assert other not in str(caught.value)
+    with pytest.raises(InputError, match="expected block_rows=5, got 4"):
+        create(full_store.path, block_rows=4)
+    with pytest.raises(InputError, match=r"shape=\(23, 7\), got \(23, 8\)"):
+        create(full_store.path, shape=(23, 8))
+    assert files_below(full_store.path) == before
+
+
+def test_a_path_that_holds_something_else_is_refused_and_kept(tmp_path, files_below):
+    for name in ("thesis", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("text")
+    before = files_below(tmp_path)
+    for path, message in (
+        ("thesis", r"expected a new or empty folder .*chapter\.txt"),
+        ("thesis/chapter.txt", r"expected a new or empty folder .* got the file"),
+        ("thesis/chapter.txt/below", "expected a place for a store"),
+    ):
+        with pytest.raises(InputError, match=message):
+            create(tmp_path / path)
+    assert files_below(tmp_path) == before
+    assert create(tmp_path / "empty").missing_blocks() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("position", [0, 139, 143])
@@ -83,8 +156,9 @@ def test_a_flipped_byte_anywhere_in_a_chunk_is_found_and_named(full_store, posit
     report = stores.verify(full_store)
     assert [(problem.index, problem.kind) for problem in report] == [(2, "corrupt")]
     assert "block 2 (rows 10-14, file c/2/0): corrupt" in report[0].text
-    with pytest.raises(InputError, match=r"expected a readable block 2 \(rows 10-14"):
-        full_store.read()
+    for call in (full_store.read, lambda: full_store.read_block(2)):
+        with pytest.raises(InputError, match=r"expected a readable block 2 \(rows 10-14"):
+            call()
     np.testing.assert_array_equal(full_store.read_block(1), matrix()[5:10])
 
 
@@ -104,8 +178,50 @@ def test_verification_reports_every_problem_in_the_order_of_blocks(full_store):
         (3, "corrupt"),
         (4, "deviating"),
     ]
-    assert "expected rows that sum to 50 within 0.0005, got 50.5" in report[4].text
-    assert "in row 21" in report[4].text
+    lines = [problem.text for problem in report]
+    assert lines[0] == "block 0 (rows 0-4, file c/0/0): missing"
+    assert "2 values are NaN or infinite" in lines[1]
+    assert "in row 9" in lines[2]
+    assert "expected rows that sum to 50 within 0.0005, got 50.5" in lines[4]
+    assert "in row 21" in lines[4]
+
+
+ARRAYS = {
+    "basis": np.linspace(-1, 1, 69, dtype=np.float32).reshape(23, 3),
+    "spectrum": np.array([3.0, 2.0, 1.0]),
+    "allow_pickle": np.array(7),
+    "file": np.zeros((0, 2), np.int64),
+}
+
+
+SUBSPACE_SETTINGS = {"d": 3, "centring": "columns", "powers": (2, 10)}
+
+
+def cache_file(store):
+    (file,) = (store.path / "subspace").iterdir()
+    return file
+
+
+def test_a_cached_subspace_comes_back_bit_for_bit_under_equal_settings(full_store):
+    assert stores.load_subspace(full_store, SUBSPACE_SETTINGS) is None
+    stores.save_subspace(full_store, ARRAYS, SUBSPACE_SETTINGS)
+    reopened = stores.open_store(full_store.path)
+    reordered = dict(reversed(SUBSPACE_SETTINGS.items())) | {"powers": [2, 10]}
+    loaded = stores.load_subspace(reopened, reordered)
+    assert loaded.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert loaded[name].dtype == array.dtype
+        np.testing.assert_array_equal(loaded[name], array)
+    with np.load(cache_file(full_store), allow_pickle=False) as archive:
+        np.testing.assert_array_equal(archive["basis"], ARRAYS["basis"])
+        record = json.loads(archive["rlreps.json"])
+    assert record["content_key"] == full_store.content_key()
+    # Arrays of other bytes are not returned, and are replaced by the next.
+    fill(full_store, matrix(seed=1), [3])
+    assert stores.load_subspace(full_store, SUBSPACE_SETTINGS) is None
+    stores.save_subspace(full_store, {"basis": np.eye(3)}, SUBSPACE_SETTINGS)
+    assert stores.load_subspace(full_store, SUBSPACE_SETTINGS).keys() == {"basis"}
+    cache_file(full_store)  # one file still
 
 
 PAIR_SUM = 10.0
@@ -140,6 +256,22 @@ def pair(tmp_path):
     return pair
 
 
+def test_the_half_difference_of_a_block_is_on_disk_before_the_block(tmp_path, monkeypatch):
+    pair = create_pair(tmp_path / "psi")
+
+    def fail(self, index, rows):
+        if self.path == pair.matrix.path:
+            assert pair.half_difference.missing_blocks() == [0, 2]
+            raise InputError("killed here")
+        original(self, index, rows)
+
+    original = type(pair.matrix).write_block
+    monkeypatch.setattr(type(pair.matrix), "write_block", fail)
+    with pytest.raises(InputError, match="killed here"):
+        pair.write_block(1, block(pair, 1))
+    assert pair.missing_blocks() == [0, 1, 2]
+
+
 def test_verification_checks_both_and_rows_of_half_differences_sum_to_nothing(pair):
     assert pair.verify(PAIR_SUM) == []
     values = estimates()
@@ -149,6 +281,8 @@ def test_verification_checks_both_and_rows_of_half_differences_sum_to_nothing(pa
         pair.write_block(index, block(pair, index, values))
     difference, matrix = pair.verify(PAIR_SUM)
     assert (difference.index, matrix.index) == (0, 1)
+    assert difference.text.startswith(f"{pair.half_difference.path}: block 0")
+    assert "expected rows that sum to 0 within 0.0001, got 0.0" in difference.text
     assert pair.verify(None) == []
 
 
