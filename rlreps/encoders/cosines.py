@@ -20,10 +20,10 @@ _KNEE = 3.0
 def cosine_products(inputs: Array, frequencies: int) -> Array:
     """Compute products over coordinates of cos(jπx), j = 0 … frequencies.
 
-    They are the Neumann eigenfunctions of the unit cube, orthonormal under a uniform state, times
-    (1 + |j|²/9)^(-1/2) for the vector j of frequencies. The scaling keeps the span, makes maps with
-    small weights smooth and speeds up learning of the slow, large directions of a successor
-    measure.
+    The products are the Neumann eigenfunctions of the unit cube, normalised to be orthonormal under
+    a uniform state. Each is multiplied by (1 + |j|²/9)^(-1/2), where j is now the vector of its
+    frequencies, one per coordinate. The scaling keeps the span, makes maps with small weights
+    smooth and speeds up learning of the slow, large directions of a successor measure.
 
     Args:
         inputs: Coordinates in [0, 1], [b, c].

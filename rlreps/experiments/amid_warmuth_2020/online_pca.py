@@ -3,8 +3,8 @@
 The loss is the mean of ||x - Px||² over all rows, with their mean removed; the excess is
 100 (loss / exact loss - 1). Every run makes one pass over the rows. The run's seed sets their
 order, the same for all rules. Runs are timed one after another: seconds count the updates of one
-stream, without compilation and evaluation. In means and curves, a run that diverged counts with the
-loss of no components; a comparison with such a run is undecided.
+stream, without compilation and evaluation. In means and curves, the loss of a run that diverged is
+replaced by the loss without any component (P = 0). A comparison with such a run is undecided.
 """
 
 import dataclasses
@@ -143,7 +143,7 @@ def frame(run: Run[Config], cell: tuple[pca.Contender, int], found: Mapping[str,
 
 
 def time_ratios(results: Results[Config], ends: Frame) -> Frame:
-    """List the paper's rules' times per row, divided by implicit Krasulina's with the same seed."""
+    """List the time per row of each rule of the paper over that of implicit Krasulina, by seed."""
     return Frame.concat(
         each.adding(ratio=each["row_seconds"] / ours)
         for group in ends.where(published=True).groups("k").values()
@@ -179,7 +179,7 @@ def advantage_grows(results: Results[Config], least: int, most: int) -> Verdict:
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:
-    """State the claims of Figure 1: implicit Krasulina has the least loss, and its time."""
+    """State the claims of Figure 1, on the loss and on the time of implicit Krasulina."""
 
     def final(contender: pca.Contender, k: int) -> Sample:
         return results.end("loss", rule=contender.name, k=k)
@@ -214,9 +214,9 @@ def draw_components(results: Results[Config]) -> tuple[Rows, Figure] | None:
 
 
 def after_start(several: bool) -> Callable[[Results[Config], Frame], Frame]:
-    """Select the points after the start, of rules with one row per update or with several.
+    """Select the points after step 0 of the rules with one row per update, or with several.
 
-    The rules with several rows are shown with implicit Krasulina on single rows.
+    With several, also select implicit Krasulina with one row per update, for comparison.
     """
 
     def select(results: Results[Config], frame: Frame) -> Frame:
