@@ -6,6 +6,7 @@ A key does not depend on chunks of training, evaluations or resumptions; no agen
 import enum
 import math
 from collections.abc import Iterable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import numpy as np
 from jax import Array
 from jax.extend.random import define_prng_impl
 
+from rlreps.numerics import PRNG
 from rlreps.successor.chains import threefry2x32
 
 
@@ -30,7 +32,8 @@ class Use(enum.IntEnum):
 
 def agent_keys(seeds: Iterable[int]) -> Array:
     """Make a key for each seed, [seeds]."""
-    keys: Array = jax.vmap(jax.random.key)(jnp.asarray([*seeds], jnp.int32))
+    make = partial(jax.random.key, impl=PRNG)
+    keys: Array = jax.vmap(make)(jnp.asarray([*seeds], jnp.int32))
     return keys
 
 
@@ -79,7 +82,7 @@ def _fold_in(key: Array, data: Array) -> Array:
 
 
 def _seed(seed: Array) -> Array:
-    return jax.random.key_data(jax.random.key(seed))
+    return jax.random.key_data(jax.random.key(seed, impl=PRNG))
 
 
 _UNROLLED = define_prng_impl(
