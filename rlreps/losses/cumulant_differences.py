@@ -41,8 +41,9 @@ class CumulantDifferences(TowardsAverages):
     Σ_k γᵏ P^{k+1} and K = Σ_c c cᵀ. Tabular features at the fixed point span the leading invariant
     subspace of M K Pᵀ D, where D is diag(p). K = D⁻¹ gives the subspace of ``TDLowRank``.
     Monte-Carlo targets give the leading left singular vectors of M K^{1/2} instead; the two agree
-    if K = I and P is symmetric with eigenvalues λ ≥ 0 (see ``TDLowRank``). If d separates a pair of
-    complex eigenvalues there is no fixed point, and the features rotate for ever. Not ordered.
+    if K = I and P is symmetric with eigenvalues λ ≥ 0 (see ``TDLowRank``). If only
+    one eigenvalue of a complex pair is among the d leading ones, the features rotate without end
+    instead of reaching a fixed point. Not ordered.
 
     Attributes:
         num_cumulants: t.

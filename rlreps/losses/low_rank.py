@@ -150,8 +150,8 @@ class TDLowRank(TowardsAverages):
     consist of eigenfunctions of P: f takes the eigenfunctions with the d largest λ²/(1 − γλ), and
     the singular value decomposition takes those with the d largest |λ|/(1 − γλ). If these are the
     same d eigenfunctions, as for λ ≥ 0, fgᵀ is the truncated singular value decomposition of M̃.
-    There is no fixed point if d separates a pair of complex eigenvalues of M P*. The constant is
-    included. Not ordered.
+    If only one eigenvalue of a complex pair of M P* is among the d leading ones, no fixed point
+    exists. The constant function counts among the eigenfunctions. Not ordered.
 
     The gradient is a semi-gradient: it is not the gradient of any scalar.
 

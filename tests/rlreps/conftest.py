@@ -175,7 +175,7 @@ class Chain:
     """States x actions; the data have every transition as often as their policy makes it likely.
 
     Attributes:
-        counts: Number of transitions (s, a, s'), [n, A, n]; those from terminal states are no data.
+        counts: Number of transitions (s, a, s'), [n, A, n]. The data leave out terminal states.
         terminal: Whether a state is terminal, [n].
         discount: γ.
     """

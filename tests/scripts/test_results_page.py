@@ -69,7 +69,7 @@ def test_a_page_holds_the_end_of_curves_the_claims_and_small_figures(script, run
     assert "| none | 2 | 2 | 50 | 1.50 |\n" in text  # the mean over two seeds, at the end
     # A paper's table is whole, to its digits.
     assert text.count("| 35.17 [35.16, 35.19] | 0.02120 | 35.17 | within |\n") == 20
-    # An interval stands beside its value.
+    # The page prints an interval after its value.
     assert "| arm | other | gain |\n| --- | --- | --- |\n| late | 2 | 1 [0.500, 1.50] |\n" in text
     # Figures come as in the report, with its captions.
     assert "![A & B.](figures/trial/zoom.png)\n\n![Curves](figures/trial/curves.png)" in text

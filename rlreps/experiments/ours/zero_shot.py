@@ -90,7 +90,10 @@ GOALS = {SMOOTH: 0.95, DISCS: 0.9}
 FEWEST = 20
 """Least number of rewards of a kind for a verdict."""
 FEWEST_DQN = 5
-"""Least number of rewards that agents learn for a verdict."""
+"""Least number of rewards that agents learn, and of agents for each, for a verdict."""
+
+_RADIUS = 0.08
+"""Radius of discs."""
 
 _AGENTS = AgentConfig(
     encoder=MLP(hidden=(64, 64)),
@@ -170,7 +173,7 @@ def problem_of(config: Config, arena: str) -> TabularProblem:
     smooth = (smooth - smooth.mean(axis=0)) / smooth.std(axis=0)
     rng = np.random.default_rng((0, 11))
     places = model.centres[rng.choice(model.num_states, count, replace=count > model.num_states)]
-    discs = model.discs(np.column_stack([places, np.full(count, 0.08)]))
+    discs = model.discs(np.column_stack([places, np.full(count, _RADIUS)]))
     return TabularProblem(model, np.concatenate([smooth, discs], axis=1), config.discount)
 
 
@@ -326,7 +329,8 @@ def ours(results: Results[Config], arena: str, kind: str) -> Sample:
 def lead(results: Results[Config], arena: str, steps: int, kind: str = SMOOTH) -> Sample:
     """Return the gains of learned policies minus the gains of agents at a snapshot."""
     theirs = results.sample(arena=arena, rewards=kind, arm=DQN, steps=steps)
-    return ours(results, arena, kind).needing(FEWEST_DQN) - theirs.needing(FEWEST_DQN)
+    fewest = FEWEST_DQN if results.config.agents.num_seeds >= FEWEST_DQN else FEWEST
+    return ours(results, arena, kind).needing(fewest) - theirs.needing(fewest)
 
 
 def ahead(results: Results[Config], arena: str) -> Verdict:

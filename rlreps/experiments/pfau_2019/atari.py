@@ -11,8 +11,8 @@ The authors' code (its Atari example) settles the convolutions and the stacks of
 paper leaves open; public readings of Machado et al.'s Fig. 2 settle the other layers. Deviations
 are the choices that no source settles. Numbers cannot tell whether one method's objects are clearer
 than another's. The experiment counts the features whose two averages differ by more than in all 99
-cases in which the feature is shifted in time against the frames (a p-value of 1 %). A larger
-difference is no merit: principal components of pixels are made for large differences.
+cases in which the feature is shifted in time against the frames (a p-value of 1 %). The
+size of a difference does not count: principal components of pixels maximise it by construction.
 """
 
 import dataclasses

@@ -35,8 +35,8 @@ def projection_average(rows: Array, weights: Array) -> Array:
     to the workers' projectors in squared Frobenius norm. This combination is an extension: for
     orthonormal matrices, Amid & Warmuth 2020 take the mean followed by QR (``mean_then_qr``).
     Eigenvectors come from the inner products of all workers' vectors, [workers · k, workers · k].
-    Of all bases of the subspace, the one nearest to the workers' mean basis is returned, so that
-    components keep their places and models that agree do not change.
+    The function returns the basis of the subspace that is nearest to the workers' mean basis.
+    Components then keep their places, and models that agree do not change.
 
     Args:
         rows: V_mᵀ with orthonormal rows, [workers, k, features].

@@ -47,7 +47,7 @@ def test_a_family_is_adjusted_by_holm_and_tests_what_it_is_told(pair):
     assert [rows[place]["p_value"] for place in order] == pytest.approx(adjusted)
     assert rows[3]["p_value"] is rows[3]["detectable"] is None
     assert rows[0]["detectable"] == family[0][1].detectable(0.05 / 3)
-    # With nine pairs there is no p-value below 2^-8.
+    # Sign flips of nine pairs give p-values of 2^-8 or more.
     assert family[0][1].detectable(2.0**-8) > 0.0
     assert family[0][1].detectable(0.9 * 2.0**-8) is None
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps.experiments.harness import varied
 from rlreps.experiments.ours import mazes, zero_shot
 from rlreps.experiments.ours.mazes import MAZES, NULL, AtCells, CellModel
 from rlreps.experiments.ours.zero_shot import (
@@ -156,6 +157,9 @@ def test_goals_are_19_and_18_twentieths_and_agents_have_at_most_the_free_steps(
     assert [claim.holds for claim in judge(EXPERIMENT, Config(), given)] == verdicts
     few = [row for row in given if row["reward"] < (4 if row["arm"] == DQN else 19)]
     assert {claim.holds for claim in judge(EXPERIMENT, Config(), few)} == {None}
+    # Fewer than five agents for each reward do not decide what agents reach.
+    fewer = varied(Config(), num_seeds=4)
+    assert [claim.holds for claim in judge(EXPERIMENT, fewer, given)][2:] == [None, None]
 
 
 @pytest.mark.parametrize(
