@@ -18,7 +18,15 @@ from jax import Array, lax
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, GradientNorms
 from rlreps.agents.keys import Use, key_for
 from rlreps.agents.network import QNetwork
-from rlreps.agents.replay import ReplayConfig, Rows, add, draw, init_replay, transitions
+from rlreps.agents.replay import (
+    ReplayConfig,
+    Rows,
+    Transitions,
+    add,
+    draw,
+    draw_transitions,
+    init_replay,
+)
 from rlreps.config import checked, interval, positive
 from rlreps.envs.core import Environment, TimeStep, step_or_reset
 from rlreps.losses.base import Metrics, Params
@@ -237,7 +245,8 @@ class DQN:
         key, count = key_for(key, Use.LEARN, begun), begun + self.period
         value_key, auxiliary_key, loss_key = jax.random.split(key, 3)
         replay, options = state.replay, self.options
-        drawn = draw(value_key, replay, count, options.batch_size, options.n_step + 1)
+        many = options.batch_size, options.n_step, options.discount
+        drawn = draw_transitions(value_key, replay, count, *many)
         task, rows = self.auxiliary, None
         if task is not None:
             rows = draw(auxiliary_key, replay, count, task.sequences, task.length)
@@ -245,13 +254,13 @@ class DQN:
         return state._replace(learner=learner), metrics
 
     def update(
-        self, state: DQNState, rows: Rows, auxiliary_rows: Rows | None, key: Array
+        self, state: DQNState, drawn: Transitions, auxiliary_rows: Rows | None, key: Array
     ) -> tuple[DQNState, Metrics]:
         """Take one step of the optimizer.
 
         Args:
             state: What the agent has learned.
-            rows: Sequences [b, n + 1, ...], whose first rows are not ``last``.
+            drawn: Transitions, [b, ...].
             auxiliary_rows: Sequences for the auxiliary task; None without one.
             key: Random key.
 
@@ -259,7 +268,7 @@ class DQN:
             The new state, and metrics.
         """
         gradients, (auxiliary_state, norms), metrics = self.gradients(
-            state, rows, auxiliary_rows, key
+            state, drawn, auxiliary_rows, key
         )
         split = self.network.split
         learned, fixed = split(state.params)
@@ -281,7 +290,7 @@ class DQN:
         ), metrics
 
     def gradients(
-        self, state: DQNState, rows: Rows, auxiliary_rows: Rows | None, key: Array
+        self, state: DQNState, drawn: Transitions, auxiliary_rows: Rows | None, key: Array
     ) -> tuple[Params, tuple[Any, Any], Metrics]:
         """Compute the joint gradient; arguments as for ``update``.
 
@@ -298,7 +307,7 @@ class DQN:
         """
 
         def value_loss(params: Params) -> Array:
-            errors = self.errors(params, state.target_params, rows)
+            errors = self.errors(params, state.target_params, drawn)
             return jnp.mean(optax.huber_loss(errors, delta=self.options.huber_delta))
 
         loss, gradients = jax.value_and_grad(value_loss)(state.params)
@@ -330,12 +339,11 @@ class DQN:
         metrics = {**metrics, **reported, "auxiliary_loss": loss, "gradient_ratio": ratio}
         return {**gradients, **joint}, (auxiliary_state, norms), metrics
 
-    def errors(self, params: Params, target_params: Params, rows: Rows) -> Array:
-        """Compute temporal-difference errors [b] of sequences [b, n + 1, ...]."""
+    def errors(self, params: Params, target_params: Params, step: Transitions) -> Array:
+        """Compute temporal-difference errors [b] of transitions [b, ...]."""
         import rlax  # Takes a second to import, and only the extra ``agents`` installs it.
 
         options = self.options
-        step = transitions(rows, options.discount)
         if options.freeze_torso:
             # Fit the values to fixed features.
             params = {**params, "torso": lax.stop_gradient(params["torso"])}

@@ -196,6 +196,41 @@ def draw(key: Array, replay: Rows, count: Array, num: int, length: int) -> Rows:
     Returns:
         [b, length, ...]; no first row is ``last``.
     """
+    places, environment = _draw_places(key, replay, count, num, length)
+    rows: Rows = jax.tree.map(lambda leaf: leaf[places, environment[:, None]], replay)
+    return rows
+
+
+def draw_transitions(
+    key: Array, replay: Rows, count: Array, num: int, steps: int, discount: float
+) -> Transitions:
+    """Draw transitions [b] of up to n steps: ``transitions`` of the same sequences as ``draw``.
+
+    Only the two observations of a transition are read from the memory, not all of its sequence.
+
+    Args:
+        key: Random key.
+        replay: The memory.
+        count: Rows that each environment has added, [] (int32), more than n + 1.
+        num: Number of transitions, b.
+        steps: n.
+        discount: γ.
+    """
+    places, environment = _draw_places(key, replay, count, num, steps + 1)
+    # The sequences hold places in the memory instead of observations.
+    others = (leaf[places, environment[:, None]] for leaf in replay[1:])
+    drawn = transitions(Rows(places, *others), discount)
+    first, last = (
+        replay.observation[place, environment]
+        for place in (drawn.observation, drawn.next_observation)
+    )
+    return drawn._replace(observation=first, next_observation=last)
+
+
+def _draw_places(
+    key: Array, replay: Rows, count: Array, num: int, length: int
+) -> tuple[Array, Array]:
+    """Draw sequences as for ``draw``: their slots [b, length] and environments [b]."""
     slots, num_envs = replay.action.shape
     filled = jnp.minimum(count, slots)
     # Leave out the oldest row, so that there is always a row before. One draw gives both the row
@@ -209,8 +244,4 @@ def draw(key: Array, replay: Rows, count: Array, num: int, length: int) -> Rows:
         jnp.take_along_axis(each, first, axis=0)[0] for each in (places, environments, is_last)
     )
     start = place - none_found.astype(jnp.int32)
-    steps = jnp.arange(length, dtype=jnp.int32)[None]
-    rows: Rows = jax.tree.map(
-        lambda leaf: leaf[(start[:, None] + steps) % slots, environment[:, None]], replay
-    )
-    return rows
+    return (start[:, None] + jnp.arange(length, dtype=jnp.int32)[None]) % slots, environment

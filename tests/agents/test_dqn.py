@@ -18,6 +18,7 @@ from rlreps.agents import (
     QNetwork,
     ReplayConfig,
     Rows,
+    transitions,
 )
 from rlreps.agents.auxiliary import GradientNorms
 from rlreps.config import as_json, from_json
@@ -70,16 +71,21 @@ def walk(seed, count, length):
     return Rows(seen, actions.astype(np.int32), reward, terminated, last)
 
 
+def stepped(seed, discount=0.99):
+    """Sixteen one-step transitions of such walks."""
+    return transitions(walk(seed, 16, 2), discount)
+
+
 def test_the_target_network_follows_every_so_many_updates_and_never_between():
     agent = agent_of(target_every=3, target_rate=0.25)
 
     def mix(share, new, old):
         return share * new + (1 - share) * old
 
-    state, rows, update = started(agent), walk(2, 16, 2), jax.jit(agent.update)
+    state, drawn, update = started(agent), stepped(2), jax.jit(agent.update)
     for number in range(1, 7):
         before = state.target_params
-        state, _ = update(state, rows, None, jax.random.key(number))
+        state, _ = update(state, drawn, None, jax.random.key(number))
         share = np.float32(0.25 if number % 3 == 0 else 0.0)
         mixed = jax.tree.map(partial(mix, share), state.params, before)
         same = np.testing.assert_allclose if share else np.testing.assert_array_equal
@@ -90,11 +96,11 @@ def test_the_target_network_follows_every_so_many_updates_and_never_between():
 def test_a_learning_rate_that_falls_ends_at_zero_with_the_run():
     # (100,000 - 99,980) / 4 updates.
     agent = agent_of(warmup=99_980, schedule="linear")
-    state, rows, update = started(agent), walk(2, 16, 2), jax.jit(agent.update)
+    state, drawn, update = started(agent), stepped(2), jax.jit(agent.update)
     moves = []
     for number in range(7):
         before = state.params["head"]["weights"]
-        state, _ = update(state, rows, None, jax.random.key(number))
+        state, _ = update(state, drawn, None, jax.random.key(number))
         moves.append(float(np.abs(state.params["head"]["weights"] - before).max()))
     assert moves[0] == pytest.approx(1e-3, rel=0.1)  # Adam's first step is its learning rate.
     assert moves[4] > 0.0
@@ -104,7 +110,7 @@ def test_a_learning_rate_that_falls_ends_at_zero_with_the_run():
 def test_a_frozen_torso_stays_as_it_is_while_values_learn():
     agent = agent_of(freeze_torso=True)
     start = started(agent)
-    state, _ = jax.jit(agent.update)(start, walk(3, 16, 2), None, jax.random.key(1))
+    state, _ = jax.jit(agent.update)(start, stepped(3), None, jax.random.key(1))
     jax.tree.map(np.testing.assert_array_equal, state.params["torso"], start.params["torso"])
     assert not np.array_equal(state.params["head"]["weights"], start.params["head"]["weights"])
 
@@ -135,7 +141,8 @@ def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss(d
         task=SumOfFeatures(), auxiliary=options, double=double, discount=0.8, reward_scale=2.0
     )
     state = started(agent)._replace(target_params=started(agent, 1).params)
-    gradient, (after, _), metrics = jax.jit(agent.gradients)(state, rows, side, jax.random.key(1))
+    drawn = stepped(4, 0.8)
+    gradient, (after, _), metrics = jax.jit(agent.gradients)(state, drawn, side, jax.random.key(1))
     assert float(after) == 1.0
     assert set(metrics) == {"value_loss", "auxiliary_loss", "auxiliary_rows", "gradient_ratio"}
     assert float(metrics["auxiliary_rows"]) == 4.0
@@ -177,7 +184,7 @@ def test_one_weight_means_the_same_for_an_auxiliary_loss_of_any_scale():
     for factor in (1.0, 1e-4, 1e5):
         state = started(agent_with(1.0))
         for number in range(5):
-            arguments = walk(number, 16, 2), walk(9, 4, 1), jax.random.key(number)
+            arguments = stepped(number), walk(9, 4, 1), jax.random.key(number)
             joint, _, _ = gradients(factor, state, *arguments)
             own, _, _ = alone(state, arguments[0], None, arguments[2])
             added = jax.tree.map(np.subtract, joint["torso"], own["torso"])
@@ -198,7 +205,7 @@ def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_
     agent = agent_of(network, task=SumOfFeatures(), auxiliary=AuxiliaryConfig(weight=1.0))
     start = started(agent)
     rows, side = walk(4, 16, 2), walk(5, 4, 1)
-    after, _ = jax.jit(agent.update)(start, rows, side, jax.random.key(1))
+    after, _ = jax.jit(agent.update)(start, stepped(4), side, jax.random.key(1))
     moved = [
         norm_of(jax.tree.map(np.subtract, after.params[n], start.params[n])) for n in start.params
     ]
@@ -301,8 +308,8 @@ def test_a_task_that_begins_to_teach_late_is_not_multiplied_without_bound():
     state, update = started(agent), jax.jit(agent.update)
     gradients, alone = jax.jit(agent.gradients), jax.jit(agent_of().gradients)
     for number in range(6):
-        rows, side = walk(number, 16, 2), walk(9, 4, 1)
-        joint, _, _ = gradients(state, rows, side, jax.random.key(0))
-        own, _, _ = alone(state, rows, None, jax.random.key(0))
+        drawn, side = stepped(number), walk(9, 4, 1)
+        joint, _, _ = gradients(state, drawn, side, jax.random.key(0))
+        own, _, _ = alone(state, drawn, None, jax.random.key(0))
         assert norm_of(joint["torso"]) <= 30.0 * norm_of(own["torso"])
-        state, _ = update(state, rows, side, jax.random.key(number))
+        state, _ = update(state, drawn, side, jax.random.key(number))

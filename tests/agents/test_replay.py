@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents import ReplayConfig
-from rlreps.agents.replay import Rows, add, draw, init_replay, transitions
+from rlreps.agents.replay import Rows, add, draw, draw_transitions, init_replay, transitions
 
 NUM_ENVS, LENGTH, NUM = 2, 3, 20_000
 append = jax.jit(add)
@@ -26,14 +26,19 @@ def stream(count, last_every=None):
         )
 
 
-def drawn_from(rows, seed=0):
-    """Sequences from a memory of ten rows of each environment, after some rows."""
+def remembered(rows):
+    """A memory of ten rows of each environment, after some rows, and their number."""
     replay = init_replay(ReplayConfig(capacity=20), jax.ShapeDtypeStruct((1,), jnp.float32), 2)
     count = 0
     for row in rows:
         replay = append(replay, np.int32(count), row)
         count += 1
-    return jax.device_get(sequences(jax.random.key(seed), replay, np.int32(count), NUM, LENGTH))
+    return replay, np.int32(count)
+
+
+def drawn_from(rows, seed=0):
+    """Sequences from such a memory."""
+    return jax.device_get(sequences(jax.random.key(seed), *remembered(rows), NUM, LENGTH))
 
 
 @pytest.mark.parametrize("count", [6, 10, 23])
@@ -106,3 +111,18 @@ def test_transitions_are_those_of_an_agent_that_walks_until_its_episode_ends(n_s
         np.testing.assert_array_equal(found.next_observation[b], rows.observation[b, row])
         np.testing.assert_array_equal(found.observation[b], rows.observation[b, 0])
         assert found.action[b] == rows.action[b, 0]
+
+
+def test_drawn_transitions_are_those_of_the_sequences_that_the_same_key_draws():
+    # Every other episode ends at a time limit.
+    rows = [
+        row._replace(terminated=row.terminated & (t % 2 == 0))
+        for t, row in enumerate(stream(23, last_every=3))
+    ]
+    memory, discount = remembered(rows), 0.9
+    found = jax.jit(draw_transitions, static_argnums=(3, 4, 5))(
+        jax.random.key(0), *memory, NUM, LENGTH - 1, discount
+    )
+    drawn = sequences(jax.random.key(0), *memory, NUM, LENGTH)
+    jax.tree.map(np.testing.assert_array_equal, found, jax.jit(transitions)(drawn, discount))
+    assert len(np.unique(found.discount)) == 3  # After one step, two steps, and a termination.
