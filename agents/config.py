@@ -232,8 +232,12 @@ def make_agent(
             encoder=network.auxiliary_encoder,
             learning_rate=config.dqn.learning_rate,
         )
+    options = config.dqn
+    if prior is not None:
+        # Random actions would discard the policy with which the agent begins.
+        options = dataclasses.replace(options, epsilon_start=options.epsilon_end)
     return DQN(
-        options=config.dqn,
+        options=options,
         network=network,
         observation=observation,
         replay=config.replay,

@@ -190,14 +190,11 @@ class DQN:
         """Compute the share of random actions [] after ``count`` rows of each environment.
 
         It falls only once learning starts: greedy actions of an untrained network do not explore.
-        With a prior it is ``epsilon_end`` throughout: random actions would discard the policy with
-        which the agent begins.
         """
         options = self.options
-        first = options.epsilon_start if self.network.prior is None else options.epsilon_end
         steps = (count * self.num_envs - options.warmup).astype(jnp.float32)
         share = jnp.clip(steps / options.epsilon_steps, 0.0, 1.0)
-        return first + (options.epsilon_end - first) * share
+        return options.epsilon_start + (options.epsilon_end - options.epsilon_start) * share
 
     def act(self, params: Params, observations: Array, epsilon: Array, key: Array) -> Array:
         """Choose actions [b] for observations [b, ...]: greedy, but random with probability ε."""
@@ -347,14 +344,19 @@ class DQN:
         if options.freeze_torso:
             # Fit the values to fixed features.
             params = {**params, "torso": lax.stop_gradient(params["torso"])}
-        q_tm1 = self.network.values(params, step.observation)
-        q_t_target = self.network.values(target_params, step.next_observation)
+        # Both networks have the same fixed parts. If they read the same arrays, XLA computes fitted
+        # features once.
+        network = self.network
+        fixed = network.split(params)[1]
+        target_params = network.joined(network.split(target_params)[0], fixed)
+        q_tm1 = network.values(params, step.observation)
+        q_t_target = network.values(target_params, step.next_observation)
         rewards = step.reward * options.reward_scale
         # The target is a constant: rlax stops its gradient.
         known: tuple[Array, ...] = (q_tm1, step.action, rewards, step.discount, q_t_target)
         rule = rlax.q_learning
         if options.double:
-            q_t_online = self.network.values(params, step.next_observation)
+            q_t_online = network.values(params, step.next_observation)
             rule, known = rlax.double_q_learning, (*known, q_t_online)
         errors: Array = jax.vmap(rule)(*known)
         return errors

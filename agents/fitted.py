@@ -32,7 +32,7 @@ from rlreps.successor.basis import ActionBasis, Basis, FourierBasis, UnitVectors
 from rlreps.successor.least_squares import LeastSquares
 from rlreps.successor.least_squares import Rows as Steps
 
-_UNUSED = 2.0**25
+UNUSED = 2.0**25
 """Marks an unused row of the table. It exceeds every hash, and is finite, as parameters must be."""
 
 _COMPARED_STATES = 2_000
@@ -113,7 +113,7 @@ class WithFitted(Encoder):
         size, width = self.config.basis_size, self.config.num_components
         table = {"weights": jnp.zeros((size, width), jnp.float32)}
         if self.config.basis == "counted":
-            fitted = {**table, "states": jnp.full((size,), _UNUSED, jnp.float32)}
+            fitted = {**table, "states": jnp.full((size,), UNUSED, jnp.float32)}
         else:
             fitted = {
                 **table,
@@ -255,7 +255,7 @@ def fit_features(
         basis: Basis = UnitVectors(len(numbers))
         (before, after), states = index.reshape(2, -1), states[first]
         ridge = 1e-6 / len(before)  # Far below the weight of one transition.
-        fitted = {"states": np.pad(numbers, (0, size - len(numbers)), constant_values=_UNUSED)}
+        fitted = {"states": np.pad(numbers, (0, size - len(numbers)), constant_values=UNUSED)}
     else:
         before, after, ridge = data.observation, data.next_observation, _RIDGE
         basis = fourier = FourierBasis.of(before, size, _WIDTH, seed=0)

@@ -155,7 +155,7 @@ EXPERIMENTS: dict[str, Entry] = {
     ),
     "agents": Entry(
         "ours.agents",
-        "Agents that see codes of a maze's cells: learned features, joint losses, and controls.",
+        "Agents that see codes or images: learned features, joint losses, and controls.",
         _presets("seconds", paper="more agents, which learn for longer"),
         **_AGENTS,
     ),

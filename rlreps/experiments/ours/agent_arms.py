@@ -1,6 +1,7 @@
-"""Arms of agents in mazes, each different from the baseline in one thing, and their training.
+"""Arms of agents, each different from the baseline in one thing, and their training.
 
-A *setting* is an arena with what agents see of it: ``spiral`` and ``spiral, images``, for example.
+A *setting* is an environment with what agents see of it: ``spiral`` and ``spiral, images``, for
+example.
 """
 
 import dataclasses
@@ -22,6 +23,7 @@ from rlreps.encoders import Convolutional, CosineFeatures, Encoder, TableFeature
 from rlreps.envs import Image, Position
 from rlreps.experiments.harness import DoubleArray, Run, varied
 from rlreps.experiments.ours import mazes
+from rlreps.experiments.ours.counted_agents import train_counted
 from rlreps.experiments.ours.mazes import BINS, CAP, FIT, GOALS, MAZES, NULL
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
@@ -35,12 +37,14 @@ EXPLICIT, LARGE_BATCH, CONTROL = "explicit per action", "large batch", "data-fre
 RANDOM, POSITION, COSINES = "random features", "true (x, y)", "fixed cosines of (x, y)"
 LEARNED, EXACT = "learned components", "exact components"
 FITTED, FITTED_ONCE = "fitted to replay", "fitted once to replay"
-BESIDE = "random features beside the code"
+BESIDE, COUNTED = "random features beside the observation", "counted model"
 
-Input: TypeAlias = Literal["observation", "embedding", "random", "cosines", "learned", "exact"]
+Input: TypeAlias = Literal[
+    "observation", "embedding", "random", "cosines", "learned", "exact", "counted"
+]
 """Input of the network: observations, a trainable table of cells, or fixed features. Fixed features
 are random, cosines of the position, components fitted to steps without rewards, or exact
-components."""
+components. Agents with a counted model have no network."""
 
 IMAGES = ", images"
 """End of the name of a setting in which agents see images."""
@@ -107,13 +111,42 @@ WAYS: Mapping[str, Way] = {
     FITTED: Way(features="fitted"),
     FITTED_ONCE: Way(features="fitted_once"),
     BESIDE: Way(features="random", in_sutton=False),
+    COUNTED: Way("counted", in_sutton=False),
 }
 """Label → arm."""
 
 
+class Game(NamedTuple):
+    """An environment of gymnax in which agents see images.
+
+    Attributes:
+        environment: Its name in a configuration.
+        counted: Whether its states can be counted.
+        best: The best return of an episode, if known.
+        threshold: Return to reach, if any.
+    """
+
+    environment: str
+    counted: bool = False
+    best: float | None = None
+    threshold: float | None = None
+
+
+FOUR_ROOMS = "FourRooms"
+
+_ROOMS = "use_visual_obs=true,resample_init_pos=true,max_steps_in_episode=100"
+
+GAMES: Mapping[str, Game] = {
+    FOUR_ROOMS: Game(f"gymnax:FourRooms-misc:{_ROOMS}", counted=True, best=1.0, threshold=0.9),
+    "Breakout": Game("gymnax:Breakout-MinAtar"),
+    "Asterix": Game("gymnax:Asterix-MinAtar"),
+}
+"""Name → game. The return of ``FourRooms`` is the share of episodes that reach the goal."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """Arms of agents in mazes.
+    """Arms of agents in mazes and games.
 
     Attributes:
         base: The agents; each arm sets the environment, the observation and the goal.
@@ -132,6 +165,12 @@ class Config:
             takes; the images of all cells differ.
         picture_torso: Their network, one convolution.
         picture_wide: The wider network of images.
+        games: Games, of ``GAMES``.
+        game_labels: Arms in games, of ``WAYS``; games whose states can be counted have a counted
+            model too.
+        game_steps: Environment steps of each agent in a game.
+        game_every: Environment steps between evaluations in games.
+        fourier_size: Random Fourier features of fits to observations that hardly repeat.
     """
 
     base: AgentConfig
@@ -154,6 +193,11 @@ class Config:
     picture_wide: Convolutional = dataclasses.field(
         default=Convolutional(channels=(40,), hidden=160)
     )
+    games: tuple[str, ...] = tuple(GAMES)
+    game_labels: tuple[str, ...] = (SCRATCH, WIDER, FITTED, BESIDE)
+    game_steps: int = 45_000
+    game_every: int = 3_000
+    fourier_size: int = 256
 
     @property
     def settings(self) -> dict[str, tuple[str, ...]]:
@@ -162,29 +206,45 @@ class Config:
             arena: tuple(each for each in self.labels if arena != NULL or WAYS[each].in_sutton)
             for arena in self.arenas
         }
-        return {**seen, **{f"{maze}{IMAGES}": self.picture_labels for maze in self.pictured}}
+        seen |= {f"{maze}{IMAGES}": self.picture_labels for maze in self.pictured}
+        for game in self.games:
+            counted = (COUNTED,) if GAMES[game].counted else ()
+            seen[game] = (*self.game_labels, *counted)
+        return seen
 
     def agents(self, setting: str, label: str) -> AgentConfig:
         """Return the agents of an arm."""
         way, base, arena = WAYS[label], self.base, arena_of(setting)
-        observation = Position() if way.position else mazes.observation_of(arena)
+        images = setting != arena or setting in GAMES
         torso, wide = base.encoder, varied(base.encoder, hidden=self.wide)
-        if setting != arena:
-            observation = Image(size=self.picture_size, bins=BINS)
+        if images:
             torso, wide = self.picture_torso, self.picture_wide
+        features = FeatureConfig(
+            kind=way.features,
+            num_components=self.num_features,
+            feature_discount=self.discount,
+        )
+        if not (GAMES[setting].counted if setting in GAMES else arena != NULL):
+            few = self.fourier_size
+            features = dataclasses.replace(features, basis="fourier", basis_size=few)
+        agents = dataclasses.replace(base, encoder=wide if way.wide else torso, features=features)
+        if setting in GAMES:
+            return varied(
+                agents,
+                environment=GAMES[setting].environment,
+                reward_scale=1.0,
+                steps=self.game_steps,
+                evaluate_every=self.game_every,
+            )
+        observation = Position() if way.position else mazes.observation_of(arena)
+        if images:
+            observation = Image(size=self.picture_size, bins=BINS)
         agents = dataclasses.replace(
-            base,
+            agents,
             environment=f"puddle-world:{arena}",
             observation=observation,
             goal=GOALS[0],
-            encoder=wide if way.wide else torso,
             max_episode_steps=CAP,
-            features=FeatureConfig(
-                kind=way.features,
-                basis="fourier" if arena == NULL else "counted",
-                num_components=self.num_features,
-                feature_discount=self.discount,
-            ),
             seed=self.aside_seed if arena == self.aside else base.seed,
             steps=base.steps + (0 if way.is_spared else self.free_steps),
         )
@@ -197,8 +257,15 @@ class Config:
 
 
 def arena_of(setting: str) -> str:
-    """Return the arena of a setting."""
+    """Return the arena or the game of a setting."""
     return setting.removesuffix(IMAGES)
+
+
+def threshold_of(config: Config, setting: str) -> float | None:
+    """Return the return to reach in a setting, if any."""
+    if setting in GAMES:
+        return GAMES[setting].threshold
+    return config.threshold * optimal_return(arena_of(setting))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -262,6 +329,18 @@ def train_arm(
     return ArmRuns(config, *history(RunFolder(home), "returns"))
 
 
+def count_arm(run: Run[Any], config: AgentConfig, setting: str) -> ArmRuns:
+    """Let agents plan with a counted model; an interrupted arm begins again.
+
+    Raises:
+        InputError: If an agent sees too many observations to count.
+    """
+    # In mazes rewards are costs, so that no value exceeds 0.
+    best = optimal_return(setting) if setting in GAMES else 0.0
+    returns = train_counted(config, best, run.devices)
+    return ArmRuns(config, np.arange(returns.shape[1]) * float(config.evaluate_every), returns)
+
+
 # --- Features in front of a network ---------------------------------------------------------------
 
 
@@ -312,7 +391,13 @@ def exact_table(arena: str, width: int, discount: float) -> npt.NDArray[np.float
 
 @functools.cache
 def optimal_return(arena: str, goal: tuple[float, float, float] = GOALS[0]) -> float:
-    """Return minus the least expected number of steps to a goal, over starts outside it."""
+    """Return minus the least expected number of steps to a goal, over starts outside it.
+
+    In a game it is the best return, NaN if this is not known.
+    """
+    if arena in GAMES:
+        best = GAMES[arena].best
+        return np.nan if best is None else best
     model = mazes.cell_model(arena)
     inside = model.discs([goal])[:, 0] > 0.0
     return -float(model.steps_within(inside, CAP)[~inside].mean())

@@ -1,10 +1,14 @@
-"""What helps agents that see opaque codes: features learned beforehand, joint losses, more units?
+"""What helps agents that see codes or images: learned features, joint losses, more units?
 
 **Setting.** Deep Q-networks cross a maze to the goal in its corner: -1 a step, episodes of at most
 300 steps, uniform starts. They see a fixed random code of their cell, and must learn which cells
 are near each other. In ``sutton`` they see their position, and we expect no effect. In a second
 setting of each maze, agents see an image of 8 x 8 pixels: the maze, and the agent as a disc in the
 middle of its cell. Images of near cells are alike, on both sides of a wall too.
+
+Agents also play three games of gymnax, with images. In ``FourRooms`` they cross four rooms to a
+goal within at most 100 steps; a third of all moves go astray, and only the goal has a reward, 1. In
+``Breakout`` and ``Asterix`` of MinAtar they collect points.
 
 **Arms** each change one thing:
 
@@ -21,21 +25,28 @@ middle of its cell. Images of near cells are alike, on both sides of a wall too.
   oracle;
 - fitted to replay: the agent fits such components to its own replay after the warm-up and four more
   times later, and reads them in addition to its observation; fitted once: only after the warm-up;
-  random features beside the code: normal random numbers in place of the components (mazes only).
+  random features beside the observation: normal random numbers in place of the components (not in
+  ``sutton``);
+- counted model, without a network: the agent counts its transitions and plans with optimal values
+  of the counted model. An action that was not tried has the best possible value (mazes with codes,
+  and ``FourRooms``).
 
-Agents that see images have four of these arms: from scratch, wider network, fitted to replay, and
-random features beside the image. Their networks are small, as the images are: one convolution of 16
-channels and a hidden layer of 64 units (wider: 40 and 160). Features of replay join the network's
-features in a further hidden layer of 64 units.
+Agents that see images have four of the arms with networks: from scratch, wider network, fitted to
+replay, and random features beside the observation. Their networks are small, as the images are: one
+convolution of 16 channels and a hidden layer of 64 units (wider: 40 and 160). Features of replay
+join the network's features in a further hidden layer of 64 units. Positions and the images of
+MinAtar hardly repeat; fits to them take 256 random Fourier features.
 
-**Budget.** Arms with learned or exact components train for ``base.steps`` steps. All other arms
-train longer, by the number of steps without rewards. All arms share seeds.
+**Budget.** Arms with learned or exact components train for ``base.steps`` steps. All other arms in
+arenas train longer, by the number of steps without rewards. In games all arms have ``game_steps``
+steps. All arms share seeds.
 
 **Metrics.** Two metrics: whether an agent reaches the threshold in two of three consecutive
 evaluations, and its mean return over the whole budget. The threshold is a multiple of the optimal
 return, which is minus the least expected number of steps. During steps without rewards, an agent
 counts as one that never arrives. The *gap* is the optimal return minus the mean return from
-scratch.
+scratch. In ``FourRooms`` the return is the share of episodes that reach the goal: the threshold is
+0.9, and the optimal return counts as 1. MinAtar's games have the mean return alone.
 
 **Goals**, each in at least two of three mazes, by 95 % intervals of paired differences and p < 0.05
 adjusted for all comparisons of the goal (Holm):
@@ -49,6 +60,8 @@ adjusted for all comparisons of the goal (Holm):
   from scratch and than with the wider network, at equal steps. ``spiral`` and its seeds were not
   used to develop these arms; a separate claim judges this maze alone. A third claim takes six
   settings, mazes with codes and mazes with images, of which at least four must have the effect.
+  The same is judged in ``FourRooms``. In MinAtar, any gain in mean return counts, if it is found in
+  both games over both networks.
 
 **Chosen beforehand** on seeds from 1000 on in ``five_corridors``: the agents' options were chosen
 with exact components, since no options brought agents from scratch near the threshold. The weight
@@ -56,7 +69,9 @@ of joint losses was the best of 0.1, 0.3 and 1 for three of four losses. No arm 
 for it alone: with other options, agents might learn from scratch. Agents that see images have the
 same options. Their images repeat, so that fits can count them: with images that show the agent
 where it is within its cell, agents that fit random Fourier features took three times as long and
-gained no more (eight agents in ``five_corridors``).
+gained no more (eight agents in ``five_corridors``). Agents in games have the same options too, but
+for the scale of rewards, which is 1. With targets of three steps instead of ten, agents from
+scratch learned Breakout more slowly (seeds from 1000 on).
 """
 
 import itertools
@@ -66,7 +81,7 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.agents import AgentConfig, DQNConfig
+from rlreps.agents import AgentConfig, DQNConfig, gymnax_environment
 from rlreps.encoders import MLP, Convolutional
 from rlreps.experiments.harness import (
     DETECTABLE,
@@ -86,10 +101,14 @@ from rlreps.experiments.harness import (
 )
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.agent_arms import (
+    BESIDE,
     CONTROL,
     COSINES,
+    COUNTED,
     EXPLICIT,
     FITTED,
+    FOUR_ROOMS,
+    GAMES,
     LARGE_BATCH,
     LEARNED,
     POSITION,
@@ -100,9 +119,11 @@ from rlreps.experiments.ours.agent_arms import (
     ArmRuns,
     Config,
     arena_of,
+    count_arm,
     exact_table,
     learned_table,
     optimal_return,
+    threshold_of,
     torso_of,
     train_arm,
 )
@@ -156,16 +177,23 @@ PRESETS = {
             num_seeds=2,
         ),
         arenas=("five_corridors",),
-        labels=(SCRATCH, LEARNED, FITTED),
+        labels=(SCRATCH, LEARNED, FITTED, COUNTED),
         pictured=("five_corridors",),
         picture_labels=(SCRATCH, FITTED),
         picture_torso=Convolutional(channels=(2,), hidden=8),
+        games=(),
         free_steps=1_000,
         num_features=4,
     ),
     "laptop": Config(base=LAPTOP),
     "paper": Config(base=varied(LAPTOP, steps=120_000, num_seeds=40)),
 }
+
+
+def check(config: Config, _: Any) -> None:
+    """Raise an ``InputError`` if a game cannot be played, as without the package gymnax."""
+    for game in config.games:
+        gymnax_environment(GAMES[game].environment)
 
 
 def cells(run: Run[Config]) -> dict[str, dict[str, str]]:
@@ -181,6 +209,8 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> ArmRuns:
     config, (setting, label) = run.config, cell.values()
     kind, agents, width = WAYS[label].input, config.agents(setting, label), config.num_features
     arena = arena_of(setting)
+    if label == COUNTED:
+        return count_arm(run, agents, setting)
     tables: Any = None
     if kind == "learned":
         fit = partial(learned_table, arena, config.free_steps, width, config.discount)
@@ -194,14 +224,17 @@ def frame(run: Run[Config], cell: Mapping[str, str], found: ArmRuns) -> Frame:
     """List returns by step, counting free steps, and each agent's metrics of the whole budget."""
     config = run.config
     free = config.free_steps if WAYS[cell["arm"]].is_spared else 0
-    best = optimal_return(arena_of(cell["arena"]))
-    least = config.threshold * best
+    setting, best = cell["arena"], optimal_return(arena_of(cell["arena"]))
+    least = threshold_of(config, setting)
+    # Without a threshold no agent has or has not reached it.
+    reached = np.nan if least is None else found.reached(least).astype(np.float64)
     values = {
         "return": found.returns,
-        "reached": found.reached(least).astype(np.float64)[:, None],
+        "reached": np.broadcast_to(reached, len(found.returns))[:, None],
         "mean_return": found.mean_returns(free)[:, None],
     }
-    about = {**cell, "threshold": format_number(least), "optimal_return": best, "free_steps": free}
+    level = "none" if least is None else format_number(least)
+    about = {**cell, "threshold": level, "optimal_return": best, "free_steps": free}
     return Frame.grid(values, **about, seed=found.config.seeds, step=found.steps.astype(int) + free)
 
 
@@ -259,6 +292,18 @@ def fitted_gains(results: Results[Config], settings: Sequence[str]) -> dict[str,
     }
 
 
+def returns_gained(results: Results[Config], games: Sequence[str]) -> dict[str, Verdict]:
+    """Judge in each game that features fitted to replay raise the mean return over both others."""
+    contrasts = {}
+    for game, other in itertools.product(games, (SCRATCH, WIDER)):
+        end = partial(results.end, "mean_return", arena=game)
+        contrasts[game, other] = end(arm=FITTED).against(end(arm=other))
+    found = corrected(contrasts)
+    return {
+        game: all_of({other: found[game, other] for other in (SCRATCH, WIDER)}) for game in games
+    }
+
+
 def claims(results: Results[Config]) -> Iterator[Claim]:
     """State the goals, the controls that must not explain them, and the null in ``sutton``."""
     tested = "p < 0.05 adjusted for all comparisons, in at least 2 of 3 mazes"
@@ -288,7 +333,8 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         "the gap above 0, and p < 0.05"
     )
     codes = mazes.mazes_of(results)
-    settings = [each for each in results.config.settings if each != mazes.NULL]
+    seen = (each for each in results.config.settings if each not in GAMES)
+    settings = [each for each in seen if each != mazes.NULL]
     aside = [each for each in settings if arena_of(each) == results.config.aside]
     yield Claim(
         "features fitted to replay beat learning from scratch and the wider network",
@@ -305,16 +351,37 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         f"{beyond} adjusted for the comparisons there",
         lambda r: all_of(fitted_gains(r, aside)),
     )
+    if FOUR_ROOMS in results.config.games:
+        yield Claim(
+            f"they do in {FOUR_ROOMS} of gymnax, with images",
+            f"{beyond} adjusted for the comparisons there",
+            lambda r: all_of(fitted_gains(r, [FOUR_ROOMS])),
+        )
+    atari = [each for each in results.config.games if each != FOUR_ROOMS]
+    if atari:
+        yield Claim(
+            f"they raise the mean return in {' and '.join(atari)} of MinAtar over both networks",
+            "intervals above 0 and p < 0.05 adjusted for all comparisons",
+            lambda r: all_of(returns_gained(r, atari)),
+        )
 
 
 def compared(results: Results[Config], value: str) -> Rows:
-    """Compare every arm with the arm from scratch, and joint losses also with their control."""
+    """Compare every arm with the arm from scratch, and some arms with others too.
+
+    Joint losses are compared with their control, and features fitted to replay with the wider
+    network, random features and the counted model.
+    """
     rows = []
     for arena in results.config.settings:
+        if value == "reached" and threshold_of(results.config, arena) is None:
+            continue
         end = partial(results.end, value, arena=arena)
         found = list(results.ends.where(arena=arena).labelled("arm"))
         pairs = [(arm, SCRATCH) for arm in found if arm != SCRATCH]
-        pairs += [(arm, CONTROL) for arm in JOINT if {arm, CONTROL} <= {*found}]
+        others = [(arm, CONTROL) for arm in JOINT]
+        others += [(FITTED, other) for other in (WIDER, BESIDE, COUNTED)]
+        pairs += [pair for pair in others if {*pair} <= {*found}]
         made = []
         for arm, other in pairs:
             contrast = end(arm=arm).against(end(arm=other))
@@ -336,9 +403,10 @@ def arms(results: Results[Config]) -> Rows:
 
 EXPERIMENT = Experiment(
     name="agents",
-    title="What helps agents that see opaque codes",
+    title="What helps agents that see codes or images",
     paper="Our own experiment.",
     presets=PRESETS,
+    check=check,
     cells=cells,
     measure=measure,
     frame=frame,

@@ -12,9 +12,11 @@ from rlreps.experiments.ours import agents, mazes
 from rlreps.experiments.ours.agent_arms import (
     CONTROL,
     COSINES,
+    COUNTED,
     EXACT,
     EXPLICIT,
     FITTED,
+    GAMES,
     IMAGES,
     LARGE_BATCH,
     LEARNED,
@@ -78,21 +80,22 @@ def rows(
     arms=(*WAYS,),
     gains=({},) * 3,
     pictured=({},) * 3,
+    games=({},) * 3,
 ):
     """Agents of all arms: how many reach the threshold, the first ones, and mean returns.
 
-    Gains are over -100 in each maze, with codes and with images, and noise differs by arm and
-    agent. Of agents that see images, none reaches the threshold.
+    Gains are over -100 in each maze, with codes and with images, and in games, and noise differs by
+    arm and agent. Of agents that see images, none reaches the threshold.
     """
     noise, found = np.random.default_rng(0), []
-    settings = (*MAZES, NULL, *(maze + IMAGES for maze in MAZES))
-    counts_of = (*learned, null[0], 0, 0, 0), (*scratch, null[1], 0, 0, 0)
+    settings = (*MAZES, NULL, *(maze + IMAGES for maze in MAZES), *GAMES)
+    counts_of = (*learned, null[0], *(0,) * 6), (*scratch, null[1], *(0,) * 6)
     for arena, ours, theirs, gained in zip(
-        settings, *counts_of, (*gains, {}, *pictured), strict=True
+        settings, *counts_of, (*gains, {}, *pictured, *games), strict=True
     ):
         counts = {**dict.fromkeys(arms, control), LEARNED: ours, SCRATCH: theirs}
-        if IMAGES in arena:
-            counts = dict.fromkeys(LAPTOP.picture_labels, 0)
+        if IMAGES in arena or arena in GAMES:
+            counts = dict.fromkeys(LAPTOP.settings[arena], 0)
         found += [
             {
                 "arena": arena,
@@ -182,7 +185,27 @@ def test_features_fitted_to_replay_have_to_beat_both_networks_in_most_settings_a
     verdicts, gains, pictured, expected
 ):
     given = rows((20,) * 3, (0,) * 3, gains=gains, pictured=pictured)
-    assert verdicts(given)[4:] == expected
+    assert verdicts(given)[4:7] == expected
+
+
+@pytest.mark.parametrize(
+    ("games", "expected"),
+    [
+        ((GAINED,) * 3, [True, True]),
+        ((NOT, GAINED, GAINED), [False, True]),
+        # One game alone decides nothing: the other may have a gain too small to see.
+        ((GAINED, GAINED, NOT), [True, None]),
+        # Less than a quarter of the gap, but more than nothing.
+        (({FITTED: 2.0},) * 3, [False, True]),
+        # A wider network does as well.
+        (({FITTED: 20.0, WIDER: 25.0},) * 3, [False, False]),
+    ],
+)
+def test_games_need_a_share_of_the_gap_or_in_minatar_any_gain_over_both_networks(
+    verdicts, games, expected
+):
+    found = verdicts(rows((20,) * 3, (0,) * 3, games=games))
+    assert found[7:] == expected
 
 
 def test_agents_that_see_images_differ_from_the_others_in_what_they_see_alone():
@@ -192,7 +215,18 @@ def test_agents_that_see_images_differ_from_the_others_in_what_they_see_alone():
         assert seen.observation == Image(size=8, bins=mazes.BINS)
         same = {"observation": told.observation, "encoder": told.encoder}
         assert dataclasses.replace(seen, **same) == told
-    assert [*LAPTOP.settings.values()][4:] == [LAPTOP.picture_labels] * 3
+    assert [LAPTOP.settings[maze + IMAGES] for maze in MAZES] == [LAPTOP.picture_labels] * 3
+
+
+def test_games_have_the_same_steps_in_all_arms_and_counted_models_where_states_repeat():
+    for name, game in GAMES.items():
+        labels = LAPTOP.settings[name]
+        assert (COUNTED in labels) == game.counted
+        agents = {label: LAPTOP.agents(name, label) for label in labels}
+        assert {each.environment for each in agents.values()} == {game.environment}
+        assert {each.steps for each in agents.values()} == {LAPTOP.game_steps}
+        basis = "counted" if game.counted else "fourier"
+        assert agents[FITTED].features.basis == basis
 
 
 @pytest.mark.parametrize("maze", MAZES)
@@ -237,7 +271,7 @@ def test_the_smoke_preset_measures_every_arm(smoke):
     summary, out = smoke("agents")
     config = PRESETS["smoke"]
     assert [row["arm"] for row in summary["arms"]] == [*config.labels, *config.picture_labels]
-    assert [row["free_steps"] for row in summary["arms"]] == [0, config.free_steps, 0, 0, 0]
+    assert [row["free_steps"] for row in summary["arms"]] == [0, config.free_steps, 0, 0, 0, 0]
     curves = json.loads((out / "results" / "returns.json").read_text())
     steps = {
         arm: [row["step"] for row in curves if row["arm"] == arm] for arm in (SCRATCH, LEARNED)
