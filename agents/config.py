@@ -258,6 +258,10 @@ def make_torso(
     """
     shape, name, fits = tuple(observation_shape), config.encoder.name, config.features
     fitted = 0 if fits.kind == "none" else fits.num_components
+    if fits.basis == "auto":
+        # Observations that have bins are equal within a cell.
+        is_cell = getattr(config.observation, "bins", None) is not None
+        fits = dataclasses.replace(fits, basis="counted" if is_cell else "fourier")
     if network is None:
         if isinstance(config.encoder, Convolutional):
             require(len(shape) == 3, f"observations that are images, for the torso {name}", shape)

@@ -242,8 +242,8 @@ class DQN:
         key, count = key_for(key, Use.LEARN, begun), begun + self.period
         value_key, auxiliary_key, loss_key = jax.random.split(key, 3)
         replay, options = state.replay, self.options
-        many = options.batch_size, options.n_step, options.discount
-        drawn = draw_transitions(value_key, replay, count, *many)
+        batch, steps = options.batch_size, options.n_step
+        drawn = draw_transitions(value_key, replay, count, batch, steps, options.discount)
         task, rows = self.auxiliary, None
         if task is not None:
             rows = draw(auxiliary_key, replay, count, task.sequences, task.length)
@@ -336,7 +336,7 @@ class DQN:
         metrics = {**metrics, **reported, "auxiliary_loss": loss, "gradient_ratio": ratio}
         return {**gradients, **joint}, (auxiliary_state, norms), metrics
 
-    def errors(self, params: Params, target_params: Params, step: Transitions) -> Array:
+    def errors(self, params: Params, target_params: Params, drawn: Transitions) -> Array:
         """Compute temporal-difference errors [b] of transitions [b, ...]."""
         import rlax  # Takes a second to import, and only the extra ``agents`` installs it.
 
@@ -344,19 +344,19 @@ class DQN:
         if options.freeze_torso:
             # Fit the values to fixed features.
             params = {**params, "torso": lax.stop_gradient(params["torso"])}
-        # Both networks have the same fixed parts. If they read the same arrays, XLA computes fitted
-        # features once.
+        # The fixed parts of both networks are equal. Both read those of the online network, so that
+        # XLA computes fitted features once.
         network = self.network
         fixed = network.split(params)[1]
         target_params = network.joined(network.split(target_params)[0], fixed)
-        q_tm1 = network.values(params, step.observation)
-        q_t_target = network.values(target_params, step.next_observation)
-        rewards = step.reward * options.reward_scale
+        q_tm1 = network.values(params, drawn.observation)
+        q_t_target = network.values(target_params, drawn.next_observation)
+        rewards = drawn.reward * options.reward_scale
         # The target is a constant: rlax stops its gradient.
-        known: tuple[Array, ...] = (q_tm1, step.action, rewards, step.discount, q_t_target)
+        known: tuple[Array, ...] = (q_tm1, drawn.action, rewards, drawn.discount, q_t_target)
         rule = rlax.q_learning
         if options.double:
-            q_t_online = network.values(params, step.next_observation)
+            q_t_online = network.values(params, drawn.next_observation)
             rule, known = rlax.double_q_learning, (*known, q_t_online)
         errors: Array = jax.vmap(rule)(*known)
         return errors
@@ -463,8 +463,8 @@ class DQN:
         """Return undiscounted returns [episodes] of greedy episodes of at most ``limit`` steps."""
         reset_key, times_key = jax.random.split(key)
 
-        def advance(carry: Any, time: Array) -> tuple[Any, None]:
-            states, alive, returns = carry
+        def advance(carry: Any) -> Any:
+            states, alive, returns, time, _ = carry
             act_key, step_key = jax.random.split(jax.random.fold_in(times_key, time))
             seen = jax.vmap(environment.observe)(states)
             actions = self.act(params, seen, jnp.zeros(()), act_key)
@@ -472,10 +472,12 @@ class DQN:
             taken = jax.vmap(environment.step)(keys, states, actions)
             returns = returns + jnp.where(alive, taken.reward, 0.0)
             alive = alive & ~(taken.terminated | taken.truncated)
-            return (taken.state, alive, returns), None
+            # Whether any agent still plays.
+            anyone = lax.pmax(jnp.any(alive).astype(jnp.int32), AGENTS) > 0
+            return taken.state, alive, returns, time + 1, anyone & (time < limit)
 
         states = jax.vmap(environment.reset)(jax.random.split(reset_key, episodes))
-        start = (states, jnp.ones((episodes,), bool), jnp.zeros((episodes,), jnp.float32))
-        times = 1 + jnp.arange(limit, dtype=jnp.int32)
-        (_, _, returns), _ = lax.scan(advance, start, times)
-        return returns
+        alive, returns = jnp.ones((episodes,), bool), jnp.zeros((episodes,), jnp.float32)
+        start = states, alive, returns, jnp.int32(1), jnp.array(True)
+        found: Array = lax.while_loop(lambda carry: carry[4], advance, start)[2]
+        return found

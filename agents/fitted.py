@@ -53,6 +53,7 @@ class FeatureConfig:
             ``fitted``. ``none`` adds no features.
         basis: ``counted`` for observations that repeat exactly, such as codes, unit vectors and
             images of a grid; ``fourier`` for others, whose fit takes random Fourier features.
+            ``auto`` counts codes and images of PuddleWorld's cells, and nothing else.
         basis_size: Largest number of distinct observations (``counted``), or number of random
             Fourier features with a constant (``fourier``).
         num_components: d, number of fitted features.
@@ -62,7 +63,7 @@ class FeatureConfig:
     """
 
     kind: Literal["none", "fitted", "fitted_once", "random"] = "none"
-    basis: Literal["counted", "fourier"] = "counted"
+    basis: Literal["auto", "counted", "fourier"] = "auto"
     basis_size: int = positive(512)
     num_components: int = positive(16)
     feature_discount: float = interval("(0, 1)", 0.95)

@@ -204,9 +204,10 @@ def draw(key: Array, replay: Rows, count: Array, num: int, length: int) -> Rows:
 def draw_transitions(
     key: Array, replay: Rows, count: Array, num: int, steps: int, discount: float
 ) -> Transitions:
-    """Draw transitions [b] of up to n steps: ``transitions`` of the same sequences as ``draw``.
+    """Draw transitions [b] of up to n steps.
 
-    Only the two observations of a transition are read from the memory, not all of its sequence.
+    They are the ``transitions`` of the sequences that ``draw`` draws with this key. Of the
+    observations of a sequence, only the first and the last of the transition are read.
 
     Args:
         key: Random key.
@@ -230,7 +231,7 @@ def draw_transitions(
 def _draw_places(
     key: Array, replay: Rows, count: Array, num: int, length: int
 ) -> tuple[Array, Array]:
-    """Draw sequences as for ``draw``: their slots [b, length] and environments [b]."""
+    """Return the slots [b, length] and environments [b] of the sequences that ``draw`` draws."""
     slots, num_envs = replay.action.shape
     filled = jnp.minimum(count, slots)
     # Leave out the oldest row, so that there is always a row before. One draw gives both the row

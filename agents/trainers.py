@@ -31,7 +31,7 @@ from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import AgentConfig, compiled_world_of, make_agent
 from rlreps.agents.dqn import AGENTS, DQN, SUMS, Acting, AgentState
 from rlreps.agents.environments import HostEnvironments, HostStep
-from rlreps.agents.fitted import refit
+from rlreps.agents.fitted import WithFitted, refit
 from rlreps.agents.host_observations import Inputs
 from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for, unrolled
 from rlreps.agents.prior import Prior
@@ -113,8 +113,10 @@ class Trainer(abc.ABC):
     def _refitted(self, state: AgentState, step: int) -> AgentState:
         """Fit the features of all agents to their replay, for both networks."""
         agent, learner = self.agent, state.learner
+        torso = agent.network.torso
+        assert isinstance(torso, WithFitted)
         fitted = refit(
-            self._config.features,
+            torso.config,
             learner.params,
             state.replay,
             step // agent.num_envs,

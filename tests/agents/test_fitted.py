@@ -14,7 +14,7 @@ from rlreps.agents.config import JOINT_UNITS, make_torso
 from rlreps.agents.fitted import fit_features, fitted_features, replayed, state_numbers
 from rlreps.agents.replay import as_inputs
 from rlreps.encoders import MLP, Convolutional
-from rlreps.envs import Code
+from rlreps.envs import Code, Image, Position
 from rlreps.errors import InputError
 from rlreps.successor import fit
 from rlreps.successor.data import Transitions
@@ -57,7 +57,12 @@ def played(steps, num_envs=2, seed=0):
 
 
 def config_of(**options):
-    given = {"basis_size": 40, "num_components": 5, "feature_discount": DISCOUNT}
+    given = {
+        "basis": "counted",
+        "basis_size": 40,
+        "num_components": 5,
+        "feature_discount": DISCOUNT,
+    }
     return FeatureConfig(kind="fitted", **{**given, **options})
 
 
@@ -316,3 +321,22 @@ def test_agents_keep_their_features_when_later_observations_outgrow_the_table():
         later = fitted(rows, 800, first, config, seed=3)
     assert np.abs(first["weights"]).max() > 0.0
     jax.tree.map(np.testing.assert_array_equal, later, first)
+
+
+@pytest.mark.parametrize(
+    ("observation", "shape", "basis"),
+    [
+        (Code(), (16,), "counted"),
+        (Image(size=8, bins=20), (8, 8, 3), "counted"),
+        (Image(size=8), (8, 8, 3), "fourier"),
+        (Position(), (2,), "fourier"),
+    ],
+)
+def test_only_observations_of_cells_are_counted_unless_told_otherwise(observation, shape, basis):
+    encoder = Convolutional(channels=(2,)) if len(shape) == 3 else MLP(hidden=(8,))
+    config = AgentConfig(
+        observation=observation, encoder=encoder, features=FeatureConfig(kind="fitted")
+    )
+    assert make_torso(config, shape).config.basis == basis
+    told = dataclasses.replace(config.features, basis="counted")
+    assert make_torso(dataclasses.replace(config, features=told), shape).config.basis == "counted"

@@ -21,6 +21,7 @@ from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import Convolutional, CosineFeatures, Encoder, TableFeatures
 from rlreps.envs import Image, Position
+from rlreps.errors import require
 from rlreps.experiments.harness import DoubleArray, Run, varied
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.counted_agents import train_counted
@@ -121,13 +122,13 @@ class Game(NamedTuple):
 
     Attributes:
         environment: Its name in a configuration.
-        counted: Whether its states can be counted.
-        best: The best return of an episode, if known.
+        repeats: Whether its observations repeat, so that states can be counted.
+        best: The best return of an episode, if known; it also bounds the values of actions.
         threshold: Return to reach, if any.
     """
 
     environment: str
-    counted: bool = False
+    repeats: bool = False
     best: float | None = None
     threshold: float | None = None
 
@@ -137,7 +138,7 @@ FOUR_ROOMS = "FourRooms"
 _ROOMS = "use_visual_obs=true,resample_init_pos=true,max_steps_in_episode=100"
 
 GAMES: Mapping[str, Game] = {
-    FOUR_ROOMS: Game(f"gymnax:FourRooms-misc:{_ROOMS}", counted=True, best=1.0, threshold=0.9),
+    FOUR_ROOMS: Game(f"gymnax:FourRooms-misc:{_ROOMS}", repeats=True, best=1.0, threshold=0.9),
     "Breakout": Game("gymnax:Breakout-MinAtar"),
     "Asterix": Game("gymnax:Asterix-MinAtar"),
 }
@@ -166,11 +167,12 @@ class Config:
         picture_torso: Their network, one convolution.
         picture_wide: The wider network of images.
         games: Games, of ``GAMES``.
-        game_labels: Arms in games, of ``WAYS``; games whose states can be counted have a counted
+        game_labels: Arms in games, of ``WAYS``. Games whose observations repeat have a counted
             model too.
         game_steps: Environment steps of each agent in a game.
         game_every: Environment steps between evaluations in games.
         fourier_size: Random Fourier features of fits to observations that hardly repeat.
+        plan_every: Environment steps from one plan to the next, of agents with a counted model.
     """
 
     base: AgentConfig
@@ -198,6 +200,7 @@ class Config:
     game_steps: int = 45_000
     game_every: int = 3_000
     fourier_size: int = 256
+    plan_every: int = 200
 
     @property
     def settings(self) -> dict[str, tuple[str, ...]]:
@@ -208,7 +211,7 @@ class Config:
         }
         seen |= {f"{maze}{IMAGES}": self.picture_labels for maze in self.pictured}
         for game in self.games:
-            counted = (COUNTED,) if GAMES[game].counted else ()
+            counted = (COUNTED,) if GAMES[game].repeats else ()
             seen[game] = (*self.game_labels, *counted)
         return seen
 
@@ -221,14 +224,17 @@ class Config:
             torso, wide = self.picture_torso, self.picture_wide
         features = FeatureConfig(
             kind=way.features,
+            basis="counted",
             num_components=self.num_features,
             feature_discount=self.discount,
         )
-        if not (GAMES[setting].counted if setting in GAMES else arena != NULL):
-            few = self.fourier_size
-            features = dataclasses.replace(features, basis="fourier", basis_size=few)
+        if not (GAMES[setting].repeats if setting in GAMES else arena != NULL):
+            size = self.fourier_size
+            features = dataclasses.replace(features, basis="fourier", basis_size=size)
         agents = dataclasses.replace(base, encoder=wide if way.wide else torso, features=features)
         if setting in GAMES:
+            plain = way.input in ("observation", "counted") and not way.position
+            require(plain and way.task is None, "an arm that games have", label)
             return varied(
                 agents,
                 environment=GAMES[setting].environment,
@@ -265,7 +271,15 @@ def threshold_of(config: Config, setting: str) -> float | None:
     """Return the return to reach in a setting, if any."""
     if setting in GAMES:
         return GAMES[setting].threshold
-    return config.threshold * optimal_return(arena_of(setting))
+    return config.threshold * best_return(setting)
+
+
+def best_return(setting: str) -> float:
+    """Return the optimal return of a setting; NaN for a game whose best return is not known."""
+    if setting not in GAMES:
+        return optimal_return(arena_of(setting))
+    best = GAMES[setting].best
+    return np.nan if best is None else best
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -336,8 +350,8 @@ def count_arm(run: Run[Any], config: AgentConfig, setting: str) -> ArmRuns:
         InputError: If an agent sees too many observations to count.
     """
     # In mazes rewards are costs, so that no value exceeds 0.
-    best = optimal_return(setting) if setting in GAMES else 0.0
-    returns = train_counted(config, best, run.devices)
+    bound = best_return(setting) if setting in GAMES else 0.0
+    returns = train_counted(config, bound, run.config.plan_every, run.devices)
     return ArmRuns(config, np.arange(returns.shape[1]) * float(config.evaluate_every), returns)
 
 
@@ -391,13 +405,7 @@ def exact_table(arena: str, width: int, discount: float) -> npt.NDArray[np.float
 
 @functools.cache
 def optimal_return(arena: str, goal: tuple[float, float, float] = GOALS[0]) -> float:
-    """Return minus the least expected number of steps to a goal, over starts outside it.
-
-    In a game it is the best return, NaN if this is not known.
-    """
-    if arena in GAMES:
-        best = GAMES[arena].best
-        return np.nan if best is None else best
+    """Return minus the least expected number of steps to a goal, over starts outside it."""
     model = mazes.cell_model(arena)
     inside = model.discs([goal])[:, 0] > 0.0
     return -float(model.steps_within(inside, CAP)[~inside].mean())

@@ -1,14 +1,13 @@
-"""Agents that plan with a model of the transitions that they have counted: a control.
+"""Agents that plan with a model of the transitions that they have counted, without a network.
 
 An agent numbers the observations that it has seen. It counts how often each action led from one
 observation to another, and averages the rewards. Its action values are optimal in this counted
-model. An action that it has not tried has the best possible value, so that the agent tries it
-(R-max with one visit, Brafman & Tennenholtz 2002). It plans again at a fixed interval, and explores
-like the agents with networks.
+model. While it learns, an action that it has not tried has the best possible value, so that the
+agent tries it (R-max with one visit, Brafman & Tennenholtz 2002); it also takes random actions as
+often as agents with networks. In evaluations, an action that it has not tried has the worst value.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,63 +16,150 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csr_array
 
-from rlreps.agents import AgentConfig, AgentState, CompiledTrainer, Prior, make_agent
+from rlreps.agents import DQN, AgentConfig, AgentState, CompiledTrainer, Prior, make_agent
 from rlreps.agents.config import compiled_world_of
 from rlreps.agents.fitted import UNUSED, state_numbers
 from rlreps.agents.replay import Rows, as_inputs
+from rlreps.encoders import FunctionEncoder
 from rlreps.envs.core import observation_struct
-from rlreps.errors import require
+from rlreps.errors import InputError, require
 from rlreps.experiments.harness import DoubleArray, varied
 
-PLAN_EVERY = 1_000
-"""Largest number of environment steps from one plan to the next."""
+_TOLERANCE = 1e-5
+"""Change of values at which iteration stops; at γ = 0.99 they are then exact to 10⁻³."""
 
-_TOLERANCE = 1e-4
+
+class CountedModel:
+    """Counts of one agent's transitions.
+
+    Args:
+        size: Largest number of states.
+        num_actions: Number of actions.
+
+    Attributes:
+        states: Numbers of the states, in the order in which they were first seen.
+    """
+
+    def __init__(self, size: int, num_actions: int) -> None:
+        self.states: DoubleArray = np.zeros(0)
+        self._size, self._num_actions = size, num_actions
+        # The last column counts transitions that ended the task.
+        self._visits = np.zeros((size * num_actions, size + 1))
+        self._rewards = np.zeros(size * num_actions)
+        self._lowest = 0.0
+
+    def add(self, steps: DoubleArray) -> None:
+        """Count the steps [N, 5] of ``new_steps``.
+
+        Raises:
+            InputError: If there are more than ``size`` states.
+        """
+        before, action, reward, terminated, after = steps.T
+        seen = np.concatenate([before, after])
+        self.states = np.concatenate([self.states, np.setdiff1d(seen, self.states)])
+        count = len(self.states)
+        least = f"at most {self._size} observations to count (feature_basis_size)"
+        require(count <= self._size, least, count)
+        order = np.argsort(self.states)
+        start, end = order[np.searchsorted(self.states, seen, sorter=order)].reshape(2, -1)
+        tried = start * self._num_actions + action.astype(np.int64)
+        np.add.at(self._visits, (tried, np.where(terminated, self._size, end)), 1.0)
+        np.add.at(self._rewards, tried, reward)
+        self._lowest = min(self._lowest, float(reward.min(initial=0.0)))
+
+    def action_values(self, discount: float, bound: float | None) -> DoubleArray:
+        """Iterate to the optimal action values [n, A] of the states seen.
+
+        Args:
+            discount: γ.
+            bound: Value of actions that were not tried; by default that of the lowest reward for
+                ever.
+        """
+        untried = self._lowest / (1.0 - discount) if bound is None else bound
+        count = len(self.states)
+        visits = self._visits[: count * self._num_actions]
+        total = visits.sum(axis=1)
+        chances = csr_array(visits[:, :count] / np.maximum(total, 1.0)[:, None])
+        rewards = self._rewards[: len(total)] / np.maximum(total, 1.0)
+        values, change = np.full(count, untried), np.inf
+        while change > _TOLERANCE:
+            backed_up = np.where(total > 0.0, rewards + discount * (chances @ values), untried)
+            greedy = backed_up.reshape(count, self._num_actions).max(axis=1)
+            change, values = float(np.abs(greedy - values).max(initial=0.0)), greedy
+        return backed_up.reshape(count, self._num_actions)
+
+    def table(self, discount: float, elsewhere: float, bound: float | None) -> dict[str, Any]:
+        """Return ``action_values`` less ``elsewhere``, in the form of ``Prior.parts``."""
+        order, rest = np.argsort(self.states), self._size - len(self.states)
+        weights = self.action_values(discount, bound)[order] - elsewhere
+        return {
+            "states": np.pad(self.states[order], (0, rest), constant_values=UNUSED),
+            "weights": np.pad(weights, [(0, rest), (0, 0)]),
+        }
 
 
 def train_counted(
-    config: AgentConfig, best: float, devices: Sequence[jax.Device] | None = None
+    config: AgentConfig,
+    bound: float,
+    plan_every: int,
+    devices: Sequence[jax.Device] | None = None,
 ) -> DoubleArray:
     """Let agents explore and plan; return the mean return of each evaluation, [seeds, p].
 
     Args:
-        config: The agents. Their networks are not used.
-        best: The best possible value of an action.
+        config: The agents, in an environment that is compiled with them. They have no torso.
+        bound: Upper bound of the action values.
+        plan_every: Environment steps from one plan to the next: a multiple of ``steps_per_update``
+            that divides ``evaluate_every``.
         devices: Devices over which agents are distributed.
 
     Raises:
-        InputError: If an agent sees more observations than ``features.basis_size``.
+        InputError: If the options do not fit, or an agent sees more observations than
+            ``features.basis_size``.
     """
-    world, size, seeds = compiled_world_of(config), config.features.basis_size, config.num_seeds
-    assert world is not None
-    # The warm-up lasts for the whole run, so that networks do not learn.
-    waiting = varied(
-        config,
-        warmup=config.steps,
-        steps=2 * config.steps,
-        max_episode_steps=world.max_steps,
-    )
+    every, discount, size = plan_every, config.dqn.discount, config.features.basis_size
+    fits = every % config.dqn.steps_per_update == 0 and config.evaluate_every % every == 0
+    require(fits, f"plan_every that divides {config.evaluate_every} into whole updates", every)
+    capacity = config.replay.capacity
+    require(capacity > every + config.num_envs, f"a capacity above {every} steps", capacity)
+    world = compiled_world_of(config)
+    if world is None:
+        raise InputError(f"expected a compiled environment, got {config.environment}")
+    # The warm-up lasts longer than the run, so that nothing learns by gradients.
+    config = dataclasses.replace(config, max_episode_steps=world.max_steps)
+    waiting = varied(config, warmup=config.steps, steps=2 * config.steps)
     actions, sight = world.num_actions, observation_struct(world)
-    empty = {
-        "states": np.full((size,), UNUSED, np.float32),
-        "weights": np.zeros((size, actions), np.float32),
-    }
-    prior = Prior((empty,), np.float32(best), np.float32(config.dqn.discount))
-    agent = make_agent(waiting, sight.shape, actions, observation_dtype=sight.dtype, prior=prior)
+    models = [CountedModel(size, actions) for _ in config.seeds]
+    empty = models[0].table(discount, bound, bound)
+    nothing = FunctionEncoder(
+        lambda key: (), lambda params, seen: jnp.zeros((len(seen), config.num_features))
+    )
+    agent = make_agent(
+        waiting,
+        sight.shape,
+        actions,
+        observation_dtype=sight.dtype,
+        torso=nothing,
+        prior=Prior((empty,), np.float32(bound), np.float32(discount)),
+    )
+    # Agents with a prior hardly explore; these explore as agents without one do.
     agent = dataclasses.replace(agent, options=config.dqn)
     trainer = CompiledTrainer(waiting, world, agent, devices=devices)
+
+    def planned(state: AgentState, bound_of_untried: float | None) -> AgentState:
+        tables = [each.table(discount, bound, bound_of_untried) for each in models]
+        return trainer.put(with_tables(agent, state, tables))
+
     state, found = trainer.init(), list[DoubleArray]()
-    steps = [np.zeros((0, 5))] * seeds
-    every = math.gcd(PLAN_EVERY, config.evaluate_every)
     for step in range(0, config.steps + 1, every):
         if step:
-            state, _ = trainer.advance(state, step - every, every)
-            new = new_steps(state.replay, step // config.num_envs, every // config.num_envs)
-            steps = [np.concatenate(each) for each in zip(steps, new, strict=True)]
-            plans = [planned(each, size, actions, config.dqn.discount, best) for each in steps]
-            state = trainer.put(with_plans(agent, state, plans))
+            state, _ = trainer.advance(planned(state, bound), step - every, every)
+            rows = new_steps(state.replay, step // config.num_envs, every // config.num_envs)
+            for model, steps in zip(models, rows, strict=True):
+                model.add(steps)
         if step % config.evaluate_every == 0:
-            found.append(np.asarray(trainer.evaluate(state, step), np.float64).mean(axis=1))
+            returns = trainer.evaluate(planned(state, None), step)
+            found.append(np.asarray(returns, np.float64).mean(axis=1))
     return np.stack(found, axis=1)
 
 
@@ -83,7 +169,7 @@ def new_steps(replay: Rows, count: int, new: int) -> list[DoubleArray]:
     Args:
         replay: The agents' memories, [seeds, slots, environments, ...].
         count: Rows that each environment has added.
-        new: Rows since the steps that were listed before.
+        new: Rows since the steps that were listed before, fewer than there are slots.
 
     Returns:
         For each agent [steps, 5]; states are the numbers of ``state_numbers``.
@@ -100,41 +186,10 @@ def new_steps(replay: Rows, count: int, new: int) -> list[DoubleArray]:
     ]
 
 
-def planned(
-    steps: DoubleArray, size: int, num_actions: int, discount: float, best: float
-) -> dict[str, Any]:
-    """Compute optimal action values of the model counted from steps [N, 5], less ``best``.
-
-    Returns:
-        A table of at most ``size`` states, in the form of ``Prior.parts``.
-    """
-    before, action, reward, terminated, after = steps.T
-    numbers, index = np.unique(np.concatenate([before, after]), return_inverse=True)
-    count = len(numbers)
-    require(count <= size, f"at most {size} observations to count (feature_basis_size)", count)
-    start, end = index.reshape(2, -1)
-    tried = start * num_actions + action.astype(np.int64)
-    visits = np.bincount(tried, minlength=count * num_actions)
-    rewards = np.bincount(tried, reward, visits.size) / np.maximum(visits, 1)
-    going_on = (1.0 - terminated) / visits[tried]
-    moves = csr_array((going_on, (tried, end)), shape=(visits.size, count))
-    values, change = np.full(count, best), np.inf
-    while change > _TOLERANCE:
-        backed_up = np.where(visits > 0, rewards + discount * (moves @ values), best)
-        greedy = backed_up.reshape(count, num_actions).max(axis=1)
-        change, values = float(np.abs(greedy - values).max()), greedy
-    weights = backed_up.reshape(count, num_actions) - best
-    rest = size - count
-    return {
-        "states": np.pad(numbers, (0, rest), constant_values=UNUSED).astype(np.float32),
-        "weights": np.pad(weights, [(0, rest), (0, 0)]).astype(np.float32),
-    }
-
-
-def with_plans(agent: Any, state: AgentState, plans: Sequence[Any]) -> AgentState:
-    """Give every agent its plan."""
+def with_tables(agent: DQN, state: AgentState, tables: Sequence[dict[str, Any]]) -> AgentState:
+    """Give every agent its table of action values."""
     learner = state.learner
-    table = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *plans)
+    table = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves), jnp.float32), *tables)
     prior = learner.params["prior"]._replace(parts=(table,))
     params = agent.network.joined(learner.params, {"prior": prior})
     return state._replace(learner=learner._replace(params=params))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlreps.envs import Image
+from rlreps.errors import InputError
 from rlreps.experiments.ours import agents, mazes
 from rlreps.experiments.ours.agent_arms import (
     CONTROL,
@@ -20,6 +21,7 @@ from rlreps.experiments.ours.agent_arms import (
     IMAGES,
     LARGE_BATCH,
     LEARNED,
+    POSITION,
     SCRATCH,
     WAYS,
     WIDER,
@@ -113,7 +115,7 @@ def rows(
 @pytest.fixture
 def verdicts(judge, monkeypatch):
     """Judge the claims by rows, where the best return is 28 above the mean from scratch."""
-    monkeypatch.setattr(agents, "optimal_return", lambda arena: -100.0 + 5 * 9.5 + 28.0)
+    monkeypatch.setattr(agents, "best_return", lambda setting: -100.0 + 5 * 9.5 + 28.0)
     return lambda given: [claim.holds for claim in judge(EXPERIMENT, LAPTOP, given)]
 
 
@@ -205,7 +207,24 @@ def test_games_need_a_share_of_the_gap_or_in_minatar_any_gain_over_both_networks
     verdicts, games, expected
 ):
     found = verdicts(rows((20,) * 3, (0,) * 3, games=games))
-    assert found[7:] == expected
+    assert found[7:9] == expected
+
+
+PLANNED = {COUNTED: 20.0}
+
+
+@pytest.mark.parametrize(
+    ("gains", "games", "holds"),
+    [
+        ((PLANNED,) * 3, (PLANNED, NOT, NOT), True),
+        ((PLANNED,) * 3, (NOT,) * 3, None),
+        ((PLANNED, PLANNED, {FITTED: 20.0}), (PLANNED, NOT, NOT), False),
+    ],
+)
+def test_counted_models_have_to_gain_over_fitted_features_wherever_states_can_be_counted(
+    verdicts, gains, games, holds
+):
+    assert verdicts(rows((20,) * 3, (0,) * 3, gains=gains, games=games))[9] is holds
 
 
 def test_agents_that_see_images_differ_from_the_others_in_what_they_see_alone():
@@ -218,15 +237,18 @@ def test_agents_that_see_images_differ_from_the_others_in_what_they_see_alone():
     assert [LAPTOP.settings[maze + IMAGES] for maze in MAZES] == [LAPTOP.picture_labels] * 3
 
 
-def test_games_have_the_same_steps_in_all_arms_and_counted_models_where_states_repeat():
+def test_games_have_the_same_steps_in_all_arms_and_counted_models_where_observations_repeat():
     for name, game in GAMES.items():
         labels = LAPTOP.settings[name]
-        assert (COUNTED in labels) == game.counted
+        assert (COUNTED in labels) == game.repeats
         agents = {label: LAPTOP.agents(name, label) for label in labels}
         assert {each.environment for each in agents.values()} == {game.environment}
         assert {each.steps for each in agents.values()} == {LAPTOP.game_steps}
-        basis = "counted" if game.counted else "fourier"
+        basis = "counted" if game.repeats else "fourier"
         assert agents[FITTED].features.basis == basis
+        for label in (EXPLICIT, POSITION, LEARNED):
+            with pytest.raises(InputError, match="an arm that games have"):
+                LAPTOP.agents(name, label)
 
 
 @pytest.mark.parametrize("maze", MAZES)
@@ -279,3 +301,28 @@ def test_the_smoke_preset_measures_every_arm(smoke):
     assert steps[SCRATCH][0] == 0
     assert steps[LEARNED][0] == config.free_steps
     assert steps[SCRATCH][-1] == steps[LEARNED][-1]
+
+
+@pytest.mark.filterwarnings("ignore::rlreps.errors.FitWarning")
+@pytest.mark.experiments
+def test_games_are_played_by_all_arms(tmp_path):
+    pytest.importorskip("gymnax")
+    config = dataclasses.replace(
+        PRESETS["smoke"],
+        arenas=(),
+        pictured=(),
+        games=("FourRooms", "Breakout"),
+        game_steps=400,
+        game_every=200,
+        fourier_size=24,
+    )
+    # gymnax mixes types, which tests of our own code must not.
+    with jax.numpy_dtype_promotion("standard"):
+        summary = EXPERIMENT.run(config, tmp_path / "run")
+    labels = LAPTOP.game_labels
+    assert [(row["arena"], row["arm"]) for row in summary["arms"]] == [
+        *(("FourRooms", label) for label in (*labels, COUNTED)),
+        *(("Breakout", label) for label in labels),
+    ]
+    assert {row["arena"] for row in summary["gains"]} == {"FourRooms"}
+    assert [row["reached"] is None for row in summary["arms"]] == [False] * 5 + [True] * 4

@@ -1,19 +1,23 @@
 """Agents that count: plans against exact optimal values, steps read from memory."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
 import pytest
 
-from rlreps.agents import AgentConfig, DQNConfig
+from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
+from rlreps.agents.fitted import fitted_features, state_numbers
 from rlreps.agents.replay import Rows
-from rlreps.envs import Code
+from rlreps.envs import Code, Position
 from rlreps.errors import InputError
-from rlreps.experiments.ours.counted_agents import new_steps, planned, train_counted
+from rlreps.experiments.ours.counted_agents import CountedModel, new_steps, train_counted
 from rlreps.successor.tabular import counted
 
 STATES, ACTIONS, DISCOUNT = 6, 2, 0.9
+SEEN = np.eye(STATES + 1, dtype=np.float32)
+NUMBERS = state_numbers(SEEN)
 
 
 def walk(seed, count):
@@ -23,41 +27,50 @@ def walk(seed, count):
     action = generator.integers(ACTIONS, size=count)
     after = (before + np.where(generator.random(count) < 0.8, 2 * action - 1, 0)) % STATES
     ends = after == STATES - 1
-    # States are numbered as observations are, by numbers that are not indices.
-    columns = 10 * before + 3, action, np.where(ends, 2.0, -0.5), ends, 10 * after + 3
+    columns = NUMBERS[before], action, np.where(ends, 2.0, -0.5), ends, NUMBERS[after]
     return np.stack(columns, axis=1).astype(np.float64)
+
+
+def counts_of(steps, size=8, parts=3):
+    model = CountedModel(size, ACTIONS)
+    for part in np.array_split(steps, parts):
+        model.add(part)
+    return model
 
 
 def test_plans_have_the_optimal_values_of_the_counted_model():
     steps = walk(0, 400)
-    plan = planned(steps, 8, ACTIONS, DISCOUNT, best=2.0)
-    before, after = ((steps[:, column] // 10).astype(int) for column in (0, 4))
-    model = counted(before, steps[:, 1].astype(int), after, (ACTIONS, STATES))
-    # The end is absorbing there, with rewards on arrival from other states alone.
-    ends = np.eye(STATES)[STATES - 1]
+    model = counts_of(steps)
+    before, after = (np.argmax(steps[:, [column]] == NUMBERS, axis=1) for column in (0, 4))
+    exact = counted(before, steps[:, 1].astype(int), after, (ACTIONS, STATES))
     values = np.zeros(STATES)
     for _ in range(500):
-        reached = np.where(ends > 0, 2.0, -0.5 + DISCOUNT * values)
-        exact = np.einsum("ast,t->sa", model.to, reached)
-        values = exact.max(axis=1)
-    found = plan["weights"][:STATES] + 2.0
-    np.testing.assert_allclose(found[:-1], exact[:-1], atol=2e-3)
-    assert found[-1] == pytest.approx(2.0)  # The last state has no tried action.
+        reached = np.where(np.arange(STATES) == STATES - 1, 2.0, -0.5 + DISCOUNT * values)
+        by_hand = np.einsum("ast,t->sa", exact.to, reached)
+        values = by_hand.max(axis=1)
+    found = dict(zip(model.states, model.action_values(DISCOUNT, 2.0), strict=True))
+    for state in range(STATES - 1):
+        np.testing.assert_allclose(found[NUMBERS[state]], by_hand[state], atol=1e-3)
+    np.testing.assert_allclose(found[NUMBERS[STATES - 1]], 2.0)  # No step starts at the end.
 
 
-def test_actions_that_were_not_tried_and_states_that_were_not_seen_have_the_best_value():
+def test_actions_that_were_not_tried_have_the_best_value_or_the_worst():
     steps = walk(1, 400)
-    steps = steps[~((steps[:, 0] == 23) & (steps[:, 1] == 1))]
-    plan = planned(steps, 8, ACTIONS, DISCOUNT, best=2.0)
-    assert plan["weights"][2, 1] == 0.0
-    assert plan["weights"][2, 0] < 0.0
-    # States 0 and 7 are unused rows.
-    assert not plan["weights"][STATES:].any()
+    model = counts_of(steps[~((steps[:, 0] == NUMBERS[2]) & (steps[:, 1] == 1))])
+    for bound, expected in ((2.0, 2.0), (None, -0.5 / (1.0 - DISCOUNT))):
+        values = dict(zip(model.states, model.action_values(DISCOUNT, bound), strict=True))
+        assert values[NUMBERS[2]][1] == pytest.approx(expected)
+        table = {name: np.float32(x) for name, x in model.table(DISCOUNT, 2.0, bound).items()}
+        # Agents look their observations up; the last one was never seen.
+        found = np.asarray(fitted_features(table, SEEN))
+        for state in range(STATES):
+            np.testing.assert_allclose(found[state], values[NUMBERS[state]] - 2.0, atol=1e-4)
+        assert not found[STATES].any()
     with pytest.raises(InputError, match="at most 5 observations to count"):
-        planned(steps, 5, ACTIONS, DISCOUNT, best=2.0)
+        counts_of(steps, size=5)
 
 
-def test_new_steps_join_without_gaps_and_leave_out_ends_of_episodes():
+def test_new_steps_are_those_between_rows_without_gaps_or_ends_of_episodes():
     generator, shape = np.random.default_rng(2), (2, 12, 3)
     rows = Rows(
         observation=generator.integers(5, size=(*shape, 2)).astype(np.float32),
@@ -66,17 +79,25 @@ def test_new_steps_join_without_gaps_and_leave_out_ends_of_episodes():
         terminated=generator.random(shape) < 0.2,
         last=generator.random(shape) < 0.2,
     )
-    whole = new_steps(rows, 12, 12)
-    parts = [new_steps(rows, count, 4) for count in (4, 8, 12)]
-    for agent in range(2):
-        joined = np.concatenate([part[agent] for part in parts])
-        np.testing.assert_array_equal(joined, whole[agent])
-        assert len(joined) == np.sum(~rows.last[agent, :-1])
     # A memory of eight slots holds the last rows in another order.
     slots = np.arange(4, 12)
     ring = jax.tree.map(lambda leaf: leaf[:, slots[np.argsort(slots % 8)]], rows)
-    for found, expected in zip(new_steps(ring, 12, 4), parts[-1], strict=True):
-        np.testing.assert_array_equal(found, expected)
+    parts = [new_steps(rows, 4, 4), new_steps(rows, 8, 4), new_steps(ring, 12, 4)]
+    for agent in range(2):
+        numbers = state_numbers(rows.observation[agent].reshape(-1, 2)).reshape(shape[1:])
+        expected = [
+            (
+                numbers[t, e],
+                rows.action[agent, t, e],
+                rows.reward[agent, t, e],
+                rows.terminated[agent, t, e],
+                numbers[t + 1, e],
+            )
+            for t, e in itertools.product(range(11), range(3))
+            if not rows.last[agent, t, e]
+        ]
+        found = np.concatenate([part[agent] for part in parts])
+        np.testing.assert_array_equal(found, np.asarray(expected, np.float64))
 
 
 @pytest.mark.integration
@@ -91,10 +112,17 @@ def test_agents_that_count_cross_a_maze_in_few_steps():
         evaluate_every=2_000,
         num_seeds=2,
     )
-    returns = train_counted(config, 0.0)
+    returns = train_counted(config, 0.0, plan_every=400)
     assert returns.shape == (2, 7)
     assert (returns[:, 0] < -80.0).all()
     assert (returns[:, -1] > -40.0).all()
     few = dataclasses.replace(config.features, basis_size=20)
     with pytest.raises(InputError, match="at most 20 observations"):
-        train_counted(dataclasses.replace(config, features=few), 0.0)
+        train_counted(dataclasses.replace(config, features=few), 0.0, plan_every=400)
+    for changes, every, message in (
+        ({}, 300, "plan_every that divides 2000"),
+        ({"replay": ReplayConfig(capacity=400)}, 400, "a capacity above 400 steps"),
+        ({"environment": "CartPole-v1", "goal": None, "observation": Position()}, 400, "compiled"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train_counted(dataclasses.replace(config, **changes), 0.0, plan_every=every)

@@ -1,0 +1,79 @@
+"""Features of a maze beside its codes, for agents of other libraries.
+
+    pip install stable-baselines3
+    python scripts/examples/other_agents/maze_features.py
+
+Agents see a random code of their cell, which does not show which cells are neighbours. The features
+are fitted to 30,000 random steps without rewards. Importing this module registers
+``MazeWithFeatures-v0``, which every library that calls ``gymnasium.make`` can use, such as CleanRL:
+
+    PYTHONPATH=scripts/examples/other_agents \
+        python cleanrl/dqn.py --env-id maze_features:MazeWithFeatures-v0
+"""
+
+import dataclasses
+import functools
+
+import gymnasium
+import numpy as np
+
+from rlreps.envs import Code, load_arena
+from rlreps.successor import Transitions, fit
+
+MAZE = {"arena": "five_corridors", "observation": Code(), "goal": (0.9, 0.9, 0.08)}
+
+
+@functools.cache
+def features_of_codes(free_steps=30_000):
+    """Return a dictionary: the bytes of a code → the features of its cell."""
+    world = load_arena(MAZE["arena"], observation=MAZE["observation"])
+    data = Transitions.collect(world, steps=free_steps, copies=100)
+    both = np.concatenate([data.observation, data.next_observation])
+    codes, states = np.unique(both, axis=0, return_inverse=True)
+    before, after = states.reshape(2, -1)
+    counted = dataclasses.replace(
+        data, observation=before, next_observation=after, num_states=len(codes)
+    )
+    rep = fit(counted, behaviour="uniform", num_features=16)
+    features = rep.features(np.arange(len(codes)), scaling="singular")
+    features = features / np.sqrt(np.mean(np.square(features)))
+    return {code.tobytes(): row for code, row in zip(codes, np.float32(features), strict=True)}
+
+
+class WithFeatures(gymnasium.ObservationWrapper):
+    """Append the features of a code to it; they are 0 for a code that the data do not contain."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.features = features_of_codes()
+        self.size = len(next(iter(self.features.values())))
+        shape = (env.observation_space.shape[0] + self.size,)
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+    def observation(self, code):
+        features = self.features.get(code.tobytes(), np.zeros(self.size, np.float32))
+        return np.concatenate([code, features])
+
+
+def make():
+    """Make the maze with features."""
+    return WithFeatures(gymnasium.make("rlreps/FiveCorridors-v0", **MAZE))
+
+
+gymnasium.register("MazeWithFeatures-v0", make)
+
+
+def main():
+    """Train an agent of Stable-Baselines3 with features, and one without at equal total steps."""
+    from stable_baselines3 import DQN
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    plain = functools.partial(gymnasium.make, "rlreps/FiveCorridors-v0", **MAZE)
+    for name, world, steps in (("with features", make, 60_000), ("codes alone", plain, 90_000)):
+        agent = DQN("MlpPolicy", world(), seed=0).learn(steps)
+        mean, deviation = evaluate_policy(agent, world(), n_eval_episodes=20)
+        print(f"{name}: return {mean:.0f} ± {deviation:.0f} (20 episodes)")
+
+
+if __name__ == "__main__":
+    main()
