@@ -4,8 +4,9 @@
     python scripts/examples/other_agents/maze_features.py
 
 Agents see a random code of their cell, which does not show which cells are neighbours. The features
-are fitted to 30,000 random steps without rewards. Importing this module registers
-``MazeWithFeatures-v0``, which every library that calls ``gymnasium.make`` can use, such as CleanRL:
+are fitted to 30,000 random steps without rewards, which count as steps of the agent. Importing this
+module registers ``MazeWithFeatures-v0``, which every library that calls ``gymnasium.make`` can use,
+such as CleanRL:
 
     PYTHONPATH=scripts/examples/other_agents \
         python cleanrl/dqn.py --env-id maze_features:MazeWithFeatures-v0
@@ -20,11 +21,12 @@ import numpy as np
 from rlreps.envs import Code, load_arena
 from rlreps.successor import Transitions, fit
 
+FREE_STEPS = 30_000
 MAZE = {"arena": "five_corridors", "observation": Code(), "goal": (0.9, 0.9, 0.08)}
 
 
 @functools.cache
-def features_of_codes(free_steps=30_000):
+def features_of_codes(free_steps=FREE_STEPS):
     """Return a dictionary: the bytes of a code → the features of its cell."""
     world = load_arena(MAZE["arena"], observation=MAZE["observation"])
     data = Transitions.collect(world, steps=free_steps, copies=100)
@@ -63,16 +65,18 @@ def make():
 gymnasium.register("MazeWithFeatures-v0", make)
 
 
-def main():
-    """Train an agent of Stable-Baselines3 with features, and one without at equal total steps."""
+def main(steps=90_000, seeds=3):
+    """Train agents of Stable-Baselines3 with features and without, at equal total steps."""
     from stable_baselines3 import DQN
     from stable_baselines3.common.evaluation import evaluate_policy
 
     plain = functools.partial(gymnasium.make, "rlreps/FiveCorridors-v0", **MAZE)
-    for name, world, steps in (("with features", make, 60_000), ("codes alone", plain, 90_000)):
-        agent = DQN("MlpPolicy", world(), seed=0).learn(steps)
-        mean, deviation = evaluate_policy(agent, world(), n_eval_episodes=20)
-        print(f"{name}: return {mean:.0f} ± {deviation:.0f} (20 episodes)")
+    for name, world, used in (("with features", make, FREE_STEPS), ("codes alone", plain, 0)):
+        returns = []
+        for seed in range(seeds):
+            agent = DQN("MlpPolicy", world(), learning_rate=1e-3, seed=seed).learn(steps - used)
+            returns.append(evaluate_policy(agent, world(), n_eval_episodes=20)[0])
+        print(f"{name}: mean returns {', '.join(f'{each:.0f}' for each in returns)}")
 
 
 if __name__ == "__main__":
