@@ -22,6 +22,7 @@ from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require
+from rlreps.successor.basis import MOST_NUMBERS
 
 PUDDLE_WORLD = "puddle-world"
 """The environment compiled together with the agent; an arena may follow after a colon."""
@@ -254,14 +255,21 @@ def make_torso(
     """Make the torso that a configuration names, with ``network`` in place of its encoder if given.
 
     Raises:
-        InputError: If observations are not vectors, or not images for a convolutional torso.
+        InputError: If observations are not vectors, or not images for a convolutional torso, or too
+            large for fitted features.
     """
     shape, name, fits = tuple(observation_shape), config.encoder.name, config.features
     fitted = 0 if fits.kind == "none" else fits.num_components
-    if fits.basis == "auto":
-        # Observations that have bins are equal within a cell.
-        is_cell = getattr(config.observation, "bins", None) is not None
-        fits = dataclasses.replace(fits, basis="counted" if is_cell else "fourier")
+    if fitted and fits.basis == "auto":
+        # Observations of PuddleWorld that have bins are equal within a cell.
+        world = puddle_world_of(config)
+        bins = None if world is None else getattr(world.observation, "bins", None)
+        size = fits.basis_size if bins is None else max(fits.basis_size, bins**2)
+        basis = "fourier" if bins is None else "counted"
+        fits = dataclasses.replace(fits, basis=basis, basis_size=size)
+    if fitted and fits.basis == "fourier":
+        numbers = f"observations of at most {MOST_NUMBERS:,} numbers for random Fourier features"
+        require(math.prod(shape) <= MOST_NUMBERS, numbers, math.prod(shape))
     if network is None:
         if isinstance(config.encoder, Convolutional):
             require(len(shape) == 3, f"observations that are images, for the torso {name}", shape)

@@ -460,7 +460,10 @@ class DQN:
     def evaluate(
         self, environment: Environment, params: Params, key: Array, *, episodes: int, limit: int
     ) -> Array:
-        """Return undiscounted returns [episodes] of greedy episodes of at most ``limit`` steps."""
+        """Return undiscounted returns [episodes] of greedy episodes of at most ``limit`` steps.
+
+        Callers ``vmap`` over the axis ``AGENTS``.
+        """
         reset_key, times_key = jax.random.split(key)
 
         def advance(carry: Any) -> Any:

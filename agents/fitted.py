@@ -53,7 +53,8 @@ class FeatureConfig:
             ``fitted``. ``none`` adds no features.
         basis: ``counted`` for observations that repeat exactly, such as codes, unit vectors and
             images of a grid; ``fourier`` for others, whose fit takes random Fourier features.
-            ``auto`` counts codes and images of PuddleWorld's cells, and nothing else.
+            ``auto`` counts codes and images of PuddleWorld's cells, with a table of at least as
+            many rows as there are cells, and takes Fourier features of everything else.
         basis_size: Largest number of distinct observations (``counted``), or number of random
             Fourier features with a constant (``fourier``).
         num_components: d, number of fitted features.

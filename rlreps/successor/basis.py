@@ -156,10 +156,15 @@ class FourierBasis(DenseBasis):
         return scaled
 
 
+MOST_NUMBERS = qmc.Sobol.MAXDIM - 1
+"""Largest size of an observation of which random Fourier features are taken."""
+
+
 def _waves(numbers: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw frequencies [numbers, count] and phases [count] from a scrambled Sobol sequence.
 
-    Its points cover the space more evenly than independent draws do (Yang et al. 2014).
+    Its points cover the space more evenly than independent draws do (Yang et al. 2014). It has at
+    most ``MOST_NUMBERS + 1`` coordinates.
     """
     sequence = qmc.Sobol(numbers + 1, rng=np.random.default_rng(seed))
     uniform = sequence.random_base2(math.ceil(math.log2(max(2, count))))[:count]

@@ -327,6 +327,7 @@ def test_agents_keep_their_features_when_later_observations_outgrow_the_table():
     ("observation", "shape", "basis"),
     [
         (Code(), (16,), "counted"),
+        (Code(bins=30), (16,), "counted"),
         (Image(size=8, bins=20), (8, 8, 3), "counted"),
         (Image(size=8), (8, 8, 3), "fourier"),
         (Position(), (2,), "fourier"),
@@ -337,6 +338,24 @@ def test_only_observations_of_cells_are_counted_unless_told_otherwise(observatio
     config = AgentConfig(
         observation=observation, encoder=encoder, features=FeatureConfig(kind="fitted")
     )
-    assert make_torso(config, shape).config.basis == basis
+    chosen = make_torso(config, shape).config
+    assert chosen.basis == basis
+    bins = getattr(observation, "bins", None) or 0
+    assert chosen.basis_size == max(512, bins**2)
     told = dataclasses.replace(config.features, basis="counted")
     assert make_torso(dataclasses.replace(config, features=told), shape).config.basis == "counted"
+
+
+def test_the_basis_follows_the_observation_of_an_arena_file(tmp_path):
+    arena = tmp_path / "pond.toml"
+    arena.write_text('observation = "code"\n', encoding="utf-8")
+    config = AgentConfig(environment=f"puddle-world:{arena}", features=FeatureConfig(kind="fitted"))
+    assert make_torso(config, (16,)).config.basis == "counted"
+
+
+def test_observations_of_more_numbers_than_a_sobol_point_are_refused():
+    config = AgentConfig(
+        encoder=Convolutional(channels=(2,)), features=FeatureConfig(kind="fitted")
+    )
+    with pytest.raises(InputError, match=r"at most 21,200 numbers .*, got 28224"):
+        make_torso(config, (84, 84, 4))

@@ -248,6 +248,34 @@ def test_evaluation_ends_at_the_goal_and_at_the_limit_and_counts_every_step_befo
     assert shares.sum() == pytest.approx(1.0)
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["after"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Ends:
+    """A task that ends after a number of steps, each with a reward of 1, and has no limit."""
+
+    after: jax.Array
+
+    num_actions = 2
+
+    def reset(self, key):
+        return jnp.int32(0)
+
+    def step(self, key, state, action):
+        state, never = state + 1, jnp.array(False)
+        return TimeStep(state, self.observe(state), jnp.float32(1.0), state >= self.after, never)
+
+    def observe(self, state):
+        return jnp.stack([state, state]).astype(jnp.float32)
+
+
+def test_evaluations_go_on_until_the_last_agent_ends_or_meets_the_limit():
+    config = dataclasses.replace(CONFIG, num_seeds=3, evaluation_episodes=2, max_episode_steps=6)
+    worlds, agent = Ends(jnp.array([1, 4, 100])), make_agent(config, (2,), 2)
+    trainer = CompiledTrainer(config, worlds, agent, own_environments=True)
+    returns = trainer.evaluate(trainer.init(), 0)
+    np.testing.assert_array_equal(returns, [[1.0] * 2, [4.0] * 2, [6.0] * 2])
+
+
 def times_compiled(trainer):
     """Programs of a trainer that act and learn."""
     host = isinstance(trainer, HostTrainer)

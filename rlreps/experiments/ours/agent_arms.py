@@ -343,15 +343,20 @@ def train_arm(
     return ArmRuns(config, *history(RunFolder(home), "returns"))
 
 
-def count_arm(run: Run[Any], config: AgentConfig, setting: str) -> ArmRuns:
-    """Let agents plan with a counted model; an interrupted arm begins again.
+def count_arm(run: Run[Any], name: str, config: AgentConfig, setting: str) -> ArmRuns:
+    """Let agents plan with a counted model, once: a resumed run reads ``parts/<name>.json``.
 
     Raises:
         InputError: If an agent sees too many observations to count.
     """
     # In mazes rewards are costs, so that no value exceeds 0.
     bound = best_return(setting) if setting in GAMES else 0.0
-    returns = train_counted(config, bound, run.config.plan_every, run.devices)
+
+    def compute() -> dict[str, Any]:
+        found = train_counted(config, bound, run.config.plan_every, run.devices)
+        return {"returns": found.tolist()}
+
+    returns = np.asarray(run.folder.part(name, compute)["returns"])
     return ArmRuns(config, np.arange(returns.shape[1]) * float(config.evaluate_every), returns)
 
 

@@ -4,7 +4,8 @@ An agent numbers the observations that it has seen. It counts how often each act
 observation to another, and averages the rewards. Its action values are optimal in this counted
 model. While it learns, an action that it has not tried has the best possible value, so that the
 agent tries it (R-max with one visit, Brafman & Tennenholtz 2002); it also takes random actions as
-often as agents with networks. In evaluations, an action that it has not tried has the worst value.
+often as agents with networks. In evaluations, an action that it has not tried has the worst value,
+and the agent takes the first action at an observation that it has not seen.
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ class CountedModel:
         num_actions: Number of actions.
 
     Attributes:
-        states: Numbers of the states, in the order in which they were first seen.
+        states: Numbers of the states that were seen.
     """
 
     def __init__(self, size: int, num_actions: int) -> None:
@@ -72,8 +73,8 @@ class CountedModel:
 
         Args:
             discount: γ.
-            bound: Value of actions that were not tried; by default that of the lowest reward for
-                ever.
+            bound: Value of actions that were not tried; None is the value of the lowest reward for
+                ever, or of 0 if all rewards are positive.
         """
         untried = self._lowest / (1.0 - discount) if bound is None else bound
         count = len(self.states)
@@ -118,10 +119,12 @@ def train_counted(
             ``features.basis_size``.
     """
     every, discount, size = plan_every, config.dqn.discount, config.features.basis_size
-    fits = every % config.dqn.steps_per_update == 0 and config.evaluate_every % every == 0
+    period = config.dqn.steps_per_update
+    fits = every >= 1 and every % period == 0 and config.evaluate_every % every == 0
     require(fits, f"plan_every that divides {config.evaluate_every} into whole updates", every)
-    capacity = config.replay.capacity
-    require(capacity > every + config.num_envs, f"a capacity above {every} steps", capacity)
+    capacity, least = config.replay.capacity, every + config.num_envs
+    require(capacity >= least, f"a capacity of at least {least} rows", capacity)
+    require(np.isfinite(bound), "a finite bound", bound)
     world = compiled_world_of(config)
     if world is None:
         raise InputError(f"expected a compiled environment, got {config.environment}")

@@ -26,10 +26,10 @@ MAZE = {"arena": "five_corridors", "observation": Code(), "goal": (0.9, 0.9, 0.0
 
 
 @functools.cache
-def features_of_codes(free_steps=FREE_STEPS):
+def features_of_codes(seed=0):
     """Return a dictionary: the bytes of a code → the features of its cell."""
     world = load_arena(MAZE["arena"], observation=MAZE["observation"])
-    data = Transitions.collect(world, steps=free_steps, copies=100)
+    data = Transitions.collect(world, steps=FREE_STEPS, copies=100, seed=seed)
     both = np.concatenate([data.observation, data.next_observation])
     codes, states = np.unique(both, axis=0, return_inverse=True)
     before, after = states.reshape(2, -1)
@@ -45,9 +45,9 @@ def features_of_codes(free_steps=FREE_STEPS):
 class WithFeatures(gymnasium.ObservationWrapper):
     """Append the features of a code to it; they are 0 for a code that the data do not contain."""
 
-    def __init__(self, env):
+    def __init__(self, env, seed):
         super().__init__(env)
-        self.features = features_of_codes()
+        self.features = features_of_codes(seed)
         self.size = len(next(iter(self.features.values())))
         shape = (env.observation_space.shape[0] + self.size,)
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
@@ -57,9 +57,10 @@ class WithFeatures(gymnasium.ObservationWrapper):
         return np.concatenate([code, features])
 
 
-def make():
-    """Make the maze with features."""
-    return WithFeatures(gymnasium.make("rlreps/FiveCorridors-v0", **MAZE))
+def make(features=True, seed=0):
+    """Make the maze, with features that are fitted to the steps of a seed or without features."""
+    maze = gymnasium.make("rlreps/PuddleWorld-v0", max_episode_steps=300, **MAZE)
+    return WithFeatures(maze, seed) if features else maze
 
 
 gymnasium.register("MazeWithFeatures-v0", make)
@@ -69,13 +70,17 @@ def main(steps=90_000, seeds=3):
     """Train agents of Stable-Baselines3 with features and without, at equal total steps."""
     from stable_baselines3 import DQN
     from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
 
-    plain = functools.partial(gymnasium.make, "rlreps/FiveCorridors-v0", **MAZE)
-    for name, world, used in (("with features", make, FREE_STEPS), ("codes alone", plain, 0)):
+    for features, used in ((True, FREE_STEPS), (False, 0)):
         returns = []
         for seed in range(seeds):
-            agent = DQN("MlpPolicy", world(), learning_rate=1e-3, seed=seed).learn(steps - used)
-            returns.append(evaluate_policy(agent, world(), n_eval_episodes=20)[0])
+            agent = DQN("MlpPolicy", make(features, seed), learning_rate=1e-3, seed=seed)
+            agent.learn(steps - used)
+            evaluation = Monitor(make(features, seed))
+            evaluation.reset(seed=1_000 + seed)
+            returns.append(evaluate_policy(agent, evaluation, n_eval_episodes=20)[0])
+        name = "with features" if features else "codes alone"
         print(f"{name}: mean returns {', '.join(f'{each:.0f}' for each in returns)}")
 
 

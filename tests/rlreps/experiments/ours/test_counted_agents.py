@@ -7,11 +7,12 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.agents import AgentConfig, DQNConfig, ReplayConfig
+from rlreps.agents import AgentConfig, CompiledTrainer, DQNConfig, ReplayConfig
 from rlreps.agents.fitted import fitted_features, state_numbers
 from rlreps.agents.replay import Rows
 from rlreps.envs import Code, Position
 from rlreps.errors import InputError
+from rlreps.experiments.ours import counted_agents
 from rlreps.experiments.ours.counted_agents import CountedModel, new_steps, train_counted
 from rlreps.successor.tabular import counted
 
@@ -101,7 +102,7 @@ def test_new_steps_are_those_between_rows_without_gaps_or_ends_of_episodes():
 
 
 @pytest.mark.integration
-def test_agents_that_count_cross_a_maze_in_few_steps():
+def test_agents_that_count_cross_a_maze_in_few_steps(monkeypatch):
     config = AgentConfig(
         environment="puddle-world:two_room",
         observation=Code(bins=10),
@@ -112,7 +113,32 @@ def test_agents_that_count_cross_a_maze_in_few_steps():
         evaluate_every=2_000,
         num_seeds=2,
     )
+    used = []
+
+    def table_of(state):
+        return np.array(state.learner.params["prior"].parts[0]["weights"])
+
+    class Recorded(CompiledTrainer):
+        """A trainer that keeps its agent and the tables with which it acts."""
+
+        def advance(self, state, step, steps):
+            used.append(("acts", step, table_of(state)))
+            return super().advance(state, step, steps)
+
+        def evaluate(self, state, step):
+            used.append((self.agent, step, table_of(state)))
+            return super().evaluate(state, step)
+
+    monkeypatch.setattr(counted_agents, "CompiledTrainer", Recorded)
     returns = train_counted(config, 0.0, plan_every=400)
+    # Agents explore as others do, and act and are evaluated with tables of their own.
+    agents = {each.options for each, *_ in used if each != "acts"}
+    assert agents == {config.dqn}
+    acting = [table for what, step, table in used if what == "acts" and step > 0]
+    evaluated = [table for what, step, table in used if what != "acts" and step > 0]
+    assert (len(acting), len(evaluated)) == (29, 6)
+    assert all(table.max() == 0.0 and table.min() > -90.0 for table in acting[:3])
+    assert evaluated[0].min() == pytest.approx(-100.0)  # A step costs 1, and γ is 0.99.
     assert returns.shape == (2, 7)
     assert (returns[:, 0] < -80.0).all()
     assert (returns[:, -1] > -40.0).all()
@@ -121,7 +147,8 @@ def test_agents_that_count_cross_a_maze_in_few_steps():
         train_counted(dataclasses.replace(config, features=few), 0.0, plan_every=400)
     for changes, every, message in (
         ({}, 300, "plan_every that divides 2000"),
-        ({"replay": ReplayConfig(capacity=400)}, 400, "a capacity above 400 steps"),
+        ({}, 0, "plan_every that divides 2000"),
+        ({"replay": ReplayConfig(capacity=400)}, 400, "a capacity of at least 404 rows"),
         ({"environment": "CartPole-v1", "goal": None, "observation": Position()}, 400, "compiled"),
     ):
         with pytest.raises(InputError, match=message):
