@@ -15,7 +15,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
+from scipy.sparse.linalg import spsolve
 
 from rlreps.agents import DQN, AgentConfig, AgentState, CompiledTrainer, Prior, make_agent
 from rlreps.agents.config import compiled_world_of
@@ -26,8 +27,8 @@ from rlreps.envs.core import observation_struct
 from rlreps.errors import InputError, require
 from rlreps.experiments.harness import DoubleArray, varied
 
-_TOLERANCE = 1e-5
-"""Change of values at which iteration stops; at γ = 0.99 they are then exact to 10⁻³."""
+_TIE = 1e-9
+"""Gain for which policy iteration does not change an action."""
 
 
 class CountedModel:
@@ -48,6 +49,8 @@ class CountedModel:
         self._visits = np.zeros((size * num_actions, size + 1))
         self._rewards = np.zeros(size * num_actions)
         self._lowest = 0.0
+        # The last plan, from which the next one starts.
+        self._policy = np.zeros(size, np.int64)
 
     def add(self, steps: DoubleArray) -> None:
         """Count the steps [N, 5] of ``new_steps``.
@@ -69,7 +72,7 @@ class CountedModel:
         self._lowest = min(self._lowest, float(reward.min(initial=0.0)))
 
     def action_values(self, discount: float, bound: float | None) -> DoubleArray:
-        """Iterate to the optimal action values [n, A] of the states seen.
+        """Compute the optimal action values [n, A] of the states seen, by policy iteration.
 
         Args:
             discount: γ.
@@ -82,12 +85,20 @@ class CountedModel:
         total = visits.sum(axis=1)
         chances = csr_array(visits[:, :count] / np.maximum(total, 1.0)[:, None])
         rewards = self._rewards[: len(total)] / np.maximum(total, 1.0)
-        values, change = np.full(count, untried), np.inf
-        while change > _TOLERANCE:
-            backed_up = np.where(total > 0.0, rewards + discount * (chances @ values), untried)
-            greedy = backed_up.reshape(count, self._num_actions).max(axis=1)
-            change, values = float(np.abs(greedy - values).max(initial=0.0)), greedy
-        return backed_up.reshape(count, self._num_actions)
+        # No transition follows an action that was not tried.
+        rewards = np.where(total > 0.0, rewards, untried)
+        states, policy = np.arange(count), self._policy[:count]
+        while True:
+            chosen = states * self._num_actions + policy
+            kernel = eye_array(count, format="csc") - discount * chances[chosen].tocsc()
+            values = spsolve(kernel, rewards[chosen])
+            backed_up = (rewards + discount * (chances @ values)).reshape(count, self._num_actions)
+            gains = backed_up.max(axis=1) - backed_up[states, policy]
+            if not np.any(gains > _TIE):
+                return backed_up
+            policy = np.where(gains > _TIE, backed_up.argmax(axis=1), policy)
+            if bound is not None:
+                self._policy[:count] = policy
 
     def table(self, discount: float, elsewhere: float, bound: float | None) -> dict[str, Any]:
         """Return ``action_values`` less ``elsewhere``, in the form of ``Prior.parts``."""
@@ -133,7 +144,10 @@ def train_counted(
     waiting = varied(config, warmup=config.steps, steps=2 * config.steps)
     actions, sight = world.num_actions, observation_struct(world)
     models = [CountedModel(size, actions) for _ in config.seeds]
-    empty = models[0].table(discount, bound, bound)
+    empty = {
+        "states": np.full(size, UNUSED, np.float32),
+        "weights": np.zeros((size, actions), np.float32),
+    }
     nothing = FunctionEncoder(
         lambda key: (), lambda params, seen: jnp.zeros((len(seen), config.num_features))
     )
