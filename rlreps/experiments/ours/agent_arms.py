@@ -356,8 +356,9 @@ def count_arm(run: Run[Any], name: str, config: AgentConfig, setting: str) -> Ar
         found = train_counted(config, bound, run.config.plan_every, run.devices)
         return {"returns": found.tolist()}
 
-    returns = np.asarray(run.folder.part(name, compute)["returns"])
-    return ArmRuns(config, np.arange(returns.shape[1]) * float(config.evaluate_every), returns)
+    returns = np.asarray(run.folder.part(name, compute)["returns"], np.float64)
+    steps = np.arange(returns.shape[1], dtype=np.float64) * config.evaluate_every
+    return ArmRuns(config, steps, returns)
 
 
 # --- Features in front of a network ---------------------------------------------------------------

@@ -92,7 +92,8 @@ class CountedModel:
             chosen = states * self._num_actions + policy
             kernel = eye_array(count, format="csc") - discount * chances[chosen].tocsc()
             values = spsolve(kernel, rewards[chosen])
-            backed_up = (rewards + discount * (chances @ values)).reshape(count, self._num_actions)
+            found = rewards + discount * (chances @ values)
+            backed_up: DoubleArray = found.reshape(count, self._num_actions)
             gains = backed_up.max(axis=1) - backed_up[states, policy]
             if not np.any(gains > _TIE):
                 return backed_up
@@ -140,7 +141,8 @@ def train_counted(
     if world is None:
         raise InputError(f"expected a compiled environment, got {config.environment}")
     # The warm-up lasts longer than the run, so that nothing learns by gradients.
-    config = dataclasses.replace(config, max_episode_steps=world.max_steps)
+    limit = world.max_steps or config.max_episode_steps
+    config = dataclasses.replace(config, max_episode_steps=limit)
     waiting = varied(config, warmup=config.steps, steps=2 * config.steps)
     actions, sight = world.num_actions, observation_struct(world)
     models = [CountedModel(size, actions) for _ in config.seeds]
