@@ -19,6 +19,7 @@ def example(monkeypatch):
     return importlib.import_module("maze_features")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")
 @pytest.mark.integration
 def test_the_maze_shows_codes_and_features_in_which_neighbours_are_near(example):
     env = gymnasium.make("maze_features:MazeWithFeatures-v0")
