@@ -376,7 +376,7 @@ def test_a_checkpoint_cuts_episodes_by_a_row_that_is_last_and_no_termination():
     # Without learning, which would take a program of its own.
     trainer = make_trainer(config_for(LINE, dqn=DQNConfig(warmup=360, epsilon_steps=200)))
     state, metrics = run(trainer, [4, 76, 80])
-    # No episode has ended yet, so there is no return; learning has not begun, so there is no loss.
+    # No episode has ended, so there is no return. Learning has not begun, so there is no loss.
     assert metrics[0]["episodes"].tolist() == [0.0, 0.0]
     assert np.all(np.isnan(metrics[0]["training_return"]))
     assert set(metrics[0]) == {"episodes", "training_return"}

@@ -73,12 +73,11 @@ with exact components, since no options brought agents from scratch near the thr
 of joint losses was the best of 0.1, 0.3 and 1 for three of four losses. No arm with a network has
 options tuned for it alone: with other options, agents might learn from scratch. Counted models were
 tried with 200 and with 1,000 steps from one plan to the next, in ``five_corridors`` and
-``FourRooms``. Agents that see images have the
-same options. Their images repeat, so that fits can count them: with images that show the agent
-where it is within its cell, agents that fit random Fourier features took three times as long and
-gained no more (eight agents in ``five_corridors``). Agents in games have the same options too, but
-for the scale of rewards, which is 1. With targets of three steps instead of ten, agents from
-scratch learned Breakout more slowly (seeds from 1000 on).
+``FourRooms``. Agents that see images have the same options. Their images repeat, so that fits can
+count them: with images that show the agent where it is within its cell, agents that fit random
+Fourier features took three times as long and gained no more (eight agents in ``five_corridors``).
+Agents in games have the same options too, but for the scale of rewards, which is 1. With targets of
+three steps instead of ten, agents from scratch learned Breakout more slowly (seeds from 1000 on).
 """
 
 import itertools
@@ -216,7 +215,7 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> ArmRuns:
     config, (setting, label) = run.config, cell.values()
     kind, agents, width = WAYS[label].input, config.agents(setting, label), config.num_features
     arena = arena_of(setting)
-    if label == COUNTED:
+    if kind == "counted":
         return count_arm(run, name, agents, setting)
     tables: Any = None
     if kind == "learned":
@@ -300,7 +299,7 @@ def fitted_gains(results: Results[Config], settings: Sequence[str]) -> dict[str,
 
 
 def returns_gained(results: Results[Config], games: Sequence[str]) -> dict[str, Verdict]:
-    """Judge in each game that features fitted to replay raise the mean return over both others."""
+    """Judge in each game that fitted features raise the mean return over scratch and wider."""
     contrasts = {}
     for game, other in itertools.product(games, (SCRATCH, WIDER)):
         end = partial(results.end, "mean_return", arena=game)

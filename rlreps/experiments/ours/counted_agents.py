@@ -140,16 +140,13 @@ def train_counted(
     world = compiled_world_of(config)
     if world is None:
         raise InputError(f"expected a compiled environment, got {config.environment}")
-    # The warm-up lasts longer than the run, so that nothing learns by gradients.
     limit = world.max_steps or config.max_episode_steps
     config = dataclasses.replace(config, max_episode_steps=limit)
+    # The warm-up lasts longer than the run, so that nothing learns by gradients.
     waiting = varied(config, warmup=config.steps, steps=2 * config.steps)
     actions, sight = world.num_actions, observation_struct(world)
     models = [CountedModel(size, actions) for _ in config.seeds]
-    empty = {
-        "states": np.full(size, UNUSED, np.float32),
-        "weights": np.zeros((size, actions), np.float32),
-    }
+    empty = models[0].table(discount, bound, bound)
     nothing = FunctionEncoder(
         lambda key: (), lambda params, seen: jnp.zeros((len(seen), config.num_features))
     )
