@@ -166,11 +166,12 @@ class Config:
             takes; the images of all cells differ.
         picture_torso: Their network, one convolution.
         picture_wide: The wider network of images.
+        picture_every: Environment steps between evaluations of agents that see images. Their
+            evaluations take as long as a third of their training.
         games: Games, of ``GAMES``.
         game_labels: Arms in games, of ``WAYS``. Games whose observations repeat have a counted
             model too.
         game_steps: Environment steps of each agent in a game.
-        game_every: Environment steps between evaluations in games.
         fourier_size: Random Fourier features of fits to observations that hardly repeat.
         plan_every: Environment steps from one plan to the next, of agents with a counted model.
     """
@@ -195,10 +196,10 @@ class Config:
     picture_wide: Convolutional = dataclasses.field(
         default=Convolutional(channels=(40,), hidden=160)
     )
+    picture_every: int = 3_000
     games: tuple[str, ...] = tuple(GAMES)
     game_labels: tuple[str, ...] = (SCRATCH, WIDER, FITTED, BESIDE)
-    game_steps: int = 45_000
-    game_every: int = 3_000
+    game_steps: int = 36_000
     fourier_size: int = 256
     plan_every: int = 200
 
@@ -222,6 +223,7 @@ class Config:
         torso, wide = base.encoder, varied(base.encoder, hidden=self.wide)
         if images:
             torso, wide = self.picture_torso, self.picture_wide
+            base = dataclasses.replace(base, evaluate_every=self.picture_every)
         features = FeatureConfig(
             kind=way.features,
             basis="counted",
@@ -240,7 +242,6 @@ class Config:
                 environment=GAMES[setting].environment,
                 reward_scale=1.0,
                 steps=self.game_steps,
-                evaluate_every=self.game_every,
             )
         observation = Position() if way.position else mazes.observation_of(arena)
         if images:

@@ -25,7 +25,8 @@ coordinates gymnax swaps. In ``Breakout`` and ``Asterix`` of MinAtar, agents col
   rewards, scaled by their singular values; exact components: components of the exact measure, an
   oracle;
 - fitted to replay: the agent fits such components to its own replay after the warm-up and four more
-  times later, and reads them in addition to its observation; fitted once: only after the warm-up;
+  times later (in games three), and reads them in addition to its observation; fitted once: only
+  after the warm-up;
   random features beside the observation: normal random numbers in place of the components or, in
   MinAtar, random combinations of the Fourier features (not in ``sutton``);
 - counted model, without a network: the agent counts its transitions and plans every ``plan_every``
@@ -187,6 +188,7 @@ PRESETS = {
         pictured=("five_corridors",),
         picture_labels=(SCRATCH, FITTED),
         picture_torso=Convolutional(channels=(2,), hidden=8),
+        picture_every=200,
         games=(),
         free_steps=1_000,
         num_features=4,

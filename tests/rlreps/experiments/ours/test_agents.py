@@ -232,7 +232,8 @@ def test_agents_that_see_images_differ_from_the_others_in_what_they_see_alone():
         assert arena_of(maze + IMAGES) == maze
         seen, told = (LAPTOP.agents(name, FITTED) for name in (maze + IMAGES, maze))
         assert seen.observation == Image(size=8, bins=mazes.BINS)
-        same = {"observation": told.observation, "encoder": told.encoder}
+        names = ("observation", "encoder", "evaluate_every")
+        same = {name: getattr(told, name) for name in names}
         assert dataclasses.replace(seen, **same) == told
     assert [LAPTOP.settings[maze + IMAGES] for maze in MAZES] == [LAPTOP.picture_labels] * 3
 
@@ -314,7 +315,7 @@ def test_games_are_played_by_networks_with_and_without_fits_and_by_counted_model
         games=("FourRooms", "Breakout"),
         game_labels=(SCRATCH, FITTED),
         game_steps=400,
-        game_every=200,
+        picture_every=200,
         fourier_size=24,
     )
     # gymnax mixes types, which tests of our own code must not.
