@@ -97,7 +97,8 @@ class DQNState(NamedTuple):
 
     Attributes:
         params: The online network's parameters.
-        target_params: The target network's parameters.
+        target_params: The target network's learned parameters (``QNetwork.split``); its fixed ones
+            are those of the online network.
         optimizer: The optimizer's state.
         auxiliary: The auxiliary task's state; () without one.
         norms: Norms of the gradients of both losses at the torso; () without an auxiliary task.
@@ -175,11 +176,11 @@ class DQN:
         """Make an agent that has not met its environments."""
         network_key, auxiliary_key = jax.random.split(key)
         params = self.network.init(network_key)
-        nothing = jnp.zeros((), jnp.float32)
+        learned, nothing = self.network.split(params)[0], jnp.zeros((), jnp.float32)
         learner = DQNState(
             params=params,
-            target_params=params,
-            optimizer=self._optimizer().init(self.network.split(params)[0]),
+            target_params=learned,
+            optimizer=self._optimizer().init(learned),
             auxiliary=() if self.auxiliary is None else self.auxiliary.init(auxiliary_key),
             norms=() if self.auxiliary is None else GradientNorms(nothing, nothing),
             updates=jnp.zeros((), jnp.int32),
@@ -276,12 +277,10 @@ class DQN:
         options = self.options
         refresh = updates % options.target_every == 0
         share = jnp.where(refresh, options.target_rate, 0.0)
-        held = jax.tree.map(
-            lambda new, old: share * new + (1.0 - share) * old,
-            learned,
-            split(state.target_params)[0],
+        target_params = jax.tree.map(
+            lambda new, old: share * new + (1.0 - share) * old, learned, state.target_params
         )
-        params, target_params = (self.network.joined(each, fixed) for each in (learned, held))
+        params = self.network.joined(learned, fixed)
         return DQNState(
             params, target_params, optimizer_state, auxiliary_state, norms, updates
         ), metrics
@@ -302,20 +301,22 @@ class DQN:
             The gradient, the auxiliary task's new state and norms, and metrics. The auxiliary
             task's metrics have the prefix ``auxiliary_``.
         """
+        network, options = self.network, self.auxiliary_options
+        # XLA computes the fixed parts of both networks once, since they are the same arrays.
+        target_params = network.joined(state.target_params, network.split(state.params)[1])
 
         def value_loss(params: Params) -> Array:
-            errors = self.errors(params, state.target_params, drawn)
+            errors = self.errors(params, target_params, drawn)
             return jnp.mean(optax.huber_loss(errors, delta=self.options.huber_delta))
 
         loss, gradients = jax.value_and_grad(value_loss)(state.params)
         metrics = {"value_loss": loss}
         if self.auxiliary is None or auxiliary_rows is None:
             return gradients, (state.auxiliary, state.norms), metrics
-        network, options = self.network, self.auxiliary_options
         task_loss = jax.value_and_grad(self.auxiliary.loss, has_aux=True)
         (loss, (auxiliary_state, reported)), side = task_loss(
             network.auxiliary_params(state.params),
-            network.auxiliary_params(state.target_params),
+            network.auxiliary_params(target_params),
             network.auxiliary_features,
             auxiliary_rows,
             state.auxiliary,
@@ -344,19 +345,15 @@ class DQN:
         if options.freeze_torso:
             # Fit the values to fixed features.
             params = {**params, "torso": lax.stop_gradient(params["torso"])}
-        # The fixed parts of both networks are equal. Both read those of the online network, so that
-        # XLA computes fitted features once.
-        network = self.network
-        fixed = network.split(params)[1]
-        target_params = network.joined(network.split(target_params)[0], fixed)
-        q_tm1 = network.values(params, drawn.observation)
-        q_t_target = network.values(target_params, drawn.next_observation)
+        values = self.network.values
+        q_tm1 = values(params, drawn.observation)
+        q_t_target = values(target_params, drawn.next_observation)
         rewards = drawn.reward * options.reward_scale
         # The target is a constant: rlax stops its gradient.
         known: tuple[Array, ...] = (q_tm1, drawn.action, rewards, drawn.discount, q_t_target)
         rule = rlax.q_learning
         if options.double:
-            q_t_online = network.values(params, drawn.next_observation)
+            q_t_online = values(params, drawn.next_observation)
             rule, known = rlax.double_q_learning, (*known, q_t_online)
         errors: Array = jax.vmap(rule)(*known)
         return errors

@@ -111,7 +111,7 @@ class Trainer(abc.ABC):
         return max(step - dqn.warmup, 0) // dqn.steps_per_update
 
     def _refitted(self, state: AgentState, step: int) -> AgentState:
-        """Fit the features of all agents to their replay, for both networks."""
+        """Fit the features of all agents to their replay."""
         agent, learner = self.agent, state.learner
         torso = agent.network.torso
         assert isinstance(torso, WithFitted)
@@ -123,12 +123,8 @@ class Trainer(abc.ABC):
             agent.network.num_actions,
             self._agent_seeds,
         )
-        params, target_params = (
-            agent.network.joined(each, {"fitted": jax.tree.map(jnp.copy, fitted)})
-            for each in (learner.params, learner.target_params)
-        )
-        learner = learner._replace(params=params, target_params=target_params)
-        return self.put(state._replace(learner=learner))
+        params = agent.network.joined(learner.params, {"fitted": fitted})
+        return self.put(state._replace(learner=learner._replace(params=params)))
 
     @abc.abstractmethod
     def _between_fits(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:

@@ -31,7 +31,8 @@ import tyro
 from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
-from rlreps.agents import AgentConfig, make_trainer
+from rlreps.agents import DQN, AgentConfig, make_trainer
+from rlreps.agents.replay import draw_transitions
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
 from rlreps.envs import load_arena
@@ -192,8 +193,47 @@ def agent_cases(count: int) -> dict[str, tuple[AgentConfig, int]]:
     }
 
 
+def update_seconds(
+    agent: DQN, state: Any, count: jax.Array, updates: int, repeats: int
+) -> dict[str, float]:
+    """Time updates of one agent after ``count`` rows, and their forward and backward passes."""
+    keys, options = jax.random.split(jax.random.key(0), updates), agent.options
+    draw = functools.partial(
+        draw_transitions,
+        replay=state.replay,
+        count=count,
+        num=options.batch_size,
+        steps=options.n_step,
+        discount=options.discount,
+    )
+
+    def update(learner: Any, batch: Any) -> Any:
+        return agent.update(learner, batch, None, keys[0])[0]
+
+    def passes(learner: Any, batch: Any) -> Any:
+        gradients = agent.gradients(learner, batch, None, keys[0])[0]
+        # The tiny step makes each pass depend on the one before, so that none can be skipped.
+        params = jax.tree.map(lambda p, g: p - 1e-9 * g, learner.params, gradients)
+        return learner._replace(params=params)
+
+    def repeated(step: Callable[[Any, Any], Any], given: Any) -> Callable[[], Any]:
+        run = jax.jit(
+            lambda learner, given: jax.lax.scan(lambda *at: (step(*at), None), learner, given)[0]
+        )
+        return functools.partial(run, state.learner, given)
+
+    # New batches for every pass: XLA would compute the targets of one batch only once.
+    batches = jax.jit(jax.vmap(draw))(keys)
+    calls = {
+        "updates alone": repeated(lambda learner, key: update(learner, draw(key)), keys),
+        "updates without draws": repeated(update, batches),
+        "passes alone": repeated(passes, batches),
+    }
+    return median_seconds(calls, repeats)
+
+
 def agent_speed(config: AgentConfig, steps: int, repeats: int) -> dict[str, float]:
-    """Return environment steps a second of all agents, learning included, and of updates alone."""
+    """Return environment steps a second of all agents, and of one agent's updates alone."""
     with contextlib.closing(make_trainer(config, devices=devices_for_small_runs())) as trainer:
         # The warm-up has no updates, and the first round after it compiles.
         step = config.dqn.warmup
@@ -208,19 +248,11 @@ def agent_speed(config: AgentConfig, steps: int, repeats: int) -> dict[str, floa
         found = {"whole": steps * config.num_seeds / min(seconds[1:])}
         if config.num_seeds > 1 or "/" in config.environment:
             return found
-        agent, updates = trainer.agent, steps // config.dqn.steps_per_update
         count = jnp.asarray(step // config.num_envs, jnp.int32)
         alone = jax.tree.map(lambda leaf: leaf[0], state)
-
-        @jax.jit
-        def learn(state: Any) -> Any:
-            def body(index: jax.Array, state: Any) -> Any:
-                return agent.learn(state, count, jax.random.fold_in(jax.random.key(0), index))[0]
-
-            return jax.lax.fori_loop(0, updates, body, state)
-
-        taken = median_seconds({"": functools.partial(learn, alone)}, repeats)[""]
-        return {**found, "updates alone": steps / taken}
+        updates = steps // config.dqn.steps_per_update
+        taken = update_seconds(trainer.agent, alone, count, updates, repeats)
+        return {**found, **{name: steps / each for name, each in taken.items()}}
 
 
 def agents(repeats: int = 5, counts: Sequence[int] = (1, 10)) -> None:

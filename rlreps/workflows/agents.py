@@ -170,6 +170,7 @@ class _Program(Program[AgentState]):
             jax.tree.map(jnp.copy, {**fresh.learner.params, "torso": self._start.params})
             for _ in range(2)
         )
+        target_params = self._trainer.agent.network.split(target_params)[0]
         learner = fresh.learner._replace(params=params, target_params=target_params)
         return self._trainer.put(fresh._replace(learner=learner))
 

@@ -276,7 +276,7 @@ def test_agents_fit_on_schedule_whatever_the_chunks_and_both_networks_share_the_
     online, target = (
         jax.device_get(of["torso"]) for of in (whole.learner.params, whole.learner.target_params)
     )
-    jax.tree.map(np.testing.assert_array_equal, online["fitted"], target["fitted"])
+    assert "fitted" not in target
     assert not np.array_equal(online["network"][0]["kernel"], target["network"][0]["kernel"])
     for seed in range(2):
         rows, own = jax.tree.map(lambda leaf, seed=seed: leaf[seed], (whole.replay, online))

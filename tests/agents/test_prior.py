@@ -203,9 +203,11 @@ def test_agents_begin_as_the_policy_and_resume_bit_by_bit(of_maze):
     prior, policy, codes = of_maze
     with closing(make_trainer(CONFIG, prior=prior)) as trainer:
         agent, state = trainer.agent, trainer.init()
-        for params in (state.learner.params, state.learner.target_params):
+        network, learner = agent.network, state.learner
+        target = network.joined(learner.target_params, network.split(learner.params)[1])
+        for params in (learner.params, target):
             own = jax.tree.map(lambda leaf: leaf[1], params)
-            values = np.asarray(agent.network.values(own, jnp.asarray(codes)))
+            values = np.asarray(network.values(own, jnp.asarray(codes)))
             np.testing.assert_array_equal(values, values_of(prior, codes))
             np.testing.assert_array_equal(values.argmax(axis=1), policy)
         assert [float(agent.epsilon(jnp.asarray(count))) for count in (0, 24, 80)] == [0.25] * 3
@@ -217,7 +219,7 @@ def test_agents_begin_as_the_policy_and_resume_bit_by_bit(of_maze):
     jax.tree.map(np.testing.assert_array_equal, again, whole)
     # Learning changes the learned part alone.
     assert np.abs(whole.learner.params["head"]["weights"]).max() > 0.0
-    for params in (whole.learner.params, whole.learner.target_params):
-        own = jax.tree.map(lambda leaf: leaf[0], params["prior"])
-        jax.tree.map(np.testing.assert_array_equal, own, prior)
-        assert np.abs(params["torso"]["fitted"]["weights"]).max() > 0.0
+    params = whole.learner.params
+    own = jax.tree.map(lambda leaf: leaf[0], params["prior"])
+    jax.tree.map(np.testing.assert_array_equal, own, prior)
+    assert np.abs(params["torso"]["fitted"]["weights"]).max() > 0.0

@@ -94,16 +94,19 @@ WAYS: Mapping[str, Way] = {
     SCRATCH: Way(),
     WIDER: Way(wide=True),
     EMBEDDING: Way("embedding", in_sutton=False),
-    EXPLICIT: Way(task=_EXPLICIT),
+    EXPLICIT: Way(task=_EXPLICIT, in_sutton=False),
     LARGE_BATCH: Way(
         task=dataclasses.replace(
             _EXPLICIT,
             objective=LargeBatch(precondition=1e-2, leave_one_out=True),
             per_action=False,
-        )
+        ),
+        in_sutton=False,
     ),
     # At discount 0 a target is a random function of the observation, and a sequence is one row.
-    CONTROL: Way(task=dataclasses.replace(_EXPLICIT, discount_low=0.0, discount_high=0.0)),
+    CONTROL: Way(
+        task=dataclasses.replace(_EXPLICIT, discount_low=0.0, discount_high=0.0), in_sutton=False
+    ),
     RANDOM: Way("random"),
     POSITION: Way(position=True, in_sutton=False),
     COSINES: Way("cosines", position=True),
@@ -258,7 +261,7 @@ class Config:
         if way.task is None:
             return agents
         # Codes are about 1.6 apart, so waves of this length take different values at every cell.
-        waves = RandomFourier(length_scale=0.2 if arena == NULL else 0.5)
+        waves = RandomFourier(length_scale=0.5)
         task = dataclasses.replace(way.task, weight=self.weight, tasks=waves)
         return dataclasses.replace(agents, auxiliary=task)
 

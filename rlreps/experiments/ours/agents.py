@@ -17,7 +17,7 @@ coordinates gymnax swaps. In ``Breakout`` and ``Asterix`` of MinAtar, agents col
 - trainable embedding: a table of the distinct codes, trained with the network (mazes only);
 - joint losses beside the temporal-difference loss, on the same torso: ``explicit`` per action for
   the policies that filled replay, large batch per state; data-free control: ``explicit`` with
-  random functions of the observation itself as targets (discount 0);
+  random functions of the observation itself as targets (discount 0; all three in mazes only);
 - features without data in front of the network: random features, the true (x, y) in place of the
   code (mazes only), or fixed cosines of (x, y);
 - learned components: frozen components of the successor measure of the random policy, fitted for

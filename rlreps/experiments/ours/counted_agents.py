@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.linalg import spsolve
 
 from rlreps.agents import DQN, AgentConfig, AgentState, CompiledTrainer, Prior, make_agent
@@ -46,7 +46,7 @@ class CountedModel:
         self.states: DoubleArray = np.zeros(0)
         self._size, self._num_actions = size, num_actions
         # The last column counts transitions that ended the task.
-        self._visits = np.zeros((size * num_actions, size + 1))
+        self._visits: Any = csr_array((size * num_actions, size + 1))
         self._rewards = np.zeros(size * num_actions)
         self._lowest = 0.0
         # The last plan, from which the next one starts.
@@ -67,7 +67,8 @@ class CountedModel:
         order = np.argsort(self.states)
         start, end = order[np.searchsorted(self.states, seen, sorter=order)].reshape(2, -1)
         tried = start * self._num_actions + action.astype(np.int64)
-        np.add.at(self._visits, (tried, np.where(terminated, self._size, end)), 1.0)
+        reached = np.where(terminated, self._size, end)
+        self._visits += csr_array((np.ones(len(tried)), (tried, reached)), self._visits.shape)
         np.add.at(self._rewards, tried, reward)
         self._lowest = min(self._lowest, float(reward.min(initial=0.0)))
 
@@ -83,8 +84,9 @@ class CountedModel:
         count = len(self.states)
         visits = self._visits[: count * self._num_actions]
         total = visits.sum(axis=1)
-        chances = csr_array(visits[:, :count] / np.maximum(total, 1.0)[:, None])
-        rewards = self._rewards[: len(total)] / np.maximum(total, 1.0)
+        shares = 1.0 / np.maximum(total, 1.0)
+        chances = diags_array(shares, format="csr") @ visits[:, :count]
+        rewards = self._rewards[: len(total)] * shares
         # No transition follows an action that was not tried.
         rewards = np.where(total > 0.0, rewards, untried)
         states, policy = np.arange(count), self._policy[:count]

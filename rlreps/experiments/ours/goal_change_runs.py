@@ -221,7 +221,8 @@ def after_change(
         fixed = {"fitted": params["torso"]["fitted"]}
         fixed |= {} if prior is None else {"prior": priors}
         params = agent.network.joined(learner.params, fixed)
-    learner = learner._replace(params=params, target_params=jax.tree.map(jnp.copy, params))
+    target_params = jax.tree.map(jnp.copy, agent.network.split(params)[0])
+    learner = learner._replace(params=params, target_params=target_params)
     # New episodes begin.
     acting = acting._replace(ended=np.ones_like(acting.ended), returns=0.0 * acting.returns)
     current = trainer.put(AgentState(learner, replay, acting))
