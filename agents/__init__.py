@@ -1,4 +1,4 @@
-"""Agents that use the representation losses as auxiliary tasks.
+"""Deep Q-networks with features fitted to replay, priors and auxiliary tasks.
 
 Names load on first use: importing this package loads neither JAX nor rlax.
 """

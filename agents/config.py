@@ -61,7 +61,7 @@ class AgentConfig:
         evaluation_episodes: Episodes of an evaluation, apart from training.
         checkpoint_every: Environment steps between checkpoints, a multiple of ``evaluate_every``;
             None is the largest multiple within a quarter of the run, or ``evaluate_every``.
-            Environments other than PuddleWorld begin new episodes at checkpoints, since their
+            Environments of Gymnasium and dm_env begin new episodes at checkpoints, since their
             state cannot be saved.
         seed: Seed of the first agent.
         num_seeds: Number of agents, with seeds ``seed`` ... ``seed + num_seeds - 1``.
@@ -155,10 +155,11 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
         seen = observation == Position()
         require(seen, f"a kind of observation for {PUDDLE_WORLD} alone", config.environment)
         return None
-    # A file may set its own observation and goal.
+    # A file may set its own observation, goal and limit of steps.
     changes: dict[str, Any] = {} if observation == Position() else {"observation": observation}
     changes |= {} if goal is None else {"goal": goal}
-    return load_arena(arena, max_steps=config.max_episode_steps, **changes).with_task()
+    world = load_arena(arena, **changes).with_task()
+    return dataclasses.replace(world, max_steps=world.max_steps or config.max_episode_steps)
 
 
 def compiled_world_of(config: AgentConfig) -> PuddleWorld | GymnaxEnvironment | None:

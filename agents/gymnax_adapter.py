@@ -104,9 +104,9 @@ def gymnax_environment(name: str) -> GymnaxEnvironment:
     class, such as ``use_visual_obs`` of ``FourRooms-misc``. Values are numbers, true or false.
 
     Raises:
-        InputError: If the environment or an option is unknown, a value is another, the environment
-            has actions or observations that ``GymnaxEnvironment`` does not take, or the package
-            gymnax is not installed.
+        InputError: If the environment or an option is unknown, a value is neither a number nor a
+            boolean, the environment has actions or observations that ``GymnaxEnvironment`` does not
+            take, or the package gymnax is not installed.
     """
     try:
         import gymnax

@@ -94,7 +94,7 @@ def _of_box(low: npt.NDArray[Any], high: npt.NDArray[Any], dtype: npt.DTypeLike)
 
 
 def scale_of(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return what to subtract from coordinates, and then to divide by: 0 and 1 where unbounded."""
+    """Return the offset and the divisor of each coordinate; 0 and 1 if it is unbounded."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     bounded = (np.abs(low) <= LARGEST_BOUND) & (np.abs(high) <= LARGEST_BOUND) & (low < high)
     # Convert to single precision before subtracting, so that the upper bound itself becomes 1.

@@ -27,7 +27,6 @@ class Use(enum.IntEnum):
     STEP = 3
     LEARN = 4
     EVALUATE = 5
-    MEASURE = 6
 
 
 def agent_keys(seeds: Iterable[int]) -> Array:

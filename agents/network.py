@@ -66,7 +66,7 @@ class QNetwork:
         return values + lax.stop_gradient(params["prior"].values(observations))
 
     def split(self, params: Params) -> tuple[Params, Params]:
-        """Split parameters into those that gradients change, and ``fitted`` and ``prior``."""
+        """Split parameters into learned ones and fixed ones, ``fitted`` and ``prior``."""
         learned, fixed = {**params}, dict[str, Any]()
         if isinstance(self.torso, WithFitted):
             learned["torso"] = {**params["torso"]}
@@ -76,7 +76,7 @@ class QNetwork:
         return learned, fixed
 
     def joined(self, learned: Params, fixed: Params) -> Params:
-        """Join what ``split`` has split, or put other fixed parameters in place of some."""
+        """Join learned and fixed parameters; ``fixed`` replaces fixed ones among ``learned``."""
         params = {**learned, **fixed}
         if "fitted" in fixed:
             params["torso"] = {**learned["torso"], "fitted": params.pop("fitted")}

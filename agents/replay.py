@@ -194,7 +194,7 @@ def draw(key: Array, replay: Rows, count: Array, num: int, length: int) -> Rows:
         length: Rows of each sequence.
 
     Returns:
-        [b, length, ...]; no first row is ``last``.
+        [b, length, ...]; no first row is ``last``, unless an episode ended without a step.
     """
     places, environment = _draw_places(key, replay, count, num, length)
     rows: Rows = jax.tree.map(lambda leaf: leaf[places, environment[:, None]], replay)

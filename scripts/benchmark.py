@@ -3,7 +3,7 @@
     python scripts/benchmark.py ground-truth
     python scripts/benchmark.py streaming --data MNIST_FOLDER
 
-Each comparison times several implementations of the same task in turns, without compilation.
+Each comparison times several implementations of the same task, without compilation.
 Ratios vary less between machines than absolute times. ``docs/results/speed.md`` quotes the output.
 """
 
@@ -32,12 +32,14 @@ from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
 from rlreps.agents import DQN, AgentConfig, make_trainer
+from rlreps.agents.keys import unrolled
 from rlreps.agents.replay import draw_transitions
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
 from rlreps.envs import load_arena
 from rlreps.losses import OBJECTIVES
 from rlreps.losses.spectral import CovarianceJacobian, Spin
+from rlreps.numerics import jit_briefly
 from rlreps.operators import Diagonal
 from rlreps.operators.hydrogen import hamiltonian
 from rlreps.sources.box import BoxSource
@@ -197,7 +199,8 @@ def update_seconds(
     agent: DQN, state: Any, count: jax.Array, updates: int, repeats: int
 ) -> dict[str, float]:
     """Time updates of one agent after ``count`` rows, and their forward and backward passes."""
-    keys, options = jax.random.split(jax.random.key(0), updates), agent.options
+    # Random bits and compiler options are those of ``CompiledTrainer``.
+    keys, options = jax.random.split(unrolled(jax.random.key(0)), updates), agent.options
     draw = functools.partial(
         draw_transitions,
         replay=state.replay,
@@ -217,7 +220,7 @@ def update_seconds(
         return learner._replace(params=params)
 
     def repeated(step: Callable[[Any, Any], Any], given: Any) -> Callable[[], Any]:
-        run = jax.jit(
+        run = jit_briefly(
             lambda learner, given: jax.lax.scan(lambda *at: (step(*at), None), learner, given)[0]
         )
         return functools.partial(run, state.learner, given)
@@ -245,7 +248,7 @@ def agent_speed(config: AgentConfig, steps: int, repeats: int) -> dict[str, floa
             jax.block_until_ready(state)
             seconds.append(time.perf_counter() - began)
             step += steps
-        found = {"whole": steps * config.num_seeds / min(seconds[1:])}
+        found = {"whole": steps * config.num_seeds / statistics.median(seconds[1:])}
         if config.num_seeds > 1 or "/" in config.environment:
             return found
         count = jnp.asarray(step // config.num_envs, jnp.int32)

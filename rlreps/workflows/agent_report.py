@@ -111,7 +111,10 @@ def _agents_table(summary: Mapping[str, Any], first_seed: int) -> Table:
 
 
 def _interquartile_means(summary: Mapping[str, Any]) -> list[str]:
-    parts = (("final_return", "last evaluation"), ("mean_return", "all evaluations"))
+    parts = (
+        ("final_return", "last evaluation"),
+        ("mean_return", "evaluations after the first update"),
+    )
     return [
         f"interquartile mean of returns, {title}: "
         + with_interval(summary[name], "interquartile_mean")

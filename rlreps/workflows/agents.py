@@ -166,11 +166,9 @@ class _Program(Program[AgentState]):
         if self._start is None:
             return fresh
         # Copy: a trainer donates the state passed in, and the caller may start from it again.
-        params, target_params = (
-            jax.tree.map(jnp.copy, {**fresh.learner.params, "torso": self._start.params})
-            for _ in range(2)
-        )
-        target_params = self._trainer.agent.network.split(target_params)[0]
+        params = {**fresh.learner.params, "torso": self._start.params}
+        learned = self._trainer.agent.network.split(params)[0]
+        params, target_params = jax.tree.map(jnp.copy, (params, learned))
         learner = fresh.learner._replace(params=params, target_params=target_params)
         return self._trainer.put(fresh._replace(learner=learner))
 

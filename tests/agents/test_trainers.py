@@ -451,6 +451,12 @@ def test_puddle_world_comes_with_its_task_the_arena_and_the_limit():
     assert puddle_world_of(seen) == expected.with_task()
 
 
+def test_an_arena_files_own_limit_of_steps_counts(tmp_path):
+    arena = tmp_path / "pond.toml"
+    arena.write_text("max_steps = 1000\n", encoding="utf-8")
+    assert puddle_world_of(config_for(f"puddle-world:{arena}")).max_steps == 1_000
+
+
 def test_unknown_arenas_and_checkpoints_that_would_leave_no_whole_sequence_are_refused():
     with pytest.raises(ArenaError, match=r"expected an arena .*, got 'nowhere'"):
         make_trainer(config_for("puddle-world:nowhere"))

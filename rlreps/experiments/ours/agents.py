@@ -4,7 +4,7 @@
 300 steps, uniform starts. They see a fixed random code of their cell, and must learn which cells
 are near each other. In ``sutton`` they see their position, and we expect no effect. In a second
 setting of each maze, agents see an image of 8 x 8 pixels: the maze, and the agent as a disc in the
-middle of its cell. Images of near cells are alike, on both sides of a wall too.
+middle of its cell. Near cells have similar images, also across a wall.
 
 Agents also play three games of gymnax, with images. In ``FourRooms`` they cross four rooms to a
 goal within at most 100 steps. One move in three goes in another direction. The goal has a reward of
@@ -24,10 +24,10 @@ coordinates gymnax swaps. In ``Breakout`` and ``Asterix`` of MinAtar, agents col
   each agent by ``rlreps.successor.fit`` (the distinct codes are counted) from its own steps without
   rewards, scaled by their singular values; exact components: components of the exact measure, an
   oracle;
-- fitted to replay: the agent fits such components to its own replay after the warm-up and four more
-  times later (in games three), and reads them in addition to its observation; fitted once: only
-  after the warm-up;
-  random features beside the observation: normal random numbers in place of the components or, in
+- fitted to replay: the agent fits such components to its own replay after the warm-up and after
+  5,000, 10,000, 20,000 and 40,000 steps, and reads them in addition to its observation; fitted
+  once: only after the warm-up;
+- random features beside the observation: normal random numbers in place of the components or, in
   MinAtar, random combinations of the Fourier features (not in ``sutton``);
 - counted model, without a network: the agent counts its transitions and plans every ``plan_every``
   steps with optimal values of the counted model. An action that was not tried has the best possible
@@ -63,22 +63,24 @@ goal (Holm). A goal that names no setting must be met in at least two of three m
   from scratch and than with the wider network, at equal steps. ``spiral`` and its seeds were not
   used to develop these arms; a separate claim judges this maze alone. A third claim takes six
   settings, mazes with codes and mazes with images, of which at least four must have the effect.
+  Its 24 comparisons need more than 20 agents to show 50 points, so that only returns can decide it.
 
 In ``FourRooms`` the goal of features fitted to replay is the same. In both games of MinAtar, their
 mean return should be higher than from scratch and than with the wider network. The last claim is
-that counted models have a higher mean return than features fitted to replay, in every setting whose
-states can be counted.
+that counted models have a higher mean return than features fitted to replay, in every setting that
+has both arms.
 
 **Chosen beforehand** on seeds from 1000 on in ``five_corridors``: the agents' options were chosen
 with exact components, since no options brought agents from scratch near the threshold. The weight
-of joint losses was the best of 0.1, 0.3 and 1 for three of four losses. No arm with a network has
-options tuned for it alone: with other options, agents might learn from scratch. Counted models were
-tried with 200 and with 1,000 steps from one plan to the next, in ``five_corridors`` and
-``FourRooms``. Agents that see images have the same options. Their images repeat, so that fits can
-count them: with images that show the agent where it is within its cell, agents that fit random
-Fourier features took three times as long and gained no more (eight agents in ``five_corridors``).
-Agents in games have the same options too, but for the scale of rewards, which is 1. With targets of
-three steps instead of ten, agents from scratch learned Breakout more slowly (seeds from 1000 on).
+of joint losses was the best of 0.1, 0.3 and 1 for three of the four losses of an earlier run. No
+arm with a network has options tuned for it alone; agents might learn from scratch with other
+options. Counted models were tried with 200 and with 1,000 steps from one plan to the next, in
+``five_corridors`` and ``FourRooms``. Agents that see images have the same options. Their images
+repeat, so that fits can count them: with images that show the agent where it is within its cell,
+agents that fit random Fourier features took three times as long and gained no more (eight agents in
+``five_corridors``). Agents in games have the same options too, but for the scale of rewards, which
+is 1. With targets of three steps instead of ten, agents from scratch learned Breakout more slowly
+(seeds from 1000 on).
 """
 
 import itertools
@@ -379,14 +381,14 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         yield Claim(
             f"features fitted to replay raise the mean return in {' and '.join(minatar)}",
             "intervals above 0 over both networks, and p < 0.05 adjusted for all comparisons",
-            lambda r: all_of(returns_gained(r, minatar), of=len(minatar)),
+            lambda r: all_of(returns_gained(r, minatar)),
         )
     countable = [each for each, labels in results.config.settings.items() if COUNTED in labels]
     if countable:
         yield Claim(
             "counted models have a higher mean return than features fitted to replay",
             "intervals above 0 and p < 0.05 adjusted for all comparisons, in all their settings",
-            lambda r: all_of(counted_gains(r, countable), of=len(countable)),
+            lambda r: all_of(counted_gains(r, countable)),
         )
 
 

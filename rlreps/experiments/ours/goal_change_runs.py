@@ -19,9 +19,8 @@ from rlreps.agents import (
     prior_of,
 )
 from rlreps.agents.config import puddle_world_of
-from rlreps.agents.fitted import state_numbers
 from rlreps.envs.core import observation_struct
-from rlreps.errors import FitWarning
+from rlreps.errors import FitWarning, require
 from rlreps.experiments.harness import (
     DoubleArray,
     Frame,
@@ -94,14 +93,6 @@ class Config:
         )
 
 
-def cells_of(arena: str, observations: Any) -> Any:
-    """Find the cells [...] of codes [..., c]."""
-    numbers = state_numbers(mazes.cell_model(arena).observations)
-    order, flat = np.argsort(numbers), observations.reshape(-1, observations.shape[-1])
-    places = order[np.searchsorted(numbers[order], state_numbers(flat))]
-    return places.reshape(observations.shape[:-1])
-
-
 def goal_cells(arena: str, goal: tuple[float, float, float]) -> Any:
     """Tell which cells lie wholly within a goal, [n]: their centres lie within half its radius."""
     return mazes.cell_model(arena).discs([(*goal[:2], goal[2] / 2)])[:, 0] > 0.0
@@ -170,11 +161,15 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, A
     """Train agents for the first goal, then each arm for all other goals in one population."""
     config, arena = run.config, cell["arena"]
     first, home = config.first(arena), run.folder.path / "runs" / name
+    capacity = first.replay.capacity
+    require(capacity >= first.steps, f"a capacity of at least {first.steps} rows", capacity)
     run_agents(first, home, devices=run.devices)
     trainer, placed, step = load_agents(RunFolder(home), first)
     trainer.close()
     state: AgentState = jax.device_get(placed)
-    cells = cells_of(arena, state.replay.observation[:, : step // first.num_envs])
+    seen = state.replay.observation[:, : step // first.num_envs]
+    places = mazes.cell_model(arena).cells_of(seen.reshape(-1, seen.shape[-1]))
+    cells = places.reshape(seen.shape[:-1])
     rows = [jax.tree.map(lambda leaf, i=i: leaf[i], state.replay) for i in range(first.num_seeds)]
     priors = [priors_of(config, arena, *own) for own in zip(rows, cells, strict=True)]
     of_agents = [each for goal in zip(*priors, strict=True) for each in goal]

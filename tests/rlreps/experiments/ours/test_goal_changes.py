@@ -16,7 +16,6 @@ from rlreps.experiments.ours.goal_change_runs import (
     OVER,
     TUNED,
     ZERO_SHOT,
-    cells_of,
     frame,
     goal_cells,
     with_goal,
@@ -37,12 +36,6 @@ def test_told_cells_lie_within_the_goal_and_the_goal_is_outside_the_walls(arena)
         assert far.max() <= goal[2]
         world = puddle_world_of(dataclasses.replace(LAPTOP.first(arena), goal=goal))
         assert all(bool(world._is_free(jnp.asarray(centre))) for centre in model.centres[inside])
-
-
-def test_codes_find_their_cells():
-    codes = mazes.cell_model("spiral").observations
-    shuffled = np.random.default_rng(0).permutation(len(codes))
-    np.testing.assert_array_equal(cells_of("spiral", codes[shuffled][None]), shuffled[None])
 
 
 def test_episodes_of_a_memory_end_in_the_new_goal_alone():
@@ -126,7 +119,6 @@ def test_steps_are_cut_at_the_budget():
 def test_mazes_share_no_agents_with_the_one_kept_aside():
     inside, outside = (set(LAPTOP.first(maze).seeds) for maze in ("spiral", "four_rooms"))
     assert not inside & outside
-    assert LAPTOP.base.replay.capacity >= LAPTOP.base.steps
 
 
 @pytest.mark.experiments
