@@ -399,5 +399,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
 }
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["agents"]:
+        devices_for_small_runs()  # One for each core, which JAX allows only before it starts.
     print(f"{os.cpu_count()} CPUs, {jax.devices()[0].device_kind}, JAX {jax.__version__}")
     tyro.extras.subcommand_cli_from_dict(BENCHMARKS)
