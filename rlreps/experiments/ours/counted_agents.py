@@ -142,7 +142,8 @@ def train_counted(
     world = compiled_world_of(config)
     if world is None:
         raise InputError(f"expected a compiled environment, got {config.environment}")
-    config = dataclasses.replace(config, max_episode_steps=world.max_steps)
+    limit = world.max_steps or config.max_episode_steps
+    config = dataclasses.replace(config, max_episode_steps=limit)
     # The warm-up lasts longer than the run, so that nothing learns by gradients.
     waiting = varied(config, warmup=config.steps, steps=2 * config.steps)
     actions, sight = world.num_actions, observation_struct(world)

@@ -167,7 +167,7 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, A
     trainer, placed, step = load_agents(RunFolder(home), first)
     trainer.close()
     state: AgentState = jax.device_get(placed)
-    seen = state.replay.observation[:, : step // first.num_envs]
+    seen = np.asarray(state.replay.observation[:, : step // first.num_envs])
     places = mazes.cell_model(arena).cells_of(seen.reshape(-1, seen.shape[-1]))
     cells = places.reshape(seen.shape[:-1])
     rows = [jax.tree.map(lambda leaf, i=i: leaf[i], state.replay) for i in range(first.num_seeds)]
