@@ -78,9 +78,9 @@ options. Counted models were tried with 200 and with 1,000 steps from one plan t
 ``five_corridors`` and ``FourRooms``. Agents that see images have the same options. Their images
 repeat, so that fits can count them: with images that show the agent where it is within its cell,
 agents that fit random Fourier features took three times as long and gained no more (eight agents in
-``five_corridors``). Agents in games have the same options too, but for the scale of rewards, which
-is 1. With targets of three steps instead of ten, agents from scratch learned Breakout more slowly
-(seeds from 1000 on).
+``five_corridors``). Agents in games have the same options, except that the scale of rewards is 1.
+With targets of three steps instead of ten, agents from scratch learned Breakout more slowly (seeds
+from 1000 on).
 """
 
 import itertools
