@@ -1,7 +1,6 @@
 """Environments of gymnax (Lange 2022), compiled together with agents."""
 
 import dataclasses
-import json
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +10,7 @@ import numpy as np
 from rlreps.agents.host_observations import scale_of
 from rlreps.envs.core import TimeStep, pytree_dataclass
 from rlreps.errors import InputError, require
+from rlreps.files import parse_json
 
 PREFIX = "gymnax:"
 """Prefix of the names of gymnax environments."""
@@ -119,7 +119,7 @@ def gymnax_environment(name: str) -> GymnaxEnvironment:
     require(identifier in gymnax.registered_envs, f"an environment of gymnax ({known})", identifier)
     pairs = [pair.partition("=") for pair in ",".join(rest).split(",") if pair]
     try:
-        options = {option: json.loads(value) for option, _, value in pairs}
+        options = {option: parse_json(value.encode(), option) for option, _, value in pairs}
         for option, value in options.items():
             require(isinstance(value, bool | int | float), f"a number or bool as {option}", value)
         default = gymnax.make(identifier)[1]

@@ -1,22 +1,34 @@
-"""Write files whole or not at all, and refuse folders with links that lead outside them."""
+"""Places to write to, files written whole or not at all, and files of unknown origin read."""
 
+import contextlib
+import json
 import os
 import secrets
+import stat
 import struct
 import zipfile
 import zlib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, require
 
 README = "README.txt"
 """Text in every run's folder and store that explains its files."""
 
+MOST_BYTES = 2**28
+"""Largest size of a JSON document, and of a line of a JSON Lines file."""
+
+_MOST_LEVELS = 100
+"""Largest depth of a JSON document; tensorstore's parser overflows the stack at 100,000 levels."""
+
 _SUFFIX_BYTES = 8
+_LOCK_SUFFIX = ".__lock"
+_KINDS = {stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 DAMAGED = (
     EOFError,
@@ -40,7 +52,11 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
     """Write `data` under a temporary name beside `path`, rename it to `path`, and return the path.
 
     Errors of the system name the path; the error of a full disk would otherwise not name it.
+
+    Raises:
+        InputError: For a path that ``require_name`` refuses.
     """
+    require_name(path)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(_SUFFIX_BYTES)}")
@@ -61,26 +77,160 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> Path:
 def size_and_checksum(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Return the size and the CRC-32 of a file of any size."""
     size = checksum = 0
-    with open(path, "rb") as stream:
+    with open_regular(path) as stream:
         while content := stream.read(2**24):
             size, checksum = size + len(content), zlib.crc32(content, checksum)
     return size, checksum
 
 
-def refuse_links_out(folder: Path) -> None:
-    """Raise an ``InputError`` if an entry of a folder is a link that leads out of the folder.
+def require_name(path: str | os.PathLike[str], *, patterns: bool = True) -> None:
+    r"""Raise an ``InputError`` for a path that libraries below rlreps take for another path.
 
-    Writing or deleting through such a link would change files outside the folder.
+    tensorstore takes a backslash for a separator, keeps the suffix ``.__lock`` for itself and
+    accepts only UTF-8. Orbax takes the whole path of a checkpoint for a pattern, in which ``*``,
+    ``?`` and ``[`` stand for other characters.
+
+    Args:
+        path: The path; the folders above it count too.
+        patterns: Whether to accept the characters of patterns, since no checkpoint is kept there.
     """
-    with os.scandir(folder) as entries:
-        links = [entry.path for entry in entries if entry.is_symlink()]
-    root = folder.resolve() if links else folder
-    for link in links:
-        if not Path(link).resolve().is_relative_to(root):
-            raise InputError(
-                f"expected files of its own in {folder}, got the link {Path(link).name} to "
-                f"{os.readlink(link)}; replace the link by the files that it leads to"
-            )
+    text = os.fspath(path)
+    require(text != "", "a path", text)
+    whole = text + os.path.realpath(text)
+    refused = ("" if os.sep == "\\" else "\\") + ("" if patterns else "*?[")
+    if (
+        whole.encode(errors="ignore").decode() != whole
+        or _LOCK_SUFFIX in whole
+        or {*refused} & {*whole}
+    ):
+        raise InputError(
+            f"expected a path in UTF-8 without {' '.join(refused)} or {_LOCK_SUFFIX}, got {text}"
+        )
+
+
+def require_output(path: str | os.PathLike[str], *, file: bool = False) -> None:
+    """Raise an ``InputError`` unless a folder, or a file, can be written; nothing is made."""
+    require_name(path)
+    place = Path(path).absolute()
+    if file:
+        if place.is_dir():
+            raise InputError(f"expected a file to write, got the folder {path}")
+        place = place.parent
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        found = f"the file {place}" if place.exists() else f"the link {place} to nothing"
+        raise InputError(f"expected a folder to write in, got {found}")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise InputError(f"expected a folder that can be written, got Permission denied: {place}")
+
+
+def require_free(
+    folder: str | os.PathLike[str], purpose: str, *, own: Collection[str] = ()
+) -> None:
+    """Raise an ``InputError`` unless a folder is new, or empty but for files of a purpose.
+
+    Entries that begin with a dot do not count: a process killed at its start leaves its lock.
+
+    Args:
+        folder: The folder, which can be written.
+        purpose: What is to be written, for the message.
+        own: Names of the files of an earlier call, which may be replaced.
+    """
+    require_output(folder)
+    entries = os.listdir(folder) if os.path.isdir(folder) else []
+    if others := sorted(name for name in entries if name[0] != "." and name not in own):
+        listed = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+        raise InputError(
+            f"expected a new or empty folder for {purpose}, got {folder} with other files "
+            f"({listed})"
+        )
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise an ``InputError`` if a folder holds a symbolic link, at any depth.
+
+    Reading, writing or deleting through the link would reach files outside the folder, or files of
+    another run in it. The folder itself may be a link.
+    """
+    places = [os.fspath(folder)]
+    while places:
+        place = places.pop()
+        # Another process may delete an old checkpoint meanwhile.
+        with contextlib.suppress(FileNotFoundError), os.scandir(place) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    inside = os.path.relpath(entry.path, folder)
+                    raise InputError(
+                        f"expected files of its own in {folder}, got the link {inside} to "
+                        f"{os.readlink(entry.path)}; replace the link by the files that it leads to"
+                    )
+                if entry.is_dir(follow_symlinks=False):
+                    places.append(entry.path)
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file to read; raise an ``InputError`` for a pipe or a device, which may never end."""
+    # Without O_NONBLOCK, opening a pipe waits for its writer.
+    wait = getattr(os, "O_NONBLOCK", 0)
+    stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | wait))  # noqa: SIM115
+    kind = stat.S_IFMT(os.fstat(stream.fileno()).st_mode)
+    if kind != stat.S_IFREG:
+        stream.close()
+        raise InputError(f"expected a regular file, got a {_KINDS.get(kind, 'device')}: {path}")
+    return stream
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """Yield the lines of a regular file with their ends.
+
+    Raises:
+        InputError: If the file is not regular or a line has more than ``MOST_BYTES`` bytes.
+    """
+    with open_regular(path) as stream:
+        while line := stream.readline(MOST_BYTES + 1):
+            if len(line) > MOST_BYTES:
+                raise InputError(f"expected lines of at most {MOST_BYTES:,} bytes in {path}")
+            yield line
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read a JSON file; see ``parse_json``."""
+    with open_regular(path) as stream:
+        return parse_json(stream.read(MOST_BYTES + 1), os.fspath(path))
+
+
+def parse_json(content: bytes, place: str) -> Any:
+    """Parse a JSON document in UTF-8 that may come from anybody.
+
+    Args:
+        content: The document.
+        place: Where it was found, for messages.
+
+    Raises:
+        InputError: If it is no JSON, has more than ``MOST_BYTES`` bytes or nests more than 100
+            levels of brackets.
+    """
+    try:
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"more than {MOST_BYTES:,} bytes")
+        text = content.decode()
+        if _depth(content) > _MOST_LEVELS:
+            raise ValueError(f"more than {_MOST_LEVELS} levels of brackets")
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(f"expected JSON in {place}, got {error}") from error
+
+
+def _depth(content: bytes) -> int:
+    """Return a bound of the depth of a JSON document, exact from ``_MOST_LEVELS`` on."""
+    if (count := content.count(b"[") + content.count(b"{")) <= _MOST_LEVELS:
+        return count
+    # Without escaped characters, every other part between quotation marks is a string.
+    outside = content.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    found = np.frombuffer(b"".join(outside), np.uint8)
+    opened, closed = (np.isin(found, [*pair]).astype(np.int8) for pair in (b"[{", b"]}"))
+    return int(np.cumsum(opened - closed, dtype=np.int32).max(initial=0))
 
 
 def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDArray[Any]]:
@@ -92,7 +242,7 @@ def read_arrays(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, npt.NDA
         One of ``DAMAGED``: For a file that cannot be read or holds Python objects.
     """
     if isinstance(source, str | os.PathLike):
-        with open(source, "rb") as stream:  # NumPy would leave a damaged archive open.
+        with open_regular(source) as stream:  # NumPy would leave a damaged archive open.
             return read_arrays(stream)
     found = np.load(source, allow_pickle=False)
     if isinstance(found, np.ndarray):

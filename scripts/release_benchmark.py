@@ -25,7 +25,7 @@ from rlreps.experiments.harness import crossed, in_path
 from rlreps.experiments.ours.benchmark_runs import CELL, TRIALS, Config, learner_of, trained
 from rlreps.experiments.ours.contestants import Row
 from rlreps.experiments.ours.worlds import World
-from rlreps.files import write_atomically
+from rlreps.files import read_json, write_atomically
 
 CONFIG = Config()
 CELLS = crossed(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)
@@ -45,7 +45,7 @@ def rounded(value: Any) -> Any:
 def update_seconds(run: Path, row: Row, world: World, d: int) -> float | None:
     """Measure the time of one update of one seed, the least over repeats; None if it failed."""
     name = in_path(TRIALS.format(row=row, world=CONFIG.worlds[0]))
-    tuned = json.loads((run / "parts" / f"{name}.json").read_text(encoding="utf-8"))
+    tuned = read_json(run / "parts" / f"{name}.json")
     if "trials" not in tuned:
         return None
     rate, value, _ = tuned["trials"][0]
@@ -67,7 +67,7 @@ def retime(run: Path) -> None:
             print(f"{row.method}, d = {d}: {cost} s", flush=True)
     for name, cell in CELLS.items():
         path, cost = run / "parts" / f"{name}.json", costs.get((cell["row"].method, cell["d"]))
-        part = json.loads(path.read_text(encoding="utf-8"))
+        part = read_json(path)
         if cost is not None and "values" in part:
             part["values"]["seconds"] = [[cost * step for step in part["steps"]]]
             write_atomically(path, json.dumps(part).encode())
@@ -79,11 +79,11 @@ def gathered(run: Path) -> dict[str, Any]:
     Raises:
         InputError: For a run of another preset, whose parts have the same names.
     """
-    stored = json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]
+    stored = read_json(run / "config.json")["config"]
     require(stored == as_json(CONFIG), "a run of the laptop preset", str(run))
     found = {}
     for name, cell in CELLS.items():
-        part = json.loads((run / "parts" / f"{name}.json").read_text(encoding="utf-8"))
+        part = read_json(run / "parts" / f"{name}.json")
         part.get("values", {}).pop("seconds", None)
         if (cell["world"], cell["d"]) != (CONFIG.worlds[0], CONFIG.tuned_at):
             part.pop("features", None)

@@ -14,7 +14,6 @@ import csv
 import html
 import io
 import itertools
-import json
 import re
 import tomllib
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from PIL import Image
 
 from rlreps.experiments import EXPERIMENTS, PAPERS
 from rlreps.experiments.harness import NOT_RUN
+from rlreps.files import read_json
 from rlreps.report.table import format_number
 from rlreps.runs.contrasts import VERDICTS
 from rlreps.runs.folder import RunFolder
@@ -69,7 +69,7 @@ def write_page(
     """
     folder = RunFolder(run)
     page = docs / f"{name or folder.kind}.md"
-    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    summary = read_json(run / "summary.json")
     parts = [_origin(folder, command, summary), _claims(summary.get("claims", []))]
     # A curve against time or entries has the same final values as the curve against updates.
     ending = ("_by_time", "_by_seconds", "_by_entries")

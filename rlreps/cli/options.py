@@ -309,6 +309,11 @@ def parse(
         InputError: For arguments that do not fit, in one line.
         SystemExit: With code 0, after printing requested help.
     """
+    for before, argument in zip((prog, *arguments), arguments, strict=False):
+        flag, equals, value = argument.partition("=")
+        if not argument or (equals and not value and flag.startswith("--")):
+            # An empty path would be the working folder.
+            raise InputError(f"expected a value after {flag or before}, got an empty one")
     parser = _Parser(list(arguments), choices, names, needs)
     form = parser.form(command)
     asked_for_help = {"-h", "--help"} & {*arguments}

@@ -50,9 +50,11 @@ def info(
         figure: Where to draw the error (.png, .svg or .pdf); not drawn by default.
         json: Print everything as one JSON object and draw nothing.
     """
-    from rlreps.plotting import plot_subspace_error, save_figure
+    from rlreps.plotting import plot_subspace_error, require_figure, save_figure
     from rlreps.workflows.describe import describe_store, print_error_table
 
+    if figure is not None:
+        require_figure(figure)
     description = describe_store(store)
     if json:
         print_json(description)
@@ -96,9 +98,11 @@ def compare(
         figure: Where to draw the distances beside both noise floors (.png, .svg or .pdf); not drawn
             by default.
     """
-    from rlreps.plotting import plot_subspace_error, save_figure
+    from rlreps.plotting import plot_subspace_error, require_figure, save_figure
     from rlreps.workflows import describe
 
+    if figure is not None:
+        require_figure(figure)
     distances = describe.compare_stores(store, other)
     if shared := describe.shared_randomness(store, other):
         print(f"note: {shared}")

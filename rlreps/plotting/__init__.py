@@ -9,7 +9,7 @@ from rlreps.plotting.charts import (
 from rlreps.plotting.images import plot_reconstructions, plot_signed_images
 from rlreps.plotting.lines import Line, Panel, plot_panels
 from rlreps.plotting.maps import plot_components, plot_environment, plot_policy_and_value
-from rlreps.plotting.style import figure_bytes, save_figure, signed_colormap
+from rlreps.plotting.style import figure_bytes, require_figure, save_figure, signed_colormap
 
 __all__ = [
     "Line",
@@ -25,6 +25,7 @@ __all__ = [
     "plot_signed_images",
     "plot_spectrum",
     "plot_subspace_error",
+    "require_figure",
     "save_figure",
     "signed_colormap",
 ]

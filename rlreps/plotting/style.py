@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from rlreps.errors import require, require_choice
-from rlreps.files import write_atomically
+from rlreps.files import require_output, write_atomically
 
 FloatArray = npt.NDArray[np.float64]
 Parameters = ParamSpec("Parameters")
@@ -143,16 +143,26 @@ def figure_bytes(figure: Figure, *, image_format: str = "png") -> bytes:
     return buffer.getvalue()
 
 
+def require_figure(path: str | os.PathLike[str]) -> str:
+    """Return the image format of a figure's path; raise an ``InputError`` if none can be written.
+
+    Commands that compute a figure for long call this first.
+    """
+    target = Path(path)
+    image_format = target.suffix.removeprefix(".").lower()
+    suffixes = ", ".join(f".{name}" for name in _METADATA)
+    require(image_format in _METADATA, f"a figure file ending in {suffixes}", str(target))
+    require_output(target, file=True)
+    return image_format
+
+
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write `figure` to `path` in the format of its suffix and return the path.
 
     Missing folders are made. The file appears at `path` only when it is complete.
 
     Raises:
-        InputError: The suffix is not .png, .svg or .pdf.
+        InputError: As ``require_figure``.
     """
-    target = Path(path)
-    image_format = target.suffix.removeprefix(".").lower()
-    suffixes = ", ".join(f".{name}" for name in _METADATA)
-    require(image_format in _METADATA, f"a figure file ending in {suffixes}", str(target))
-    return write_atomically(target, figure_bytes(figure, image_format=image_format))
+    image_format = require_figure(path)
+    return write_atomically(path, figure_bytes(figure, image_format=image_format))

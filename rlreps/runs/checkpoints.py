@@ -20,7 +20,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from rlreps.errors import InputError
-from rlreps.files import refuse_links_out, size_and_checksum
+from rlreps.files import read_json, refuse_links, require_name, size_and_checksum
 from rlreps.runs.processes import first_does, process_count
 
 State = TypeVar("State")
@@ -43,13 +43,14 @@ class Checkpoints:
             run: Identifies the run; None reads the checkpoints of any run.
 
         Raises:
-            InputError: If the folder, or a checkpoint in it, is a link.
+            InputError: If the folder, or anything in it, is a link, or ``require_name`` refuses it.
         """
+        require_name(path, patterns=False)
         self.path = path.absolute()
         if self.path.is_symlink():
             raise InputError(f"expected a folder of checkpoints, got the link {self.path}")
         if self.path.is_dir():
-            refuse_links_out(self.path)
+            refuse_links(self.path)
         self._keep, self._run = keep, run
 
     def latest_step(self) -> int | None:
@@ -159,7 +160,7 @@ class Checkpoints:
         """Raise ``InputError`` if files, layout, step or run differ from the record."""
         folder = self._folder(step)
         try:
-            record = json.loads((folder / _RECORD).read_bytes())
+            record = read_json(folder / _RECORD)
             files, there = record["files"], _files(folder)
             found = {name: [*size_and_checksum(folder / name)] for name in there}
         except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:

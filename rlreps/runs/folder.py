@@ -11,7 +11,16 @@ from typing import Any, Optional, cast
 
 from rlreps import __version__
 from rlreps.errors import InputError, differences
-from rlreps.files import README, refuse_links_out, write_atomically
+from rlreps.files import (
+    README,
+    parse_json,
+    read_json,
+    read_lines,
+    refuse_links,
+    require_free,
+    require_name,
+    write_atomically,
+)
 from rlreps.report.table import Table, finite_or_none
 from rlreps.runs.locks import exclusive
 from rlreps.runs.processes import first_does, process_index, require_same
@@ -93,7 +102,7 @@ class RunFolder:
         if (path / "zarr.json").is_file():
             raise InputError(f"expected a run's {_CONFIG}: {path} holds a matrix store, not a run")
         if path.is_dir():
-            refuse_links_out(path)
+            refuse_links(path)
         stored = _read_object(path / _CONFIG)
         kinds = {"kind": str, "config": dict, "provenance": dict}
         if not all(isinstance(stored.get(name), kind) for name, kind in kinds.items()):
@@ -109,13 +118,15 @@ class RunFolder:
         self._identity: str | None = stored.get(_IDENTITY)
 
     @classmethod
-    def find(cls, path: Path, *, kind: str, config: Mapping[str, Any]) -> Optional["RunFolder"]:
+    def find(
+        cls, path: Path, *, kind: str, config: Mapping[str, Any] | None = None
+    ) -> Optional["RunFolder"]:
         """Find this run in a folder; nothing is changed.
 
         Args:
             path: The folder.
             kind: The kind of run, such as ``train``.
-            config: Everything that decides the result, as JSON values.
+            config: Everything that decides the result, as JSON values; None accepts any.
 
         Returns:
             The run, or None if the folder is empty or does not exist, so that a new run may start
@@ -123,29 +134,22 @@ class RunFolder:
             have fewer steps.
 
         Raises:
-            InputError: If the folder holds another run (with the differences) or other files.
+            InputError: If the folder holds another run (with the differences) or other files, or
+                cannot be written.
         """
-        if not path.exists():
+        require_name(path, patterns=False)
+        if not (path / _CONFIG).exists():
+            require_free(path, "the run")
             return None
-        if not path.is_dir():
-            raise InputError(f"expected a folder for the run, got the file {path}")
-        if (path / _CONFIG).exists():
-            folder = cls(path)
-            folder.require_kind(kind)
-            found = differences(folder.config, _plain(config))
-            if found and not _continues(folder, found, config):
-                more = len(found) - _MOST_DIFFERENCES
-                rest = f"; and {more} more differences" if more > 0 else ""
-                listed = "; ".join(found[:_MOST_DIFFERENCES])
-                raise InputError(f"{path} holds another run: {listed}{rest}")
-            return folder
-        # A process killed at its start leaves a lock and the beginning of a configuration.
-        if others := sorted(entry.name for entry in path.iterdir() if entry.name[0] != "."):
-            raise InputError(
-                f"expected a new or empty folder for the run, got {path} with no {_CONFIG} but "
-                f"other files ({', '.join(others[:3])})"
-            )
-        return None
+        folder = cls(path)
+        folder.require_kind(kind)
+        found = [] if config is None else differences(folder.config, _plain(config))
+        if config is not None and found and not _continues(folder, found, config):
+            more = len(found) - _MOST_DIFFERENCES
+            rest = f"; and {more} more differences" if more > 0 else ""
+            listed = "; ".join(found[:_MOST_DIFFERENCES])
+            raise InputError(f"{path} holds another run: {listed}{rest}")
+        return folder
 
     @classmethod
     def create_or_resume(
@@ -168,11 +172,10 @@ class RunFolder:
         def write() -> None:
             existing = cls.find(path, kind=kind, config=config)
             if existing is not None:
-                content = existing._metrics_content()
-                if content and not content.endswith(b"\n"):
+                lines = existing._metrics_lines()
+                if lines and not lines[-1].endswith(b"\n"):
                     # A kill cut the last line short: the next record would be appended to it.
-                    whole = content[: content.rfind(b"\n") + 1]
-                    write_atomically(path / _METRICS, whole)
+                    write_atomically(path / _METRICS, b"".join(lines[:-1]))
             try:
                 described = {"kind": kind, "config": config, "provenance": provenance}
                 if existing is None:
@@ -230,9 +233,9 @@ class RunFolder:
             # A power failure must not lose this line but keep a later checkpoint.
             os.fsync(file.fileno())
 
-    def _metrics_content(self) -> bytes:
+    def _metrics_lines(self) -> list[bytes]:
         path = self.path / _METRICS
-        return path.read_bytes() if path.exists() else b""
+        return [*read_lines(path)] if path.exists() else []
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Read all metrics, oldest first, null as NaN; skip a last line that a kill cut short.
@@ -241,10 +244,9 @@ class RunFolder:
             InputError: If a line is not a JSON object.
         """
         path = self.path / _METRICS
-        lines = self._metrics_content().splitlines(keepends=True)
         return [
-            _parse(line, f"line {number} of {path}", nan=True)
-            for number, line in enumerate(lines, start=1)
+            _checked(parse_json(line, place := f"line {number} of {path}"), place, nan=True)
+            for number, line in enumerate(self._metrics_lines(), start=1)
             if line.endswith(b"\n")
         ]
 
@@ -406,18 +408,14 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def _read_object(path: Path, *, nan: bool = False) -> dict[str, Any]:
     try:
-        content = path.read_bytes()
+        found = read_json(path)
     except OSError as error:
         raise InputError(f"expected a run's {path.name}, got {error.strerror}: {path}") from error
-    return _parse(content, str(path), nan=nan)
+    return _checked(found, str(path), nan=nan)
 
 
-def _parse(content: bytes, place: str, *, nan: bool) -> dict[str, Any]:
-    """Read a JSON object; ``nan`` restores NaN where a number was not finite."""
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise InputError(f"expected JSON in {place}, got {error}") from error
+def _checked(found: Any, place: str, *, nan: bool) -> dict[str, Any]:
+    """Refuse all but a JSON object; ``nan`` restores NaN where a number was not finite."""
     if not isinstance(found, dict):
         raise InputError(f"expected a JSON object in {place}, got {type(found).__name__}")
     return cast(dict[str, Any], _with_nan(found)) if nan else found

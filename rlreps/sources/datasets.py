@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import InputError, require
-from rlreps.files import DAMAGED, read_arrays
+from rlreps.files import DAMAGED, open_regular, read_arrays
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -208,7 +208,8 @@ def read_idx(path: Path, *, axes: int = 3) -> npt.NDArray[np.uint8]:
         InputError: If the file cannot be read, is truncated or empty, or holds something else.
     """
     try:
-        content = path.read_bytes()
+        with open_regular(path) as stream:
+            content = stream.read()
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"expected a readable file, got {error}: {path}") from error

@@ -23,7 +23,7 @@ from rlreps.agents.measures import COMPONENTS, default_ground_truth
 from rlreps.envs import PuddleWorld, render_frame
 from rlreps.envs.rendering import Picture
 from rlreps.errors import InputError, require
-from rlreps.files import write_atomically
+from rlreps.files import require_free, write_atomically
 from rlreps.losses.base import Params
 from rlreps.plotting import plot_components, plot_policy_and_value, save_figure
 from rlreps.runs.folder import RunFolder
@@ -36,6 +36,8 @@ from rlreps.workflows.ground_truths import ground_truth_of_run
 
 _BINS = 50
 """Cells along each axis of the maps of values."""
+
+_MAPS, _COMPONENTS, _EPISODE = "policy-and-value.png", "components.png", "episode.gif"
 
 _MOST_FRAMES = 500
 _LARGEST_SIDE = 320
@@ -92,13 +94,14 @@ def render_agents(
         InputError: If the run or the store cannot be read, there is no such agent, or the
             environment cannot be drawn, in which case all other pictures have been written.
     """
+    if out is not None:
+        require_free(out, "pictures", own=(CURVES, _MAPS, _COMPONENTS, _EPISODE))
     # Environments draw into memory. Without a screen, SDL would print warnings on standard error.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     folder = RunFolder(run_folder)
     config = load_agent_config(folder, env)
     count = config.num_seeds
     require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
-    require(out is None or not out.is_file(), "a folder for the pictures", str(out))
     world, truth = puddle_world_of(config), ground_truth_of_run(folder, config, store)
     trainer, state, _ = load_agents(folder, config)
     target = folder.figures if out is None else out
@@ -108,13 +111,13 @@ def render_agents(
         agent = TrainedAgent(trainer.agent, config, seed_index, params)
         if world is not None:
             figure = plot_policy_and_value(world, map_of_values(agent, world))
-            written.append(save_figure(figure, target / "policy-and-value.png"))
+            written.append(save_figure(figure, target / _MAPS))
             truth = truth if truth is not None else default_ground_truth(config)
             if truth is not None:
                 figure = _components(agent, world, truth)
-                written.append(save_figure(figure, target / "components.png"))
+                written.append(save_figure(figure, target / _COMPONENTS))
         play = _host_frames(agent) if world is None else _puddle_world_frames(agent, world)
-        written.append(write_gif(target / "episode.gif", [*play]))
+        written.append(write_gif(target / _EPISODE, [*play]))
     return written
 
 

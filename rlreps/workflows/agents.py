@@ -309,6 +309,7 @@ def train_agents(
     Raises:
         InputError: As ``run_agents``, or for a store that does not fit.
     """
+    RunFolder.find(out, kind=KIND)  # Before a store is decomposed.
     truth, origin = None, None
     if store is not None:
         truth, origin = ground_truth_of_store(config, store), describe_place(store, out)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlreps.errors import InputError, differences, require
-from rlreps.files import write_atomically
+from rlreps.files import require_free, write_atomically
 from rlreps.report.table import Table, format_number
 from rlreps.runs.contrasts import Sample, as_columns, said
 from rlreps.runs.folder import RunFolder, in_words
@@ -127,6 +127,7 @@ def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:
     if out is not None:
         is_folder = not out.is_file() and out.suffix not in (".csv", ".png")
         require(is_folder, "a folder to write tables and curves in", str(out))
+        require_free(out, "a comparison", own=("comparison.csv", "seeds.csv", "curves.png"))
     runs = [run for label, path in labelled(paths) for run in _read(label, RunFolder(path))]
     curves = [path for path in paths if RunFolder(path).kind in (train.KIND, live.KIND)]
     require(len(runs) >= 2, "at least two runs to compare", len(runs))

@@ -13,7 +13,7 @@ from matplotlib.transforms import Affine2D
 from rlreps.config import from_json
 from rlreps.encoders import Tabular
 from rlreps.errors import InputError, require, require_positive
-from rlreps.files import write_atomically
+from rlreps.files import DAMAGED, read_arrays, require_output, write_atomically
 from rlreps.plotting.maps import ACTIONS, ARROWS, outline
 from rlreps.report.explore import Arrays, Cells, exploration_page, short_numbers
 from rlreps.runs.checkpoints import Checkpoints
@@ -71,6 +71,7 @@ def explore(paths: tuple[Path, ...], out: Path, components: int = 50) -> Path:
             in the plane, or a run does not fit the matrix.
     """
     require(out.suffix == ".html", "a page's file ending in .html", str(out))
+    require_output(out, file=True)
     require_positive("components", components)
     path, runs = _sources(paths)
     if _is_released(path):
@@ -369,13 +370,24 @@ def _add_run(page: _Page, label: str, folder: RunFolder, matrix: Mapping[str, An
     page.arrays.learned(label, found[max(found)].shape[1], components, cosines, curve)
 
 
+def _recorded(file: Path, num_states: int) -> np.ndarray:
+    """Read the features [n, d] that a run recorded."""
+    try:
+        found = read_arrays(file).get("", np.zeros(0))
+    except DAMAGED as error:
+        raise InputError(f"expected readable features, got {file}: {error}") from error
+    fits = found.ndim == 2 and len(found) == num_states and found.dtype.kind == "f"
+    require(fits, f"features [{num_states}, d] in {file}", f"{found.dtype}{[*found.shape]}")
+    return found
+
+
 def _features(folder: RunFolder, truth: GroundTruth, *, recorded: bool) -> dict[int, np.ndarray]:
     """Return the features [n, d] of a run's first seed by step: recorded, or of checkpoints."""
     if folder.kind == SUCCESSOR:
         return {0: np.asarray(features_of(folder, truth), np.float32)}
     files = recorded_features(folder) if recorded else {}
     if files:
-        return {step: np.load(file, allow_pickle=False) for step, file in files.items()}
+        return {step: _recorded(file, truth.num_states) for step, file in files.items()}
     steps = Checkpoints(folder.path / "checkpoints", run=folder.identity).complete_steps()
     if not steps:
         raise InputError(f"expected a checkpoint in {folder.path}, got none")

@@ -17,7 +17,7 @@ from rlreps.cumulants import CUMULANTS
 from rlreps.encoders import MLP, Convolutional, Encoder, FourierMLP, Params
 from rlreps.encoders.networks import same_padding
 from rlreps.errors import FitWarning, InputError, require
-from rlreps.files import write_atomically
+from rlreps.files import require_free, write_atomically
 from rlreps.numerics import matmul
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import FourierBasis, UnitVectors
@@ -80,7 +80,7 @@ def export_run(
             ``SuccessorRepresentation.features``; its weights are those of the network F, before
             least squares replaced the last layer.
         out: Folder for encoder.jax, encoder.json and, for perceptrons and convolutional networks,
-            encoder.safetensors (with the extra "export").
+            encoder.safetensors (with the extra "export"). It is new or holds an earlier export.
         seed: Seed whose encoder is written; by default the run's first.
         store: Ground truth over the run's states; by default the store of the training run.
 
@@ -88,9 +88,10 @@ def export_run(
         The description, and ``files``.
 
     Raises:
-        InputError: If the run or its store cannot be read, the run has no such seed, or the extra
-            ``export`` is not installed.
+        InputError: If the run or its store cannot be read, the folder holds other files, the run
+            has no such seed, or the extra ``export`` is not installed.
     """
+    require_free(out, "an export", own=(PROGRAM, WEIGHTS, DESCRIPTION))
     try:
         import flatbuffers  # noqa: F401  # jax.export needs it to serialize.
         from safetensors.numpy import save

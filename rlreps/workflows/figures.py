@@ -50,6 +50,7 @@ def draw_environment(
         The figure's path.
     """
     require(bins is None or bins <= MOST_DRAWN_BINS, f"bins <= {MOST_DRAWN_BINS} to draw", bins)
+    plotting.require_figure(out)
     environment = load_arena(arena, **({} if goal is None else {"goal": goal}))
     return plotting.save_figure(plotting.plot_environment(environment, bins=bins), out)
 
@@ -65,6 +66,7 @@ def draw_spectrum(store: Path, out: Path, config: Decomposition = DEFAULT_DECOMP
     Returns:
         The figure's path.
     """
+    plotting.require_figure(out)
     principal = principal_subspace(open_store(store), config)
     figure = plotting.plot_spectrum(principal.singular_values, principal.total_energy)
     return plotting.save_figure(figure, out)
@@ -91,6 +93,7 @@ def draw_components(
         InputError: If d exceeds the components of the store, or a run has fewer than d features.
     """
     require_positive("d", d)
+    plotting.require_figure(out)
     truth = ground_truth_for(store, d)
     folders = {label: RunFolder(run) for label, run in labelled(runs)}
     return plotting.save_figure(plot_learned_components(truth, folders, d), out)
@@ -147,6 +150,7 @@ def draw_curves(runs: tuple[Path, ...], out: Path) -> Path:
         The figure's path.
     """
     require(len(runs) >= 1, "at least one training run", list(runs))
+    plotting.require_figure(out)
     folders = {label: RunFolder(run) for label, run in labelled(runs)}
     figure = plot_distances(folders, _common_noise_floor([*folders.values()]))
     return plotting.save_figure(figure, out)

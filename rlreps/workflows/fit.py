@@ -117,6 +117,7 @@ def run_fit(config: FitConfig, name: str, out: Path, collection: Collection) -> 
         InputError: For data, options or a folder that do not fit.
         TrainingDivergedError: If training became non-finite.
     """
+    RunFolder.find(out, kind=KIND)  # Before data are read or collected.
     world = arena_of(name, collection)
     seen = None if world is None else world.observation
     parts = Fit(data=read_data(name, collection), config=config)

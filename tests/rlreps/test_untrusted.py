@@ -5,13 +5,16 @@ They run no code, reach no file outside their folder and change no result withou
 
 import json
 import os
+import re
 import shutil
 import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlreps import cli
 from rlreps.agents import AgentConfig
 from rlreps.config import as_json
 from rlreps.errors import InputError, usable_memory
@@ -58,21 +61,145 @@ def restore(path, step, run="ours"):
     return Checkpoints(path, run=run).restore(step, {"x": jnp.zeros(3, int)})
 
 
-@pytest.mark.parametrize("place", ["checkpoints", "metrics.jsonl", "figures", "parts"])
-def test_a_link_that_leaves_a_run_is_refused_and_what_it_leads_to_stays(
-    tmp_path, files_below, place
-):
+@pytest.mark.parametrize(
+    "place", ["checkpoints", "metrics.jsonl", "figures", "runs/1", "checkpoints/50/default/d/0"]
+)
+def test_a_run_with_a_link_is_refused_and_what_it_leads_to_stays(tmp_path, files_below, place):
     a_run(tmp_path / "run")
+    a_run(tmp_path / "run" / "runs" / "2")
     for name in ("1", "2", "3"):
         (tmp_path / "foreign" / name).mkdir(parents=True)
-    before = files_below(tmp_path / "foreign")
-    (tmp_path / "run" / place).symlink_to(tmp_path / "foreign")
+    link = tmp_path / "run" / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    # One run of a sweep must not write into another.
+    link.symlink_to("2" if place == "runs/1" else tmp_path / "foreign")
+    before = files_below(tmp_path)
     with pytest.raises(InputError, match=f"files of its own in .*, got the link {place} to "):
         a_run(tmp_path / "run")
-    if place == "checkpoints":
-        with pytest.raises(InputError, match="expected a folder of checkpoints, got the link"):
-            save(tmp_path / "run" / place, 4)
-    assert files_below(tmp_path / "foreign") == before
+    if place.startswith("checkpoints"):
+        with pytest.raises(InputError, match="got the link"):
+            save(tmp_path / "run" / "checkpoints", 4)
+    assert files_below(tmp_path) == before
+
+
+def test_a_run_may_lie_behind_a_link(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "scratch")
+    a_run(tmp_path / "out")
+    save(tmp_path / "out" / "checkpoints", 1)
+    assert a_run(tmp_path / "out").config == {}
+    assert (tmp_path / "scratch" / "checkpoints" / "1").is_dir()
+
+
+EVERY_COMMAND = {
+    "quickstart": "--preset smoke --out {out}",
+    "successor generate": "--bins 8 --rollouts 10 --horizon 20 --out {made}",
+    "successor info": "{store} --figure {figure}",
+    "successor verify": "{store}",
+    "successor compare": "{store} {store} --figure {figure}",
+    "svd": "{store} --rank 3",
+    "train": "{store} --out {out}",
+    "train-live": "--store {store} --horizon 60 --discount 0.9 --out {out}",
+    "sweep": "{store} --grid steps=2,3 --out {out}",
+    "fit": "data.npz --out {out}",
+    "benchmark": "--preset smoke --out {out}",
+    "evaluate": "{run}",
+    "export": "{run} --out {folder}",
+    "compare": "{run} {run} --out {folder}",
+    "agent train": "--store {store} --out {out}",
+    "agent evaluate": "{run}",
+    "agent render": "{run} --out {folder}",
+    "plot env": "--out {figure}",
+    "plot components": "{store} --runs {run} --d 2 --out {figure}",
+    "plot spectrum": "{store} --rank 3 --out {figure}",
+    "plot curves": "{run} --out {figure}",
+    "explore": "{store} {run} --out {page}",
+    "experiment mnist": "--preset smoke --out {out}",
+}
+"""Command → arguments; every experiment is run as ``mnist`` is, which would download its data."""
+
+PLACES = {"out": "new", "made": "new", "folder": "new", "figure": "new.png", "page": "new.html"}
+
+
+def given(command, toy_store, **changed):
+    """Return the arguments of a command, where ``changed`` says what the places in them are."""
+    places = {**PLACES, "store": toy_store, "run": "none", **changed}
+    return [*words(command), *(word.format(**places) for word in words(EVERY_COMMAND[command]))]
+
+
+def with_places(*names):
+    return [
+        (command, name)
+        for command, arguments in EVERY_COMMAND.items()
+        for name in names
+        if f"{{{name}}}" in arguments
+    ]
+
+
+def test_every_command_has_its_arguments_here():
+    assert set(EVERY_COMMAND) - {"experiment mnist"} == set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize(("command", "place"), with_places("store", "run", "out", "made"))
+def test_no_command_follows_a_link_deep_in_a_folder(
+    refused, toy_store, tmp_path, monkeypatch, command, place
+):
+    monkeypatch.chdir(tmp_path)
+    linked, foreign = tmp_path / "linked", tmp_path / "foreign"
+    if place in ("store", "made"):
+        shutil.copytree(toy_store, linked)
+        (linked / "c" / "0" / "0").rename(foreign)
+        (linked / "c" / "0" / "0").symlink_to(foreign)
+    else:
+        a_run(linked)
+        foreign.mkdir()
+        (linked / "runs" / "1").mkdir(parents=True)
+        (linked / "runs" / "1" / "checkpoints").symlink_to(foreign)
+    assert "got the link " in refused(*given(command, toy_store, **{place: linked}))
+
+
+@pytest.mark.parametrize(
+    ("command", "place"), with_places("out", "made", "folder", "figure", "page")
+)
+def test_no_command_begins_work_before_it_has_a_place_to_write(
+    refused, toy_store, tmp_path, monkeypatch, command, place
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("precious")
+    for name, said in (("s\\t", "a path in UTF-8 without"), ("file/below", "a folder to write in")):
+        bad = name + Path(PLACES[place]).suffix
+        assert f"expected {said}" in refused(*given(command, toy_store, **{place: bad}))
+
+
+@pytest.mark.parametrize("name", ["x\\", "x.__lock/y", "a\udcff", "run[1]", "a*b", "a?b"])
+def test_a_name_that_libraries_read_as_another_is_refused(tmp_path, name):
+    for act in (a_run, lambda path: save(path, 1)):
+        with pytest.raises(InputError, match="expected a path in UTF-8 without"):
+            act(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_empty_name_stands_for_the_working_folder(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["--out", ""], ["--out="]):
+        assert refused("export", "run", *arguments) == (
+            "expected a value after --out, got an empty one"
+        )
+    with pytest.raises(InputError, match="expected a path, got ''"):
+        stores.create_or_resume("", shape=(2, 2), block_rows=1, settings={}, provenance={})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["export", "compare", "agent render"])
+def test_pictures_tables_and_exports_are_not_written_into_other_folders(
+    refused, toy_store, tmp_path, monkeypatch, command
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(toy_store, "store")
+    a_run(tmp_path / "run")
+    for folder in ("store", "run"):
+        said = refused(*given(command, toy_store, folder=folder))
+        assert re.search(f"expected a new or empty folder for .*, got {folder} with other", said)
 
 
 def test_a_lock_empties_no_file_that_it_is_a_link_to(tmp_path):
@@ -86,16 +213,12 @@ def test_a_lock_empties_no_file_that_it_is_a_link_to(tmp_path):
     assert (tmp_path / "letter").read_text() == "dear"
 
 
-def test_blocks_behind_a_link_are_neither_read_nor_deleted(store, tmp_path):
+def test_a_store_with_blocks_behind_a_link_is_not_opened(store, tmp_path):
     foreign = shutil.copytree(store.path / "c", tmp_path / "foreign")
     shutil.rmtree(store.path / "c" / "1")
     (store.path / "c" / "1").symlink_to(foreign / "1")
-    for act in (store.missing_blocks, lambda: store.remove_block(1)):
-        with pytest.raises(InputError, match="link"):
-            act()
-    with pytest.raises(InputError, match="link"):
-        store.write_block(1, np.zeros((4, 6), np.float32))
-    assert (foreign / "1" / "0").exists()
+    with pytest.raises(InputError, match=r"files of its own in .*, got the link c/1 to "):
+        stores.open_store(store.path)
     shutil.rmtree(store.path / "c")
     (store.path / "c").symlink_to(foreign)
     with pytest.raises(InputError, match=r"files of its own in .*, got the link c to "):

@@ -276,6 +276,7 @@ class Experiment(Generic[Config]):
                 jobs than cores.
             WorkerDiedError: If one of several jobs died.
         """
+        RunFolder.find(out, kind=self.name)  # Before a data set is read or downloaded.
         loaded = self.load(data) if self.load is not None else None
         described = as_json(config)
         if loaded is not None:

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import gzip
 import importlib.resources
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -22,6 +21,7 @@ from rlreps.experiments.harness import Frame, Run, in_path
 from rlreps.experiments.ours import few_labels
 from rlreps.experiments.ours.contestants import CONTROLS, OBJECTIVES, Row
 from rlreps.experiments.ours.worlds import PENDULUM, World
+from rlreps.files import parse_json
 from rlreps.subspace.metrics import orthonormal_basis
 from rlreps.successor.forward_backward import unexplained_share
 from rlreps.successor.truths import Truth
@@ -174,7 +174,7 @@ def released() -> dict[str, Any]:
     Cells have no seconds: they would be those of another machine.
     """
     file = importlib.resources.files("rlreps.data") / "benchmark.json.gz"
-    found: dict[str, Any] = json.loads(gzip.decompress(file.read_bytes()))
+    found: dict[str, Any] = parse_json(gzip.decompress(file.read_bytes()), file.name)
     return found
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rlreps.agents.environments import import_games
 from rlreps.errors import InputError
-from rlreps.files import write_atomically
+from rlreps.files import DAMAGED, open_regular, write_atomically
 from rlreps.runs.progress import progress_bar
 from rlreps.sources.frames import Frames
 
@@ -98,7 +98,11 @@ def recorded_frames(folder: Path, game: str, size: int, count: int, seed: int) -
         stream = io.BytesIO()
         np.save(stream, steps)
         write_atomically(folder / STEPS, stream.getvalue())
-    return Frames(np.load(folder / IMAGES, mmap_mode="r"), *np.load(folder / STEPS))
+    try:
+        with open_regular(folder / IMAGES), open_regular(folder / STEPS):
+            return Frames(np.load(folder / IMAGES, mmap_mode="r"), *np.load(folder / STEPS))
+    except DAMAGED as error:
+        raise InputError(f"expected readable frames in {folder}, got {error}") from error
 
 
 def shrunk(frame: ByteArray, size: int) -> ByteArray:

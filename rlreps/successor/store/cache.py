@@ -22,7 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import InputError
-from rlreps.files import DAMAGED, read_arrays, write_atomically
+from rlreps.files import (
+    DAMAGED,
+    MOST_BYTES,
+    open_regular,
+    parse_json,
+    read_arrays,
+    write_atomically,
+)
 from rlreps.successor.store.format import MatrixStore, plain_json
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -64,9 +71,11 @@ def read_archive(path: Path, name: str) -> tuple[Arrays, dict[str, Any]]:
         InputError: If it is corrupt or not an archive.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            record = json.loads(archive.read(_RECORD))
-        arrays = read_arrays(path)
+        with open_regular(path) as stream:
+            with zipfile.ZipFile(stream) as archive, archive.open(_RECORD) as entry:
+                record = parse_json(entry.read(MOST_BYTES + 1), _RECORD)
+            stream.seek(0)
+            arrays = read_arrays(stream)
         if not isinstance(record, dict) or sorted(record.pop(_NAMES)) != sorted(arrays):
             raise ValueError("other arrays than its record names")
     except DAMAGED as error:

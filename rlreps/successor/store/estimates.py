@@ -78,9 +78,6 @@ def verify(
 
     Returns:
         The faults in the order of the blocks; damage to a block raises nothing.
-
-    Raises:
-        InputError: If a block is a link that leads out of the store.
     """
     found: list[BlockProblem] = []
     tolerance = _TOLERANCE * abs((row_sum if scale is None else scale) or 0.0)
@@ -200,6 +197,6 @@ def open_estimates(path: str | Path) -> EstimateStore:
     matrix = open_store(path)
     beside = matrix.path / HALF_DIFFERENCE
     half_difference = find_store(beside)
-    if half_difference is None:
+    if half_difference is None and beside.exists():
         require_place(beside)  # Lock files of a killed process may stay; blocks may not.
     return EstimateStore(matrix, half_difference)

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import tensorstore as ts
 
 from rlreps.errors import InputError, differences, require
-from rlreps.files import refuse_links_out
+from rlreps.files import read_json, refuse_links, require_free, require_name
 
 Rows = npt.NDArray[np.float32]
 
@@ -85,26 +85,12 @@ class MatrixStore:
         return f"block {index} (rows {start}-{stop - 1}, file {file})"
 
     def missing_blocks(self) -> list[int]:
-        """Return indices of the blocks that were never written, in order.
-
-        Raises:
-            InputError: If a block is a link that leads out of the store.
-        """
-        if (self.path / "c").is_dir():
-            refuse_links_out(self.path / "c")
+        """Return indices of the blocks that were never written, in order."""
         return [index for index in range(self.num_blocks) if not self.block_file(index).is_file()]
 
     def remove_block(self, index: int) -> None:
         """Delete a block, so that it counts as missing."""
-        self._require_own(index)
         self.block_file(index).unlink(missing_ok=True)
-
-    def _require_own(self, index: int) -> None:
-        """Raise InputError if a block's folder is a link that leads out of the store."""
-        folder = self.block_file(index).parent
-        for place in (folder.parent, folder):
-            if place.is_symlink() and not place.resolve().is_relative_to(self.path.resolve()):
-                raise InputError(f"expected {place} in the store, got a link to {place.resolve()}")
 
     def write_block(self, index: int, rows: npt.ArrayLike) -> None:
         """Write or replace a block; it is on disk, whole, when this returns.
@@ -129,7 +115,6 @@ class MatrixStore:
             raise InputError(
                 f"{self.describe_block(index)}: expected finite values, got {count} NaN or infinite"
             )
-        self._require_own(index)
         with _explained(f"{self.path}: expected to write {self.describe_block(index)}"):
             if stop - start < self.block_rows:
                 # tensorstore merges rows that do not fill their chunk into the chunk on disk, and
@@ -249,7 +234,7 @@ STORE = "successor"
 
 _FORMAT = 3
 _METADATA_FILE = "zarr.json"
-_LEFT_BY_A_CREATION = {f"{_METADATA_FILE}.__lock", ".lock"}  # locks of tensorstore and of the run
+_LEFT_BY_A_CREATION = (f"{_METADATA_FILE}.__lock",)  # tensorstore's lock
 
 
 def create_or_resume(
@@ -278,6 +263,7 @@ def create_or_resume(
             values of each), the path is something else, the shape is not positive, or the disk
             fails.
     """
+    require_name(path)
     sizes = (*shape, block_rows)
     require(min(sizes) >= 1, "positive shape and block_rows", sizes)
     folder = Path(os.path.realpath(path))
@@ -306,20 +292,9 @@ def create_or_resume(
 
 def require_place(path: str | Path) -> None:
     """Raise InputError unless the path holds a store, is free or is an empty folder."""
-    folder = Path(os.path.realpath(path))
-    if not folder.exists() or (folder / _METADATA_FILE).exists():
-        return
-    if not folder.is_dir():
-        raise InputError(f"expected a new or empty folder or a matrix store, got the file {folder}")
-    # A process that was killed while it created a store leaves only lock files.
-    others = sorted(
-        entry.name for entry in folder.iterdir() if entry.name not in _LEFT_BY_A_CREATION
-    )
-    if others:
-        raise InputError(
-            f"expected a new or empty folder or a matrix store, got {folder} with no "
-            f"{_METADATA_FILE} but {len(others)} other entries ({others[0]} ...)"
-        )
+    require_name(path)
+    if not (Path(path) / _METADATA_FILE).exists():
+        require_free(path, "a matrix store", own=_LEFT_BY_A_CREATION)
 
 
 def find_store(path: str | Path) -> MatrixStore | None:
@@ -334,6 +309,7 @@ def open_store(path: str | Path) -> MatrixStore:
         InputError: If there is no store at the path, or its metadata are truncated, corrupt or not
             a store's metadata.
     """
+    require_name(path)
     folder = Path(os.path.realpath(path))
     if not (folder / _METADATA_FILE).is_file():
         if (folder / "config.json").is_file():
@@ -342,7 +318,8 @@ def open_store(path: str | Path) -> MatrixStore:
             raise InputError(f"{path} holds a run, not a matrix store{hint}")
         found = "no such path" if not folder.exists() else f"no {_METADATA_FILE} in it"
         raise InputError(f"expected a matrix store at {folder}, got {found}")
-    refuse_links_out(folder)
+    refuse_links(folder)
+    read_json(folder / _METADATA_FILE)  # tensorstore's parser overflows the stack.
     try:
         array = ts.open(_spec(folder), open=True, dtype=ts.float32, rank=2).result()
         metadata = array.spec().to_json()["metadata"]

@@ -132,7 +132,7 @@ def test_an_output_folder_with_something_else_in_it_is_refused(
     for command, other_run in (
         (["train", toy_store, *TRAIN, "--steps", "40"], "expected steps=60, got 40"),
         (["quickstart", "--preset", "smoke"], "holds a training run, not a quickstart"),
-        (["successor", "generate", *GENERATE], "other entries"),
+        (["successor", "generate", *GENERATE], "other files"),
     ):
         for name, said in ("notes", "thesis.tex"), ("file", "file"), ("run", other_run):
             assert said in refused(*command, "--out", tmp_path / name)

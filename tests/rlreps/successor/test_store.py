@@ -141,8 +141,8 @@ def test_a_path_that_holds_something_else_is_refused_and_kept(tmp_path, files_be
     before = files_below(tmp_path)
     for path, message in (
         ("thesis", r"expected a new or empty folder .*chapter\.txt"),
-        ("thesis/chapter.txt", r"expected a new or empty folder .* got the file"),
-        ("thesis/chapter.txt/below", "expected a place for a store"),
+        ("thesis/chapter.txt", "expected a folder to write in, got the file"),
+        ("thesis/chapter.txt/below", "expected a folder to write in, got the file"),
     ):
         with pytest.raises(InputError, match=message):
             create(tmp_path / path)
