@@ -18,9 +18,13 @@ from rlreps import cli
 from rlreps.agents import AgentConfig
 from rlreps.config import as_json
 from rlreps.errors import InputError, usable_memory
+from rlreps.files import parse_json, read_json, read_lines
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
+from rlreps.sources.datasets import read_idx
 from rlreps.successor import store as stores
+from rlreps.successor.store.cache import read_archive, write_archive
+from rlreps.workflows import explore
 
 words = str.split
 
@@ -223,6 +227,88 @@ def test_a_store_with_blocks_behind_a_link_is_not_opened(store, tmp_path):
     (store.path / "c").symlink_to(foreign)
     with pytest.raises(InputError, match=r"files of its own in .*, got the link c to "):
         stores.open_store(store.path)
+
+
+# Files of every kind.
+
+
+DEEP = b'{"a": ' * 100_000
+
+
+@pytest.fixture(scope="module")
+def files(toy_store, tmp_path_factory):
+    """One file of every kind that rlreps reads."""
+    folder = tmp_path_factory.mktemp("files")
+    shutil.copytree(toy_store, folder / "store")
+    run = a_run(folder / "run")
+    run.append_metrics({"step": 0})
+    run.write_summary({})
+    run.part("one", dict)
+    save(run.path / "checkpoints", 2)
+    numbers = np.random.default_rng(0).random((4, 3))
+    write_archive(folder / "kept.npz", {"basis": numbers}, {"settings": {}})
+    np.save(folder / "numbers.npy", numbers)
+    np.savez(folder / "data.npz", observations=numbers)
+    (folder / "arena.toml").write_text("noise = 0.02")
+    (folder / "train-images-idx3-ubyte").write_bytes(b"")
+    return folder
+
+
+READ = {
+    "store/zarr.json": "successor info {}/store",
+    "store/half_difference/zarr.json": "successor verify {}/store",
+    "run/config.json": "evaluate {}/run",
+    "run/summary.json": "compare {}/run {}/run",
+    "run/metrics.jsonl": "plot curves {}/run --out {}/curves.png",
+    "run/parts/one.json": lambda folder: RunFolder(folder / "run").part("one", dict),
+    "run/checkpoints/2/seal.json": lambda folder: restore(folder / "run" / "checkpoints", 2),
+    "run/checkpoints/2/default/_METADATA": lambda folder: restore(folder / "run/checkpoints", 2),
+    "kept.npz": lambda folder: read_archive(folder / "kept.npz", "file"),
+    "numbers.npy": lambda folder: explore._recorded(folder / "numbers.npy", 4),
+    "train-images-idx3-ubyte": lambda folder: read_idx(folder / "train-images-idx3-ubyte"),
+    "data.npz": "fit {}/data.npz --out {}/new",
+    "arena.toml": "plot env --arena {}/arena.toml --out {}/arena.png",
+}
+"""File → the command, or the function of its folder, that reads it."""
+
+
+@pytest.mark.parametrize("kind", ["deep", "pipe"])
+@pytest.mark.parametrize("file", READ)
+def test_a_file_that_nests_too_deep_or_never_ends_is_refused(refused, files, tmp_path, file, kind):
+    folder = shutil.copytree(files, tmp_path / "all")
+    path, read = folder / file, READ[file]
+    path.unlink()
+    if kind == "deep":
+        path.write_bytes(b"a = " + b"[" * 100_000 if file.endswith(".toml") else DEEP)
+    else:
+        os.mkfifo(path)
+    if isinstance(read, str):
+        assert refused(*words(read.replace("{}", str(folder)))).startswith("expected ")
+    else:
+        with pytest.raises(InputError, match="expected "):
+            read(folder)
+
+
+def test_json_of_any_depth_in_strings_is_read_and_other_documents_are_refused(
+    tmp_path, monkeypatch
+):
+    text = json.dumps({"text": "[{" * 200 + '\\" [', "numbers": [[1]] * 200})
+    assert parse_json(text.encode(), "here") == json.loads(text)
+    for content, message in (
+        (b"[" * 101 + b"]" * 101, "more than 100 levels"),
+        (b'{"\\\\":' + b"[" * 101, "more than 100 levels"),
+        (b"\xff", "decode"),
+        (b"1" * 5000, "digits"),
+        (b"{", "Expecting"),
+    ):
+        with pytest.raises(InputError, match=f"expected JSON in here, got .*{message}"):
+            parse_json(content, "here")
+    (tmp_path / "long").write_bytes(b"1" * 1_000)
+    monkeypatch.setattr("rlreps.files.MOST_BYTES", 999)
+    with pytest.raises(InputError, match="more than 999 bytes"):
+        read_json(tmp_path / "long")
+    with pytest.raises(InputError, match="lines of at most 999 bytes"):
+        next(read_lines(tmp_path / "long"))
 
 
 # Results that would change without a word.
