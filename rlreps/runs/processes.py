@@ -16,6 +16,8 @@ import hashlib
 import json
 import os
 import signal
+import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -25,6 +27,10 @@ from rlreps.config import checked, positive
 from rlreps.errors import InputError, require
 
 T = TypeVar("T")
+
+_ALL_HERE = b"all"
+_LONGEST_INDEX = 16
+_SECONDS_TO_SPEAK, _SECONDS_BETWEEN_TRIES = 1.0, 0.1
 
 
 @checked
@@ -199,13 +205,16 @@ def _join(config: ProcessesConfig) -> None:
     global _index, _count
     if config.num_processes == 1:
         return
+    if config.coordinator is not None:
+        _end_at_signals()
+        assert config.num_processes is not None
+        assert config.process_id is not None
+        _meet(config.coordinator, config.num_processes, config.process_id, config.timeout)
     import jax  # Deferred: commands that do not need it start in a fraction of the time.
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # JAX would catch SIGTERM, with which cluster managers end a process.
     jax.config.update("jax_enable_preemption_service", False)
-    if config.coordinator is not None:
-        _end_at_signals()
     try:
         jax.distributed.initialize(
             config.coordinator,
@@ -227,6 +236,71 @@ def _join(config: ProcessesConfig) -> None:
     _index, _count = jax.process_index(), jax.process_count()
     if _count > 1:
         _end_at_signals()
+
+
+def _meet(address: str, count: int, index: int, timeout: int) -> None:
+    """Wait until all processes have come to the coordinator's address.
+
+    JAX aborts a process that waits for the others in vain. Every other process therefore sends its
+    index to process 0, which answers once it knows all indices.
+
+    Raises:
+        InputError: If they do not come in time.
+    """
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + timeout
+    if index == 0:
+        found = _gather(int(port), count, end)
+    else:
+        found = _report((host.strip("[]"), int(port)), index, end)
+    if found is not None:
+        raise InputError(
+            f"expected {count} processes to meet at {address} within {timeout} s, got {found}"
+        )
+
+
+def _gather(port: int, count: int, end: float) -> str | None:
+    """Wait for the other processes and answer them; return what came instead of all of them."""
+    come: dict[bytes, socket.socket] = {}
+    expected = {str(index).encode() for index in range(1, count)}
+    try:
+        with contextlib.ExitStack() as stack:
+            listener = stack.enter_context(_listener(port))
+            while expected - come.keys():
+                listener.settimeout(max(end - time.monotonic(), 0.01))
+                other = stack.enter_context(listener.accept()[0])
+                other.settimeout(_SECONDS_TO_SPEAK)
+                with contextlib.suppress(OSError):
+                    come[other.recv(_LONGEST_INDEX)] = other
+            for index in expected:
+                come[index].sendall(_ALL_HERE)
+    except TimeoutError:
+        return f"{1 + len(expected & come.keys())}"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _report(first: tuple[str, int], index: int, end: float) -> str | None:
+    """Tell process 0 of this process until it answers; return what prevented this."""
+    found = "no answer"
+    while (left := end - time.monotonic()) > 0.0:
+        try:
+            with socket.create_connection(first, left) as stream:
+                stream.sendall(str(index).encode())
+                if stream.recv(len(_ALL_HERE)) == _ALL_HERE:
+                    return None
+        except OSError as error:
+            found = error.strerror or str(error)
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+    return found
+
+
+def _listener(port: int) -> socket.socket:
+    """Listen at a port of all addresses of this machine, as JAX does."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
 
 
 def _end_at_signals() -> None:

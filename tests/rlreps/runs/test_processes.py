@@ -140,6 +140,18 @@ def test_a_place_that_cannot_be_is_refused(given, message):
         ProcessesConfig(**given)
 
 
+@pytest.mark.parametrize(
+    ("index", "found"), [(0, "got 1$"), (1, "got Connection refused$")], ids=["first", "other"]
+)
+def test_processes_that_wait_for_others_in_vain_are_refused(monkeypatch, index, found):
+    monkeypatch.setattr("rlreps.runs.processes._end_at_signals", lambda: None)
+    address = f"127.0.0.1:{free_port()}"
+    place = ProcessesConfig(coordinator=address, num_processes=2, process_id=index, timeout=1)
+    expected = f"expected 2 processes to meet at {address} within 1 s, {found}"
+    with pytest.raises(InputError, match=expected):
+        together(place).__enter__()
+
+
 def test_without_a_place_a_process_is_alone_and_first():
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with together(ProcessesConfig()):
