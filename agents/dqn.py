@@ -145,6 +145,7 @@ class AgentState(NamedTuple):
     acting: Any
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DQN:
     """An agent that learns by Q-learning and, in addition, by an auxiliary task.

@@ -10,10 +10,12 @@ from jax import Array, lax
 from rlreps.agents.fitted import WithFitted
 from rlreps.agents.prior import Prior
 from rlreps.agents.replay import as_inputs
+from rlreps.config import checked
 from rlreps.encoders import Encoder, FunctionEncoder
 from rlreps.losses.base import Params
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class QNetwork:
     """Values Q(s, ·) = φ(s)ᵀW + b, linear in the features φ of a torso, plus the prior if any.

@@ -136,15 +136,16 @@ MOST_PIXELS = 1024
 def check_count(
     value: Any, name: str, *, least: int = 1, most: int = 2**31 - 1, optional: bool = False
 ) -> None:
-    """Raise ``ArenaError`` unless ``value`` is an int in a range, or None if ``optional``.
+    """Raise ``ArenaError`` unless ``value`` is an integer in a range, or None if ``optional``.
 
     By default the range is that of 32-bit counters, such as steps.
     """
     if optional and value is None:
         return
-    if type(value) is not int or not least <= value <= most:
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or not least <= value <= most:
         kind = f"{'None or ' if optional else ''}an int in [{least:,}, {most:,}]"
-        got = value if type(value) is not int or abs(value) < 2**63 else "a longer one"
+        got = "a longer one" if whole and abs(value) >= 2**63 else value
         raise ArenaError(f"expected {name} to be {kind}, got {got!r}")
 
 

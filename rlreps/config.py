@@ -4,16 +4,18 @@ An objective, encoder, streaming rule, cumulant family or operator is one frozen
 fields are its options. Five things follow from the fields alone:
 
 - it is a JAX pytree whose leaves are its numbers, so that a sweep can vary them in one program;
-- a user's values are checked: a ``positive`` whole number, a number in an ``interval``, one of a
-  ``Literal``; ``__post_init__`` checks conditions between fields;
+- a user's values are checked: their types, a ``positive`` integer, a number in an ``interval``;
+  ``__post_init__`` checks conditions between fields;
 - fields marked ``size`` are not options: the caller who knows the data fills them in;
 - the command line builds a method's options from its class;
 - ``as_json`` and ``from_json`` store it in a run's configuration.
 """
 
+import abc
 import dataclasses
 import functools
 import inspect
+import numbers
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -21,8 +23,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import jax
+import numpy as np
 
-from rlreps.errors import InputError, require, require_choice, require_interval
+from rlreps.errors import InputError, require_interval, require_positive
 
 T = TypeVar("T")
 
@@ -36,13 +39,13 @@ _CHECK = "check"
 
 
 def positive(default: Any = dataclasses.MISSING, *, least: int = 1, most: int | None = None) -> Any:
-    """Declare a whole number that is at least ``least``; None passes."""
+    """Declare an integer that is at least ``least``."""
     check = functools.partial(_require_count, least=least, most=most)
     return dataclasses.field(default=default, metadata={_CHECK: check})
 
 
 def interval(within: str, default: Any = dataclasses.MISSING, *, static: bool = False) -> Any:
-    """Declare a number in an interval such as ``(0, 2)`` or ``[0, inf)``; None passes.
+    """Declare a number in an interval such as ``(0, 2)`` or ``[0, inf)``.
 
     With ``static``, the number decides which operations are computed (see ``static``).
     """
@@ -105,22 +108,23 @@ def configurable(cls: type[T]) -> type[T]:
 
 
 def checked(cls: type[T]) -> type[T]:
-    """Make a dataclass check the values of its fields before its own ``__post_init__``."""
+    """Make a dataclass check the values of its fields before its own ``__post_init__``.
+
+    A value must be of its field's type (see ``fits``) and pass the check that the field declares.
+    """
     hints = get_type_hints(cls)
-    checks = {
-        f.name: check
-        for f in dataclasses.fields(cls)  # type: ignore[arg-type]
-        if (check := _check_of(f, hints[f.name])) is not None
-    }
-    if not checks:
-        return cls
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    accepts = {name: _test_of(hints[name]) for name in fields}
+    checks = {name: check for name, f in fields.items() if (check := _check_of(f, hints[name]))}
     init = cls.__init__
     _, *names = inspect.signature(init).parameters
 
     @functools.wraps(init)
     def checking(self: T, *args: Any, **options: Any) -> None:
         for name, value in {**dict(zip(names, args, strict=False)), **options}.items():
-            if name in checks:
+            if name in fields and not accepts[name](value):
+                raise InputError(f"expected {name} to be {described(hints[name])}, got {value!r}")
+            if name in checks and value is not None:
                 checks[name](name, value)
         init(self, *args, **options)
 
@@ -129,29 +133,14 @@ def checked(cls: type[T]) -> type[T]:
 
 
 def _check_of(field: dataclasses.Field[Any], hint: Any) -> Check | None:
-    """Return the check that a field declares, or the check of its type."""
-    if _CHECK in field.metadata:
-        check: Check = field.metadata[_CHECK]
-        return check
+    """Return the check that a field declares; sizes that are integers are positive."""
+    check: Check | None = field.metadata.get(_CHECK)
     kinds = {*get_args(hint)} - {type(None)} if _is_union(hint) else {hint}
-    (kind, *others) = kinds
-    if others:
-        return None
-    if get_origin(kind) is Literal:
-        return functools.partial(_require_one_of, choices=get_args(kind))
-    return _require_count if kind is int and _SIZE in field.metadata else None
+    return _require_count if check is None and kinds == {int} and _SIZE in field.metadata else check
 
 
-def _require_count(name: str, value: int | None, least: int = 1, most: int | None = None) -> None:
-    if value is not None:
-        require(value >= least, f"{name} >= {least}", value)
-        most, said = (2**31 - 1, "2**31 - 1") if most is None else (most, f"{most:,}")
-        require(value <= most, f"{name} <= {said}", value)
-
-
-def _require_one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value is not None:
-        require_choice(name, value, choices)
+def _require_count(name: str, value: Any, least: int = 1, most: int | None = None) -> None:
+    require_positive(name, value, least, most)
 
 
 def _is_union(hint: Any) -> bool:
@@ -199,6 +188,8 @@ def as_json(value: Any) -> Any:
         return {"name": name_of(type(value)), **fields} if named else fields
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, Mapping):
         return {key: as_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -232,8 +223,9 @@ def from_json(
             if len(known) == 1:
                 return from_json(known[0], found, classes)
         plain = tuple(found) if isinstance(found, list) else found
-        if not _fits(plain, hints.get(name)):
-            raise InputError(f"expected {name} of {cls.__name__} as {hints[name]}, got {plain!r}")
+        if not fits(plain, hints.get(name)):
+            expected = f"{name} of {cls.__name__} to be {described(hints[name])}"
+            raise InputError(f"expected {expected}, got {plain!r}")
         return plain
 
     try:
@@ -244,20 +236,79 @@ def from_json(
         raise InputError(f"expected the fields of {cls.__name__}, got {error}") from error
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Tell whether a plain value is of a type; types that are not plain accept everything."""
+def fits(value: Any, hint: Any) -> bool:
+    """Tell whether a value is of a type: one of JSON's, a dataclass or an ``abc.ABC``.
+
+    Other types accept everything.
+
+    NumPy's numbers count as numbers. An array or a tracer may stand for a float.
+    """
+    return _test_of(hint)(value)
+
+
+def _test_of(hint: Any) -> Callable[[Any], bool]:
+    """Return the function that tells whether a value is of a type."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _fits(value, inner[0])
+        return _test_of(inner[0])
     if _is_union(hint):
-        return any(_fits(value, each) for each in inner)
+        tests = [_test_of(each) for each in inner]
+        return lambda value: any(test(value) for test in tests)
     if origin is Literal:
-        return value in inner
+        return lambda value: isinstance(value, str | int) and value in inner
     if origin is tuple:
-        several = isinstance(value, tuple)
-        kinds = inner[:1] * len(value) if several and inner[-1:] == (...,) else inner
-        return several and len(value) == len(kinds) and all(map(_fits, value, kinds))
-    if hint in (bool, str, type(None)):
-        return isinstance(value, hint)
-    number = isinstance(value, int) and not isinstance(value, bool)
-    return number if hint is int else number or isinstance(value, float) if hint is float else True
+        tests = [_test_of(each) for each in inner if each is not ...]
+        if inner[-1:] == (...,):
+            return lambda value: isinstance(value, tuple) and all(map(tests[0], value))
+        return lambda value: (
+            isinstance(value, tuple)
+            and len(value) == len(tests)
+            and all(test(each) for test, each in zip(tests, value, strict=True))
+        )
+    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, abc.ABC)):
+        return lambda value: isinstance(value, hint)
+    return _TESTS.get(hint, lambda value: True)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_real(value: Any) -> bool:
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return real or isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct)
+
+
+_TESTS: dict[Any, Callable[[Any], bool]] = {
+    int: _is_integer,
+    float: _is_real,
+    bool: lambda value: isinstance(value, bool | np.bool_),
+    str: lambda value: isinstance(value, str),
+    type(None): lambda value: value is None,
+}
+
+_DESCRIPTIONS = {
+    int: ("an integer", "integers"),
+    float: ("a number", "numbers"),
+    bool: ("True or False", "truth values"),
+    str: ("a string", "strings"),
+    Path: ("a path", "paths"),
+    type(None): ("None", "None"),
+}
+"""Type → description of one value and of several values."""
+
+
+def described(hint: Any) -> str:
+    """Describe the values of a type for a message, such as "an integer or None"."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return described(inner[0])
+    if _is_union(hint):
+        return " or ".join(map(described, inner))
+    if origin is Literal:
+        return f"one of {', '.join(sorted(map(str, inner)))}"
+    if origin is tuple:
+        number = "" if inner[-1] is ... else f"{len(inner)} "
+        each = inner[0] if get_origin(inner[0]) is not Annotated else get_args(inner[0])[0]
+        return f"a tuple of {number}{_DESCRIPTIONS.get(each, ('', 'values'))[1]}"
+    return _DESCRIPTIONS[hint][0] if hint in _DESCRIPTIONS else f"of type {hint.__name__}"

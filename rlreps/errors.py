@@ -6,6 +6,7 @@ The command line prints an error's message on one line.
 import contextlib
 import functools
 import math
+import numbers
 import os
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -39,10 +40,17 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
     require(value in choices, f"{name} to be one of {', '.join(sorted(choices))}", value)
 
 
-def require_positive(name: str, value: int) -> None:
-    """Raise an ``InputError`` unless ``value`` is at least 1 and fits a signed 32-bit integer."""
-    require(value >= 1, f"{name} >= 1", value)
-    require(value < 2**31, f"{name} <= 2**31 - 1", value)
+def require_positive(name: str, value: object, least: int = 1, most: int | None = None) -> None:
+    """Raise an ``InputError`` unless ``value`` is an integer in [least, most].
+
+    ``most`` is the largest signed 32-bit integer by default.
+    """
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    require(whole, f"{name} to be an integer", value)
+    number = int(value)  # type: ignore[call-overload]
+    require(number >= least, f"{name} >= {least}", value)
+    most, said = (2**31 - 1, "2**31 - 1") if most is None else (most, f"{most:,}")
+    require(number <= most, f"{name} <= {said}", value)
 
 
 def require_interval(name: str, value: object, interval: str) -> None:
@@ -51,12 +59,12 @@ def require_interval(name: str, value: object, interval: str) -> None:
     Ends may be powers, as in ``[0, 2**31)``. Numbers beyond float32 are refused too. None and
     arrays (tracers among them) pass, since options are checked where a user writes them.
     """
-    if not isinstance(value, int | float):
+    if not isinstance(value, numbers.Real):
         return
     low, high = map(_end, interval[1:-1].split(","))
     above = value >= low if interval[0] == "[" else value > low
     below = value <= high if interval[-1] == "]" else value < high
-    require(above and below and not math.isinf(value), f"{name} in {interval}", value)
+    require(bool(above and below) and not math.isinf(value), f"{name} in {interval}", value)
     require(abs(value) <= _LARGEST, f"{name} within float32", value)
 
 

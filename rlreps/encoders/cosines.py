@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array, lax
 
-from rlreps.config import configurable, interval, size
+from rlreps.config import checked, configurable, interval, size
 from rlreps.encoders.base import Encoder, Params
 from rlreps.encoders.networks import init_layers, require_coordinates
 from rlreps.errors import require
@@ -70,6 +70,7 @@ def lowest_frequencies(count: int) -> tuple[int, npt.NDArray[np.intp]]:
     return highest, np.argsort(squares, kind="stable")[1 : 1 + count]
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class CosineFeatures(Encoder):
     """An encoder of the lowest-frequency cosines of a position: [b, 2] → [b, d].

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.config import configurable, leaf, size
+from rlreps.config import checked, configurable, leaf, size
 from rlreps.encoders.base import Encoder, Params
 
 
@@ -44,6 +44,7 @@ Places = Callable[[Array], tuple[Array, Array]]
 """Inputs [b, ...] → rows of a table [b, k] and their weights [b, k], which sum to 1."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class TableFeatures(Encoder):
     """An encoder of features that are looked up in a table: [b, ...] → [b, d].

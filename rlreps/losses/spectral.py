@@ -113,11 +113,6 @@ class Spin(Objective):
 
     title: ClassVar[str] = "spin"
 
-    def __post_init__(self) -> None:
-        require(
-            isinstance(self.operator, Operator), "an Operator (rlreps.operators)", self.operator
-        )
-
     @property
     def jacobian(self) -> "CovarianceJacobian":
         """Jacobian of the covariance, as these options compute it."""

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from rlreps.config import checked
 from rlreps.errors import require
 from rlreps.report.table import format_number
 from rlreps.runs.intervals import (
@@ -156,6 +157,7 @@ def said(found: Interval, *, signed: bool = False) -> str:
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 
+@checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sample:
     """A number for each of several runs, or for other units such as rewards.
@@ -231,6 +233,7 @@ class Sample:
         )
 
 
+@checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class Contrast:
     """A paired comparison of the runs of two methods with the same seeds.

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from rlreps.config import checked
 from rlreps.streaming.passes import MakeRule, PassResult, Runs, run_passes
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay, StreamingRule
@@ -17,6 +18,7 @@ from rlreps.subspace.centring import second_moments
 from rlreps.subspace.reconstruction import loss_from_moments
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TunedRule:
     """A streaming rule with its candidate learning rates, its start and its rows per update.

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from rlreps.config import checked
 from rlreps.errors import require
 
 Centring: TypeAlias = Literal["columns", "rows", "both"]
@@ -49,6 +50,7 @@ class RowBlocks(Protocol):
         ...
 
 
+@checked
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayBlocks:
     """An array [n, t] in memory as row blocks, which are views of it; the last may be shorter."""

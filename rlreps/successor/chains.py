@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.config import checked
 from rlreps.envs import PuddleWorld
 from rlreps.numerics import PRNG
 from rlreps.successor.grids import Grid
@@ -79,6 +80,7 @@ Words = tuple[Array, Array]
 """Two words (uint32) of a random key."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarkovChain(Generic[State, Draws]):
     """A Markov chain whose states lie in cells: an environment under a policy.

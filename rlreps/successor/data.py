@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from rlreps.config import checked
 from rlreps.errors import (
     FitWarning,
     InputError,
@@ -38,6 +39,7 @@ _FEWEST_EPISODES = 10
 """A split cuts an episode into blocks if it has more than 1 / _FEWEST_EPISODES of the rows."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Transitions:
     """Transitions (s, a, s') of one policy, N rows in the order of time.

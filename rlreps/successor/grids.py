@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.config import checked
 from rlreps.envs import PuddleWorld, Shape
 from rlreps.errors import require, require_positive
 
@@ -30,6 +31,7 @@ _MOST_WALLED_BINS = 2048
 find."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class Grid:
     """bins x bins square cells over [0, 1]²; cell index = row · bins + column, row from y.
@@ -278,6 +280,7 @@ def spelled_cells(text: str, num_cells: int) -> np.ndarray:
     return np.concatenate([np.arange(first, last + 1) for first, last in pairs])
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class BoxGrid:
     """Cells of equal size over the box [low, high], in k dimensions.

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from rlreps.config import checked, configurable, interval, options, positive, registry
 from rlreps.encoders import ENCODERS, Convolutional, Encoder
-from rlreps.errors import InputError, require, require_choice
+from rlreps.errors import InputError, require_choice
 from rlreps.training.optimizers import Optimizer
 
 BehaviourName = Literal["estimated", "uniform"]
@@ -94,13 +94,6 @@ class FitConfig:
     rows: int | None = positive(None, least=2)
     seed: int = interval("[0, 2**31)", 0)
     behaviour: BehaviourName = "estimated"
-
-    def __post_init__(self) -> None:
-        kinds: dict[str, Any] = {"method": FitMethod, "encoder": Encoder, "optimizer": Optimizer}
-        for name, kind in kinds.items():
-            value = getattr(self, name)
-            fits = value is None or isinstance(value, kind)
-            require(fits, f"{name} to be of type {getattr(kind, '__name__', kind)}", value)
 
 
 def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:

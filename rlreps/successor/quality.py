@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from rlreps.config import checked
 from rlreps.successor.basis import BLOCK, DenseBasis, FourierBasis
 from rlreps.successor.data import Transitions
 from rlreps.successor.forward_backward import discounted_sums
@@ -45,6 +46,7 @@ _SCALES = (0.5, 1.0, 2.0)  # Standard deviations of the arguments of Fourier fun
 _POINTS = 400
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quality:
     """Measures of a fit, as JSON values.

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from rlreps.config import with_sizes
+from rlreps.config import checked, with_sizes
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
 from rlreps.losses.base import Objective
@@ -52,6 +52,7 @@ def stack(learners: Sequence[Learner]) -> Learner:
     return stacked
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class TrainingResult(Finished[TrainState]):
     """A finished training; every leaf of its state has a leading seed axis.

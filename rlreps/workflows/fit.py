@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from rlreps.config import from_json
+from rlreps.config import checked, from_json
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation
 from rlreps.errors import FitWarning, InputError, require, require_memory
@@ -30,6 +30,7 @@ _PUDDLE_WORLD = "puddle-world"
 MOST_COLLECTED = 10**8
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collection:
     """Options for collecting data, or for reading a file of data.

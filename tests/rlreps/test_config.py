@@ -1,10 +1,19 @@
 import dataclasses
-from typing import Literal
+import importlib
+import inspect
+import json
+import math
+import pkgutil
+from typing import Literal, get_type_hints
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import rlreps
+import rlreps.agents
+import rlreps.envs
 from rlreps.config import (
     as_json,
     checked,
@@ -17,6 +26,7 @@ from rlreps.config import (
     size,
     with_sizes,
 )
+from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError, require
 
 
@@ -79,9 +89,15 @@ class ToyConfig:
         (lambda: ToyMethod(30), "widths enough"),
         (lambda: ToyConfig(1, 1), "rows >= 2, got 1"),
         (lambda: ToyConfig(1, rows=3001), "rows <= 3,000, got 3001"),
-        (lambda: ToyConfig(1, kind="c"), "kind to be one of a, b, got 'c'"),
+        (lambda: ToyConfig(1, kind="c"), "kind to be one of a, b or None, got 'c'"),
         (lambda: ToyConfig(1, seed=2**31), r"seed in \[0, 2\*\*31\), got 2147483648"),
         (lambda: from_json(ToyConfig, {"steps": 1, "rows": 0}), "rows >= 2, got 0"),
+        (lambda: ToyConfig(None), "steps to be an integer, got None"),
+        (lambda: ToyConfig(1, either="none"), "either to be one of all or an integer, got 'none'"),
+        (lambda: ToyConfig(1, method="toy"), "method to be of type ToyMethod, got 'toy'"),
+        (lambda: ToyMethod(rate="1"), "rate to be a number, got '1'"),
+        (lambda: ToyMethod(rate=np.float64(2)), r"rate in \(0, 2\), got np.float64\(2.0\)"),
+        (lambda: ToyMethod(widths=[3]), r"widths to be a tuple of integers, got \[3\]"),
     ],
 )
 def test_fields_check_what_a_user_gives(make, message):
@@ -90,9 +106,46 @@ def test_fields_check_what_a_user_gives(make, message):
         make()
 
 
+def public_dataclasses():
+    """List the dataclasses that packages export, except those of experiments."""
+    found = set()
+    for root in (rlreps, rlreps.agents, rlreps.envs):
+        walked = pkgutil.walk_packages(root.__path__, f"{root.__name__}.")
+        names = [module.name for module in walked if module.ispkg]
+        for name in (root.__name__, *names):
+            if ".experiments" not in name:
+                module = importlib.import_module(name)
+                exported = [getattr(module, each) for each in getattr(module, "__all__", ())]
+                found |= {each for each in exported if isinstance(each, type)}
+    return {cls for cls in found if dataclasses.is_dataclass(cls) and not inspect.isabstract(cls)}
+
+
+def test_every_public_field_that_is_an_integer_refuses_other_values():
+    fields = [
+        (cls, field.name, hint)
+        for cls in public_dataclasses()
+        for field in dataclasses.fields(cls)
+        if field.init and (hint := get_type_hints(cls)[field.name]) in (int, int | None)
+    ]
+    assert len(fields) > 120
+    for cls, name, hint in fields:
+        for wrong in (2.5, "3", True, math.nan, *([None] if hint is int else [])):
+            # Other fields are missing: values are checked first.
+            with pytest.raises((InputError, ArenaError), match=f"expected {name}.*, got "):
+                cls(**{name: wrong})
+        try:
+            assert getattr(cls(**{name: np.int64(2)}), name) == 2
+        except (TypeError, ValueError) as error:  # Other fields are missing or do not fit.
+            assert f"{name} to be an" not in str(error), cls
+
+
 def test_sizes_are_filled_in_and_are_no_options():
     assert with_sizes(ToyMethod(rate=0.1), num_features=4, num_tasks=7) == ToyMethod(4, rate=0.1)
     assert [field.name for field in options(ToyMethod)] == ["rate", "ridge", "widths"]
+
+
+def test_json_has_no_numbers_of_numpy():
+    assert json.dumps(as_json(ToyRun(ToyMethod(rate=np.float32(0.5)), steps=np.int64(2))))
 
 
 def test_json_names_the_class_and_comes_back():

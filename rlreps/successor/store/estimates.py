@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlreps.config import checked
 from rlreps.errors import InputError
 from rlreps.files import README, write_atomically
 from rlreps.successor.store.format import (
@@ -44,6 +45,7 @@ Use it: rlreps successor info FOLDER, rlreps svd FOLDER, rlreps train FOLDER --o
 """
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class BlockProblem:
     """A fault of one block.

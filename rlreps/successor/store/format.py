@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorstore as ts
 
+from rlreps.config import checked
 from rlreps.errors import InputError, differences, require
 from rlreps.files import read_json, refuse_links, require_free, require_name
 
@@ -37,6 +38,7 @@ CHECKSUM_BYTES = 4
 _BLOCKS_IN_FLIGHT = 3  # enough to overlap reading with use; memory stays at a few blocks
 
 
+@checked
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MatrixStore:
     """An open store; made by ``create_or_resume`` or ``open_store``, not directly.

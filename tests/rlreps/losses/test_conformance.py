@@ -275,7 +275,7 @@ REFUSALS = [
     (lambda: loss_of(Explicit(4, **SIZED), tasks=None), "that names its tasks, got tasks=None"),
     (lambda: loss_of(Oracle(4)), "a batch with its population, got population=None"),
     (lambda: loss_of(TDLowRank()), "an encoder for the averages of td_low_rank, got None"),
-    (lambda: Spin(operator=None), r"an Operator \(rlreps.operators\), got None"),
+    (lambda: Spin(operator=None), "operator to be of type Operator, got None"),
     (
         lambda: loss_of(Spin(4, averaging_rate=0.5, separate=True, encoder=ENCODER)),
         r"parameters of 4 separate features, leaves \[d, ...\], got \[\(24, 4\)\]",
