@@ -6,6 +6,8 @@ successor representation makes this policy the representation's policy for a tas
 (``SuccessorRepresentation.policy``).
 """
 
+import math
+import numbers
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -79,8 +81,10 @@ def prior_of(
 
     Raises:
         InputError: For another kind of fit, actions that do not occur, or ``observations`` that are
-            missing, equal in two states or do not fit.
+            missing, equal in two states or do not fit, or a scale or shift that is not finite.
     """
+    for name, value in (("scale", scale), ("shift", shift)):
+        require(isinstance(value, numbers.Real) and math.isfinite(value), f"a finite {name}", value)
     rows, count = representation.solution.rows, representation.observed.num_actions
     require(count is not None, "discrete actions", "a box")
     assert count is not None

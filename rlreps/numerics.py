@@ -104,6 +104,11 @@ def matmul(left: Array, right: Array) -> Array:
     return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
 
 
+def require_array(expected: str, value: Any) -> None:
+    """Raise an ``InputError`` unless a value is an array of NumPy or JAX; lists are none."""
+    require(hasattr(value, "shape") and hasattr(value, "dtype"), expected, type(value).__name__)
+
+
 def num_rows(tree: Any) -> int:
     """Return the length b of the leading axis that all arrays [b, ...] of a pytree share."""
     leading: int = jax.tree.leaves(tree)[0].shape[0]
@@ -164,11 +169,10 @@ def optimizer_step(
 
 def require_seeds(seeds: Sequence[int]) -> None:
     """Raise an ``InputError`` unless there are seeds, all in [0, 2³²): keys use 32 bits."""
-    require(
-        len(seeds) >= 1 and all(0 <= seed < 2**32 for seed in seeds),
-        "at least one seed, each in [0, 2**32)",
-        tuple(seeds),
-    )
+    given = np.asarray(seeds)
+    whole = given.ndim == 1 and given.dtype.kind in "iu" and len(given) >= 1
+    fits = whole and bool((given >= 0).all() and (given < 2**32).all())
+    require(fits, "at least one seed, each an integer in [0, 2**32)", seeds)
 
 
 def seed_key(seed: Array | int, purpose: int) -> Array:

@@ -195,6 +195,7 @@ def _checked(loss: Callable[..., Any]) -> Callable[..., Any]:
 def _require_matching(batch: Batch) -> None:
     """Raise an ``InputError`` unless the parts of a batch agree in rows and tasks."""
     rows, shape = _checked_rows(batch.inputs), jnp.shape(batch.targets)
+    require(rows >= 1, "a batch of at least one row", rows)
     fits = len(shape) == 2 and shape[0] == rows
     require(fits, f"targets [b, t] for {rows} rows of inputs", shape)
     columns = shape[1:]

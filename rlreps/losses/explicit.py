@@ -49,7 +49,8 @@ class Explicit(Objective):
 
     Attributes:
         num_tasks: Columns of the matrix. A batch must name its ``tasks``.
-        encoder_learning_rate: The encoder's learning rate.
+        encoder_learning_rate: The encoder's learning rate; ``train`` fills it in from an
+            ``Optimizer``.
         weight_learning_rate: Learning rate of the stored weights (Adam); None takes the encoder's.
         weight_start: Standard deviation of the weights at the start. Random weights make the
             features fit noise before any task is sampled; with 10,000 tasks the features never
@@ -77,15 +78,18 @@ class Explicit(Objective):
         own, encoder = self.weight_learning_rate, self.encoder_learning_rate
         rate = encoder if own is None else own
         if rate is None:
-            raise InputError("expected a weight_learning_rate or the encoder's, got neither")
+            raise InputError(
+                "expected Explicit(..., weight_learning_rate=...), such as 1e-3, since the rate of "
+                "an optax transformation cannot be read, got None"
+            )
         return optax.adam(rate)
 
     def init(self, key: Array) -> ExplicitState:
         """Draw weights; raise an ``InputError`` without ``num_tasks`` or a learning rate."""
         if self.num_tasks is None:
             raise InputError(
-                "expected a matrix with task columns to store weights for (method explicit), got a "
-                "live source, whose tasks never repeat"
+                "expected num_tasks, the columns of the matrix for which explicit stores weights, "
+                "got None (a live source has no columns that repeat)"
             )
         weights = self.weight_start * jax.random.normal(key, (self.num_tasks, self.num_features))
         start = self._optimizer().init

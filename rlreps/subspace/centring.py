@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.errors import InputError
-from rlreps.numerics import jit
+from rlreps.numerics import jit, require_array
 from rlreps.subspace.row_blocks import ArrayBlocks, CentredBlocks, Centring, centring_means
 
 # Rows of a block. A block of a 10,000-column float32 matrix then stays inside the caches.
@@ -56,6 +56,7 @@ def centre_in_place(matrix: np.ndarray, centring: Centring = "columns") -> None:
 
 
 def _require_matrix(matrix: jax.Array | np.ndarray) -> None:
+    require_array("a matrix as an array [states, tasks]", matrix)
     is_floating = jnp.issubdtype(matrix.dtype, jnp.floating)
     if matrix.ndim != 2 or matrix.shape[0] == 0 or not is_floating:
         raise InputError(

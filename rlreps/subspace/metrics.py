@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from rlreps.errors import InputError, require
-from rlreps.numerics import jit, matmul
+from rlreps.numerics import jit, matmul, require_array
 from rlreps.subspace.row_blocks import RowBlocks, residual_energy
 from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
 
@@ -95,6 +95,7 @@ def _normalise_columns(features: jax.Array) -> jax.Array:
 
 
 def _require_features(features: jax.Array) -> None:
+    require_array("features as an array [states, features]", features)
     is_float = features.dtype in (jnp.float32, jnp.float64)
     if features.ndim != 2 or features.size == 0 or not is_float:
         raise InputError(
@@ -106,6 +107,7 @@ def _require_features(features: jax.Array) -> None:
 def _require_pair(features: jax.Array, other: jax.Array) -> jax.Array:
     """Check that both are matrices over the same states; return the other in their dtype."""
     _require_features(features)
+    require_array("a matrix as an array [states, columns]", other)
     if other.ndim != 2 or other.shape[0] != features.shape[0] or other.size == 0:
         raise InputError(
             f"expected a matrix over the features' {features.shape[0]} states, "
@@ -324,6 +326,8 @@ def nested_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     Raises:
       InputError: if the bases do not have the same shape [n, k] with 1 <= k <= n.
     """
+    for basis in (first, second):
+        require_array("bases as arrays [n, k]", basis)
     if first.ndim != 2 or first.shape != second.shape or not 1 <= first.shape[1] <= len(first):
         raise InputError(
             "expected two bases of one shape [n, k] with 1 <= k <= n, "

@@ -13,6 +13,7 @@ import scipy
 
 from rlreps.config import configurable, interval, positive
 from rlreps.errors import InputError, require
+from rlreps.numerics import require_array
 from rlreps.subspace.error_bound import RitzTriplets, bounds_at_cut, distance_bounds, rounding_level
 from rlreps.subspace.products import Matrix, Products, orthonormalise, products_of
 from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
@@ -94,6 +95,7 @@ def relative_tolerance(shape: tuple[int, ...], dtype: np.dtype | type) -> float:
 
 
 def _require_matrix_and_rank(matrix: Matrix, rank: int) -> None:
+    require_array("a matrix as an array [states, tasks]", matrix)
     if len(matrix.shape) != 2 or matrix.dtype not in (np.float32, np.float64):
         raise InputError(
             "expected a float32 or float64 matrix [states, tasks], "

@@ -195,7 +195,8 @@ class GymnasiumRowSampler(RowEstimator):
         require(observation is not None, expected, observation)
         seen = np.array(observation)
         reached = int(self.cells(seen[None])[0])
-        require(reached == cell, f"set_state to start in cell {cell}", reached)
+        expected = f"set_state({state!r}) to start in cell {cell} of {self.num_cells}"
+        require(reached == cell, expected, f"cell {reached}, observation {seen.tolist()}")
         return seen
 
     def _warn_unless_obeyed(self, block: np.ndarray) -> None:

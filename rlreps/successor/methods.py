@@ -112,7 +112,7 @@ def configured(config: FitConfig | None, given: Mapping[str, Any]) -> FitConfig:
     if method is None:
         # The first method that has one of the given options is taken.
         method = next((kind() for kind in of if rest.keys() & of[kind]), None)
-    of_method = set() if method is None else of[type(method)]
+    of_method = of.get(type(method), set())
     unknown = sorted(rest.keys() - own - of_method)
     if unknown:
         raise InputError(

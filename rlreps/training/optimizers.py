@@ -28,19 +28,26 @@ class Optimizer:
         name: ``adam``, ``rmsprop`` or ``sgd``.
         learning_rate: The (initial) learning rate.
         schedule: ``constant``, or ``cosine`` or ``linear`` decay to zero over the run.
-        steps: Number of updates in the run.
+        steps: Number of updates in the run, which ``train`` fills in. None is unknown: the learning
+            rate stays constant, whatever the schedule.
     """
 
     name: OptimizerName = "adam"
     learning_rate: float = interval("(0, inf)", 2e-3)
     schedule: Schedule = "linear"
-    steps: int = size(1)
+    steps: int | None = size(None)
+
+    @property
+    def rate(self) -> optax.Schedule:
+        """The learning rate of each update."""
+        schedule = "constant" if self.steps is None else self.schedule
+        return SCHEDULES[schedule](self.learning_rate, self.steps or 0)
 
     @property
     def transformation(self) -> optax.GradientTransformation:
         """The optax transformation."""
         make: Callable[[optax.Schedule], optax.GradientTransformation] = getattr(optax, self.name)
-        return make(SCHEDULES[self.schedule](self.learning_rate, self.steps))
+        return make(self.rate)
 
 
 @configurable
@@ -66,7 +73,7 @@ class RMSProp(Optimizer):
     def transformation(self) -> optax.GradientTransformation:
         """The optax transformation."""
         return optax.rmsprop(
-            SCHEDULES[self.schedule](self.learning_rate, self.steps),
+            self.rate,
             decay=self.decay,
             eps=self.epsilon,
             initial_scale=self.initial_scale,

@@ -18,6 +18,7 @@ from jax import Array
 from rlreps.config import checked, with_sizes
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
+from rlreps.losses import Explicit
 from rlreps.losses.base import Objective
 from rlreps.numerics import compile_once, require_seeds
 from rlreps.runs.folder import RunFolder
@@ -292,6 +293,8 @@ def train(
     require_positive("steps", steps)
     if isinstance(optimizer, Optimizer):
         optimizer = with_sizes(optimizer, steps=steps)
+        if isinstance(objective, Explicit) and objective.encoder_learning_rate is None:
+            objective = with_sizes(objective, encoder_learning_rate=optimizer.learning_rate)
     learner = Learner(
         encoder=encoder,
         objective=objective,
@@ -391,5 +394,5 @@ def train_population(
         finished.history,
         finished.seconds,
         finished.compile_seconds,
-        tuple(seeds),
+        tuple(map(int, seeds)),
     )

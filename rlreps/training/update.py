@@ -100,6 +100,8 @@ class Learner:
     def __post_init__(self) -> None:
         if isinstance(self.optimizer, optax.GradientTransformation):
             object.__setattr__(self, "optimizer", GivenOptimizer(self.optimizer))
+        known = hasattr(self.optimizer, "transformation")
+        require(known, "optimizer to be an Optimizer or an optax transformation", self.optimizer)
 
     def init(self, seed: Array) -> TrainState:
         """Return the state before the first update, for a seed [] (uint32)."""

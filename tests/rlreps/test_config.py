@@ -115,8 +115,9 @@ def public_dataclasses():
         for name in (root.__name__, *names):
             if ".experiments" not in name:
                 module = importlib.import_module(name)
-                exported = [getattr(module, each) for each in getattr(module, "__all__", ())]
-                found |= {each for each in exported if isinstance(each, type)}
+                exported = getattr(module, "__all__", dir(module))
+                objects = [getattr(module, each) for each in exported]
+                found |= {each for each in objects if isinstance(each, type)}
     return {cls for cls in found if dataclasses.is_dataclass(cls) and not inspect.isabstract(cls)}
 
 
@@ -133,10 +134,12 @@ def test_every_public_field_that_is_an_integer_refuses_other_values():
             # Other fields are missing: values are checked first.
             with pytest.raises((InputError, ArenaError), match=f"expected {name}.*, got "):
                 cls(**{name: wrong})
+        message = ""
         try:
-            assert getattr(cls(**{name: np.int64(2)}), name) == 2
+            cls(**{name: np.int64(2)})
         except (TypeError, ValueError) as error:  # Other fields are missing or do not fit.
-            assert f"{name} to be an" not in str(error), cls
+            message = str(error)
+        assert f"{name} to be an" not in message, cls
 
 
 def test_sizes_are_filled_in_and_are_no_options():

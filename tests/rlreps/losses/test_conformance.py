@@ -271,7 +271,10 @@ REFUSALS = [
         "leave_one_out=False with weight_rows='all', .* rows fit no weights, got True",
     ),
     (lambda: loss_of(DanskinChunked(4), rows=11), "rows >= 12, one for each chunk"),
-    (lambda: loss_of(Explicit(4, weight_learning_rate=0.1)), "task columns .* a live source"),
+    (
+        lambda: loss_of(Explicit(4, weight_learning_rate=0.1)),
+        "num_tasks, the columns .*, got None",
+    ),
     (lambda: loss_of(Explicit(4, **SIZED), tasks=None), "that names its tasks, got tasks=None"),
     (lambda: loss_of(Oracle(4)), "a batch with its population, got population=None"),
     (lambda: loss_of(TDLowRank()), "an encoder for the averages of td_low_rank, got None"),
@@ -285,6 +288,7 @@ REFUSALS = [
         lambda: loss_of(LargeBatch(4), inputs=(jnp.zeros(30), jnp.zeros(29))),
         r"same number of rows, got \[29, 30\]",
     ),
+    (lambda: loss_of(LargeBatch(4), rows=0), "a batch of at least one row, got 0"),
     (
         lambda: loss_of(LargeBatch(4), targets=jnp.ones(30)),
         r"targets \[b, t\] for 30 rows of inputs, got \(30,\)",

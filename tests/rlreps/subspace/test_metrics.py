@@ -12,11 +12,13 @@ from rlreps.errors import InputError
 from rlreps.subspace import (
     ArrayBlocks,
     align,
+    centre_columns,
     exact_svd,
     grassmann_distance,
     leading_combinations,
     longest_eigenvector_streak,
     matched_cosines,
+    nested_distances,
     numerical_rank,
     principal_angles,
     project_rows,
@@ -108,6 +110,21 @@ def test_rank_deficient_features_are_measured_by_their_numerical_rank(num_states
         np.testing.assert_allclose(
             subspace_distance(single_features, single_basis), (5 - rank) / 5, atol=1e-5
         )
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (subspace_distance, ([[1.0], [2.0]], np.eye(2, 1))),
+        (subspace_distance, (np.eye(2, 1), [[1.0], [2.0]])),
+        (nested_distances, ([[1.0], [2.0]], np.eye(2, 1))),
+        (centre_columns, ([[1.0], [2.0]],)),
+        (exact_svd, ([[1.0], [2.0]], 1)),
+    ],
+)
+def test_lists_are_no_arrays(function, arguments):
+    with pytest.raises(InputError, match=r"an array \[|arrays \[.*, got 'list'"):
+        function(*arguments)
 
 
 def test_features_that_are_not_finite_never_give_a_number():

@@ -147,7 +147,10 @@ def test_discrete_observations_are_cells_without_a_grid_wherever_they_start():
         ({"settings": changed(rollouts=3)}, "even number of rollouts"),
         ({"environment": TimeLimit(Walk(), 7)}, "runs for 8 steps, got one that is truncated"),
         ({"cell": lambda states: states + 1, "num_cells": SIZE}, r"cells in \[0, 8\)"),
-        ({"set_state": lambda _, state: (state + 1) % SIZE}, "in cell 7, got 0"),
+        (
+            {"set_state": lambda _, state: (state + 1) % SIZE},
+            r"set_state\(7\) to start in cell 7 of 8, got 'cell 0, observation 0'",
+        ),
         ({"set_state": lambda _, state: None}, "as reset returns it, got None"),
         ({"set_state": state_attribute("s")}, "attribute 's'"),
     ],

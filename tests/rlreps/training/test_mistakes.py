@@ -11,7 +11,7 @@ from flax import linen, nnx
 
 from rlreps.encoders import MLP, from_linen, from_nnx
 from rlreps.errors import InputError
-from rlreps.losses import LargeBatch
+from rlreps.losses import Explicit, LargeBatch
 from rlreps.sources import matrix_source
 from rlreps.training import train
 
@@ -33,15 +33,13 @@ class Alone(LargeBatch):
         }[self.returned]
 
 
-def run(encoder, objective=None, evaluate=None):
+def run(encoder, objective=None, evaluate=None, **options):
     train(
         encoder,
         LargeBatch(3) if objective is None else objective,
         SOURCE,
-        optimizer=optax.sgd(1e-3),
-        steps=1,
-        rows=8,
         evaluate=evaluate,
+        **{"optimizer": optax.sgd(1e-3), "steps": 1, "rows": 8, **options},
     )
 
 
@@ -63,6 +61,18 @@ CASES = [
         lambda: from_nnx(nnx.Linear(2, 3, rngs=nnx.Rngs(0))),
         "such as lambda rngs: nnx.Linear(2, 10, rngs=rngs), got 'a Linear that is already built'",
     ),
+    (
+        lambda: run(FITTING, optimizer="adam"),
+        "optimizer to be an Optimizer or an optax transformation, got 'adam'",
+    ),
+    (lambda: run(FITTING, optimizer=None), "or an optax transformation, got None"),
+    (
+        lambda: run(FITTING, Explicit(3, num_tasks=2)),
+        "expected Explicit(..., weight_learning_rate=...), such as 1e-3, since",
+    ),
+    (lambda: run(FITTING, steps=1.5), "steps to be an integer, got 1.5"),
+    (lambda: run(FITTING, seeds=(0.5,)), "each an integer in [0, 2**32), got (0.5,)"),
+    (lambda: run(FITTING, seeds=3), "each an integer in [0, 2**32), got 3"),
     (lambda: from_linen(linen.Dense, jnp.ones((1, 2))), "a Linen module, such as linen.Dense(10)"),
 ]
 
