@@ -38,14 +38,28 @@ MOST_ACTIONS = 4096
 _FEWEST_EPISODES = 10
 """A split cuts an episode into blocks if it has more than 1 / _FEWEST_EPISODES of the rows."""
 
+_AUTORESETS = 0.75
+"""Rows that start in terminal states are resets if this share of the terminations has such a row.
+The other terminations are the last rows of copies of an environment."""
+
+_ROUNDED = 1e-4
+"""Single precision serves while its spacing is at most this share of the standard deviation."""
+
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Transitions:
     """Transitions (s, a, s') of one policy, N rows in the order of time.
 
+    Rows in which a vector environment of Gymnasium starts an episode (next-step autoreset) are left
+    out: each starts in the state in which the row before ended its episode. Such rows are
+    recognised if three quarters of the terminations have one, none of them terminates, and not all
+    of them start where the record starts.
+
     Attributes:
-        observation: s, [N, ...]: vectors, images, or indices of states [N] (integers).
+        observation: s, [N, ...]: vectors, images, or indices of states [N] (integers). Floats are
+            stored in single precision, or in double precision if single precision would round the
+            differences between observations (vectors at a large offset).
         action: a, integers [N] in [0, num_actions), or floats [N, k] of a box; floats [N] are read
             as [N, 1].
         next_observation: s', [N, ...].
@@ -65,7 +79,8 @@ class Transitions:
             states are equal, or a row within an episode does not start where the row before ended.
 
     Warns:
-        FitWarning: If actions are floats [N] that look like indices of discrete actions.
+        FitWarning: If actions are floats [N] that look like indices of discrete actions, or rows
+            are left out.
     """
 
     observation: np.ndarray
@@ -79,12 +94,14 @@ class Transitions:
     action_high: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        states = [_numbers(n, getattr(self, n)) for n in ("observation", "next_observation")]
+        names = ("observation", "next_observation")
+        states = [_numbers(name, getattr(self, name)) for name in names]
         shape = states[0].shape
         require(shape[:1] >= (2,), "observations of shape [rows, ...], at least two rows", shape)
         require(states[1].shape == shape, f"next observations of shape {shape}", states[1].shape)
         kinds = {state.dtype.kind in "iub" for state in states}
         require(len(kinds) == 1, "observations of one kind", [s.dtype.name for s in states])
+        states = _narrowed(states)
         num_states = self._states_counted(states)
         if num_states is not None:
             # Booleans would select rows when used as an index, and bytes hold no state above 255.
@@ -102,6 +119,20 @@ class Transitions:
                     "expected each row of an episode to start where the row before ended, got a "
                     f"jump after row {jumps[0]} of {len(action)}: mark it in truncated"
                 )
+            truncated[-1] = not terminated[-1]
+        resets = _autoresets(states[0], same, terminated, truncated)
+        if resets.any():
+            warnings.warn(
+                f"{resets.sum():,} of {len(resets):,} rows start in the state in which the row "
+                "before ended its episode, as resets in Gymnasium's vector environments do "
+                "(next-step autoreset): they are left out",
+                FitWarning,
+                stacklevel=3,
+            )
+            states = [state[~resets] for state in states]
+            action, terminated, truncated = (
+                each[~resets] for each in (action, terminated, truncated)
+            )
             truncated[-1] = not terminated[-1]
         alike = _rows_equal(states[0], states[0][:1]) & _rows_equal(states[1], states[0][:1])
         require(not alike.all(), "at least two different states", 1)
@@ -128,7 +159,7 @@ class Transitions:
         least = min(int(array.min()) for array in states)
         most = max(int(array.max()) for array in states)
         require(least >= 0, "indices of states >= 0", least)
-        count = most + 1 if given is None else int(given)
+        count = most + 1 if given is None else _count("num_states", given)
         require(most < count, f"indices of states in [0, {count})", most)
         return count
 
@@ -143,11 +174,12 @@ class Transitions:
             given = [bound for bound in bounds if bound is not None]
             require(not given, "no bounds of a box for actions that are integers", len(given))
             least, most = int(action.min()), int(action.max())
-            count = most + 1 if self.num_actions is None else int(self.num_actions)
+            given_count = self.num_actions
+            count = most + 1 if given_count is None else _count("num_actions", given_count)
             require(count <= MOST_ACTIONS, f"at most {MOST_ACTIONS:,} actions", count)
             require(0 <= least <= most < count, f"actions in [0, {count})", (least, most))
             return action.astype(np.int32), count, None, None
-        action = _numbers("action", action)
+        action = _numbers("action", action).astype(np.float32)
         fits = action.shape[:1] == (rows,) and action.ndim <= 2 and action.size > 0
         require(fits, f"actions of shape {(rows,)} or ({rows}, numbers)", action.shape)
         unbounded = all(bound is None for bound in bounds)
@@ -196,9 +228,9 @@ class Transitions:
 
         Rows are in the order of time. Without ``next_observations``, the next observation of a row
         is the observation of the following row. If there is one observation more than actions, as
-        in an episode of Minari, the last one is the final next observation. Otherwise the next
-        state of the last row of each episode is unknown: the row is left out, and the episode
-        counts as truncated even if it terminated.
+        in an episode of Minari, the last one is the final next observation. The next state of the
+        last row of every other episode is unknown: the row is left out, and the episode counts as
+        truncated even if it terminated.
 
         Args:
             data: ``observations`` and ``actions``; ``next_observations`` if known; ends of episodes
@@ -211,9 +243,15 @@ class Transitions:
         Raises:
             InputError: If an entry is missing or ``Transitions`` rejects the arrays. At least one
                 entry must mark the ends of episodes; give zeros if no episode ends.
+
+        Warns:
+            FitWarning: If rows inside the record are left out, since their next states are unknown.
         """
         observation = np.asarray(_entry(data, "observations", "observation"))
         action = np.asarray(_entry(data, "actions", "action"))
+        arrays = {"observations": observation, "actions": action}
+        for name, array in arrays.items():
+            require(array.ndim > 0 and len(array) > 0, f"{name} [rows, ...]", array.shape)
         rows = len(action)
         terminal = _entry(data, "terminals", "terminations", "terminated", optional=True)
         ended = _entry(data, "timeouts", "truncations", "truncated", optional=True)
@@ -233,24 +271,34 @@ class Transitions:
         if "episode" in data:
             index = np.asarray(data["episode"])
             require(index.shape == (rows,), f"episode of shape {(rows,)}", index.shape)
+            require(bool((index == index).all()), "an index of an episode in every row", "NaN")
             changes = np.append(index[1:] != index[:-1], True)
             ends = changes if ends is None else ends | changes
         following = _entry(data, "next_observations", "next_observation", optional=True)
         kept = np.ones(rows, np.bool_)
-        if following is None and len(observation) == rows + 1:
-            observation, following = observation[:-1], observation[1:]
-        elif following is None:
-            require(
-                len(observation) == rows, f"{rows} or {rows + 1} observations", len(observation)
-            )
+        if following is None:
+            count = len(observation)
+            require(count in (rows, rows + 1), f"{rows} or {rows + 1} observations", count)
             known = terminated if ends is None else terminated | ends
-            cut = np.append(known[1:], False)
-            kept = ~np.append(known[:-1], True)
-            following = np.concatenate([observation[1:], observation[-1:]])
-            terminated = np.zeros(rows, np.bool_)
-            ends = None if ends is None and not known.any() else cut
+            # What follows the last row of an episode is the next episode's first observation.
+            kept[:-1] = ~known[:-1]
+            lost = rows - int(kept.sum())
+            kept[-1] = count > rows
+            following = np.concatenate([observation[1:], observation[-1:]])[:rows]
+            observation = observation[:rows]
+            cut = np.append(~kept[1:], False)
+            ends = None if ends is None and not known.any() else cut | (known & kept)
+            terminated = terminated & kept
+            if lost:
+                warnings.warn(
+                    f"{lost:,} of {rows:,} rows end an episode, and their next observations are "
+                    "not known: they are left out, and their episodes count as truncated; give "
+                    "next_observations to keep them",
+                    FitWarning,
+                    stacklevel=2,
+                )
         counts = {
-            name: int(np.asarray(data[name]))
+            name: _count(name, data[name])
             for name in ("num_actions", "num_states")
             if data.get(name) is not None
         }
@@ -433,17 +481,57 @@ def _bounds(name: str, given: Any, found: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(array), array, found)
 
 
+def _count(name: str, value: Any) -> int:
+    """Check a whole number, which a file stores as an array without axes."""
+    array = np.asarray(value)
+    whole = array.shape == () and array.dtype.kind in "iu"
+    require(whole, f"{name}, a whole number", array.tolist())
+    return int(array)
+
+
 def _numbers(name: str, values: Any) -> np.ndarray:
-    """Check an array of numbers."""
+    """Check an array of numbers; floats keep at most double precision."""
     array = np.asarray(values)
     require(array.dtype.kind in "iubf", f"{name} of numbers in one array", array.dtype.name)
     if array.dtype.kind == "f":
         require(bool(np.isfinite(array).all()), f"finite numbers in {name}", "NaN or infinity")
-        with np.errstate(over="ignore"):
-            array = array.astype(np.float32)
         single = f"numbers in {name} that single precision holds"
-        require(bool(np.isfinite(array).all()), single, "larger ones")
+        within = bool((np.abs(array) <= np.finfo(np.float32).max).all())
+        require(within, single, "larger ones")
+        array = array.astype(np.float64 if array.dtype == np.float64 else np.float32, copy=False)
     return array
+
+
+def _narrowed(states: list[np.ndarray]) -> list[np.ndarray]:
+    """Convert floats to single precision, unless it would round the differences of vectors."""
+    if states[0].dtype.kind != "f":
+        return states
+    if all(state.dtype == np.float64 for state in states) and states[0].ndim <= 2:
+        largest = np.max([np.abs(state).max(axis=0) for state in states], axis=0)
+        spacing = np.spacing(largest.astype(np.float32))
+        deviation = states[0].std(axis=0)
+        if ((spacing > _ROUNDED * deviation) & (deviation > 0.0)).any():
+            return states
+    return [state.astype(np.float32) for state in states]
+
+
+def _autoresets(
+    observation: np.ndarray, same: np.ndarray, terminated: np.ndarray, truncated: np.ndarray
+) -> np.ndarray:
+    """Tell which rows start an episode in a vector environment; see ``Transitions``, [N].
+
+    Args:
+        observation: s, [N, ...].
+        same: Whether the row after a row starts where the row ended, [N − 1].
+        terminated: [N].
+        truncated: [N].
+    """
+    after = np.append(False, same & terminated[:-1])
+    few = after.sum() < max(1.0, _AUTORESETS * terminated[:-1].sum())
+    if few or (terminated & after).any() or (observation[after] == observation[0]).all():
+        return np.zeros(len(observation), np.bool_)
+    # An episode that was truncated is followed by a reset as well.
+    return after | np.append(False, same & truncated[:-1] & ~terminated[1:])
 
 
 def _counts(array: np.ndarray) -> bool:

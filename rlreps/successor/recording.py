@@ -34,7 +34,8 @@ def record(
 
     Arguments are as for ``Transitions.collect``.
     """
-    if hasattr(environment, "action_spec"):
+    # Wrappers of Gymnasium's environments may have an attribute of this name.
+    if hasattr(environment, "action_spec") and not hasattr(environment, "action_space"):
         environment = _OfDmEnv(environment)
     if not hasattr(environment, "action_space"):
         if isinstance(environment, Environment):

@@ -31,11 +31,13 @@ def columns(**changes):
 
 PLACES = {"observation": np.arange(ROWS), "next_observation": np.arange(1, ROWS + 1)}
 JUMP = np.where(STATES[1:] == 3, np.float32(9.0), STATES[1:])
+FALL = np.where(STATES[1:] == 2, np.float32(9.0), STATES[1:])
 
 
 def test_ends_and_steps_left_follow_the_flags():
     flags = np.array([0, 1, 0, 0, 0, 0], bool), np.array([0, 0, 0, 1, 0, 0], bool)
-    data = Transitions(**columns(terminated=flags[0], truncated=flags[1]))
+    given = {"next_observation": FALL, "terminated": flags[0], "truncated": flags[1]}
+    data = Transitions(**columns(**given))
     np.testing.assert_array_equal(data.ends, [0, 1, 0, 1, 0, 1])
     np.testing.assert_array_equal(data.steps_left, [2, 1, 2, 1, 2, 1])
     assert data.truncated[-1], "the end of the record is a cut"
@@ -64,6 +66,10 @@ def test_without_truncations_a_jump_ends_an_episode():
 
 REFUSED = {
     r"indices of states in \[0, 3\), got 6": {**PLACES, "num_states": 3},
+    "num_states, a whole number, got 9.5": {**PLACES, "num_states": 9.5},
+    "num_actions, a whole number, got 2.7": {"num_actions": 2.7},
+    "num_actions, a whole number, got '2'": {"num_actions": "2"},
+    r"observations of shape \[rows, ...\], at least two rows, got \(\)": {"observation": 1.0},
     "next observations of shape": {"next_observation": STATES[1:-1]},
     "actions that are integers": {"action": np.zeros(ROWS), "num_actions": 2},
     "action_low <= action_high": {"action": np.zeros(ROWS), "action_low": 2.0, "action_high": 1.0},
@@ -86,11 +92,21 @@ OTHERS = {
         {"observations": STATES, "actions": np.zeros(6, int), "dones": np.zeros(6)}
     ),
     r"an action of Discrete\(2, start=4\), got 4\.5": lambda: collected(lambda seen, _: 4.5),
+    "an index of an episode in every row, got 'NaN'": lambda: read(episode=[0, 0, np.nan, 1, 1, 1]),
+    r"expected observations \[rows, ...\], got \(0,\)": lambda: read(observations=[], actions=[]),
+    r"expected observations \[rows, ...\], got \(\)": lambda: read(observations=1.0),
+    r"expected actions \[rows, ...\], got \(\)": lambda: read(actions=2),
+    "6 or 7 observations, got 5": lambda: read(observations=STATES[:5]),
     "expected one environment": lambda: Transitions.collect(
         gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), steps=1
     ),
     "a MinariDataset .*, got 'dict'": lambda: Transitions.from_minari({}),
 }
+
+
+def read(**changes):
+    given = {"observations": STATES, "actions": columns()["action"], "terminals": np.zeros(6)}
+    return Transitions.from_dictionary({**given, **changes})
 
 
 @pytest.mark.parametrize("expected", [*REFUSED, *OTHERS])
@@ -108,26 +124,121 @@ def collected(policy, steps=6):
 def test_dictionaries_of_other_libraries_are_read():
     terminal = np.array([0, 0, 1, 0, 0, 0])
     given = {"observations": STATES[:-1], "actions": columns()["action"], "terminals": terminal}
-    ends = {**given, "next_observations": STATES[1:]}
+    ends = {**given, "next_observations": JUMP}
     full = as_transitions({**ends, "rewards": np.ones(ROWS)})
     np.testing.assert_array_equal(full.terminated, terminal)
     np.testing.assert_array_equal(full.truncated, [0, 0, 0, 0, 0, 1])
-    # Without next observations, what the last row of an episode led to is not known.
-    short = as_transitions(given)
-    np.testing.assert_array_equal(short.observation[:, 0], [0, 1, 3, 4])
-    np.testing.assert_array_equal(short.next_observation[:, 0], [1, 2, 4, 5])
-    np.testing.assert_array_equal(short.terminated, np.zeros(4))
-    np.testing.assert_array_equal(short.truncated, [0, 1, 0, 1])
     # One episode of Minari brings its last observation.
     whole = as_transitions({**given, "observations": STATES, "terminals": [0] * 5 + [1]})
     np.testing.assert_array_equal(whole.next_observation, STATES[1:])
     assert whole.terminated[-1]
     # OGBench: terminals end trajectories, masks are 0 behind terminal states.
-    masked = as_transitions({**ends, "masks": np.array([1, 1, 1, 1, 0, 1])})
+    jumps = np.where(STATES[1:] == 5, np.float32(9.0), JUMP)
+    given = {**ends, "masks": np.array([1, 1, 1, 1, 0, 1]), "next_observations": jumps}
+    masked = as_transitions(given)
     np.testing.assert_array_equal(masked.terminated, [0, 0, 0, 0, 1, 0])
     np.testing.assert_array_equal(masked.truncated, [0, 0, 1, 0, 0, 1])
     index = {**ends, "terminals": [0] * ROWS, "episode": [4, 4, 4, 7, 7, 7]}
     np.testing.assert_array_equal(as_transitions(index).truncated, [0, 0, 1, 0, 0, 1])
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"terminals": [0, 0, 1, 0, 1, 0]},
+        {"timeouts": [0, 0, 1, 0, 1, 1]},
+        {"episode": [4] * 3 + [7] * 2 + [9]},
+    ],
+)
+def test_a_dictionary_without_next_observations_joins_no_episodes(ends, more):
+    # Episodes 0 1 2, 5 6 and 8 (9); what 2 and 6 led to was not recorded.
+    seen, action = np.array([0, 1, 2, 5, 6, 8, 9]), np.array([3, 4, 5, 6, 7, 8])
+    given = {"observations": seen[: 6 + more], "actions": action, "num_states": 10, **ends}
+    with pytest.warns(FitWarning, match="2 of 6 rows end an episode, .*: they are left out"):
+        data = Transitions.from_dictionary(given)
+    last = [(8, 8, 9, False, True)][:more]
+    expected = [(0, 3, 1, False, False), (1, 4, 2, False, True), (5, 6, 6, False, True), *last]
+    names = ("observation", "action", "next_observation", "terminated", "truncated")
+    assert list(zip(*(getattr(data, name).tolist() for name in names), strict=True)) == expected
+    # What the record ended in is known.
+    whole = (
+        as_transitions({**given, **dict.fromkeys(ends, [0] * 5 + [int("episode" not in ends)])})
+        if more
+        else None
+    )
+    assert whole is None or whole.terminated[-1] == ("terminals" in ends)
+
+
+class Line(gymnasium.Env):
+    """Six places; the last one terminates, and with a number the step of this number is a cut."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(6), gymnasium.spaces.Discrete(2)
+
+    def __init__(self, first=0, limit=None):
+        self.first, self.limit = first, limit
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.time = self.first, 0
+        return self.place, {}
+
+    def step(self, action):
+        self.place = int(np.clip(self.place + 2 * action - 1, 0, 5))
+        self.time += 1
+        return self.place, 0.0, self.place == 5, self.time == self.limit, {}
+
+
+def stepped(copies, steps, **options):
+    """Record copies with next-step autoreset; return columns [copy, time] and which rows reset."""
+    environments = gymnasium.vector.SyncVectorEnv([lambda: Line(**options)] * copies)
+    environments.action_space.seed(0)
+    seen, rows = environments.reset(seed=0)[0], []
+    for _ in range(steps):
+        action = environments.action_space.sample()
+        following, _, *ends, _ = environments.step(action)
+        rows.append((seen, action, following, *ends))
+        seen = following
+    found = [np.swapaxes(np.array(column), 0, 1) for column in zip(*rows, strict=True)]
+    found[4][:, -1] = True
+    return found, np.pad(found[3] | found[4], ((0, 0), (1, 0)))[:, :-1]
+
+
+@pytest.mark.parametrize(("copies", "limit"), [(1, None), (5, None), (3, 12)])
+def test_rows_in_which_a_vector_environment_resets_are_left_out(copies, limit):
+    found, resets = stepped(copies, 121, limit=limit)
+    assert (found[0][resets] == (found[2][np.roll(resets, -1, axis=1)])).all()
+    expected = as_transitions([column[~resets] for column in found])
+    with pytest.warns(FitWarning, match=f"{resets.sum()} of {121 * copies} rows start in the"):
+        data = as_transitions([column.reshape(-1) for column in found])
+    for name in ("observation", "action", "next_observation", "terminated", "truncated"):
+        np.testing.assert_array_equal(getattr(data, name), getattr(expected, name), strict=True)
+    assert not (data.observation == 5).any()
+    # Silent: nothing is left to leave out.
+    dataclasses.replace(data)
+
+
+def test_rows_that_start_in_a_terminal_state_by_right_are_kept():
+    # Every episode starts where all of them end; every step is an episode; a start is drawn.
+    tour = Transitions.collect(Line(first=5), steps=200, policy=lambda seen, _: int(seen != 5))
+    assert (tour.terminated.sum(), len(tour)) == (100, 200)
+    single = columns(terminated=np.ones(6, bool), next_observation=np.roll(STATES[:-1], -1, axis=0))
+    assert len(Transitions(**single)) == 6
+    drawn = np.random.default_rng(0).integers(3, size=(2, 200))
+    assert len(as_transitions([drawn[0], drawn[0] % 2, drawn[1], np.ones(200, bool)])) == 200
+    # A log that goes on after a cut.
+    assert len(Transitions(**columns(truncated=[0, 1, 0, 0, 1, 0]))) == 6
+
+
+def test_vectors_at_a_large_offset_keep_their_differences():
+    places = np.random.default_rng(0).normal(size=(3_001, 2)) + [5e6, -3e6]
+    rows = np.arange(3_000) % 2, np.zeros(3_000, bool)
+    data = Transitions(
+        observation=places[:-1], action=rows[0], next_observation=places[1:], terminated=rows[1]
+    )
+    np.testing.assert_array_equal(data.next_observation, places[1:], strict=True)
+    # Elsewhere single precision is enough.
+    assert Transitions(**columns(observation=np.float64(STATES[:-1]))).observation.dtype == "f4"
 
 
 def test_floats_that_look_like_indices_of_actions_are_warned_of():
@@ -167,6 +278,13 @@ def test_a_gymnasium_environment_is_collected_from():
     same = [Transitions.collect(Count(), steps=50, seed=seed).action for seed in (1, 1, 2)]
     np.testing.assert_array_equal(same[0], same[1])
     assert (same[0] != same[2]).any()
+
+
+def test_an_attribute_of_a_wrapper_makes_no_dm_env_environment():
+    class Wrapped(gymnasium.Wrapper):
+        action_spec = None
+
+    assert len(Transitions.collect(Wrapped(Count()), steps=5)) == 5
 
 
 def test_dm_env_and_batches_of_puddle_world_are_collected_from():

@@ -111,7 +111,9 @@ def test_temporal_differences_reach_the_measure_of_the_transition_matrix(chain):
 
 
 def test_the_next_action_is_the_data_s_own_where_there_is_one():
-    data = dataclasses.replace(walk(), terminated=np.arange(40) == 19)
+    walked, over = walk(), np.arange(40) == 19
+    reached = np.where(over[:, None], np.float32(9.0), walked.next_observation)
+    data = dataclasses.replace(walked, terminated=over, next_observation=reached)
     taken, seen = np.eye(3, dtype=np.float32)[data.action], []
 
     def behaviour(observations):
