@@ -175,10 +175,11 @@ def fitted_features(fitted: Params, observations: Array) -> Array:
 def state_numbers(observations: Any) -> Any:
     """Number observations [b, c] by a hash of all their bits: [b], whole numbers below 2^24.
 
-    Arrays of NumPy and of JAX have the same numbers. Two of n observations share a number, and then
-    their features, with a probability of about n² / 2^25: 0.5 % for 400.
+    Arrays of NumPy and of JAX have the same numbers, and so have -0 and 0. Two of n observations
+    share a number, and then their features, with a probability of about n² / 2^25: 0.5 % for 400.
     """
     bits = observations.astype(np.float32).view(np.uint32)
+    bits = bits * (bits != np.uint32(0x80000000)).astype(np.uint32)  # -0 has bits of its own.
     salt = np.random.default_rng(0).integers(2**32, size=bits.shape[1], dtype=np.uint32)
     mixed = _mixed(_mixed(bits ^ salt[None]).sum(axis=1, dtype=np.uint32))
     return (mixed >> np.uint32(8)).astype(np.float32)
@@ -263,7 +264,7 @@ def fit_features(
         basis = fourier = FourierBasis.of(before, size, _WIDTH, seed=0)
         states = states[np.random.default_rng(0).permutation(len(states))[:_COMPARED_STATES]]
         names = ("mean", "scale", "frequencies", "phases")
-        fitted = {name: getattr(fourier, name) for name in names}
+        fitted = {name: np.float32(getattr(fourier, name)) for name in names}
     if config.kind == "random":
         known = numbers if config.basis == "counted" else np.arange(size)
         # Seed by the state: when more states are counted, only the scale of its features changes.

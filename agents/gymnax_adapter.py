@@ -54,7 +54,7 @@ class GymnaxEnvironment:
         require(hasattr(seen, "low"), "observations in one array of numbers", seen)
         low, high = (np.broadcast_to(bound, seen.shape) for bound in (seen.low, seen.high))
         for name, value in zip(("least", "width"), scale_of(low, high), strict=True):
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, value.astype(np.float32))
 
     @property
     def num_actions(self) -> int:

@@ -13,15 +13,16 @@ import numpy.typing as npt
 from dm_env import specs  # type: ignore[import-untyped]
 from gymnasium import spaces
 
+from rlreps.encoders import channels_first
 from rlreps.errors import InputError
 
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 """Observations that agents see: float32, or bytes, which a Q-network divides by 255."""
 
-FloatArray = npt.NDArray[np.float32]
+DoubleArray = npt.NDArray[np.float64]
 
-LARGEST_BOUND = 1e6
-"""A coordinate with a larger bound counts as unbounded: scaling would make it zero."""
+LARGEST_RANGE = 2e6
+"""A coordinate with a larger range counts as unbounded: scaling would make it zero."""
 
 
 class Observations(NamedTuple):
@@ -60,6 +61,8 @@ def observations_of_space(space: gymnasium.Space[Any], name: str) -> Observation
 def space_of_spec(spec: Any, name: str) -> gymnasium.Space[Any]:
     """Return the space of a dm_env spec: an array of numbers, bounded or not, or ``DiscreteArray``.
 
+    Bytes without bounds are between 0 and 255.
+
     Raises:
         InputError: For nested specs and for specs of anything but numbers.
     """
@@ -67,6 +70,8 @@ def space_of_spec(spec: Any, name: str) -> gymnasium.Space[Any]:
         return spaces.Discrete(int(spec.num_values))
     if isinstance(spec, specs.Array) and np.dtype(spec.dtype).kind in "biuf":
         if not isinstance(spec, specs.BoundedArray):
+            if spec.dtype == np.uint8:
+                return spaces.Box(0, 255, spec.shape, np.uint8)
             return spaces.Box(-np.inf, np.inf, spec.shape, np.float64)
         low, high = (np.broadcast_to(of, spec.shape) for of in (spec.minimum, spec.maximum))
         return spaces.Box(low, high, spec.shape, spec.dtype)
@@ -88,18 +93,21 @@ def _of_box(low: npt.NDArray[Any], high: npt.NDArray[Any], dtype: npt.DTypeLike)
     def encode(raw: Any) -> Inputs:
         # Numbers too large for single precision become infinite, which the copies refuse.
         with np.errstate(over="ignore"):
-            return arrange((np.asarray(raw).astype(np.float32) - least) / width)
+            # In double precision, since coordinates may have a large offset.
+            scaled = (np.asarray(raw).astype(np.float64) - least) / width
+            return arrange(scaled.astype(np.float32))
 
     return Observations(shape, np.float32, encode)
 
 
-def scale_of(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+def scale_of(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[DoubleArray, DoubleArray]:
     """Return the offset and the divisor of each coordinate; 0 and 1 if it is unbounded."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    bounded = (np.abs(low) <= LARGEST_BOUND) & (np.abs(high) <= LARGEST_BOUND) & (low < high)
-    # Convert to single precision before subtracting, so that the upper bound itself becomes 1.
-    least = np.where(bounded, low, 0.0).astype(np.float32)
-    return least, np.where(bounded, high, 1.0).astype(np.float32) - least
+    bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
+    low, high = np.where(bounded, low, 0.0), np.where(bounded, high, 1.0)
+    bounded &= high / 2.0 - low / 2.0 <= LARGEST_RANGE / 2.0  # Differences may overflow.
+    low, high = np.where(bounded, low, 0.0), np.where(bounded, high, 1.0)
+    return low, high - low
 
 
 def _arranged(
@@ -108,13 +116,14 @@ def _arranged(
     """Arrange axes as torsos expect them: [coordinates] or [height, width, channels].
 
     An array with at most one axis longer than 1 is a vector. A picture without channels gets one
-    channel. A stack of up to four pictures becomes the channels of one picture.
+    channel. A stack of up to four pictures becomes the channels of one picture
+    (``channels_first``).
     """
     if sum(size > 1 for size in shape) <= 1:
         size = math.prod(shape)
         return (size,), lambda values: values.reshape(len(values), size)
     if len(shape) == 2:
         return (*shape, 1), lambda values: values[..., np.newaxis]
-    if len(shape) == 3 and shape[0] <= 4 < min(shape[1:]):
+    if channels_first(shape):
         return (*shape[1:], shape[0]), lambda values: np.moveaxis(values, 1, -1)
     return shape, lambda values: values

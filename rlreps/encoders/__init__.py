@@ -14,6 +14,7 @@ from rlreps.encoders.networks import (
     Convolutional,
     FourierMLP,
     SeparateMLP,
+    channels_first,
     cosine_features,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "Tabular",
     "TwoTowers",
     "WithConstant",
+    "channels_first",
     "cosine_features",
     "cosine_products",
     "from_linen",

@@ -206,6 +206,14 @@ class SeparateMLP(MLP):
         return values
 
 
+def channels_first(shape: tuple[int, ...]) -> bool:
+    """Tell whether images of a shape are [channels, height, width], as stacks of frames often are.
+
+    Up to four channels come first if height and width are larger than four.
+    """
+    return len(shape) == 3 and shape[0] <= 4 < min(shape[1:])
+
+
 @configurable
 @dataclasses.dataclass(frozen=True)
 class Convolutional(Encoder):

@@ -98,7 +98,7 @@ class FourierBasis(DenseBasis):
     For scaled observations s and s', φ(s)ᵀφ(s') estimates exp(−‖s − s'‖²/2) + 1.
 
     Attributes:
-        mean: Subtracted from observations, [c].
+        mean: Subtracted from observations in double precision, [c].
         scale: Divisor of the differences, [c].
         frequencies: Standard normal draws, [c, p − 1].
         phases: Uniform in [0, 2π), [p − 1].
@@ -124,7 +124,7 @@ class FourierBasis(DenseBasis):
                 deviations.
             seed: Seed of the frequencies and phases.
         """
-        flat = observations.reshape(len(observations), -1).astype(np.float32)
+        flat = observations.reshape(len(observations), -1).astype(np.float64)
         mean, deviation = flat.mean(axis=0), flat.std(axis=0)
         scale = np.where(deviation > 0.0, deviation, 1.0) * width * np.sqrt(flat.shape[1])
         return cls(mean, scale.astype(np.float32), *_waves(flat.shape[1], count - 1, seed))
@@ -151,8 +151,8 @@ class FourierBasis(DenseBasis):
 
     def _scaled(self, observations: np.ndarray) -> np.ndarray:
         # An empty array has no size to infer.
-        flat = observations.reshape(len(observations), len(self.mean)).astype(np.float32)
-        scaled: np.ndarray = (flat - self.mean) / self.scale
+        flat = observations.reshape(len(observations), len(self.mean))
+        scaled: np.ndarray = (flat - self.mean).astype(np.float32) / self.scale
         return scaled
 
 

@@ -42,8 +42,8 @@ _AUTORESETS = 0.75
 """Rows that start in terminal states are resets if this share of the terminations has such a row.
 The other terminations are the last rows of copies of an environment."""
 
-_ROUNDED = 1e-4
-"""Single precision serves while its spacing is at most this share of the standard deviation."""
+_ROUNDED = 1e-5
+"""Single precision serves while its spacing is at most this share of a coordinate's range."""
 
 
 @checked
@@ -503,16 +503,17 @@ def _numbers(name: str, values: Any) -> np.ndarray:
 
 
 def _narrowed(states: list[np.ndarray]) -> list[np.ndarray]:
-    """Convert floats to single precision, unless it would round the differences of vectors."""
-    if states[0].dtype.kind != "f":
-        return states
-    if all(state.dtype == np.float64 for state in states) and states[0].ndim <= 2:
-        largest = np.max([np.abs(state).max(axis=0) for state in states], axis=0)
-        spacing = np.spacing(largest.astype(np.float32))
-        deviation = states[0].std(axis=0)
-        if ((spacing > _ROUNDED * deviation) & (deviation > 0.0)).any():
-            return states
-    return [state.astype(np.float32) for state in states]
+    """Convert floats to single precision, or vectors that it would round too much to double."""
+    floats = states[0].dtype.kind == "f"
+    precise = all(state.dtype != np.float32 for state in states)
+    if precise and (states[0].ndim == 2 or (floats and states[0].ndim == 1)):
+        least = np.min([state.min(axis=0) for state in states], axis=0).astype(np.float64)
+        most = np.max([state.max(axis=0) for state in states], axis=0).astype(np.float64)
+        spacing = np.spacing(np.float32(np.maximum(-least, most)))
+        allowed = np.where(most > least, _ROUNDED * (most - least) if floats else 1.0, np.inf)
+        if (spacing > allowed).any():
+            return [state.astype(np.float64) for state in states]
+    return [state.astype(np.float32) for state in states] if floats else states
 
 
 def _autoresets(

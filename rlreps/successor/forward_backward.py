@@ -107,12 +107,23 @@ class Inputs:
         offset: Subtracted from observations; shape of one observation, or [].
         factor: Multiplies the differences; shape of one observation, or [].
         indices: Whether observations are indices of states, which stay unchanged.
+        channels_first: Whether images are [c, h, w], which become [h, w, c].
+        double: Whether ``centred`` subtracts the offset, in double precision (NumPy), since devices
+            compute in single precision.
     """
 
     offset: Array = leaf()
     factor: Array = leaf()
     _: dataclasses.KW_ONLY
     indices: bool = False
+    channels_first: bool = False
+    double: bool = False
+
+    def centred(self, observations: np.ndarray) -> np.ndarray:
+        """Return what ``__call__`` takes: observations, less the offset in double precision."""
+        if not self.double:
+            return observations
+        return (observations - np.asarray(self.offset)).astype(np.float32)
 
     def __call__(self, observations: Array) -> Array:
         """Return inputs [b, ...], float32, or int32 for indices."""
@@ -120,8 +131,10 @@ class Inputs:
             return observations.astype(jnp.int32)
         values = observations.astype(jnp.float32)
         shape = (1, *self.offset.shape) if self.offset.ndim else (1,) * values.ndim
-        inputs: Array = (values - self.offset.reshape(shape)) * self.factor.reshape(shape)
-        return inputs
+        if not self.double:
+            values = values - self.offset.reshape(shape)
+        inputs: Array = values * self.factor.reshape(shape)
+        return jnp.moveaxis(inputs, 1, -1) if self.channels_first else inputs
 
 
 @jax.tree_util.register_dataclass

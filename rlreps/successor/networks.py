@@ -85,9 +85,9 @@ def train_networks(
     taken = np.eye(data.num_actions, dtype=np.float32)[data.action]
     source = TransitionSource(
         inputs,
-        jnp.asarray(data.observation),
+        jnp.asarray(inputs.centred(data.observation)),
         jnp.asarray(taken),
-        jnp.asarray(data.next_observation),
+        jnp.asarray(inputs.centred(data.next_observation)),
         jnp.asarray(next_weights(data, taken, policy)),
     )
     objective = ForwardBackwardLoss(
@@ -156,7 +156,7 @@ class NetworkBasis(DenseBasis):
     ) -> "NetworkBasis":
         """Compute components from some observations; keep those that single precision resolves."""
         program = jax.jit(functools.partial(_encoded, networks, params, inputs))
-        features = in_blocks(program, observations).astype(np.float64)
+        features = in_blocks(program, inputs.centred(observations)).astype(np.float64)
         centre = features.mean(axis=0)
         values, vectors = np.linalg.eigh(np.cov(features, rowvar=False, bias=True))
         order = np.argsort(values)[::-1][: MOST_FEATURES - 1]
@@ -172,7 +172,7 @@ class NetworkBasis(DenseBasis):
 
     @functools.cached_property
     def program(self) -> Callable[[Any], Array]:
-        """Observations [m, ...] → features [m, p] in one compiled call."""
+        """Observations [m, ...] (see ``Inputs.centred``) → features [m, p] in one compiled call."""
 
         def features(
             params: Params, inputs: Inputs, centre: Array, matrix: Array, block: Array
@@ -185,7 +185,7 @@ class NetworkBasis(DenseBasis):
         return functools.partial(jax.jit(features), *fixed)
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
-        return in_blocks(self.program, observations)
+        return in_blocks(self.program, self.inputs.centred(observations))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that are stored."""
@@ -196,15 +196,15 @@ class NetworkBasis(DenseBasis):
 
     @classmethod
     def stored(
-        cls, networks: ForwardBackward, indices: bool, arrays: Mapping[str, Any]
+        cls, networks: ForwardBackward, observed: Observed, arrays: Mapping[str, Any]
     ) -> "NetworkBasis":
-        """Rebuild a basis from its ``arrays``; ``indices`` says what observations are."""
+        """Rebuild a basis from its ``arrays``; ``observed`` says what observations are."""
         shapes, structure = jax.tree.flatten(jax.eval_shape(networks.init, jax.random.key(0)))
         leaves = [
             jnp.asarray(arrays[f"parameter_{i}"], shape.dtype) for i, shape in enumerate(shapes)
         ]
-        offset, factor = (jnp.asarray(arrays[name]) for name in ("offset", "factor"))
-        inputs = Inputs(offset, factor, indices=indices)
+        offset: Any = arrays["offset"] if observed.double else jnp.asarray(arrays["offset"])
+        inputs = observed.inputs_by(offset, jnp.asarray(arrays["factor"]))
         params = jax.tree.unflatten(structure, leaves)
         return cls(networks, params, inputs, arrays["centre"], arrays["matrix"])
 

@@ -10,7 +10,16 @@ import numpy as np
 from jax import Array
 
 from rlreps.config import configurable, leaf, with_sizes
-from rlreps.encoders import MLP, AtStates, Convolutional, Encoder, FourierMLP, Params, Tabular
+from rlreps.encoders import (
+    MLP,
+    AtStates,
+    Convolutional,
+    Encoder,
+    FourierMLP,
+    Params,
+    Tabular,
+    channels_first,
+)
 from rlreps.errors import InputError, require
 from rlreps.successor.basis import ActionBasis
 from rlreps.successor.data import Transitions
@@ -47,6 +56,7 @@ class Observed:
         bytes: Whether observations are images of bytes, which are divided by 255.
         action_low: Lower bounds of continuous actions, k numbers.
         action_high: Upper bounds of continuous actions.
+        double: Whether vectors keep double precision (see ``Transitions.observation``).
     """
 
     shape: tuple[int, ...]
@@ -55,6 +65,7 @@ class Observed:
     bytes: bool = False
     action_low: tuple[float, ...] | None = None
     action_high: tuple[float, ...] | None = None
+    double: bool = False
 
     @classmethod
     def of(cls, data: Transitions) -> "Observed":
@@ -66,7 +77,25 @@ class Observed:
             None if bound is None else tuple(float(number) for number in bound)
             for bound in (data.action_low, data.action_high)
         ]
-        return cls(shape, data.num_actions, data.num_states, bytes_, *bounds)
+        double = data.observation.dtype == np.float64
+        return cls(shape, data.num_actions, data.num_states, bytes_, *bounds, double)
+
+    @property
+    def frame(self) -> tuple[int, ...]:
+        """Shape of one observation as encoders see it, with the channels of images last."""
+        first = channels_first(self.shape)
+        return (*self.shape[1:], self.shape[0]) if first else self.shape
+
+    def lines(self) -> list[str]:
+        """Describe the observations in one line."""
+        if self.num_states is not None:
+            return [f"observations: indices of {self.num_states:,} states"]
+        if len(self.shape) < 3:
+            return [f"observations: {' x '.join(map(str, self.shape or (1,)))} numbers"]
+        height, width, channels = self.frame
+        said = f"observations: images of {height} x {width} with {channels} channels"
+        given = " (the first axis)" if self.frame != self.shape else " (the last axis)"
+        return [said + given + (", bytes divided by 255" if self.bytes else "")]
 
     @property
     def actions(self) -> ActionBasis:
@@ -106,7 +135,7 @@ class Observed:
                 )
         elif array.dtype.kind == "f":
             require(bool(np.isfinite(array).all()), "finite observations", "NaN or infinity")
-            array = array.astype(np.float32)
+            array = array.astype(np.float64 if self.double else np.float32)
         return array
 
     def checked_actions(self, actions: Any, count: int) -> np.ndarray:
@@ -158,7 +187,7 @@ class Observed:
             num_features=num_features,
             num_inputs=self.num_states if indices else flat,
             num_states=self.num_states or 1,
-            frame_shape=self.shape,
+            frame_shape=self.frame,
         )
         tabular = isinstance(encoder, Tabular)
         require(indices or not tabular, "indices of states (integers) for tabular", self.shape)
@@ -167,7 +196,7 @@ class Observed:
         elif hasattr(encoder, "num_inputs") and len(self.shape) != 1:
             sized = Flattened(sized)
         dtype = jnp.int32 if indices else jnp.float32
-        found = encoder_shape(sized, jax.ShapeDtypeStruct((2, *self.shape), dtype))
+        found = encoder_shape(sized, jax.ShapeDtypeStruct((2, *self.frame), dtype))
         require(found == (2, num_features), f"an encoder with {num_features} features", found[1:])
         return sized
 
@@ -175,19 +204,29 @@ class Observed:
         """Return the map from observations to encoder inputs, scaled by the range of the data.
 
         Vectors are scaled to [0, 1] by each coordinate's range, images by their common range (bytes
-        by 255); indices are unchanged.
+        by 255); indices are unchanged. The channels of images come last.
         """
         states = (data.observation, data.next_observation)
-        zero, one = jnp.zeros(()), jnp.ones(())
         if self.num_states is not None:
-            return Inputs(zero, one, indices=True)
+            return self.inputs_by(jnp.zeros(()), jnp.ones(()))
         if self.bytes:
-            return Inputs(zero, one / 255.0)
+            return self.inputs_by(jnp.zeros(()), jnp.ones(()) / 255.0)
         axes = (0,) if len(self.shape) <= 1 else None
-        least = np.minimum(*(array.min(axis=axes) for array in states)).astype(np.float32)
-        most = np.maximum(*(array.max(axis=axes) for array in states)).astype(np.float32)
-        width = np.where(most > least, most - least, np.float32(1.0))
-        return Inputs(jnp.asarray(least), jnp.asarray(np.float32(1.0) / width))
+        least = np.minimum(*(array.min(axis=axes) for array in states))
+        most = np.maximum(*(array.max(axis=axes) for array in states))
+        width = np.where(most > least, most - least, 1.0).astype(np.float32)
+        offset: Any = least if self.double else jnp.asarray(least, jnp.float32)
+        return self.inputs_by(offset, jnp.asarray(np.float32(1.0) / width))
+
+    def inputs_by(self, offset: Any, factor: Array) -> Inputs:
+        """Return the map from observations to encoder inputs with an offset and a factor."""
+        return Inputs(
+            offset,
+            factor,
+            indices=self.num_states is not None,
+            channels_first=channels_first(self.shape),
+            double=self.double,
+        )
 
 
 def finite(name: str, values: Any, count: int) -> np.ndarray:
@@ -200,8 +239,12 @@ def finite(name: str, values: Any, count: int) -> np.ndarray:
 
 
 def bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """View each observation [m, ...] as one value that compares by its bytes, [m]."""
+    """View each observation [m, ...] as one value that compares by its bytes, [m].
+
+    Negative zeros become zeros, which are equal numbers with other bytes.
+    """
     flat = np.ascontiguousarray(observations, dtype).reshape(len(observations), -1)
+    flat = flat + flat.dtype.type(0) if flat.dtype.kind == "f" else flat
     return flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
 
 

@@ -240,7 +240,7 @@ def random_cumulants(
         signs = np.sign(generator.normal(size=(data.num_states, NUM_CUMULANTS))).astype(np.float32)
         return lambda states: signs[states]
     some = data.next_observation[:: max(1, len(data) // BLOCK)]
-    some = some.reshape(len(some), -1).astype(np.float32)
+    some = some.reshape(len(some), -1).astype(np.float64)
     mean, deviation = some.mean(axis=0), some.std(axis=0)
     scale = np.resize(_SCALES, NUM_CUMULANTS) / math.sqrt(len(mean))
     frequencies = generator.normal(size=(len(mean), NUM_CUMULANTS)) * scale
@@ -248,7 +248,7 @@ def random_cumulants(
     phases = generator.uniform(0.0, 2.0 * math.pi, NUM_CUMULANTS)
 
     def waves(block: np.ndarray) -> np.ndarray:
-        flat = block.reshape(len(block), -1).astype(np.float32) - mean
+        flat = (block.reshape(len(block), -1) - mean).astype(np.float32)
         found: np.ndarray = np.cos(flat @ frequencies.astype(np.float32) + phases)
         return found.astype(np.float32)
 

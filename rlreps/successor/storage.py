@@ -91,7 +91,7 @@ def read(
     basis: Basis
     if isinstance(config.method, TemporalDifferences):
         networks = networks_of(observed, config)
-        basis = NetworkBasis.stored(networks, observed.num_states is not None, arrays)
+        basis = NetworkBasis.stored(networks, observed, arrays)
     elif observed.num_states is not None:
         basis = UnitVectors(observed.num_states)
     else:

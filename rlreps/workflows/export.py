@@ -151,6 +151,8 @@ def _read(folder: RunFolder, seed: int | None, store: Path | None) -> Exported:
 def _fitted(rep: SuccessorRepresentation) -> Exported:
     """Return the features of a fit as a JAX function, and the network F if there is one."""
     observed, basis = rep.observed, rep.solution.basis
+    single = "observations of single precision, in which the exported function computes"
+    require(not observed.double, single, "a large offset; subtract it and fit again")
     dtype = np.uint8 if observed.bytes else np.int32 if observed.num_states else np.float32
     inputs = jax.ShapeDtypeStruct(observed.shape, np.dtype(dtype))
     if isinstance(basis, UnitVectors):
@@ -195,7 +197,7 @@ def _basis_features(basis: Any, observations: Array) -> Array:
         rows: Array = basis.program(observations)
         return rows
     flat = observations.reshape(observations.shape[0], -1).astype(jnp.float32)
-    scaled = (flat - basis.mean[None, :]) / basis.scale[None, :]
+    scaled = (flat - jnp.asarray(basis.mean, jnp.float32)[None, :]) / basis.scale[None, :]
     waves = jnp.cos(matmul(scaled, jnp.asarray(basis.frequencies)) + basis.phases[None, :])
     waves = waves * jnp.float32(np.sqrt(2.0 / len(basis.phases)))
     return jnp.concatenate([waves, jnp.ones_like(waves[:, :1])], axis=1)

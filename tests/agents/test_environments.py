@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from rlreps.agents.environments import HostEnvironments
+from rlreps.agents.host_observations import space_of_spec
 from rlreps.errors import InputError
 
 
@@ -299,6 +300,8 @@ COUNTED = np.arange(3, dtype=np.float32)
         (WIDE, MOST, np.ones(50)),
         (WIDE, LEAST, np.zeros(50)),
         (spaces.Box(-LARGEST, LARGEST, dtype=np.float64), np.array([2.0]), [2.0]),
+        # Single precision would round 0.2 at this offset to 0.
+        (spaces.Box(5e6, 5e6 + 1.0, (1,), np.float64), np.array([5e6 + 0.2]), [0.2]),
         # Numbers become unit vectors, whatever the first is.
         (spaces.Discrete(3, start=-1), 1, [0.0, 0.0, 1.0]),
         # Arrays with one long axis are vectors.
@@ -330,6 +333,11 @@ def test_images_of_bytes_stay_bytes_with_channels_last(shape, expected, register
     assert seen.shape == environments.observation_shape == expected
     oriented = (np.moveaxis(value, 0, -1) if shape[0] == 4 else value).reshape(expected)
     np.testing.assert_array_equal(seen, oriented)
+
+
+def test_bytes_of_dm_env_without_bounds_are_images():
+    space = space_of_spec(specs.Array((6, 5, 3), np.uint8), "Pixels")
+    assert space == spaces.Box(0, 255, (6, 5, 3), np.uint8)
 
 
 @pytest.mark.parametrize(

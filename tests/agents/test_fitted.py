@@ -224,6 +224,10 @@ def test_numbers_tell_codes_and_unit_vectors_apart():
         assert len(np.unique(numbers)) == 400
         assert ((numbers >= 0) & (numbers < 2**24)).all()
         np.testing.assert_array_equal(state_numbers(table), numbers)
+        for count in (state_numbers, numbers_at):
+            np.testing.assert_array_equal(
+                count(np.where(table == 0, np.float32(-0.0), table)), numbers
+            )
 
 
 def test_fits_follow_the_warm_up_and_are_rounded_to_updates():

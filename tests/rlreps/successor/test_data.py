@@ -231,14 +231,20 @@ def test_rows_that_start_in_a_terminal_state_by_right_are_kept():
 
 
 def test_vectors_at_a_large_offset_keep_their_differences():
-    places = np.random.default_rng(0).normal(size=(3_001, 2)) + [5e6, -3e6]
+    places = np.random.default_rng(0).normal([5e6, -3e6], size=(3_001, 2))
     rows = np.arange(3_000) % 2, np.zeros(3_000, bool)
     data = Transitions(
         observation=places[:-1], action=rows[0], next_observation=places[1:], terminated=rows[1]
     )
     np.testing.assert_array_equal(data.next_observation, places[1:], strict=True)
-    # Elsewhere single precision is enough.
+    whole = np.arange(7)[:, None] + 10**9
+    data = Transitions(**columns(observation=whole[:-1], next_observation=whole[1:]))
+    np.testing.assert_array_equal(data.observation[:, 0] - 10**9, np.arange(6.0))
+    # Elsewhere single precision is enough, also for a coordinate that hardly changes.
     assert Transitions(**columns(observation=np.float64(STATES[:-1]))).observation.dtype == "f4"
+    flag = np.where(STATES == 3, 101.0, 100.0)
+    data = Transitions(**columns(observation=flag[:-1], next_observation=flag[1:]))
+    assert data.observation.dtype == "f4"
 
 
 def test_floats_that_look_like_indices_of_actions_are_warned_of():

@@ -48,6 +48,41 @@ def test_the_method_is_chosen_for_the_data(corridor):
     assert chosen(walk(), max_features=7).method == LeastSquaresFit(max_features=7)
 
 
+def test_images_with_channels_first_are_arranged_as_agents_arrange_them():
+    frames = np.random.default_rng(0).integers(256, size=(41, 4, 6, 7), dtype=np.uint8)
+    rows = {"action": np.arange(40) % 2, "terminated": np.zeros(40, bool)}
+    parts = Fit(
+        data=Transitions(observation=frames[:-1], next_observation=frames[1:], **rows),
+        config=configured(None, {"num_features": 2}),
+    )
+    assert parts.check().backward.frame_shape == (6, 7, 4)
+    inputs = parts.observed.inputs(parts.data)(jnp.asarray(frames))
+    np.testing.assert_allclose(inputs, np.moveaxis(frames, 1, -1) / np.float32(255), rtol=1e-6)
+    assert parts.observed.lines() == [
+        "observations: images of 6 x 7 with 4 channels (the first axis), bytes divided by 255"
+    ]
+
+
+def test_vectors_at_a_large_offset_are_fitted_as_those_at_none():
+    near, offset = walk(), np.array([5e6, -3e6])
+    columns = {
+        name: np.float64(getattr(near, name)) + offset
+        for name in ("observation", "next_observation")
+    }
+    far = dataclasses.replace(near, **columns)
+    inputs = []
+    for data in (near, far):
+        parts = Fit(data=data, config=configured(None, {"method": "td"}))
+        scale = parts.observed.inputs(data)
+        inputs.append(scale(scale.centred(data.observation)))
+    np.testing.assert_allclose(*inputs, atol=1e-5)
+    features = [
+        fit(data, num_features=2, max_features=10).features(data.observation)
+        for data in (near, far)
+    ]
+    np.testing.assert_allclose(*features, atol=1e-3)
+
+
 def pendulum(rows):
     """A noisy oscillation of vectors [2] with actions of a box."""
     states, turn = np.zeros((rows + 1, 2)), np.array([[0.9, 0.3], [-0.3, 0.9]])
