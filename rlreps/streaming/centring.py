@@ -1,16 +1,71 @@
-"""Observations that are not centred: a running mean in front of any streaming rule."""
+"""Observations of any origin and scale: units and a running mean in front of any streaming rule."""
 
 import dataclasses
-from typing import Any, NamedTuple
+import math
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 from jax import Array, lax
 
 from rlreps.config import configurable, leaf
+from rlreps.errors import TrainingDivergedError, require
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import LearningRate, StreamingRule, require_batch
 from rlreps.streaming.rules.combining import shares
+
+
+class Units(NamedTuple):
+    """Origin and unit of rows, both removed in float64 before rows are rounded for the device.
+
+    A rule whose rows are divided by u, at u² times the learning rate, finds the same components. So
+    only the range of the device's numbers depends on the unit.
+
+    Attributes:
+        origin: The first row, [features].
+        unit: A power of two near the largest number of the first rows; 0 if none is known yet.
+    """
+
+    origin: npt.NDArray[np.float64]
+    unit: float
+
+    @classmethod
+    def of(cls, row: npt.ArrayLike) -> Self:
+        """Return the units of a stream that begins with a row [features]."""
+        return cls(np.asarray(row, np.float64), 0.0)
+
+    def seen(self, rows: Any) -> Self:
+        """Choose the unit by an array or a SciPy sparse array, unless one is known already."""
+        largest = max(float(rows.max()), -float(rows.min()))
+        if self.unit or not largest:
+            return self
+        return self._replace(unit=math.ldexp(1.0, math.frexp(largest)[1] - 1))
+
+    @property
+    def squared(self) -> float:
+        """The unit of variances; 1 if it is not known, which holds for rows of zeros alone."""
+        return self.unit**2 or 1.0
+
+    def relative(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return rows [n, features] less the origin, in units."""
+        found: npt.NDArray[np.float64] = (rows - self.origin) / (self.unit or 1.0)
+        return found
+
+    def rounded(self, rows: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return ``relative`` rows in the device's precision.
+
+        Raises:
+            InputError: If squares of the rows, or their sums, could leave the range of ``dtype``.
+        """
+        found = self.relative(rows)
+        most = math.sqrt(float(jnp.finfo(dtype).max)) * 2.0**-13
+        largest = float(np.abs(found).max())
+        unit = self.unit or 1.0
+        expected = f"numbers at most {most * unit:.2g} from the first row's"
+        require(largest <= most, expected, float(f"{largest * unit:.3g}"))
+        return found.astype(dtype)
 
 
 class RunningMean(NamedTuple):
@@ -157,6 +212,21 @@ def centred_rule(
     cls = RULES[name]
     rule = cls.at_rate(num_inputs, num_components, learning_rate)
     return Centred(rule, exact_scatter=not cls.needs_learning_rate)
+
+
+def all_finite(tree: Any) -> Array:
+    """Return whether no leaf has NaN or infinity, [] (bool)."""
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+
+
+def require_finite(finite: Array, rule: str, updates: int) -> None:
+    """Raise a ``TrainingDivergedError`` unless the outcome of a rule's updates is finite."""
+    if not finite:
+        raise TrainingDivergedError(
+            f"expected finite components from {rule}, got NaN or infinity after {updates} updates; "
+            "the model is as it was before. A smaller learning_rate, or features of similar orders "
+            "of magnitude, may help"
+        )
 
 
 def _centred(mean: RunningMean, batch: Array) -> Array:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.errors import TrainingDivergedError, require
+from rlreps.errors import require
 from rlreps.numerics import jit
-from rlreps.streaming.centring import Centred, centred_rule
+from rlreps.streaming.centring import Centred, Units, all_finite, centred_rule, require_finite
 from rlreps.streaming.moments import FADING, Floats, Moments, no_moments, take_in
 from rlreps.streaming.passes import scan_updates
 from rlreps.streaming.rules import RULES
@@ -22,6 +22,7 @@ from rlreps.streaming.rules.factor import ImplicitKrasulina
 
 try:
     from scipy import sparse
+    from sklearn.decomposition import PCA
     from sklearn.decomposition._base import _BasePCA
     from sklearn.utils import check_random_state
     from sklearn.utils._param_validation import Interval, StrOptions
@@ -68,15 +69,14 @@ class Model(NamedTuple):
 
     Attributes:
         rule: Name of the rule.
-        origin: The first row [features], which is subtracted from every row before rounding to the
-            device's precision.
+        units: Origin and unit of the rows; state and moments are in units.
         state: State of the rule with its running mean, NumPy arrays.
-        moments: Moments of the rows minus the origin, along ``components``.
+        moments: Moments of the rows along ``components``.
         components: Orthonormal rows, [k, features]; zeros before the first row.
     """
 
     rule: str
-    origin: Floats
+    units: Units
     state: Any
     moments: Moments
     components: Floats
@@ -85,14 +85,18 @@ class Model(NamedTuple):
 class StreamingPCA(_BasePCA):  # type: ignore[misc]
     """Principal component analysis of a stream, by any rule of ``rlreps.streaming``.
 
-    The rules take one row after the other and keep k vectors; they store no covariance and no rows.
-    ``fit`` goes over an array in random order. ``partial_fit`` takes batches as they come, of any
-    size, even with fewer rows than components. Both subtract a running mean. Computations run in
-    JAX, in float32 unless x64 is enabled; each new shape of a batch is compiled once per process.
-    ``fit`` and ``transform`` also take sparse arrays, and make about 1,024 rows dense at a time.
+    The rules update k vectors on ``batch_size`` rows at a time: single rows by default, 2 k rows
+    for EigenGame, and for incremental PCA the whole batch that ``partial_fit`` is given. They store
+    no covariance and no rows. ``fit`` goes over an array in random order. ``partial_fit`` takes
+    batches as they come, of any size, even with fewer rows than components. Both subtract a running
+    mean. Computations run in JAX, in float32 unless x64 is enabled, on rows less the first row,
+    divided by a power of two near the first rows' largest number; each new shape of a batch is
+    compiled once per process. ``fit`` and ``transform`` also take sparse arrays, and make about
+    1,024 rows dense at a time. ``score`` and ``score_samples`` are those of scikit-learn's ``PCA``:
+    log-likelihoods under probabilistic PCA.
 
-    A batch that cannot be used (another number of features, NaN or infinity) raises a
-    ``ValueError``. A step whose outcome is not finite raises a
+    A batch that cannot be used (another number of features, NaN, infinity, or numbers 10¹⁵ times as
+    large as the first rows') raises a ``ValueError``. A step whose outcome is not finite raises a
     ``rlreps.errors.TrainingDivergedError``. Both leave the model as it was. If the stream is
     constant, the components stay at their random orthonormal start, with zero variance.
 
@@ -111,7 +115,8 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         batch_size: Rows that one update averages over. The last update of an array or batch may
             have fewer. EigenGame needs at least k rows in an update, and learns well from several
             times k; if fewer than k rows are left, they join the previous update. None is 2 k for
-            EigenGame, 5 k and at least 50 for incremental PCA, and 1 for the other rules.
+            EigenGame and 1 for the other rules, but for incremental PCA the whole batch in
+            ``partial_fit``, and 5 k and at least 50 in ``fit``.
         passes: Number of passes of ``fit`` over the rows, each in another order. With a few
             thousand rows or fewer, one pass leaves most rules some per cent short of the best k
             components; with very many rows it is enough. Rules without a learning rate (incremental
@@ -185,14 +190,15 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             model = self._started(X, k, random)
             in_turn = np.arange(X.shape[0])
             order = random.permutation(len(in_turn))
-            some = _dense(X, order[:ROWS_AT_ONCE]) - model.origin
-            rate = self._rate(X.shape[1], k, *_variances(some, k))
+            some = model.units.relative(_dense(X, order[:ROWS_AT_ONCE]))
+            rate = self._rate(model, *_variances(some, k))
+            each = self._rows_per_update(k)
             basis = model.components
             # A rule without a learning rate would count every row again in a second pass.
             passes = int(self.passes) if RULES[self.rule].needs_learning_rate else 1
             for index in range(passes):
                 order = random.permutation(len(in_turn)) if index else order
-                state, basis = self._advanced(model, X, order, rate)
+                state, basis = self._advanced(model, X, order, rate, each)
                 model = model._replace(state=state)
             mean = model.state.running
             once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(passes))
@@ -200,7 +206,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             # Compute the exact variances of all rows within the span.
             moments, components = model.moments, basis
             for chosen in _blocks(in_turn, 1):
-                rows = _dense(X, chosen) - model.origin
+                rows = model.units.relative(_dense(X, chosen))
                 moments, components = take_in(moments, components, basis, rows, fading=0.0)
             self._accept(model._replace(moments=moments, components=components))
         return self
@@ -227,7 +233,8 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             began = {"rule": model.rule, "n_components": len(model.components)}
             now = {"rule": self.rule, "n_components": k}
             require(began == now, f"what the stream began with, {began} (fit starts anew)", now)
-            rows: Floats = X - model.origin
+            model = model._replace(units=model.units.seen(X))
+            rows = model.units.relative(X)
             # A rule without a learning rate weighs all rows equally.
             fading = FADING if RULES[self.rule].needs_learning_rate else 0.0
             old = model.components
@@ -235,11 +242,32 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             least = float(grown.variances[-1])
             if model.moments.rows_seen == 0:
                 least = _variances(rows[:ROWS_AT_ONCE], k)[1]
-            rate = self._rate(X.shape[1], k, grown.total_variance, least)
-            state, basis = self._advanced(model, X, np.arange(len(X)), rate)
+            rate = self._rate(model, grown.total_variance, least)
+            # Incremental PCA takes the whole batch, as in scikit-learn, if no size is given.
+            whole = self.rule == "incremental_pca" and self.batch_size is None
+            each = len(X) if whole else self._rows_per_update(k)
+            state, basis = self._advanced(model, X, np.arange(len(X)), rate, each)
             moments, components = take_in(model.moments, old, basis, rows, fading)
             self._accept(model._replace(state=state, moments=moments, components=components))
         return self
+
+    def get_precision(self) -> Floats:
+        """Return the inverse of ``get_covariance``, [features, features].
+
+        scikit-learn's own method divides by zero where a component has less variance than the
+        noise, as before a rule has converged.
+        """
+        noise = self.noise_variance_
+        if not noise:
+            precision: Floats = super().get_precision()
+            return precision
+        beyond = np.maximum(self.explained_variance_ - noise, 0.0)
+        along: Floats = (self.components_.T * (beyond / (beyond + noise))) @ self.components_
+        return (np.eye(len(along)) - along) / noise
+
+    # Log-likelihoods under probabilistic PCA, by scikit-learn's own methods.
+    score_samples = PCA.score_samples
+    score = PCA.score
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -260,32 +288,32 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         """Check all parameters for an array or batch, and return k; None is ``most``."""
         self._validate_params()
         k = most if self.n_components is None else int(self.n_components)
-        each, least = self._rows_per_update(k)
+        each, least = self._rows_per_update(k), RULES[self.rule].least_rows_per_update(k)
         learned = f"for {k} components by {self.rule}"
         enough = f"batch_size >= {least} {learned}, or a rule that learns from single rows"
         require(each >= least, enough, each)
         require(X.shape[0] >= least, f"at least {least} rows at once {learned}", X.shape[0])
         return k
 
-    def _rows_per_update(self, k: int) -> tuple[int, int]:
-        """Return the number of rows in an update, and the least number in the last update."""
-        cls = RULES[self.rule]
-        each = int(self.batch_size or cls.usual_rows_per_update(k))
-        return each, cls.least_rows_per_update(k)
+    def _rows_per_update(self, k: int) -> int:
+        return int(self.batch_size or RULES[self.rule].usual_rows_per_update(k))
 
     def _started(self, X: Rows, k: int, random: np.random.RandomState) -> Model:
         """Return the model before its first row."""
-        origin = _dense(X, np.arange(1))[0].astype(np.float64)
+        units = Units.of(_dense(X, np.arange(1))[0]).seen(X)
         rule = centred_rule(self.rule, X.shape[1], k, PowerDecay(1.0, float(self.power)))
         state = jax.device_get(_start(rule, jnp.uint32(random.randint(np.iinfo(np.int32).max))))
         components = np.zeros((k, X.shape[1]))
-        return Model(self.rule, origin, state, no_moments(X.shape[1], k), components)
+        return Model(self.rule, units, state, no_moments(X.shape[1], k), components)
 
-    def _rate(self, features: int, k: int, total_variance: float, least: float) -> PowerDecay:
-        """Return the learning rate, given the total variance and the k-th component's variance."""
-        power = float(self.power)
+    def _rate(self, model: Model, total_variance: float, least: float) -> PowerDecay:
+        """Return the learning rate, given the total variance and the k-th component's variance.
+
+        All three are in the units of the model.
+        """
+        (k, features), power = model.components.shape, float(self.power)
         if self.learning_rate is not None:
-            return PowerDecay(float(self.learning_rate), power)
+            return PowerDecay(float(self.learning_rate) * model.units.squared, power)
         # Rows without variance are all zero after centring and change nothing at any learning rate.
         total = total_variance if total_variance > TINY else 1.0
         along = max(least, LEAST_SHARE * total / k)
@@ -296,45 +324,42 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         return PowerDecay(RELATIVE_RATE / along, power, largest)
 
     def _advanced(
-        self, model: Model, rows: Rows, order: Indices, rate: PowerDecay
+        self, model: Model, rows: Rows, order: Indices, rate: PowerDecay, each: int
     ) -> tuple[Any, Floats]:
-        """Return the rule's state after rows in an order, and its span's basis [k, features].
+        """Return the rule's state and its span's basis [k, features] after ``each`` rows an update.
 
         Raises:
+            InputError: For numbers that are too large beside the first rows'.
             TrainingDivergedError: If the outcome is not finite.
         """
         k, features = model.components.shape
         rule = centred_rule(self.rule, features, k, rate)
-        each, least = self._rows_per_update(k)
+        least = RULES[self.rule].least_rows_per_update(k)
         state, components = model.state, model.components.T
         dtype = state.running.value.dtype
         for chosen in _blocks(order, each, least):
-            shifted: Any = (_dense(rows, chosen) - model.origin).astype(dtype)
-            state, found, finite = _advance(rule, state, shifted, each, least)
+            given: Any = model.units.rounded(_dense(rows, chosen), dtype)
+            state, found, finite = _advance(rule, state, given, each, least)
             components = np.asarray(found, np.float64)
-            if not finite:
-                raise TrainingDivergedError(
-                    f"expected finite components from {self.rule}, got NaN or infinity after "
-                    f"{int(state.step)} updates; the model is as it was before. A smaller "
-                    "learning_rate, or features of similar orders of magnitude, may help"
-                )
+            require_finite(finite, self.rule, int(state.step))
         return jax.device_get(state), np.linalg.qr(components)[0].T
 
     def _accept(self, model: Model) -> None:
-        moments, mean = model.moments, model.state.running
+        moments, mean, units = model.moments, model.state.running, model.units
         self._model = model
-        self.mean_ = model.origin + (mean.value.astype(np.float64) + mean.remainder)
+        shift = mean.value.astype(np.float64) + mean.remainder
+        self.mean_ = units.origin + units.unit * shift
         self.components_ = model.components
         self.n_components_ = len(model.components)
         self.n_samples_seen_ = moments.rows_seen
-        self.explained_variance_ = moments.variances
+        self.explained_variance_ = units.squared * moments.variances
         total = moments.total_variance
         self.explained_variance_ratio_ = moments.variances / (total if total > 0.0 else 1.0)
         k, features = model.components.shape
-        self.singular_values_ = np.sqrt(moments.variances * max(moments.rows_seen - 1, 0))
+        self.singular_values_ = np.sqrt(self.explained_variance_ * max(moments.rows_seen - 1, 0))
         directions = min(moments.rows_seen, features) - k
         beyond = max(total - float(moments.variances.sum()), 0.0)
-        self.noise_variance_ = beyond / directions if directions > 0 else 0.0
+        self.noise_variance_ = units.squared * beyond / directions if directions > 0 else 0.0
 
 
 @jit
@@ -356,8 +381,7 @@ def _advance(
     if whole < len(rows):
         state = rule.update(state, rows[whole:])
     components = rule.components(state)
-    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((state, components))]
-    return state, components, jnp.all(jnp.stack(finite))
+    return state, components, all_finite((state, components))
 
 
 def _dense(rows: Rows, chosen: Indices) -> npt.NDArray[np.floating[Any]]:

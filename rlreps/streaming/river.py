@@ -1,15 +1,19 @@
 """Streaming principal component analysis as a river transformer."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax import Array
 
 from rlreps.errors import require, require_choice
 from rlreps.numerics import jit
-from rlreps.streaming.centring import Centred, centred_rule
+from rlreps.streaming.centring import Centred, Units, all_finite, centred_rule, require_finite
+from rlreps.streaming.moments import Floats
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay
 
@@ -24,8 +28,10 @@ except ImportError as error:
 class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
     """Principal component analysis of a river stream, by any rule of ``rlreps.streaming``.
 
-    The first row that is learned fixes the names of the features. In later rows a missing feature
-    counts as 0, as elsewhere in river, and a new feature is ignored. A running mean is subtracted.
+    The first row that is learned fixes the names of the features; the order of its keys changes
+    nothing but the order of ``components_`` and ``mean_``. In later rows a missing feature counts
+    as 0, as elsewhere in river, and a new feature is ignored. A value that is no finite number
+    raises an ``InputError``, and leaves the model as it was. A running mean is subtracted.
     Components keep their signs from row to row.
 
     Args:
@@ -56,38 +62,77 @@ class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
         self.n_components, self.rule, self.seed = n_components, rule, seed
         self.learning_rate, self.power = learning_rate, power
         self._names: list[Any] = []
+        self._places: list[int] = []
+        self._units = Units.of(np.zeros(0))
         self._state: Any = None
-        self.mean_ = np.zeros(0, np.float32)
-        self.components_ = np.zeros((n_components, 0), np.float32)
+        self._mean, self._components = np.zeros(0), np.zeros((n_components, 0), np.float32)
+
+    @property
+    def mean_(self) -> Floats:
+        """Mean of all rows, in the order of the first row's features, [features]."""
+        return self._mean[self._places]
+
+    @property
+    def components_(self) -> npt.NDArray[np.floating[Any]]:
+        """Components as rows, in the order of the first row's features, [k, features]."""
+        return self._components[:, self._places]
 
     def learn_one(self, x: dict[Any, Any]) -> None:
-        """Update with a row, feature → number."""
+        """Update with a row, feature → number.
+
+        Raises:
+            InputError: For a row with a value that is no finite number, or is too large for the
+                device's numbers; the model stays as it was, as after the next error.
+            TrainingDivergedError: If the outcome is not finite.
+        """
+        # Sorted: neither the random start nor rounding depends on the order of a row.
+        names = self._names or sorted(x, key=repr)
+        row = _row(names, x)
+        rate = PowerDecay(self.learning_rate, self.power)
+        rule = centred_rule(self.rule, len(names), self.n_components, rate)
+        units, state, before = self._units, self._state, self._components
+        if state is None:
+            units, state = Units(row, 1.0), rule.init(jax.random.key(self.seed))
+            before = np.zeros((self.n_components, len(names)), np.float32)
+        given = units.rounded(row[None], state.mean.dtype)
+        state, shift, components, finite = _learned(rule, state, jnp.asarray(given))
+        require_finite(finite, self.rule, int(state.step))
         if self._state is None:
-            names = list(x)
-            self._state = self._centred(len(names)).init(jax.random.key(self.seed))
-            self._names = names
-            self.components_ = np.zeros((self.n_components, len(names)), np.float32)
-        rule = self._centred(len(self._names))
-        self._state, mean, components = _learned(rule, self._state, jnp.asarray(self._row(x)[None]))
+            self._names, self._places = names, [names.index(name) for name in x]
         found = np.asarray(components).T
-        signs = np.where(np.sum(found * self.components_, axis=1) < 0.0, -1.0, 1.0)
-        self.mean_, self.components_ = np.asarray(mean), found * signs[:, None].astype(found.dtype)
+        signs = np.where(np.sum(found * before, axis=1) < 0.0, -1.0, 1.0)
+        self._units, self._state = units, state
+        self._mean = units.origin + np.asarray(shift, np.float64)
+        self._components = found * signs[:, None].astype(found.dtype)
 
     def transform_one(self, x: dict[Any, Any]) -> dict[Any, float]:
-        """Return the coordinates of a row along the components, by number; 0 before any row."""
-        coordinates = self.components_ @ (self._row(x) - self.mean_)
+        """Return the coordinates of a row along the components, by number; 0 before any row.
+
+        Raises:
+            InputError: For a value that is no finite number.
+        """
+        coordinates = self._components @ (_row(self._names, x) - self._mean)
         return dict(enumerate(coordinates.tolist()))
 
-    def _centred(self, num_inputs: int) -> Centred:
-        rate = PowerDecay(self.learning_rate, self.power)
-        return centred_rule(self.rule, num_inputs, self.n_components, rate)
 
-    def _row(self, x: dict[Any, Any]) -> np.ndarray:
-        return np.array([x.get(name, 0.0) for name in self._names], np.float32)
+def _row(names: Sequence[Any], x: dict[Any, Any]) -> Floats:
+    """Return a row's values by name, 0 for a missing one."""
+    values = {name: x.get(name, 0.0) for name in names}
+    bad = {name: value for name, value in values.items() if not _is_number(value)}
+    require(not bad, "finite numbers", bad)
+    return np.array([*values.values()], np.float64)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except (TypeError, OverflowError):
+        return False
 
 
 @jit
-def _learned(rule: Centred, state: Any, batch: Array) -> tuple[Any, Array, Array]:
-    """Update a state; return it, the mean and the components, [features, k]."""
+def _learned(rule: Centred, state: Any, batch: Array) -> tuple[Any, Array, Array, Array]:
+    """Update a state; return it, the mean, the components [features, k] and if all is finite."""
     state = rule.update(state, batch)
-    return state, state.mean, rule.components(state)
+    components = rule.components(state)
+    return state, state.mean, components, all_finite((state, components))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, IncrementalPCA
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rlreps.errors import TrainingDivergedError
@@ -83,6 +84,31 @@ def test_incremental_pca_has_the_exact_moments_of_a_stream_within_its_span(sizes
         np.testing.assert_allclose(getattr(found, name), getattr(exact, name), rtol=1e-5)
 
 
+def test_partial_fit_of_incremental_pca_takes_the_batches_it_is_given_as_scikit_learns_does():
+    X = observations(330)
+    found, other = StreamingPCA(4, rule="incremental_pca", random_state=0), IncrementalPCA(4)
+    for batch in np.array_split(X, 3):
+        found.partial_fit(batch)
+        other.partial_fit(batch)
+    assert loss_over_exact(other, X) > 1.0002
+    np.testing.assert_allclose(loss_over_exact(found, X), loss_over_exact(other, X), rtol=1e-6)
+
+
+def test_scores_are_exact_pcas_log_likelihoods_and_choose_the_number_of_components():
+    X, new = observations(300), observations(50, seed=1)
+    found, exact = StreamingPCA(K, rule="incremental_pca", random_state=0).partial_fit(X), PCA(K)
+    expected = exact.fit(X).score_samples(new)
+    np.testing.assert_allclose(found.score_samples(new), expected, rtol=1e-4)
+    np.testing.assert_allclose(found.score(new), expected.mean(), rtol=1e-5)
+    sizes = {"n_components": [1, K]}
+    assert GridSearchCV(found, sizes, cv=2).fit(X).best_params_ == {"n_components": K}
+    # Before a rule has converged, a component may have less variance than the noise.
+    found.noise_variance_ = found.explained_variance_[1]
+    identity = found.get_precision() @ found.get_covariance()
+    np.testing.assert_allclose(identity, np.eye(FEATURES), atol=1e-9)
+    assert np.isfinite(found.score(new))
+
+
 @pytest.mark.parametrize("k", [K, FEATURES])
 def test_covariance_and_precision_are_those_of_exact_pca(k):
     X = observations(1000)
@@ -142,23 +168,19 @@ def test_fit_is_near_exact_pca_orthonormal_ordered_and_of_known_sign(options):
     assert found.n_samples_seen_ == len(X)
 
 
+@every_rule
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@pytest.mark.parametrize(
-    ("unit", "origin"),
-    [
-        (1e9, 1e14),
-        pytest.param(1e-9, 1e-4, marks=MARK),
-    ],
-)
-def test_units_and_a_distant_origin_do_not_matter(unit, origin, method):
+def test_units_and_a_distant_origin_do_not_matter(rule, method):
     X = observations(600, offset=0.0)
-    plain = getattr(StreamingPCA(K, random_state=0), method)(X)
-    moved = getattr(StreamingPCA(K, random_state=0), method)(unit * X + origin)
-    assert subspace_distance(plain.components_, moved.components_) < 1e-4
-    np.testing.assert_allclose(
-        moved.explained_variance_ / unit**2, plain.explained_variance_, rtol=1e-3
-    )
-    np.testing.assert_allclose((moved.mean_ - origin) / unit, plain.mean_, atol=1e-3)
+    plain = getattr(StreamingPCA(K, rule=rule, random_state=0), method)(X)
+    units = [(scale, 0.0) for scale in (1e-30, 1e-6, 1e-3, 1e3, 1e6, 1e30)]
+    for unit, origin in [*units, (1e9, 1e14), (1e-9, 1e-4)]:
+        moved = getattr(StreamingPCA(K, rule=rule, random_state=0), method)(unit * X + origin)
+        assert subspace_distance(plain.components_, moved.components_) < 1e-4
+        np.testing.assert_allclose(
+            moved.explained_variance_ / unit**2, plain.explained_variance_, rtol=1e-3
+        )
+        np.testing.assert_allclose((moved.mean_ - origin) / unit, plain.mean_, atol=1e-3)
 
 
 def test_incremental_pca_goes_on_from_fit_with_every_row_counted_once():
@@ -192,6 +214,7 @@ def test_what_is_refused_leaves_the_model_as_it_was():
     before = {name: np.copy(getattr(found, name)) for name in ATTRIBUTES}
     infinite = X.copy()
     infinite[3, 2] = np.inf
+    large = np.where(np.isinf(infinite), 1e30, infinite)
     refused = [
         ({}, infinite, "infinity"),
         ({"learning_rate": 1e3}, X, "smaller learning_rate"),
@@ -199,6 +222,7 @@ def test_what_is_refused_leaves_the_model_as_it_was():
     ]
     only_fit = [({"n_components": FEATURES + 1}, X, "num_components <= 8, .* got 9")]
     only_partial_fit = [
+        ({}, large, r"numbers at most .* first row's, got 1e\+30"),
         ({}, X[:, :5], "8 features"),
         ({"n_components": 2}, X, "fit starts anew"),
     ]

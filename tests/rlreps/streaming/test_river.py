@@ -5,10 +5,11 @@ import copy
 import numpy as np
 import pytest
 
-from rlreps.errors import InputError
+from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.streaming import RULES, RiverPCA
 
 linear_model = pytest.importorskip("river.linear_model")
+checks = pytest.importorskip("river.checks")
 
 ROWS = np.random.default_rng(0).normal(size=(60, 4)) * [3.0, 2.0, 1.0, 0.5] + [5.0, 0.0, -2.0, 1.0]
 NAMES = ["b", "a", "d", "c"]
@@ -54,6 +55,53 @@ def test_all_components_of_incremental_pca_are_exact_and_keep_their_signs():
     np.testing.assert_allclose(np.abs(np.sum(model.components_ * exact, axis=1)), 1.0, atol=1e-3)
 
 
+SINGLE = [rule for rule in RULES if RULES[rule].least_rows_per_update(2) == 1]
+
+
+@pytest.mark.parametrize("rule", SINGLE)
+def test_the_order_of_keys_changes_no_coordinate(rule):
+    model, permuted = (RiverPCA(2, rule, learning_rate=0.01) for _ in range(2))
+    for place, row in enumerate(ROWS[:12]):
+        x = as_row(row)
+        model.learn_one(x)
+        permuted.learn_one({name: x[name] for name in np.roll(NAMES, place + 1).tolist()})
+        assert permuted.transform_one(x) == model.transform_one(x)
+    # Columns follow the keys of the first row: c, b, a, d.
+    for name in ("components_", "mean_"):
+        expected = np.roll(getattr(model, name), 1, axis=-1)
+        np.testing.assert_array_equal(getattr(permuted, name), expected)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("rule", SINGLE)
+def test_rivers_own_checks_pass(rule):
+    # Their rows are not scaled; Sanger's rule diverges at larger rates.
+    checks.check_estimator(RiverPCA(2, rule, learning_rate=1e-12 if rule == "sanger" else 0.1))
+
+
+def test_far_from_the_origin_nothing_is_lost():
+    shift = np.array([1e9, -3e8, 0.0, 1e7])
+    plain, far = learned(RiverPCA(2)), learned(RiverPCA(2), ROWS + shift)
+    np.testing.assert_allclose(far.components_, plain.components_, atol=1e-5)
+    np.testing.assert_allclose(far.mean_ - shift, plain.mean_, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [None, np.nan, np.inf, "x", 10**400, 1e30])
+def test_a_row_that_cannot_be_used_leaves_the_model_as_it_was(value):
+    model, other = learned(RiverPCA(2), ROWS[:3]), learned(RiverPCA(2), ROWS[:3])
+    with pytest.raises(InputError, match=r"expected (finite numbers|numbers at most .*), got"):
+        model.learn_one({**as_row(ROWS[3]), "a": value})
+    np.testing.assert_array_equal(learned(model).components_, learned(other).components_)
+
+
+def test_a_rate_that_diverges_raises_and_leaves_the_model_as_it_was():
+    model = RiverPCA(2, "sanger", learning_rate=1e6, power=0.0)
+    with pytest.raises(TrainingDivergedError, match="expected finite components from sanger"):
+        learned(model)
+    assert np.isfinite(model.components_).all()
+    assert np.isfinite([*model.transform_one(as_row(ROWS[0])).values()]).all()
+
+
 def test_features_are_those_of_the_first_row():
     model = RiverPCA(2)
     assert model.transform_one(as_row(ROWS[0])) == {0: 0.0, 1: 0.0}
@@ -65,12 +113,8 @@ def test_features_are_those_of_the_first_row():
     assert model.transform_one(shuffled) == model.transform_one({**row, "a": 0.0})
 
 
-@pytest.mark.parametrize("rule", [*RULES])
+@pytest.mark.parametrize("rule", SINGLE)
 def test_river_copies_clones_and_chains_every_rule_of_single_rows(rule):
-    if RULES[rule].least_rows_per_update(2) > 1:
-        with pytest.raises(InputError, match="rule that learns from single rows"):
-            RiverPCA(2, rule)
-        return
     model = RiverPCA(2, rule, learning_rate=0.01)
     chained = learned(model, ROWS[:2]) | linear_model.LinearRegression()
     chained.learn_one(as_row(ROWS[0]), 1.0)
@@ -82,6 +126,8 @@ def test_river_copies_clones_and_chains_every_rule_of_single_rows(rule):
     assert new.transform_one(as_row(ROWS[0])) == {0: 0.0, 1: 0.0}
 
 
-def test_too_many_components_are_refused():
+def test_too_many_components_and_rules_of_several_rows_are_refused():
+    with pytest.raises(InputError, match="rule that learns from single rows"):
+        RiverPCA(2, "eigengame")
     with pytest.raises(InputError, match="num_components <= 4"):
         learned(RiverPCA(5))
