@@ -66,7 +66,9 @@ _programs: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
 """Programs that ``compile_once`` compiled, the most recently used last."""
 
 
-def compile_once(function: Callable[..., Any], *args: Any, brief: bool = False) -> Any:
+def compile_once(
+    function: Callable[..., Any], *args: Any, brief: bool = False, **options: Any
+) -> Any:
     """Compile a function for arguments like these, unless this process has compiled it before.
 
     The function is traced at each call, a tenth of the work, and the program is looked up by its
@@ -78,19 +80,22 @@ def compile_once(function: Callable[..., Any], *args: Any, brief: bool = False) 
         function: The function to compile.
         args: Pytrees of arrays; only their shapes, types and devices matter.
         brief: Whether to compile as ``jit_briefly`` does.
+        options: Options of ``jax.jit``.
 
     Returns:
-        The ``jax.stages.Compiled`` program.
+        The ``jax.stages.Compiled`` program; the function itself under ``jax.disable_jit``.
     """
-    lowered = jax.jit(function).lower(*args)
-    text, options = lowered.as_text(), _brief_options() if brief else {}
+    if jax.config.jax_disable_jit:
+        return function
+    lowered = jax.jit(function, **options).lower(*args)
+    text, level = lowered.as_text(), _brief_options() if brief else {}
     leaves = jax.tree.leaves(args)
     taken = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
-    given = (lowered.in_tree, lowered.out_tree, frozenset(jnp.zeros(()).devices()), *options)
+    given = (lowered.in_tree, lowered.out_tree, frozenset(jnp.zeros(()).devices()), *level)
     key = (hashlib.sha256(text.encode()).digest(), taken, given)
     program = _programs.pop(key, None)
     if program is None:
-        program = lowered.compile(compiler_options=options or None)
+        program = lowered.compile(compiler_options=level or None)
     # The program's text does not name functions of the host.
     if "callback" not in text:
         _programs[key] = program

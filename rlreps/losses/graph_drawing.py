@@ -104,7 +104,9 @@ class AugmentedLagrangian(PairObjective):
 
     **Optimum.** Up to sign, feature k is the eigenfunction of the k-th largest λ, the constant
     first, with second moment 1. Ordered. At the optimum, β_kk = −4 (1 − λ_k), and β_ij = 0 for
-    j < i.
+    j < i. The updates are attracted to it only while b > 2 (λ_1 − λ_d): a smaller b cannot stop
+    feature d from drifting towards feature 1. If b grows it passes this bound by itself. If
+    ``barrier_rate`` is 0, the initial b must exceed it: 2 is enough if λ_d > 0, and 4 always is.
 
     The scalar is the Lagrangian; the gradient is not its gradient. Metrics: ``eigenvalues``
     λ = 1 + β_kk/4 from the duals, and ``barrier``.
@@ -112,7 +114,7 @@ class AugmentedLagrangian(PairObjective):
     Attributes:
         dual_rate: Step size of the duals. Gomez et al. use 1e-4 over 50,000 updates. With fewer
             updates, only larger steps bring the duals to −4 (1 − λ).
-        barrier_rate: Step size of b.
+        barrier_rate: Step size of b; with 0, b stays at its initial value.
         barrier_start: Initial b.
     """
 

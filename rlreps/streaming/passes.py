@@ -3,7 +3,6 @@
 Every row is seen exactly once, and runs may also differ in their learning rates.
 """
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from jax import Array
 
 from rlreps.errors import require
-from rlreps.numerics import PRNG
+from rlreps.numerics import PRNG, compile_once
 from rlreps.streaming.rules.base import StreamingRule
 
 MakeRule = Callable[[Array], StreamingRule]
@@ -111,7 +110,6 @@ def run_passes(
 
         return map_runs(start, seeds, rates)
 
-    @functools.partial(jax.jit, donate_argnums=0)
     def step(states: Any, rows: Array, orders: Array, rates: Array) -> Any:
         def advance(state: Any, order: Array, rate: Array) -> tuple[Any, Any]:
             rule = make_rule(rate)
@@ -142,10 +140,11 @@ def run_passes(
     for first in [None, *range(0, each - interval + 1, interval)]:
         if first is not None:
             chosen = jnp.asarray(orders[..., first : first + interval])
-            compiled = compiled or step.lower(states, stored, chosen, rates).compile()
-            jax.block_until_ready((states, stored, chosen, rates))
+            arguments = (states, stored, chosen, rates)
+            compiled = compiled or compile_once(step, *arguments, donate_argnums=0)
+            jax.block_until_ready(arguments)
             began = time.perf_counter()
-            learned, states = jax.block_until_ready(compiled(states, stored, chosen, rates))
+            learned, states = jax.block_until_ready(compiled(*arguments))
             seconds.append(seconds[-1] + time.perf_counter() - began)
         before, components = map(np.asarray, observe(learned, states, rates))
         combined.append([evaluate(one) for one in components])

@@ -149,6 +149,8 @@ def advice(results: Results[Config]) -> dict[str, Verdict]:
     own, density, cumulants = "subspace_distance", "density_distance", "random cumulants by TD"
     sampled = [name for name, row in rows.items() if row.objective and row.sees != "entries"]
     futures = [name for name in sampled if rows[name].sees == "futures"]
+    steps = [name for name, row in rows.items() if row.sees == "transitions" and name != cumulants]
+    arenas = [world for world in Config().worlds if world != PENDULUM]
     walks = [name for name in futures if rows[name].truth.startswith("walk")]
     of_density = [name for name in futures if rows[name].truth == "M̃"]
     near = ["explicit", "Danskin in chunks", "large batch"]
@@ -170,6 +172,12 @@ def advice(results: Results[Config]) -> dict[str, Verdict]:
         "whose truth is the walk": less(density, of_density, walks, [PENDULUM]),
         "4. ALLO and sequential NestedLoRA have a larger mean |cosine| than all other ordered "
         "objectives": less("cosine", mixed, in_order),
+        "5. Random cumulants explain more of values than all other rows that see transitions": less(
+            "r2", steps, [cumulants]
+        ),
+        "5. In the arenas, random cumulants are closer to their truth than TD low rank": less(
+            own, [cumulants], ["TD low rank"], arenas
+        ),
         "5. On the pendulum, random cumulants explain more of values than all other rows": less(
             "r2", [name for name in rows if name != cumulants], [cumulants], [PENDULUM]
         ),

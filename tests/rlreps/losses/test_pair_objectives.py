@@ -5,6 +5,7 @@ unbiased, so that the claim is tested too, else on the batch in which each pair 
 as often as it is likely. Optima are NumPy's eigenfunctions, singular functions and fixed points.
 """
 
+import dataclasses
 from types import SimpleNamespace
 
 import jax
@@ -33,6 +34,7 @@ from rlreps.losses import (
     TDLowRank,
     VICReg,
 )
+from rlreps.losses.graph_drawing import AugmentedState
 
 IN_FULL = pytest.mark.integration
 in_double_precision = pytest.mark.usefixtures("double_precision")
@@ -79,10 +81,8 @@ def density_of(counts, discount=0.0):
 
 def every_pair(counts):
     """The batch of every pair as often as the chain makes it."""
-    first, second = (jnp.asarray(each) for each in np.nonzero(counts))
-    times = counts[first, second]
-    clip = Clip((jnp.repeat(first, times), jnp.repeat(second, times)))
-    return Batch(clip, jnp.zeros((counts.sum(), 0)))
+    ends = np.repeat(np.argwhere(counts), counts[counts > 0], axis=0)
+    return Batch(Clip(tuple(jnp.asarray(ends.T))), jnp.zeros((counts.sum(), 0)))
 
 
 def expected_loss(objective, encoder, counts, two_rows):
@@ -109,28 +109,30 @@ def tabular(counts, width, towers=False):
     return TwoTowers(table, table) if towers else table
 
 
-def descended(objective, counts, *, towers=False, two_rows=True, rate=0.02, steps=3_000, start=0.5):
-    """Tables and the last metrics after Adam on exact expectations."""
+def descended(objective, counts, *, towers=False, two_rows=True, weights=None):
+    """Tables and the last metrics after Adam on exact expectations; a leading axis over weights."""
     encoder = tabular(counts, objective.num_features, towers)
-    objective = with_sizes(objective, encoder=encoder)
-    loss = expected_loss(objective, encoder, counts, two_rows)
-    optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
+    optimizer = optax.adam(optax.cosine_decay_schedule(0.02, 3_000))
 
-    def step(carry, _):
-        params, moments, state = carry
-        gradient, (state, metrics) = jax.grad(loss, has_aux=True)(params, state)
-        with jax.numpy_dtype_promotion("standard"):
-            updates, moments = optimizer.update(gradient, moments)
-        return (optax.apply_updates(params, updates), moments, state), metrics
+    def run(key, weights):
+        sized = with_sizes(dataclasses.replace(objective, **weights), encoder=encoder)
+        loss = expected_loss(sized, encoder, counts, two_rows)
 
-    @jax.jit
-    def run(key):
-        params = jax.tree.map(lambda leaf: start * leaf, encoder.init(key))
-        first = (params, optimizer.init(params), objective.init(key))
-        (params, *_), metrics = jax.lax.scan(step, first, length=steps)
+        def step(carry, _):
+            params, moments, state = carry
+            gradient, (state, metrics) = jax.grad(loss, has_aux=True)(params, state)
+            with jax.numpy_dtype_promotion("standard"):
+                updates, moments = optimizer.update(gradient, moments)
+            return (optax.apply_updates(params, updates), moments, state), metrics
+
+        params = jax.tree.map(lambda leaf: 0.5 * leaf, encoder.init(key))
+        first = (params, optimizer.init(params), sized.init(key))
+        (params, *_), metrics = jax.lax.scan(step, first, length=3_000)
         return params, jax.tree.map(lambda leaf: leaf[-1], metrics)
 
-    params, metrics = jax.tree.map(np.asarray, run(jax.random.key(0)))
+    over = jax.vmap(run, in_axes=(None, 0)) if weights else run
+    given = {name: jnp.asarray(each) for name, each in (weights or {}).items()}
+    params, metrics = jax.tree.map(np.asarray, jax.jit(over)(jax.random.key(0), given))
     return (params["forward"], params["backward"], metrics) if towers else (params, metrics)
 
 
@@ -158,6 +160,29 @@ def test_each_feature_becomes_its_own_eigenfunction_in_order(name):
         np.testing.assert_allclose(squares, scale(values[:3]), rtol=1e-5)
     if name in ("allo", "neural_ef"):
         np.testing.assert_allclose(metrics["eigenvalues"], values[:3], atol=1e-6)
+
+
+@in_double_precision
+def test_allos_optimum_attracts_only_if_the_barrier_exceeds_twice_the_spread_of_eigenvalues():
+    values, functions, measure = walk_of(ALTERNATING)
+    np.testing.assert_allclose(measure, 1 / 3)
+    loss = expected_loss(AugmentedLagrangian(3), tabular(ALTERNATING, 3), ALTERNATING, True)
+    optimum = jnp.asarray(functions), jnp.diag(-4.0 * (1.0 - values))
+    flat, restored = jax.flatten_util.ravel_pytree(optimum)
+
+    def change(moved, barrier):
+        table, duals = restored(flat + moved)
+        gradient, (after, _) = jax.grad(loss, has_aux=True)(table, AugmentedState(duals, barrier))
+        return jax.flatten_util.ravel_pytree((-gradient, after.duals - duals))[0]
+
+    limit = 2.0 * (values[0] - values[-1])
+    # Autodiff would hold constant what the loss holds.
+    moves = 1e-4 * jnp.concatenate([jnp.eye(len(flat)), -jnp.eye(len(flat)), jnp.zeros((1, 18))])
+    over = jax.jit(jax.vmap(jax.vmap(change, (0, None)), (None, 0)))
+    changes = over(moves, limit + jnp.array([-0.1, 0.1]))
+    np.testing.assert_allclose(changes[:, -1], 0.0, atol=1e-12)
+    growth = np.linalg.eigvals(changes[:, :18] - changes[:, 18:-1]).real.max(axis=1) / 2e-4
+    assert growth[0] > 0.01 > 1e-6 > growth[1]  # Duals without a constraint stay as they are.
 
 
 @in_double_precision
@@ -312,33 +337,40 @@ def distance_without_constant(features, counts):
     return 1.0 - np.sum((basis.T @ (root * functions[:, 1 : 1 + width])) ** 2) / width
 
 
+# Eigenvalues 1, 0.70 and 0.10; VICReg's variances divide by the number of rows less one.
+SLOW = 10 * path([2, 2], [3, 3, 7])
+OF_TWO = {
+    "barlow": (BarlowTwins(2), {"redundancy": [0.1, 0.5, 10.0]}),
+    "vicreg": (VICReg(2), {"invariance": [25.0, 5.0, 25.0], "covariance": [1.0, 2.0, 100.0]}),
+}
+
+
 @in_double_precision
-@pytest.mark.parametrize(
-    "objective",
-    [BarlowTwins(2, redundancy=0.2), VICReg(2, covariance=20.0)],
-    ids=["barlow", "vicreg"],
-)
-def test_agreeing_features_span_the_slowest_functions_behind_the_constant(objective):
-    features, _ = descended(objective, REVERSIBLE, two_rows=False)
-    assert distance_without_constant(features, REVERSIBLE) < 1e-4
-    values, _, measure = walk_of(REVERSIBLE)
-    centred = features - measure @ features
-    covariance = centred.T @ (measure[:, None] * centred)
-    deviations = np.sqrt(np.diag(covariance))
-    correlation = (covariance / np.outer(deviations, deviations))[0, 1]
-    _, slowest, second, *_ = values
+@pytest.mark.parametrize("name", OF_TWO)
+def test_two_agreeing_features_coincide_mix_or_are_eigenfunctions_as_their_weights_say(name):
+    objective, weights = OF_TWO[name]
+    features, _ = descended(objective, SLOW, two_rows=False, weights=weights)
+    (_, slowest, second), functions, measure = walk_of(SLOW)
+    assert all(distance_without_constant(each, SLOW) < 1e-3 for each in features[1:])
+    centred = features - (measure @ features)[:, None]
+    deviations = np.sqrt(measure @ centred**2)
+    # The share of the second function in each feature.
+    shares = np.sort((functions[:, 2] @ (measure[:, None] * centred) / deviations) ** 2)
     gap, total = slowest - second, slowest + second
-    if isinstance(objective, VICReg):
-        np.testing.assert_allclose(deviations, 1.0, atol=0.02)
-        # Where features c ψ₁ ± s ψ₂ gain as much by agreeing as they lose by their covariance.
-        expected = objective.invariance * gap / (4.0 * objective.covariance)
+    if name == "barlow":
+        mixed = (0.5 * slowest * total - (1 - slowest) * gap) / (gap**2 + 0.5 * total**2)
+        # A mixture can always make the features uncorrelated, but at a large weight it agrees less.
+        plain, r = (1 - slowest) ** 2 + (1 - second) ** 2, np.array([0.5, 10.0])
+        mixture = 2 * r * (total - 2 * slowest * second) ** 2 / (gap**2 + r * total**2)
+        assert mixture[0] < plain < mixture[1]
     else:
-        weight = objective.redundancy
-        difference = weight * slowest * total - (1 - slowest) * gap
-        expected = 1.0 - 2.0 * difference / (gap**2 + weight * total**2)
-    # Variances of the rows divide by one less.
-    tolerance = 0.03 if isinstance(objective, VICReg) else 1e-3
-    assert abs(correlation) == pytest.approx(abs(expected), abs=tolerance)
+        mixed = 0.5 - 5.0 * gap / (8.0 * 2.0)
+        scale = np.roots([8.0, 0.0, 100.0 * (1 - slowest), -25.0])
+        (scale,) = scale[np.abs(scale.imag) < 1e-9].real
+        single = sorted([25.0 / (100.0 * (1 - slowest)), 25.0 / (100.0 * (1 - second))])
+        expected = [[scale, scale], [1.0, 1.0], single]
+        np.testing.assert_allclose(np.sort(deviations), expected, atol=0.01)
+    np.testing.assert_allclose(shares, [[0, 0], [mixed, mixed], [0, 1]], atol=0.01)
 
 
 @in_double_precision

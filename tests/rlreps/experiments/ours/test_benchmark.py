@@ -261,7 +261,9 @@ def rows_of_ends(changed):
         (3, ["OMM"], Config().worlds, {"subspace_distance": 0.001}),
         (4, ["NestedLoRA"], [PENDULUM], {"density_distance": 0.7}),
         (5, ["OMM"], Config().worlds, {"cosine": 0.99}),
-        (6, ["large batch"], [PENDULUM], {"r2": 0.96}),
+        (6, ["TD low rank"], Config().worlds[:3], {"r2": 0.99}),
+        (7, ["TD low rank"], Config().worlds[:3], {"subspace_distance": 0.001}),
+        (8, ["large batch"], [PENDULUM], {"r2": 0.96}),
     ],
 )
 def test_the_advice_agrees_with_the_released_rows_and_each_sentence_can_be_false(
@@ -269,7 +271,7 @@ def test_the_advice_agrees_with_the_released_rows_and_each_sentence_can_be_false
 ):
     changed = {(method, world): value for method in methods for world in worlds}
     found = judge(EXPERIMENT, Config(), rows_of_ends(changed))
-    assert [each.holds for each in found] == [index != number for index in range(7)]
+    assert [each.holds for each in found] == [index != number for index in range(9)]
 
 
 @pytest.mark.experiments
