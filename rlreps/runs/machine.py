@@ -3,7 +3,9 @@
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 CACHE_BYTES = 2**31
 """Size to which the cache of compiled programs is reduced."""
@@ -23,10 +25,23 @@ def quieten_orbax() -> None:
     """Silence Orbax's warnings of files that a killed run left behind.
 
     Orbax also reports a full disk from each of its threads, in addition to the error that it
-    raises.
+    raises, and tensorstore finds Orbax's event loop closed in each of its own.
     """
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    if not isinstance(sys.unraisablehook, _WithoutClosedLoops):
+        sys.unraisablehook = _WithoutClosedLoops(sys.unraisablehook)
+
+
+class _WithoutClosedLoops:
+    """Reports the errors that Python can raise nowhere, but for those of a closed event loop."""
+
+    def __init__(self, report: Callable[[Any], object]) -> None:
+        self._report = report
+
+    def __call__(self, found: Any) -> None:
+        if str(found.exc_value) != "Event loop is closed":
+            self._report(found)
 
 
 def peak_memory_mib() -> float | None:

@@ -9,13 +9,16 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from typing import Any
 
 from rlreps.errors import WorkerDiedError
 from rlreps.runs.machine import quieten_orbax
+
+_FILTER = "PYTHONWARNINGS"
 
 _function: Any = b""
 """The function that this process calls if it is a worker; it stays pickled until the first call."""
@@ -41,6 +44,7 @@ def map_in_workers(
     import cloudpickle
 
     jobs = min(jobs, len(names))
+    _track_semaphores()
     context = multiprocessing.get_context("spawn")
     shares = context.SimpleQueue()
     for share in _shares(jobs):
@@ -50,7 +54,8 @@ def map_in_workers(
         jobs, context, initializer=_start, initargs=(shares, cloudpickle.dumps(function))
     )
     try:
-        futures = {pool.submit(_call, name): name for name in names}
+        with _without_interruption():  # Workers inherit this, and never see a Ctrl-C.
+            futures = {pool.submit(_call, name): name for name in names}
         for future in as_completed(futures):
             yield futures[future], cloudpickle.loads(future.result())
     except BrokenProcessPool as error:
@@ -62,6 +67,36 @@ def map_in_workers(
         for worker in {*multiprocessing.active_children()} - others:
             worker.terminate()
         pool.shutdown(cancel_futures=True)
+
+
+def _track_semaphores() -> None:
+    """Start Python's process that removes the semaphores of a killed process, without its warning.
+
+    An interrupted command ends at once, and leaves its semaphores to that process.
+    """
+    if os.name != "posix":
+        return
+    before = os.environ.get(_FILTER)
+    os.environ[_FILTER] = "ignore"
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        os.environ.pop(_FILTER)
+        if before is not None:
+            os.environ[_FILTER] = before
+
+
+@contextlib.contextmanager
+def _without_interruption() -> Iterator[None]:
+    """Hold back Ctrl-C from this thread, and for ever from what it starts meanwhile."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _shares(jobs: int) -> list[list[int]]:

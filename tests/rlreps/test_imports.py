@@ -20,7 +20,7 @@ LEVELS = [
     {"experiments.harness"},
     {"workflows"},
     {"experiments"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
 MATHEMATICS = LEVELS[1] | LEVELS[2]

@@ -179,6 +179,15 @@ def test_divergence_ends_with_code_1_and_one_line(capsys, toy_store, tmp_path):
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
+def test_an_interruption_while_modules_load_ends_the_command_in_one_line():
+    first = "import _thread, sys; sys.meta_path.insert(0, type('', (), {'find_spec': staticmethod("
+    first += "lambda name, *_: _thread.interrupt_main() if name == 'rlreps.cli' else None)}))"
+    command = [sys.executable, "-c", f"from rlreps import __main__\n{first}\n__main__.main()"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    line = "rlreps: interrupted; run the same command again to continue\n"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", line)
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("number", "said"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "asked to end")]

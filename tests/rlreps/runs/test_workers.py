@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import cloudpickle
@@ -94,6 +95,7 @@ def test_a_worker_that_is_killed_is_an_error():
 
 PARENT = """
 import os, pathlib, signal, sys, time
+from rlreps.cli import _leave
 from rlreps.runs.workers import map_in_workers
 
 ballast = bytes(1_000_000)
@@ -104,7 +106,7 @@ def work(name, ballast=ballast):
     time.sleep(600)
 
 {guard}
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ignored in the background.
+    signal.signal(signal.SIGINT, _leave)
     list(map_in_workers(work, ["a", "b"], 2))
 """
 
@@ -114,8 +116,13 @@ def test_workers_end_with_their_parent(tmp_path, number):
     script = tmp_path / "parent.py"
     script.write_text(PARENT.format(guard='if __name__ == "__main__":'))
     command = [sys.executable, script, tmp_path]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as parent:
+    options = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(command, **options) as parent:
         await_files(tmp_path / "a", tmp_path / "b", alive=lambda: parent.poll() is None)
-        parent.send_signal(number)
-        parent.communicate(timeout=60)
+        # A terminal interrupts the workers, too.
+        (parent.send_signal if number == signal.SIGKILL else partial(os.killpg, parent.pid))(number)
+        said = parent.communicate(timeout=60)[1].splitlines()
+    assert said == ["rlreps: interrupted; run the same command again to continue"] * (
+        number == signal.SIGINT
+    )
     assert all(gone(int((tmp_path / name).read_text())) for name in "ab")
