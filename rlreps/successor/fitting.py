@@ -18,6 +18,7 @@ from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.data import Transitions, as_transitions
 from rlreps.successor.forward_backward import ForwardBackward
 from rlreps.successor.least_squares import (
+    MOST_RARE,
     Behaviour,
     LeastSquares,
     Rows,
@@ -39,7 +40,7 @@ from rlreps.successor.storage import described
 from rlreps.training.optimizers import Optimizer
 
 MOST_ROWS = 100_000
-"""Largest number of rows that a solution with dense features uses; more rows are subsampled."""
+"""Largest number of rows that a solution with dense features uses; others are left out."""
 
 _MOST_UNKNOWNS = 2_400
 """Largest number of unknowns of a solution for continuous actions."""
@@ -90,7 +91,7 @@ def fit(
         TrainingDivergedError: If training became non-finite.
 
     Warns:
-        FitWarning: One for each failed check on the held-out data.
+        FitWarning: One for each failed check on the held-out data, and if rows are left out.
     """
     data = as_transitions(transitions)
     if isinstance(behaviour, str):
@@ -216,12 +217,10 @@ class Fit:
         basis, regularisation = self._basis(networks, folder)
 
         def solved(data: Transitions) -> tuple[LeastSquares, np.ndarray | None]:
-            rows = self._rows(data, basis)
-            behaviour, weights = self._behaviour(basis, rows)
-            solution = LeastSquares(
-                basis, observed.actions, rows, config.discount, regularisation, behaviour
-            )
-            return solution, weights
+            rows, chosen = rows_of(data), self._chosen(len(data), basis)
+            behaviour, weights = self._behaviour(basis, rows if chosen is None else rows.at(chosen))
+            given = config.discount, regularisation, behaviour, chosen
+            return LeastSquares(basis, observed.actions, rows, *given), weights
 
         quality: Quality | None = None
         whole, weights = solved(self.data)
@@ -231,7 +230,7 @@ class Fit:
             held = self.data.held_out(_HELD_OUT, config.seed)
             quality = measure_quality(self.data, held, solved(self._kept)[0], factors, config.seed)
             said = quality.warnings()
-        for line in said:
+        for line in [*left_out(whole), *said]:
             warnings.warn(line, FitWarning, stacklevel=3)
         return SuccessorRepresentation(
             config=config,
@@ -255,13 +254,11 @@ class Fit:
         """The rows that are not held out; all rows if there are too few to split."""
         return self.data if self._parts is None else self._parts[0]
 
-    def _rows(self, data: Transitions, basis: Basis) -> Rows:
-        """Return the rows to solve on; with dense features, at most ``MOST_ROWS`` random rows."""
-        rows, count = rows_of(data), len(data)
+    def _chosen(self, count: int, basis: Basis) -> np.ndarray | None:
+        """Choose random rows if features are dense and rows many; None takes all of them."""
         if isinstance(basis, UnitVectors) or count <= MOST_ROWS:
-            return rows
-        chosen = np.sort(np.random.default_rng(self.config.seed).permutation(count)[:MOST_ROWS])
-        return Rows(*(column[chosen] for column in rows))
+            return None
+        return np.sort(np.random.default_rng(self.config.seed).permutation(count)[:MOST_ROWS])
 
     def _behaviour(self, basis: Basis, rows: Rows) -> tuple[Behaviour, np.ndarray | None]:
         """Return E[b(a) | s] of the data's policy and its weights of φ (None for a function)."""
@@ -315,7 +312,7 @@ class Fit:
             return basis(widths[0]), ridges[0]
         kept, other = self._parts
         few = np.sort(_some(np.arange(len(kept)), _SEARCHED_ROWS, config.seed))
-        rows = Rows(*(column[few] for column in rows_of(kept)))
+        rows = rows_of(kept).at(few)
         bases = {width: basis(width, min(count, _SEARCHED_FEATURES)) for width in widths}
         # All candidates share one estimate of the policy.
         behaviour, _ = self._behaviour(bases[widths[0]], rows)
@@ -349,6 +346,17 @@ class Fit:
         mean = np.bincount(self.data.action, minlength=count) / len(self.data)
         mean = np.full(count, 1.0 / count) if self.config.behaviour == "uniform" else mean
         return np.tile(mean.astype(np.float32), (len(observations), 1))
+
+
+def left_out(solution: LeastSquares) -> list[str]:
+    """Say in a line how many transitions a solution leaves out; empty if there are none."""
+    if solution.chosen is None:
+        return []
+    rows, chosen = len(solution.recorded.action), len(solution.chosen)
+    return [
+        f"the equations take {chosen:,} of {rows:,} transitions, drawn at random; rewards that at "
+        f"most {MOST_RARE:,} transitions have count in all of them"
+    ]
 
 
 def _some(array: np.ndarray, count: int, seed: int) -> np.ndarray:

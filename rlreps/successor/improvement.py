@@ -59,7 +59,7 @@ class Improvement:
         each intermediate policy, which can be far off on the data of another policy.
 
         Args:
-            rewards: Reward on arrival at every row's next state, [N].
+            rewards: Reward on arrival at the next state of every recorded transition, [N].
             improvements: 1 takes the values of the data's policy. For unit vectors, k runs k − 1
                 steps of least-squares policy iteration first, and None iterates until the policy
                 stops changing. For dense features, any value but 1 runs fitted Q iteration.
@@ -143,6 +143,7 @@ class Improvement:
         solution, members = self.solution, (self, *self._redrawn)
         if not solution.rows.terminated.any():
             rewards = rewards - rewards.mean()
+        kept = rewards if solution.chosen is None else rewards[solution.chosen]
         horizon = 1.0 / (1.0 - solution.discount)
         low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
         rounds = math.ceil(math.log(0.01) / math.log(solution.discount))
@@ -150,9 +151,10 @@ class Improvement:
             [jnp.asarray(each.solution.features) for each in members],
             [jnp.asarray(each.solution.next_features) for each in members],
             jnp.asarray(solution.taken),
-            jnp.asarray(rewards, jnp.float32),
+            jnp.asarray(kept, jnp.float32),
             jnp.asarray(solution.continues, jnp.float32),
             jnp.asarray(self.candidates.weights),
+            [each._left_out(rewards, kept) for each in members],
         )
         for ridge in _RIDGES:
             roots = [each.root(ridge) for each in members]
@@ -168,6 +170,19 @@ class Improvement:
             )
         bases = [each.solution.basis for each in members]
         return ActionValues(zip(bases, (np.asarray(each).T for each in weights), strict=True))
+
+    def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
+        """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [p m_b, 1].
+
+        Args:
+            rewards: Of every recorded transition.
+            kept: Of the rows of the equations.
+        """
+        solution = self.solution
+        if solution.chosen is None:
+            return jnp.zeros((len(solution.gram), 1))
+        more = solution.rewarded(rewards) - solution.right_hand_side(kept[:, None])
+        return jnp.asarray(len(kept) * more, jnp.float32)
 
     def root(self, ridge: float) -> Array:
         """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N; R is better conditioned than the inverse."""
@@ -189,6 +204,7 @@ def _fitted_q(
     rewards: Array,
     continues: Array,
     candidates: Array,
+    left_out: list[Array],
     low: float,
     high: float,
     rounds: int,
@@ -204,7 +220,10 @@ def _fitted_q(
         values = sum(each) / len(each)
         greedy, best = jnp.argmax(values, axis=1), jnp.max(values, axis=1)
         targets = rewards + continues * jnp.clip(best, low, high)
-        moments = [matmul((taken * targets[:, None]).T, own).reshape(-1, 1) for own in features]
+        moments = [
+            matmul((taken * targets[:, None]).T, own).reshape(-1, 1) + more
+            for own, more in zip(features, left_out, strict=True)
+        ]
         weights = [
             matmul(root.T, matmul(root, moment)).reshape(-1, size)
             for root, moment, size in zip(roots, moments, sizes, strict=True)

@@ -13,6 +13,7 @@ give the counted model: M = P̂ (I − γ P̂_π)⁻¹.
 """
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -35,6 +36,9 @@ from rlreps.successor.basis import (
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Observations [m, ...] → E[b(a) | s] of the data's policy, [m, m_b]; probabilities if discrete."""
 
+MOST_RARE = 10_000
+"""Rewards that at most this number of transitions have are rare, and count in all of them."""
+
 _DENSE = 4_000
 """Largest number of unknowns of a sparse system whose measure is decomposed as a dense matrix."""
 
@@ -53,6 +57,10 @@ class Rows(NamedTuple):
     action: np.ndarray
     next_observation: np.ndarray
     terminated: np.ndarray
+
+    def at(self, chosen: np.ndarray) -> "Rows":
+        """Return some of the transitions, by their indices or a mask."""
+        return Rows(*(column[chosen] for column in self))
 
 
 class Factors(NamedTuple):
@@ -75,10 +83,12 @@ class LeastSquares:
     Attributes:
         basis: φ.
         actions: b.
-        rows: The transitions.
+        rows: The transitions of the equations.
         discount: γ.
         regularisation: λ, relative to the mean square of the features, which is about 1.
         behaviour: E[b(a) | s] of the policy whose measure is solved for.
+        recorded: All transitions, from which those of the equations are chosen.
+        chosen: The indices of ``rows`` in ``recorded``; None for all.
     """
 
     def __init__(
@@ -89,7 +99,10 @@ class LeastSquares:
         discount: float,
         regularisation: float,
         behaviour: Behaviour,
+        chosen: np.ndarray | None = None,
     ) -> None:
+        self.recorded, self.chosen = rows, chosen
+        rows = rows if chosen is None else rows.at(chosen)
         self.basis, self.actions, self.rows = basis, actions, rows
         self.discount, self.regularisation, self.behaviour = discount, regularisation, behaviour
         # Dense or sparse; SciPy's types have no union of both.
@@ -114,8 +127,15 @@ class LeastSquares:
 
     def in_basis(self, basis: Basis) -> "LeastSquares":
         """Return the equations of the same rows in other features."""
-        rest = self.actions, self.rows, self.discount, self.regularisation, self.behaviour
-        return LeastSquares(basis, *rest)
+        return LeastSquares(basis, *self._given()[1:])
+
+    def _given(self) -> tuple[Any, ...]:
+        """Return the arguments that make these equations."""
+        rest = self.discount, self.regularisation, self.behaviour, self.chosen
+        return self.basis, self.actions, self.recorded, *rest
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LeastSquares, self._given()  # A factorisation cannot be pickled.
 
     @functools.cached_property
     def gram(self) -> Any:
@@ -178,6 +198,31 @@ class LeastSquares:
         found: np.ndarray = np.concatenate(columns) / len(cumulants)
         return found
 
+    def rewarded(self, rewards: np.ndarray) -> np.ndarray:
+        """Compute E[ψ(s, a) r(s')], [p m_b, 1].
+
+        Rows that the equations leave out count if at most ``MOST_RARE`` rewards differ from the
+        most frequent one, since few of them may be among the chosen rows.
+
+        Args:
+            rewards: r at the next state of every recorded transition.
+        """
+        if self.chosen is None:
+            return self.right_hand_side(rewards[:, None])
+        values, counts = np.unique(rewards, return_counts=True)
+        common = values[counts.argmax()]
+        rare = np.flatnonzero(rewards != common)
+        if len(rare) > MOST_RARE:
+            return self.right_hand_side(rewards[self.chosen, None])
+        found = self.right_hand_side(np.full((len(self.chosen), 1), common))
+        for start in range(0, len(rare), BLOCK):
+            some = rare[start : start + BLOCK]
+            rows, excess = self.recorded.at(some), (rewards[some] - common) / len(rewards)
+            weights = self.actions.weights(rows.action) * excess[:, None]
+            features = np.asarray(self.basis.apply(rows.observation), np.float64)
+            found += (features.T @ weights).T.reshape(-1, 1)
+        return found
+
     def values(
         self, cumulants: np.ndarray, solve: Callable[[np.ndarray], np.ndarray] | None = None
     ) -> np.ndarray:
@@ -199,7 +244,7 @@ class LeastSquares:
     # --- States -----------------------------------------------------------------------------------
 
     def arrivals(self, goal: np.ndarray) -> tuple[int | None, np.ndarray]:
-        """Return how many rows reach a goal [1, ...], and the reward of arriving there, [N].
+        """Return how many recorded rows reach a goal [1, ...], and the reward of arriving, [N].
 
         The values of this reward are the density m at the goal. For indices of states, the reward
         is N / (number of arrivals) on arrival; for dense features it is φ(s')ᵀ G⁻¹ φ(goal).
@@ -208,7 +253,7 @@ class LeastSquares:
         0.95: it is then within a third of the kernel's width. Features of networks have no kernel,
         and the number of rows is None.
         """
-        reached = self.rows.next_observation
+        reached = self.recorded.next_observation
         if isinstance(self.basis, UnitVectors):
             there = reached == goal[0]
             return int(there.sum()), there * (len(there) / max(1, int(there.sum())))
@@ -216,7 +261,9 @@ class LeastSquares:
         count = None if near is None else int((near >= 0.95).sum())
         there = np.asarray(self.basis.apply(goal))[0]
         weights = scipy.linalg.solve(self._reached, there, assume_a="pos")
-        return count, np.asarray(self.next_features @ weights, np.float64)
+        if self.chosen is None:
+            return count, np.asarray(self.next_features @ weights, np.float64)
+        return count, self.basis.project(reached, np.float32(weights)).astype(np.float64)
 
     @functools.cached_property
     def _reached(self) -> np.ndarray:
@@ -419,6 +466,46 @@ def estimated_behaviour(
     return best
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class EstimatedBehaviour:
+    """E[b(a) | s] from a regression.
+
+    Attributes:
+        basis: φ.
+        weights: Weights of φ, [p, m_b].
+        num_actions: A; None for boxes.
+    """
+
+    basis: Basis
+    weights: np.ndarray
+    num_actions: int | None
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        return shares(self.basis.project(states, self.weights), self.num_actions)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GivenBehaviour:
+    """Action probabilities of a user's function, which are checked.
+
+    Attributes:
+        function: Observations [m, ...] → probabilities [m, A].
+        num_actions: A.
+    """
+
+    function: Callable[[Any], Any]
+    num_actions: int
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        found = np.asarray(self.function(observations), np.float32)
+        shape = (len(observations), self.num_actions)
+        require(found.shape == shape, f"probabilities of shape {shape}", found.shape)
+        sums = found.sum(axis=1)
+        normal = bool((found >= 0).all()) and bool(np.allclose(sums, 1.0, atol=1e-4))
+        require(normal, "probabilities that sum to 1", sums.tolist()[:3])
+        return found
+
+
 def behaviour_of(
     basis: Basis,
     num_actions: int | None,
@@ -428,18 +515,9 @@ def behaviour_of(
     """Return E[b(a) | s] of the data's policy, from weights of φ or from a user's function."""
     if own is None:
         assert weights is not None
-        return lambda states: shares(basis.project(states, weights), num_actions)
-
-    def probabilities(observations: np.ndarray) -> np.ndarray:
-        found = np.asarray(own(observations), np.float32)
-        shape = (len(observations), num_actions)
-        require(found.shape == shape, f"probabilities of shape {shape}", found.shape)
-        sums = found.sum(axis=1)
-        normal = bool((found >= 0).all()) and bool(np.allclose(sums, 1.0, atol=1e-4))
-        require(normal, "probabilities that sum to 1", sums.tolist()[:3])
-        return found
-
-    return probabilities
+        return EstimatedBehaviour(basis, weights, num_actions)
+    assert num_actions is not None
+    return GivenBehaviour(own, num_actions)
 
 
 def shares(found: np.ndarray, num_actions: int | None) -> np.ndarray:

@@ -184,6 +184,10 @@ class NetworkBasis(DenseBasis):
         fixed = self.params, self.inputs, jnp.asarray(self.centre), jnp.asarray(self.matrix)
         return functools.partial(jax.jit(features), *fixed)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A compiled program cannot be pickled.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     def apply(self, observations: np.ndarray) -> np.ndarray:
         return in_blocks(self.program, self.inputs.centred(observations))
 

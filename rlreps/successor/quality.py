@@ -39,6 +39,9 @@ ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth o
 UNTRIED = 0.05  # Share of states with unknown values. Above 0, since the last row may add a state.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
 FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
+# Sums decide nothing if their standard deviation is below this share of the cumulants' root mean
+# square: states then differ by less than a tenth of one reward.
+SPREAD = 0.1
 
 _REFERENCE = 100  # Features of the fit that trained features are compared with.
 _MOST_ROWS = 20_000  # The reference fit and fitted TD errors use up to twice this many rows.
@@ -53,14 +56,15 @@ class Quality:
 
     Attributes:
         starts: Number of held-out rows from which sums are complete.
-        r_squared: R² of the predicted sums of all cumulants together; None without starts.
+        r_squared: R² of the predicted sums of all cumulants together; None without starts, or if
+            the sums hardly vary.
         attainable: Estimated R² that noise allows. For features of networks, it is the R² of a
-            small reference fit if this is greater. None without starts.
+            small reference fit if this is greater. None if ``r_squared`` is.
         discount: γ of these sums: the fit's γ, or a smaller γ if records are too short.
-        missed: Excess of the mean squared error over a bound, as a share of the variance. The three
-            bounds are the noise, the error of a constant and the error of the reference fit. Each
-            excess is the lower end of its 95 % interval, and ``missed`` is the largest. None
-            without starts.
+        missed: Excess of the mean squared error over a bound, as a share of the variance, or of
+            the mean square of sums that hardly vary. The three bounds are the noise, the error of a
+            constant (if sums vary) and the error of the reference fit. Each excess is the lower end
+            of its 95 % interval, and ``missed`` is the largest. None without starts.
         worse: The excess over the error of a constant alone.
         overfit: Mean squared TD error on held-out rows minus that on fitted rows, relative to
             (1 − γ²) times the variance of the sums.
@@ -88,7 +92,8 @@ class Quality:
 
     def lines(self) -> list[str]:
         """Describe the measures, one per line."""
-        said = ["R² on held-out episodes: unknown, records are cut before sums are complete"]
+        why = "sums hardly vary" if self.starts else "records are cut before sums are complete"
+        said = [f"R² on held-out episodes: unknown, {why}"]
         if self.r_squared is not None and self.attainable is not None:
             allowed = max(self.attainable, self.r_squared, 0.0)
             said = [
@@ -117,6 +122,9 @@ class Quality:
         # A few enormous errors make the interval of ``missed`` too wide to be useful.
         r_squared = self.r_squared or 0.0
         hopeless = r_squared < 0.0 and attainable >= LEAST_PREDICTABLE
+        figure = f"R² on held-out episodes is {r_squared:.2f} where {attainable:.2f} is possible"
+        if self.r_squared is None:
+            figure = f"errors on held-out episodes are {missed:.0%} of the mean square"
         found = [
             (
                 self.overfit > OVERFIT,
@@ -125,8 +133,7 @@ class Quality:
             ),
             (
                 hopeless or missed > MISSED * max(attainable, LEAST_PREDICTABLE),
-                f"values are far off: R² on held-out episodes is {r_squared:.2f} where "
-                f"{attainable:.2f} is possible; try more features, another method, a smaller "
+                f"values are far off: {figure}; try more features, another method, a smaller "
                 "regularisation or, for a network, more steps or a smaller learning rate",
             ),
             (
@@ -188,7 +195,8 @@ def measure_quality(
     weights = solution.values(cumulants(kept.next_observation))
     values, errors = _errors(solution, weights, cumulants, rows, ends)
     offsets = discounted_sums(errors, ends, gamma)
-    variance = max(float((values + offsets).var(axis=0).mean()), 1e-12)
+    scale = max(float(np.square(cumulants(rows.next_observation)).mean()), 1e-12)
+    variance = max(float((values + offsets).var(axis=0).mean()), SPREAD**2 * scale)
     bounds = [discounted_sums(np.square(errors), ends, gamma**2)]
     squares = [np.square(_errors(solution, weights, cumulants, r)[1]).mean() for r in (rows, few)]
     if isinstance(solution.basis, DenseBasis) and not isinstance(solution.basis, FourierBasis):
@@ -203,7 +211,9 @@ def measure_quality(
         known = np.union1d(data.observation, data.next_observation[data.terminated])
         untried = float(1.0 - np.isin(np.unique(data.next_observation), known).mean())
     return Quality(
-        **_compared(values, offsets, bounds, _starts(ends, rows.terminated, gamma), generator),
+        **_compared(
+            values, offsets, bounds, _starts(ends, rows.terminated, gamma), generator, scale
+        ),
         discount=gamma,
         overfit=float((squares[0] - squares[1]) / (variance * (1.0 - gamma**2))),
         row_sums=row_sums,
@@ -315,6 +325,7 @@ def _compared(
     bounds: list[np.ndarray],
     stretch: np.ndarray,
     generator: np.random.Generator,
+    scale: float,
 ) -> dict[str, Any]:
     """Compare predicted sums [n, k] with realised sums: the first measures of ``Quality``.
 
@@ -324,6 +335,7 @@ def _compared(
         bounds: Squared errors, [n, k], that the fit's squared errors should not exceed on average.
         stretch: As returned by ``_starts``; sums of different stretches count as independent.
         generator: Chooses the sums that are kept for a figure.
+        scale: Mean square of the cumulants.
     """
     starts = np.flatnonzero(stretch >= 0)
     if len(starts) == 0:
@@ -332,12 +344,16 @@ def _compared(
     values, offsets = values[starts], offsets[starts]
     realised = values + offsets
     # One variance for all cumulants, since one of them may be (nearly) constant.
-    mean, variance = realised.mean(axis=0), max(float(realised.var(axis=0).mean()), 1e-12)
+    mean, variance = realised.mean(axis=0), float(realised.var(axis=0).mean())
+    varied = variance > SPREAD**2 * scale
+    if not varied:
+        variance = max(float(np.square(realised).mean()), 1e-12)
     lost = np.square(offsets).mean(axis=1) / variance
     least = [bound[starts].mean(axis=1) / variance for bound in bounds]
     group = np.unique(stretch[starts], return_inverse=True)[1]
     free, missed = int(group.max()), [0.0]
-    for bound in (*least, np.ones_like(lost)) if free else ():
+    constant = [np.ones_like(lost)] if varied else []
+    for bound in (*least, *constant) if free else ():
         excess = lost - bound
         error = np.linalg.norm(np.bincount(group, excess - excess.mean())) / len(excess)
         missed.append(excess.mean() - scipy.stats.t.ppf(0.975, free) * error)
@@ -345,10 +361,10 @@ def _compared(
     shown = [((sums - mean) / math.sqrt(variance))[*some].round(3) for sums in (values, realised)]
     return {
         "starts": len(starts),
-        "r_squared": float(1.0 - lost.mean()),
-        "attainable": float(1.0 - min(bound.mean() for bound in least)),
+        "r_squared": float(1.0 - lost.mean()) if varied else None,
+        "attainable": float(1.0 - min(bound.mean() for bound in least)) if varied else None,
         "missed": float(max(missed)),
-        "worse": float(max(0.0, missed[-1])),
+        "worse": float(max(0.0, missed[-1])) if varied else 0.0,
         "predicted": tuple(shown[0].tolist()),
         "realised": tuple(shown[1].tolist()),
     }

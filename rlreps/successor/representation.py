@@ -38,6 +38,9 @@ Scaling = Literal["singular", "white", "none"]
 FEWEST_ARRIVALS = 100
 """Least number of arrivals at a goal without a warning: this count's relative error is 0.1."""
 
+_ROUNDED = 1e-5
+"""Rewards of one state that differ by less, relative to the largest reward, count as equal."""
+
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
 
@@ -48,7 +51,7 @@ class Task:
 
     Attributes:
         solution: The solution that gives its values.
-        rewards: The reward of arriving in the next state of each row of the solution, [N].
+        rewards: The reward of arriving in the next state of each recorded transition, [N].
     """
 
     solution: LeastSquares
@@ -57,7 +60,8 @@ class Task:
     @functools.cached_property
     def weights(self) -> np.ndarray:
         """Weights of the action values of the data's policy, [p, m_b]."""
-        return self.solution.values(self.rewards[:, None])[:, :, 0]
+        solution = self.solution
+        return solution.arranged(solution.solve(solution.rewarded(self.rewards)))[:, :, 0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -213,8 +217,11 @@ class SuccessorRepresentation:
                 the samples gets the mean of its samples. Other states get a ridge regression on the
                 samples (vectors, images) or 0 (indices of states).
             reward: Instead of samples, a function from observations [n, ...] to rewards [n].
+
+        Warns:
+            FitWarning: If samples of one state differ, or no transition reaches a reward.
         """
-        reached = self.solution.rows.next_observation
+        reached = self.solution.recorded.next_observation
         if reward is not None:
             require(observations is None and rewards is None, "samples or reward=", "both")
             return Task(self.solution, finite("rewards", reward(reached), len(reached)))
@@ -224,6 +231,15 @@ class SuccessorRepresentation:
         kind = np.result_type(samples, reached)
         keys, inverse = np.unique(bytes_of(samples, kind), return_inverse=True)
         means = np.bincount(inverse, values) / np.bincount(inverse)
+        apart = np.zeros(len(keys))
+        np.maximum.at(apart, inverse, np.abs(values - means[inverse]))
+        differ = apart > _ROUNDED * np.abs(values).max()
+        if differ.any():
+            _warn(
+                f"rewards of one state differ in {differ.sum():,} of {len(keys):,} states, by up "
+                f"to {apart.max():.3g} from the mean, which the task takes: they depend on the "
+                "action or on the state before, or are noise"
+            )
         own = bytes_of(reached, kind)
         place = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
         known = keys[place] == own
@@ -290,17 +306,15 @@ class SuccessorRepresentation:
         Warns:
             FitWarning: If the data do not distinguish actions, or fitted Q iteration diverges.
         """
-        values = self._improved(task, improvements)
+        return functools.partial(self._greedy, self._improved(task, improvements))
 
-        def policy(observations: Any) -> np.ndarray:
-            array = np.asarray(observations)
-            single = array.shape == self.observed.shape
-            checked = self.observed.checked(array[None] if single else array)
-            best = self._improvement.greedy(checked, values)
-            actions = self._improvement.candidates.actions[best]
-            return np.asarray(actions[0] if single else actions)
-
-        return policy
+    def _greedy(self, values: ActionValues, observations: Any) -> np.ndarray:
+        array = np.asarray(observations)
+        single = array.shape == self.observed.shape
+        checked = self.observed.checked(array[None] if single else array)
+        best = self._improvement.greedy(checked, values)
+        actions = self._improvement.candidates.actions[best]
+        return np.asarray(actions[0] if single else actions)
 
     def improved_values(self, task: Task, improvements: int | None = 1) -> ActionValues:
         """Return the action values on which ``policy`` is greedy.
@@ -358,10 +372,10 @@ class SuccessorRepresentation:
         ridge = ridge_by_leave_one_out(features, returns)
         weights, intercept = np.float32(ridge.weights), np.float32(ridge.intercept)
 
-        def values(observations: Any) -> np.ndarray:
-            return np.asarray(self.features(observations, scaling="singular") @ weights + intercept)
+        return functools.partial(self._predicted, weights, intercept)
 
-        return values
+    def _predicted(self, weights: np.ndarray, intercept: Any, observations: Any) -> np.ndarray:
+        return np.asarray(self.features(observations, scaling="singular") @ weights + intercept)
 
     def potential(self, goal: Any) -> Callable[[Any], np.ndarray]:
         """Return a potential for reward shaping: observations [m, ...] → [m], at most 0.
@@ -375,26 +389,23 @@ class SuccessorRepresentation:
         checked = self.observed.checked(np.asarray(goal)[None])
         if self.solution.is_terminal(checked):
             return self._measured_potential(self._arriving(checked))
-        target = self.features(checked, scaling="singular")
+        return functools.partial(self._nearness, self.features(checked, scaling="singular"))
 
-        def potential(observations: Any) -> np.ndarray:
-            offsets = self.features(observations, scaling="singular") - target
-            return np.asarray(-np.linalg.norm(offsets, axis=1))
-
-        return potential
+    def _nearness(self, target: np.ndarray, observations: Any) -> np.ndarray:
+        offsets = self.features(observations, scaling="singular") - target
+        return np.asarray(-np.linalg.norm(offsets, axis=1))
 
     def _measured_potential(self, task: Task) -> Callable[[Any], np.ndarray]:
         seen = self.values(self.solution.rows.observation, task)
         most, floor = float(seen.max()), float(seen[seen > 0.0].min(initial=np.inf))
         require(most > 0.0, "a goal that the data reach", "none")
+        return functools.partial(self._steps_to, task, floor, most)
 
-        def potential(observations: Any) -> np.ndarray:
-            array = self.observed.checked(observations)
-            share = np.clip(self.values(array, task), floor, most) / most
-            steps = np.log(share) / math.log(1.0 / self.config.discount)
-            return np.where(self.solution.ended(array), 0.0, steps)
-
-        return potential
+    def _steps_to(self, task: Task, floor: float, most: float, observations: Any) -> np.ndarray:
+        array = self.observed.checked(observations)
+        share = np.clip(self.values(array, task), floor, most) / most
+        steps = np.log(share) / math.log(1.0 / self.config.discount)
+        return np.where(self.solution.ended(array), 0.0, steps)
 
     def components(self, truth: GroundTruth) -> np.ndarray:
         """Return features at the states of a ground truth, centred like the truth.

@@ -47,7 +47,9 @@ def write(
     rows: int,
 ) -> dict[str, Any]:
     """Write the numbers of a representation to a run's folder; return the summary of the run."""
-    arrays: dict[str, np.ndarray] = {**solution.rows._asdict(), **factors._asdict()}
+    arrays: dict[str, np.ndarray] = {**solution.recorded._asdict(), **factors._asdict()}
+    if solution.chosen is not None:
+        arrays["chosen"] = solution.chosen
     if behaviour_weights is not None:
         arrays["behaviour"] = np.asarray(behaviour_weights, np.float32)
     basis = solution.basis
@@ -104,6 +106,7 @@ def read(
         config.discount,
         summary["regularisation"],
         behaviour_of(basis, observed.num_actions, weights, behaviour),
+        arrays.get("chosen"),
     )
     quality = summary["quality"]
     return {

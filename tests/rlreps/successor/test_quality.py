@@ -178,6 +178,20 @@ def test_bad_fits_are_warned_of(data, options, expected):
     assert re.search(expected, " ".join(measured(data(), **options).warnings()))
 
 
+def test_sums_that_hardly_vary_are_compared_with_their_size():
+    # State 0 is left once in 5,000 steps: sums are 10 c(0) nearly everywhere.
+    moves = np.full((4, 2, 4), 0.0002 / 3)
+    moves[:, :, 0] = 0.9998
+    data = steps_of(moves, 5_000, seed=0)
+    # Shrunk by a thousandth, values are exact enough, and far from their tiny variance.
+    found = measured(data, ridge=3e-4, rank=1)
+    assert (found.r_squared, found.attainable, found.warnings()) == (None, None, [])
+    assert found.lines()[0] == "R² on held-out episodes: unknown, sums hardly vary"
+    assert 0.0 < found.missed < 1e-3
+    bad = measured(data, ridge=10.0, rank=1).warnings()
+    assert re.search(r"values are far off: errors on held-out episodes are 9\d% of the", bad[0])
+
+
 @pytest.mark.integration
 def test_good_fits_are_not_warned_of():
     # Warnings are errors.
