@@ -91,7 +91,7 @@ class Observed:
         if self.num_states is not None:
             return [f"observations: indices of {self.num_states:,} states"]
         if len(self.shape) < 3:
-            return [f"observations: {' x '.join(map(str, self.shape or (1,)))} numbers"]
+            return [f"observations: numbers of shape {self.shape}"]
         height, width, channels = self.frame
         said = f"observations: images of {height} x {width} with {channels} channels"
         given = " (the first axis)" if self.frame != self.shape else " (the last axis)"

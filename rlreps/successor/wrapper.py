@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 
 from rlreps.errors import require, require_interval
+from rlreps.successor.representation import SuccessorRepresentation
 
 
 class RepresentationObservation(
@@ -20,8 +21,9 @@ class RepresentationObservation(
 
     Args:
         env: The environment.
-        representation: A ``SuccessorRepresentation``, or anything with ``num_features`` and
-            ``features(observations, scaling=)``.
+        representation: A ``SuccessorRepresentation``, the folder of a stored one, or anything with
+            ``num_features`` and ``features(observations, scaling=)``. The environment's ``spec``
+            can be written as JSON if a folder is given, since JSON holds no representation.
         scaling: As for ``SuccessorRepresentation.features``.
 
     Raises:
@@ -39,6 +41,8 @@ class RepresentationObservation(
             self, representation=representation, scaling=scaling
         )
         super().__init__(env)
+        if isinstance(representation, str):
+            representation = SuccessorRepresentation.load(representation)
         self._representation, self._scaling = representation, scaling
         shape = (representation.num_features,)
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)

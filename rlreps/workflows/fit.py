@@ -2,24 +2,26 @@
 
 import contextlib
 import dataclasses
+import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from rlreps.config import checked, from_json
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation
 from rlreps.errors import FitWarning, InputError, require, require_memory
-from rlreps.files import DAMAGED, read_arrays
+from rlreps.files import DAMAGED
 from rlreps.plotting import plot_fit, save_figure
 from rlreps.report.page import REPORT, Section, write_report
 from rlreps.report.table import Table, format_number
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.successor.data import Transitions
-from rlreps.successor.fitting import Fit
+from rlreps.successor.fitting import Fit, left_out
 from rlreps.successor.methods import FitConfig
 from rlreps.successor.quality import FEWEST_ROWS, Quality
 from rlreps.successor.representation import KIND, SuccessorRepresentation
@@ -64,12 +66,18 @@ def read_data(name: str, collection: Collection) -> Transitions:
     world = arena_of(name, collection)
     if name.endswith(".npz"):
         require(steps is None, "no --collect with a file", steps)
+        require(os.path.isfile(name), "a file of arrays", name)  # A pipe may never end.
         try:
-            arrays = read_arrays(name)
-            require("" not in arrays, "an .npz file", "an .npy file under this name")
+            with open(name, "rb") as stream:
+                # Entries are read when they are needed: others may hold objects.
+                arrays = np.load(stream, allow_pickle=False)
+                single = isinstance(arrays, np.ndarray)
+                require(not single, "an .npz file", "an .npy file under this name")
+                return Transitions.from_dictionary(arrays)
+        except InputError:
+            raise
         except DAMAGED as error:
             raise InputError(f"expected a file of arrays, got {name}: {error}") from error
-        return Transitions.from_dictionary(arrays)
     if steps is None:
         raise InputError(f"expected an .npz file, or --collect with an environment, got {name!r}")
     require(steps <= MOST_COLLECTED, f"--collect of at most {MOST_COLLECTED:,} steps", steps)
@@ -121,7 +129,9 @@ def run_fit(config: FitConfig, name: str, out: Path, collection: Collection) -> 
     RunFolder.find(out, kind=KIND)  # Before data are read or collected.
     world = arena_of(name, collection)
     seen = None if world is None else world.observation
-    parts = Fit(data=read_data(name, collection), config=config)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", FitWarning)
+        parts = Fit(data=read_data(name, collection), config=config)
     description = parts.describe()
     finished = finished_summary(out, KIND, description)
     if finished is not None:
@@ -132,8 +142,10 @@ def run_fit(config: FitConfig, name: str, out: Path, collection: Collection) -> 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # The command prints the warnings.
             rep = parts.run(folder=folder)
-        summary = rep.write(folder)
-        _write_report(folder, rep)
+        lines = [*(str(each.message) for each in told), *left_out(rep.solution)]
+        notes = [*rep.observed.lines(), *(f"warning: {line}" for line in lines)]
+        summary = {**rep.write(folder), "notes": notes}
+        _write_report(folder, rep, notes)
         return summary
 
     origin: dict[str, Any] = {"source": name}
@@ -148,7 +160,7 @@ def print_fit(summary: Mapping[str, Any], out: Path) -> None:
         f"{summary['num_features']} features of {summary['rows']:,} transitions, discount "
         f"{summary['discount']:g}"
     )
-    for line in _lines(summary["quality"]):
+    for line in [*summary.get("notes", ()), *_lines(summary["quality"])]:
         print(line)
     print(f"wrote {out / REPORT}")
 
@@ -160,7 +172,7 @@ def _lines(stored: Mapping[str, Any] | None) -> list[str]:
     return [*quality.lines(), *(f"warning: {line}" for line in quality.warnings())]
 
 
-def _write_report(folder: RunFolder, rep: SuccessorRepresentation) -> None:
+def _write_report(folder: RunFolder, rep: SuccessorRepresentation, notes: Sequence[str]) -> None:
     quality, values = rep.quality, rep.singular_values
     rows = [None] * len(values) if quality is None else list(quality.effective_rows)
     components = [
@@ -187,6 +199,7 @@ def _write_report(folder: RunFolder, rep: SuccessorRepresentation) -> None:
         summary=f"{len(values)} features of {rep.description['data']['rows']:,} transitions, "
         f"discount {rep.config.discount:g}.",
         sections=[
+            Section(title="Data", text="\n\n".join(notes)),
             Section(title="Quality", text="\n\n".join(_lines(stored)), figures=figures),
             Section(
                 title="Components",

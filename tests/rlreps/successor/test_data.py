@@ -66,9 +66,9 @@ def test_without_truncations_a_jump_ends_an_episode():
 
 REFUSED = {
     r"indices of states in \[0, 3\), got 6": {**PLACES, "num_states": 3},
-    "num_states, a whole number, got 9.5": {**PLACES, "num_states": 9.5},
-    "num_actions, a whole number, got 2.7": {"num_actions": 2.7},
-    "num_actions, a whole number, got '2'": {"num_actions": "2"},
+    "num_states.* got 9.5": {**PLACES, "num_states": 9.5},
+    "num_actions.* got 2.7": {"num_actions": 2.7},
+    "num_actions.* got '2'": {"num_actions": "2"},
     r"observations of shape \[rows, ...\], at least two rows, got \(\)": {"observation": 1.0},
     "next observations of shape": {"next_observation": STATES[1:-1]},
     "actions that are integers": {"action": np.zeros(ROWS), "num_actions": 2},

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from rlreps.errors import InputError
 from rlreps.successor import PotentialShaping, RepresentationObservation, fit
@@ -51,6 +52,16 @@ def test_an_environment_shows_features_for_observations(rep):
         RepresentationObservation(inner, rep)
     with pytest.raises(InputError, match=r"observations of shape \('m',\), got \(1, 4\)"):
         RepresentationObservation(gymnasium.make("CartPole-v1"), rep)
+
+
+def test_the_folder_of_a_representation_is_named_in_a_spec_as_json(rep, tmp_path, monkeypatch):
+    rep.save(tmp_path / "rep")
+    spec = EnvSpec("Walk-v0", entry_point=f"{__name__}:Walk")
+    monkeypatch.setitem(gymnasium.registry, "Walk-v0", spec)
+    walk = gymnasium.make("Walk-v0", disable_env_checker=True)
+    written = RepresentationObservation(walk, str(tmp_path / "rep")).spec.to_json()
+    again = gymnasium.make(EnvSpec.from_json(written), disable_env_checker=True)
+    np.testing.assert_array_equal(again.reset(seed=0)[0], rep.features(np.array([2]))[0])
 
 
 @pytest.mark.integration

@@ -30,14 +30,17 @@ def file(tmp_path):
     terminals = np.isin(np.arange(60), (29, 59))
     path = tmp_path / "data.npz"
     actions = rng.integers(3, size=60)
-    np.savez(path, observations=states, actions=actions, terminals=terminals)
+    others = {"infos": np.array([{}], object)}
+    np.savez(path, observations=states, actions=actions, terminals=terminals, **others)
     return path
 
 
 def test_the_quality_of_a_fit_is_printed_kept_and_drawn(rlreps, file, tmp_path):
     run = tmp_path / "run"
     said = rlreps("fit", file, "--out", run, "--num-features", 4, "--discount", 0.8).splitlines()
-    # 58 rows of noise.
+    # 58 rows of noise; an entry of objects is no concern of theirs.
+    assert "observations: numbers of shape (2,)" in said
+    assert any(line.startswith("warning: 1 of 60 rows end an episode, and") for line in said)
     assert any(line.startswith("warning: too few rows for the states") for line in said)
     quality = SuccessorRepresentation.load(run).quality
     assert [line for line in said if line in quality.lines()] == quality.lines()
@@ -49,7 +52,8 @@ def test_the_quality_of_a_fit_is_printed_kept_and_drawn(rlreps, file, tmp_path):
     assert (run / "figures" / "quality.png").stat().st_size > 1000
     few = tmp_path / "few.npz"
     with np.load(file) as arrays:
-        np.savez(few, **{name: array[:40] for name, array in arrays.items()})
+        names = ("observations", "actions", "terminals")
+        np.savez(few, **{name: arrays[name][:40] for name in names})
     rlreps("fit", few, "--out", tmp_path / "few", "--num-features", 2)
     assert json.loads(rlreps("evaluate", tmp_path / "few"))["quality"] is None
 
@@ -94,12 +98,20 @@ def test_what_cannot_be_fitted_is_refused(refused, file, tmp_path):
     short.write_bytes(file.read_bytes()[:1000])
     many = tmp_path / "many.npz"
     with np.load(file) as arrays:
-        np.savez(many, **{**arrays, "num_actions": 4_000})
+        names = ("observations", "actions", "terminals")
+        np.savez(many, **{name: arrays[name] for name in names}, num_actions=4_000)
+    single, objects = tmp_path / "single.npz", tmp_path / "objects.npz"
+    with open(single, "wb") as stream:
+        np.save(stream, np.zeros(3))
+    np.savez(objects, observations=np.array([{}] * 3), actions=np.zeros(3), terminals=np.zeros(3))
     for arguments, expected in {
         (file, "--collect", 10): "expected no --collect with a file, got 10",
         ("CartPole-v1",): "or --collect with an environment, got 'CartPole-v1'",
         (broken,): "expected a file of arrays",
         (short,): "expected a file of arrays",
+        (tmp_path / "no.npz",): "expected a file of arrays, got",
+        (single,): "expected an .npz file, got 'an .npy file under this name'",
+        (objects,): "Object arrays cannot be loaded",
         ("dm_env:builtins:list", "--collect", 10): "to make a dm_env.Environment",
         (file, "--encoder", "tabular"): "expected an option",
         (file, "--observation", "code"): "no observation but with puddle-world[:ARENA], got Code(",
