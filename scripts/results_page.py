@@ -109,11 +109,17 @@ def write_papers(docs: Path) -> Path:
             if said and not claims:
                 continue
             rows += [[link, *_shortened(cells, page.name)] for cells in claims]
-            verdicts = [cells[-1] for cells in claims]
-            counts = [str(verdicts.count(verdict)) for verdict in VERDICTS.values()]
-            why = _reason(command, text) if VERDICTS[None] in verdicts else ""
-            found = [command, *counts, why]
-            runs.append([link, *(found if claims else ["no run of this version", *[""] * 4])])
+            # A statement that can be read in two ways is judged, and counted, under each reading.
+            readings: dict[str, list[str]] = {}
+            for cells in claims:
+                read = re.search(r", (κ over [^:]*):", cells[0])
+                readings.setdefault(f", {read[1]}" if read else "", []).append(cells[-1])
+            for reading, verdicts in readings.items():
+                counts = [str(verdicts.count(verdict)) for verdict in VERDICTS.values()]
+                why = _reason(command, text) if VERDICTS[None] in verdicts else ""
+                runs.append([f"{link}{reading}", command, *counts, why])
+            if not claims:
+                runs.append([link, "no run of this version", *[""] * 4])
         header = ["page", "command", *VERDICTS.values(), "why it cannot be told"]
         parts += [f"## {title}", _markdown(header, runs)]
         if rows:

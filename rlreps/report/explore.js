@@ -1,7 +1,7 @@
 "use strict";
 (() => {
 const described = JSON.parse(document.getElementById("described").textContent);
-const { columns, rows, discount, horizon, countStart, exact, runs } = described;
+const { columns, rows, discount, horizon, countStart, source, runs } = described;
 const K = described.components, N = columns * rows;
 const $ = (id) => document.getElementById(id);
 const arrays = {};
@@ -120,15 +120,15 @@ function solvedRow(state) {
   let reached = new Float64Array(N), weight = 1;
   const row = new Float64Array(N);
   reached[state] = 1;
-  for (let term = 0; term < Math.min(exact.steps, horizon); term++) {
+  for (let term = 0; term < Math.min(source.steps, horizon); term++) {
     const next = spread(reached), counted = countStart ? reached : next;
     for (let i = 0; i < N; i++) row[i] += weight * counted[i];
     weight *= discount;
     reached = next;
   }
-  if (horizon <= exact.steps) return row;
+  if (horizon <= source.steps) return row;
   // The terms that are left, of which the sum at rank K has a few too many.
-  weight *= (1 - discount ** (horizon - exact.steps)) / (1 - discount ** horizon);
+  weight *= (1 - discount ** (horizon - source.steps)) / (1 - discount ** horizon);
   const { left, right, task_means: tasks, state_means: means } = arrays;
   let mass = 0, mean = 0;
   for (const cell of states) { mass += reached[cell]; mean += reached[cell] * means[cell]; }
@@ -148,9 +148,9 @@ function storedRow(state) {
   return Float64Array.from(whole.subarray(number * N, (number + 1) * N), (v) => v * scales[number]);
 }
 
-function exactRow(state) {
-  if (exact.kind === "rank" || !solved) return rankRow(state, K);
-  return exact.kind === "rows" ? storedRow(state) : solvedRow(state);
+function wholeRow(state) {
+  if (source.kind === "rank" || !solved) return rankRow(state, K);
+  return source.kind === "rows" ? storedRow(state) : solvedRow(state);
 }
 
 function rankValue(reward) {  // Ψ at rank K times the reward
@@ -168,10 +168,10 @@ function rankValue(reward) {  // Ψ at rank K times the reward
   return values;
 }
 
-function exactValue(reward) {
-  if (exact.kind === "rank" || !solved) return rankValue(reward);
+function wholeValue(reward) {
+  if (source.kind === "rank" || !solved) return rankValue(reward);
   let values = new Float64Array(N);
-  if (exact.kind === "rows") {
+  if (source.kind === "rows") {
     const { whole, scales } = arrays.rows;
     const painted = [];
     for (let i = 0; i < N; i++) if (reward[i]) painted.push(i);
@@ -182,11 +182,11 @@ function exactValue(reward) {
     });
     return values;
   }
-  if (horizon > exact.steps) {
-    const share = (1 - discount ** (horizon - exact.steps)) / (1 - discount ** horizon);
+  if (horizon > source.steps) {
+    const share = (1 - discount ** (horizon - source.steps)) / (1 - discount ** horizon);
     values = rankValue(reward).map((value) => share * value);
   }
-  for (let term = 0; term < Math.min(exact.steps, horizon); term++) {
+  for (let term = 0; term < Math.min(source.steps, horizon); term++) {
     if (countStart) {
       values = meanExpected(values);
       for (let i = 0; i < N; i++) values[i] = reward[i] + discount * values[i];
@@ -512,26 +512,26 @@ function difference(one, other) {
 
 function drawRows() {
   const { state, d } = shown;
-  if (cache.rowOf !== state) { cache.row = exactRow(state); cache.rowOf = state; }
+  if (cache.rowOf !== state) { cache.row = wholeRow(state); cache.rowOf = state; }
   const row = cache.row, rank = rankRow(state, d), lost = difference(row, rank);
   cache.rank = rank;
   // The state's own cell counts the start and would leave all others in the dark.
   const high = Math.max(...extentBut(state, row)), limit = Math.max(...extentBut(state, lost).map(Math.abs)) || 1;
   const overlay = crosshair(state), options = { root: shown.root, overlay };
-  drawMap($("row-exact"), row, 0, high, { ...options, beyond: row[state] });
+  drawMap($("row-whole"), row, 0, high, { ...options, beyond: row[state] });
   drawMap($("row-rank"), rank, 0, high, { ...options, beyond: rank[state] });
   drawMap($("row-lost"), lost, -limit, limit, { ...options, signed: true, beyond: lost[state] });
-  const lostEnergy = exact.kind === "rank" ? rankEnergy(state, d) : dot(lost, lost);
+  const lostEnergy = source.kind === "rank" ? rankEnergy(state, d) : dot(lost, lost);
   let energy = 0;
   const { task_means: tasks, state_means: means } = arrays;
-  if (exact.kind === "rank") energy = arrays.row_energies[state];
+  if (source.kind === "rank") energy = arrays.row_energies[state];
   else for (const cell of states) energy += (row[cell] - tasks[cell] - means[state]) ** 2;
   cache.error = Math.sqrt(lostEnergy / energy);
   document.querySelectorAll("[data-d]").forEach((element) => { element.textContent = d; });
   $("rows-said").textContent = `State ${place(state)}. Rank ${d} leaves ${percent(cache.error)} of its centred row` +
     ` (root mean square ${short(Math.sqrt(lostEnergy / states.length))} a cell); all states together: ` +
     `${percent(Math.sqrt(Math.max(0, 1 - captured(d))))}.`;
-  label("row-exact", `${$("exact-title").textContent} at ${place(state)}: from ${short(extent(row)[0])} to ${short(extent(row)[1])}`);
+  label("row-whole", `${$("source-title").textContent} at ${place(state)}: from ${short(extent(row)[0])} to ${short(extent(row)[1])}`);
   label("row-rank", `The same row at rank ${d}: from ${short(extent(rank)[0])} to ${short(extent(rank)[1])}`);
   label("row-lost", `What rank ${d} loses of the row: at most ${short(Math.max(limit, Math.abs(lost[state])))} in a cell`);
 }
@@ -758,7 +758,7 @@ function drawReward() {
   const chosen = basisOf(shown.features);
   if (!chosen) return;
   if (!cache.value) {
-    cache.value = exactValue(reward);
+    cache.value = wholeValue(reward);
     cache.greedy = moves ? greedy(reward, cache.value) : null;
     cache.weightsOf = null;
   }
@@ -777,7 +777,7 @@ function drawReward() {
   const [low, high] = extent(values), limit = Math.max(...extent(lost).map(Math.abs)) || 1;
   const range = high > low ? [low, high] : [low - 1, low + 1];
   const over = (best) => (shown.arrows && best ? arrowsOf(best) : null);
-  drawMap($("value-exact"), values, ...range, { overlay: over(cache.greedy) });
+  drawMap($("value-whole"), values, ...range, { overlay: over(cache.greedy) });
   drawMap($("value-linear"), linear, ...range, { overlay: over(cache.greedyLinear) });
   drawMap($("value-lost"), lost, -limit, limit, { signed: true });
   const run = runs[shown.features];
@@ -795,7 +795,7 @@ function drawReward() {
     said += ` The greedy action is the same in ${percent(cache.agreement)} of the states.`;
   }
   $("reward-said").textContent = said;
-  label("value-exact", `Value of the painted reward: from ${short(low)} to ${short(high)}`);
+  label("value-whole", `Value of the painted reward: from ${short(low)} to ${short(high)}`);
   label("value-linear", `The value, linear in ${name}: ${said}`);
   label("value-lost", `Difference: at most ${short(limit)} in a cell`);
 }
@@ -938,7 +938,7 @@ function csvOf(id) {
   const where = (cell) => [+xOf(cell).toPrecision(9), +yOf(cell).toPrecision(9)];
   const [x, y] = described.axes;
   if (id === "rows")
-    return write([x, y, "exact", `rank ${shown.d}`], [...states].map((cell) => [...where(cell), cache.row[cell], cache.rank[cell]]));
+    return write([x, y, source.label, `rank ${shown.d}`], [...states].map((cell) => [...where(cell), cache.row[cell], cache.rank[cell]]));
   if (id === "reward") {
     const name = (best, cell) => (best && best[cell] >= 0 ? described.moves.names[best[cell]] : "");
     return write([x, y, "reward", "value", $("linear-title").textContent, "greedy action", "greedy action, linear"],
@@ -1086,17 +1086,17 @@ function describe() {
   $("lead").textContent = `Ψ between ${grid}${discount === null ? "" : `, discount ${discount}`}${horizon === null ? "" : `, ${horizon.toLocaleString("en")} steps`}. ` +
     `On every map ${x} goes from ${short(low[0])} to ${short(high[0])} to the right, ${y} from ${short(low[1])} to ${short(high[1])} upwards.` +
     (states.length < N ? " Cells inside walls are grey." : "");
-  const noise = exact.samplingError === null ? "" : ` The store's own entries have a standard error of ${short(exact.samplingError)}.`;
-  const off = short(exact.difference);
-  $("exact-note").textContent = {
-    rows: `Exact rows are those of the store, rounded to 16 bits (root mean square ${off}).${noise}`,
-    chain: `Exact rows are solved in this page: ${exact.steps} steps of the one-step chain, whose probabilities are counts of ` +
+  const noise = source.samplingError === null ? "" : ` The store's own entries have a standard error of ${short(source.samplingError)}.`;
+  const off = short(source.difference);
+  $("source-note").textContent = {
+    rows: `The rows are those of the store, rounded to 16 bits (root mean square ${off}).${noise}`,
+    chain: `The rows are not stored but computed in this page: ${source.steps} steps of the one-step chain, whose probabilities are counts of ` +
       `${described.moves ? described.moves.points.toLocaleString("en") : ""} moves from each cell by each action, and the rest of the sum at rank ${K}. ` +
-      `They differ from 100 rows of ${exact.reference} by ${off} (root mean square over entries).${noise}`,
-    rank: `This page holds Ψ at rank ${K} and nothing more exact, since the matrix is too large for its rows and the moves of its environment are not known. ` +
+      `They differ from 100 rows of ${source.reference} by ${off} (root mean square over entries).${noise}`,
+    rank: `This page holds Ψ at rank ${K} and no rows, since the matrix is too large for its rows and the moves of its environment are not known. ` +
       `Rank ${K} differs from the store by ${off} (root mean square over entries); errors are against the store.${noise}`,
-  }[exact.kind];
-  if (exact.kind === "rank") $("exact-title").textContent = `Ψ(s, ·) at rank ${K}`;
+  }[source.kind];
+  $("source-title").textContent = `Ψ(s, ·), ${source.label}`;
   $("reward-note").textContent = moves || described.moves
     ? "The value is that of the policy behind Ψ, the sum of its row times the reward. An arrow is one step of improvement on that policy; cells where all actions are as good have none."
     : "The value is that of the policy behind Ψ. Greedy actions need the moves of the environment, which this page has for PuddleWorld alone (where no wall divides a cell).";
@@ -1145,7 +1145,7 @@ async function start() {
 }
 
 window.explore = { described, shown, timings, cache, reward, encoded, csvOf, pngOf,
-  row: exactRow, rank: rankRow, value: exactValue, states: () => states,
+  row: wholeRow, rank: rankRow, value: wholeValue, states: () => states,
   ready: start().catch((error) => {
     $("trouble").hidden = false;
     $("trouble").textContent = `The page cannot be shown: ${error.message}.`;

@@ -160,7 +160,7 @@ def exploration_page(
         cells: The grid.
         arrays: ``left``: left singular vectors [n, K]; ``right``: right ones times the singular
             values; ``task_means`` and ``state_means``: the means that centring subtracted;
-            ``row_energies``: squared norms of centred rows, if the rank-K matrix counts as exact;
+            ``row_energies``: squared norms of centred rows, if the page has no rows;
             ``rows``: the matrix transposed, if the page holds it; moves of actions, if known; and
             features that runs have learned.
     """

@@ -126,20 +126,20 @@ def _stored_page(store: MatrixStore, components: int) -> _Page:
         chosen.append(rows[measured[(measured >= start) & (measured < here.stop)] - start])
     low_rank = LowRank(kept.basis.astype(np.float64), right, task_means, rows_mean)
     whole = n <= _MOST_ROWS_KEPT
-    exact: dict[str, Any]
+    source: dict[str, Any]
     if whole:
         matrix = np.concatenate([rows for _, rows in blocks.blocks()])
         largest = np.abs(matrix).max(axis=1, keepdims=True) / (2**15 - 1)
         rounding = np.rint(matrix / np.where(largest > 0.0, largest, 1.0)) * largest - matrix
-        exact = {"kind": "rows", "difference": _root_mean_square(rounding)}
+        source = {"kind": "rows", "difference": _root_mean_square(rounding)}
     elif moves is None:
         energy = np.sum(np.square(kept.singular_values.astype(np.float64)))
         left_out = max(kept.total_energy - energy, 0.0)
-        exact = {"kind": "rank", "difference": float(np.sqrt(left_out) / n)}
+        source = {"kind": "rank", "difference": float(np.sqrt(left_out) / n)}
     else:
-        exact = _solved(cells, moves, low_rank, settings, measured, np.concatenate(chosen))
-    exact["samplingError"] = None if error is None else error.standard_error
-    page = _page(_name(store.path.resolve()), truth, kept, cells, low_rank, exact, moves)
+        source = _solved(cells, moves, low_rank, settings, measured, np.concatenate(chosen))
+    source["samplingError"] = None if error is None else error.standard_error
+    page = _page(_name(store.path.resolve()), truth, kept, cells, low_rank, source, moves)
     page.arrays.numbers("row_energies", energies)
     if whole:
         page.arrays.maps("rows", matrix.T, later=True)
@@ -169,11 +169,11 @@ def _released_page(name: str, components: int) -> _Page:
     right -= means * left.sum(axis=0)
     low_rank, moves = LowRank(left, right, means[:, 0], np.zeros(n)), _moves(settings, cells)
     assert moves is not None
-    exact = _solved(cells, moves, low_rank, settings, chosen, rows.T)
-    exact["reference"] = (
+    source = _solved(cells, moves, low_rank, settings, chosen, rows.T)
+    source["reference"] = (
         "the transition method at refinement 1, which forgets places in cells as this page does,"
     )
-    page = _page(name, truth, kept, cells, low_rank, exact, moves)
+    page = _page(name, truth, kept, cells, low_rank, source, moves)
     apart = np.abs(np.linalg.norm(right, axis=0) / kept.singular_values - 1.0).max()
     page.facts["about"]["factors"] = (
         "ΨᵀU with Ψ of the transition method at refinement 1; their norms are within "
@@ -188,10 +188,11 @@ def _page(
     kept: PrincipalSubspace,
     cells: Cells,
     low_rank: LowRank,
-    exact: Mapping[str, Any],
+    source: Mapping[str, Any],
     moves: Sequence[Any] | None,
 ) -> _Page:
-    """Make the page of a matrix; ``exact`` states which parts are exact, and the others' errors."""
+    """Make the page of a matrix; ``source`` states where its rows come from, and their errors."""
+    labels = {"rows": "stored", "chain": "computed", "rank": f"rank {kept.basis.shape[1]}"}
     settings, arrays = truth.settings, Arrays(cells)
     arrays.maps("left", kept.basis)
     arrays.maps("right", low_rank.factors)
@@ -208,7 +209,10 @@ def _page(
         "singularValues": short_numbers(truth.principal.singular_values),
         "totalEnergy": truth.principal.total_energy,
         "noiseFloor": None if truth.error is None else short_numbers(truth.error),
-        "exact": {"samplingError": None, "steps": 0, "reference": "the store", **exact},
+        "source": {
+            **{"samplingError": None, "steps": 0, "reference": "the store"},
+            **{"label": labels[source["kind"]], **source},
+        },
         "moves": None
         if moves is None
         else {"names": ACTIONS, "arrows": ARROWS.tolist(), "points": _POINTS},

@@ -101,6 +101,9 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
         script.write_page(run, docs, f"rlreps experiment {name}", name)
     claims = [{**CLAIM, "holds": holds} for holds in (True, None, None)]
     claims.append({**CLAIM, "stated": "our goal: all of them", "holds": True})  # Not the paper's.
+    # A statement under one of its readings is counted apart.
+    read = {"statement": "Fig. 1, κ over all states: it learns", "holds": True}
+    claims.append({**CLAIM, **read})
     (run / "summary.json").write_text(json.dumps({"claims": claims}))
     # One experiment's name begins with another's; other data have pages of their own.
     for name, options in {
@@ -122,6 +125,10 @@ def test_the_papers_claims_are_gathered_with_their_commands(script, run, tmp_pat
     assert "| [mnist](mnist.md) | `rlreps experiment mnist` | 0 | 1 | 0 |  |" in le_lan
     assert "| [synthetic](synthetic.md) | no run of this version |" in le_lan
     assert "--preset trend` | 1 | 0 | 2 | not the paper's protocol |" in le_lan
+    trend = "`rlreps experiment puddle-world --preset trend`"
+    assert (
+        f"| [puddle-world](puddle-world.md), κ over all states | {trend} | 1 | 0 | 0 |  |" in text
+    )
     assert "fast" not in text
     assert "bouncing-balls" not in pfau
     assert "online-pca-subset --preset paper` | 1 | 0 | 2 | not the paper's data |" in amid

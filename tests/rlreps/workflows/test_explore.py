@@ -103,8 +103,9 @@ def test_the_page_holds_the_store_s_numbers_and_asks_nothing_of_a_network(page, 
     rows = contents["rows"].reshape(64, 64)
     np.testing.assert_allclose(rows, matrix, atol=1e-4)
     assert np.sqrt(np.mean((rows - matrix) ** 2)) == pytest.approx(
-        contents.described["exact"]["difference"], rel=0.05
+        contents.described["source"]["difference"], rel=0.05
     )
+    assert contents.described["source"]["label"] == "stored"
     energies = np.sum((matrix - matrix.mean(axis=0)) ** 2, axis=1)
     np.testing.assert_allclose(contents["row_energies"], energies, rtol=1e-5)
 
@@ -136,7 +137,8 @@ def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says
     save_matrix(path, matrix, BoxGrid((0, 0), (1, 1), (16, 4)))
     contents = Contents(explore([path, trained], out, components=5).read_text())
     # Nothing is known of a matrix of one's own but what its components tell.
-    assert contents.described["exact"]["kind"] == "rank"
+    source = contents.described["source"]
+    assert (source["kind"], source["label"]) == ("rank", "rank 5")
     (run,) = contents.described["runs"]
     assert run["label"] == "run (trained on another matrix)"
     # What it recorded, and its curve, are of 8 x 8 cells.
@@ -196,9 +198,11 @@ def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_pa
     for name in ("left", "right", "task_means", "windows2", "counts3"):
         largest = np.abs(expected[name]).max()
         np.testing.assert_allclose(found[name], expected[name], atol=5e-5 * largest, err_msg=name)
-    exact, stored_exact = (contents.described["exact"] for contents in (found, expected))
-    assert exact["kind"] == stored_exact["kind"] == "chain"
-    assert exact["difference"] == pytest.approx(stored_exact["difference"], rel=1e-3)
+    computed, by_store = (contents.described["source"] for contents in (found, expected))
+    assert computed["kind"] == by_store["kind"] == "chain"
+    # Rows that differ from the store's are not called stored or exact.
+    assert computed["label"] == by_store["label"] == "computed"
+    assert computed["difference"] == pytest.approx(by_store["difference"], rel=1e-3)
     np.testing.assert_allclose(found.described["singularValues"], values, rtol=1e-6)
     assert found.described["noiseFloor"][0] == 1e-3
 
@@ -285,7 +289,7 @@ def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, to
         rank = means + basis[state, :d] @ (basis[:, :d].T @ (matrix - means))
         np.testing.assert_allclose(browser.array(f"explore.rank({state}, {d})"), rank, atol=2e-4)
     # Hover: the state under the pointer, its error as NumPy has it.
-    browser.at("row-exact", 3.5 / 8, 5.5 / 8).perform()
+    browser.at("row-whole", 3.5 / 8, 5.5 / 8).perform()
     browser.settle()
     assert browser.js("explore.shown.state") == 5 * 8 + 3
     row = matrix[43] - means
@@ -337,7 +341,7 @@ def test_rows_that_the_page_solves_for_are_those_of_a_walled_store(
     found = found[:, cells]
     np.testing.assert_allclose(found.sum(axis=1), matrix.sum(axis=1), rtol=2e-3)
     apart = np.sqrt(np.mean((found - matrix) ** 2))
-    assert apart == pytest.approx(contents.described["exact"]["difference"], rel=1e-3)
+    assert apart == pytest.approx(contents.described["source"]["difference"], rel=1e-3)
     # Of walls at which agents stand, a cell of this width forgets something.
     assert apart < 0.05 * np.sqrt(np.mean(matrix**2))
     reward = np.zeros(100)
@@ -354,7 +358,7 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
     assert np.flatnonzero(browser.array("explore.reward")).tolist() == [0, 1, 10]
     assert browser.js("explore.reward[10]") == -1
     assert browser.js("explore.encoded()") == "s=20&d=3&m=linear&t=20&f=1&r=0.2.1_a.1.2"
-    browser.js("document.getElementById('row-exact').focus()")
+    browser.js("document.getElementById('row-whole').focus()")
     arrows = (Keys.ARROW_RIGHT, 21), (Keys.ARROW_UP, 29), (Keys.ARROW_LEFT, 28)
     for key, state in (*arrows, (Keys.ARROW_DOWN, 20)):
         browser.key(key)
@@ -364,7 +368,7 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
     time.sleep(0.4)
     assert browser.js("location.hash").startswith("#s=20&d=4&m=linear&t=30")
     table = browser.js("explore.csvOf('rows')").splitlines()
-    assert (table[0], len(table)) == ("x,y,exact,rank 4", 65)
+    assert (table[0], len(table)) == ("x,y,stored,rank 4", 65)
     cells = np.asarray([line.split(",") for line in table[1:]], np.float64)
     np.testing.assert_allclose(cells[:, 2], stored(toy_store)[20], atol=1e-4)
     for section in ("rows", "components", "reward", "spectrum"):
