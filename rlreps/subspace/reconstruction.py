@@ -64,7 +64,8 @@ class ExactComponents(NamedTuple):
 def exact_components(rows: npt.NDArray[np.float32]) -> ExactComponents:
     """Remove the mean of rows [n, features] and find their principal components."""
     mean = rows.mean(axis=0, dtype=np.float64)
-    centred = rows - mean.astype(np.float32)
+    # In double precision, rounded once: a rounded mean would leave an offset.
+    centred = np.subtract(rows, mean, out=np.empty_like(rows), casting="same_kind")
     moments = second_moments(centred)
     variances, vectors = scipy.linalg.eigh(moments)
     return ExactComponents(
