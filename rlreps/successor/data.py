@@ -532,7 +532,7 @@ def _autoresets(
     if few or (terminated & after).any() or (observation[after] == observation[0]).all():
         return np.zeros(len(observation), np.bool_)
     # An episode that was truncated is followed by a reset as well.
-    return after | np.append(False, same & truncated[:-1] & ~terminated[1:])
+    return np.asarray(after | np.append(False, same & truncated[:-1] & ~terminated[1:]))
 
 
 def _counts(array: np.ndarray) -> bool:

@@ -123,7 +123,7 @@ class Inputs:
         """Return what ``__call__`` takes: observations, less the offset in double precision."""
         if not self.double:
             return observations
-        return (observations - np.asarray(self.offset)).astype(np.float32)
+        return np.asarray(observations - np.asarray(self.offset), np.float32)
 
     def __call__(self, observations: Array) -> Array:
         """Return inputs [b, ...], float32, or int32 for indices."""

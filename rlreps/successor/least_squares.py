@@ -263,7 +263,7 @@ class LeastSquares:
         weights = scipy.linalg.solve(self._reached, there, assume_a="pos")
         if self.chosen is None:
             return count, np.asarray(self.next_features @ weights, np.float64)
-        return count, self.basis.project(reached, np.float32(weights)).astype(np.float64)
+        return count, self.basis.project(reached, _single(weights)).astype(np.float64)
 
     @functools.cached_property
     def _reached(self) -> np.ndarray:

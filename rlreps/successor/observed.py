@@ -73,12 +73,12 @@ class Observed:
         states = (data.observation, data.next_observation)
         shape = data.observation.shape[1:]
         bytes_ = len(shape) >= 2 and all(array.dtype == np.uint8 for array in states)
-        bounds = [
+        low, high = (
             None if bound is None else tuple(float(number) for number in bound)
             for bound in (data.action_low, data.action_high)
-        ]
+        )
         double = data.observation.dtype == np.float64
-        return cls(shape, data.num_actions, data.num_states, bytes_, *bounds, double)
+        return cls(shape, data.num_actions, data.num_states, bytes_, low, high, double)
 
     @property
     def frame(self) -> tuple[int, ...]:

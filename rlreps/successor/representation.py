@@ -370,7 +370,7 @@ class SuccessorRepresentation:
         require(bool(np.isfinite(returns).all()), "finite returns", "NaN or infinity")
         require(len(returns) >= 2, "at least two returns", len(returns))
         ridge = ridge_by_leave_one_out(features, returns)
-        weights, intercept = np.float32(ridge.weights), np.float32(ridge.intercept)
+        weights, intercept = (np.asarray(part, np.float32) for part in ridge[:2])
 
         return functools.partial(self._predicted, weights, intercept)
 

@@ -11,7 +11,14 @@ from scipy.stats import spearmanr
 from rlreps.encoders import FourierMLP, FunctionEncoder
 from rlreps.errors import FitWarning, InputError
 from rlreps.subspace import PrincipalSubspace
-from rlreps.successor import SuccessorRepresentation, Transitions, fit, fitting, least_squares
+from rlreps.successor import (
+    SuccessorRepresentation,
+    Task,
+    Transitions,
+    fit,
+    fitting,
+    least_squares,
+)
 from rlreps.successor.ground_truth import GroundTruth
 
 QUICK = {"steps": 2, "rows": 8}
@@ -283,6 +290,10 @@ def test_rewards_of_rows_that_the_equations_leave_out_count(monkeypatch):
     np.testing.assert_allclose(solution.rewarded(rewarded - 1.0), exact, atol=1e-9)
     sampled = solution.right_hand_side(rewarded[solution.chosen, None])
     assert np.abs(sampled - solution.rewarded(rewarded)).max() > 1e-4
+    # Fitted Q iteration tells states apart by rewards that no chosen row has.
+    lost = np.setdiff1d(np.arange(4_000), solution.chosen)[[50, 900, 2_000]]
+    task = Task(solution, np.isin(np.arange(4_000), lost).astype(np.float64))
+    assert some.improved_values(task, None)(data.observation).std() > 0.01
     # Many rewards are those of the chosen rows.
     monkeypatch.setattr(least_squares, "MOST_RARE", 3)
     np.testing.assert_array_equal(solution.rewarded(rewarded), sampled)
