@@ -107,6 +107,12 @@ def usable_memory(root: Path = Path("/")) -> int | None:
     return min(limits, default=None)
 
 
+def reason_of(error: Exception) -> str:
+    """Return an error's message on one line; a system error's without its number and path."""
+    known = isinstance(error, OSError) and error.strerror
+    return str(known or " ".join(str(error).splitlines()))
+
+
 def printable(text: str) -> str:
     """Replace control characters, which a terminal would obey, by escapes.
 

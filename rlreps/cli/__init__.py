@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rlreps import __version__
-from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError, printable
+from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError, printable, reason_of
 from rlreps.runs.machine import (
     keep_compiled_programs,
     keep_lapack_to_one_thread,
@@ -224,7 +224,11 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 def _fail(error: Exception, code: int, own_process: bool) -> NoReturn:
     with contextlib.suppress(BrokenPipeError):
-        said = printable(" ".join(str(error).splitlines()))
+        said = reason_of(error)
+        if isinstance(error, OSError) and error.strerror:
+            place = "" if error.filename is None else f": {error.filename}"
+            said = f"expected files that can be read and written, got {said}{place}"
+        said = printable(said)
         print(f"rlreps: error: {said}", file=sys.stderr, flush=True)
     with contextlib.suppress(OSError):
         sys.stdout.flush()

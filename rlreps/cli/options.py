@@ -7,15 +7,13 @@ the field has only the options of this class.
 import contextlib
 import dataclasses
 import difflib
+import functools
 import inspect
 import io
-import itertools
 import json
-import os
-import re
 import shutil
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import (
@@ -33,9 +31,9 @@ from typing import (
 import docstring_parser
 import tyro
 
-from rlreps.config import options
+from rlreps.config import described, options
 from rlreps.envs.arenas import ARENAS
-from rlreps.errors import InputError, require_choice
+from rlreps.errors import InputError, require, require_choice
 
 C = TypeVar("C")
 
@@ -85,7 +83,10 @@ class _Parser:
         needs: Mapping[Any, str],
     ) -> None:
         self.arguments, self.choices, self.names, self.needs = arguments, choices, names, needs
-        self.known = {"--help", "-h"}
+        self.known: dict[str, Any] = {"--help": bool, "-h": bool}
+        self.positional: dict[str, Any] = {}
+        self.required: set[str] = set()
+        self.given: set[str] = set()
         self.menus: list[Choice] = []
         self.chosen: dict[str, set[str]] = {}
         self.needed: dict[str, set[str]] = {}
@@ -106,14 +107,16 @@ class _Parser:
             if default is None and field.default_factory is not dataclasses.MISSING:
                 value = field.default_factory()
             hint = hints[field.name]
-            bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+            bare = _bare(hint)
             if bare in self.choices:
                 inner = self._chosen(self.choices[bare], value)
+            elif (optional := _optional_dataclass(bare)) is not None:
+                inner = self._unless_unused(optional)
             elif dataclasses.is_dataclass(bare):
                 before = set(self.known)
                 inner = self.form(bare, None if value is dataclasses.MISSING else value)  # type: ignore[arg-type]
                 if bare in self.needs:
-                    self.needed[self.needs[bare]] = self.known - before
+                    self.needed[self.needs[bare]] = {*self.known} - before
             else:
                 made.append(self._option(f"{cls.__name__}.{field.name}", hint, helps, value))
                 builders[field.name] = lambda parsed: parsed
@@ -129,6 +132,13 @@ class _Parser:
             ),
         )
 
+    def _unless_unused(self, cls: type) -> _Form:
+        """Make the form of a dataclass that is None unless one of its options is given."""
+        before = {*self.known}
+        form = self.form(cls)
+        own = {*self.known} - before
+        return _Form(form.cls, lambda values: form.build(values) if own & self.given else None)
+
     def _chosen(self, choice: Choice, default: Any) -> _Form:
         """Make the form of the class that the arguments name, else of the default's class."""
         self.menus.append(choice)
@@ -139,16 +149,15 @@ class _Parser:
         mark = tyro.conf.arg(help=told, name=choice.flag)
         field = f"{choice.flag.replace('-', '_')}_name"
         first = (field, Annotated[kinds, mark], dataclasses.field(default=name))
+        self.known[f"--{choice.flag}"] = kinds
         if not name:
             optional = (field, Annotated[kinds | None, mark], dataclasses.field(default=None))
-            self.known.add(f"--{choice.flag}")
             made = dataclasses.make_dataclass("Default", [optional], kw_only=True, frozen=True)
             return _Form(made, lambda values: None)
         cls = choice.classes[name]
         before = set(self.known)
         form = self.form(cls, default if type(default) is cls else None, first=[first])
-        self.chosen[name] = self.known - before
-        self.known.add(f"--{choice.flag}")
+        self.chosen[name] = {*self.known} - before
         return form
 
     def _named(self, flag: str, names: Sequence[str], default: str = "") -> str:
@@ -163,7 +172,7 @@ class _Parser:
             if _spelled(given) == f"--{flag}":
                 value = value if equals else "".join(self.arguments[index + 1 : index + 2])
                 name = value.replace("-", "_")
-                require_choice(flag, name, names)
+                require_choice(f"--{flag}", name, names)
                 self.arguments[index : index + (1 if equals else 2)] = [given, name]
         return name
 
@@ -173,13 +182,18 @@ class _Parser:
         name = place.partition(".")[2]
         shown = self.names.get(place, name)
         dashed = shown.replace("_", "-")
-        self.known |= {f"--{dashed}", f"--no-{dashed}"}
+        given, marks = f"--{dashed}", dict[str, Any]()
+        if tyro.conf.Positional in get_args(hint):
+            marks["metavar"] = given = shown.upper()
+            self.positional[given] = hint
+        else:
+            self.known |= {given: hint} | ({f"--no-{dashed}": bool} if _bare(hint) is bool else {})
+        self.required |= {given} if default is dataclasses.MISSING else set()
         if get_origin(hint) is Literal:
             self._named(dashed, get_args(hint))
         about = helps.get(name, "")
         if shown == "arena":
             about += f" Names: {', '.join(ARENAS)}."
-        marks: dict[str, Any] = {}
         if default is None:
             marks["help_behavior_hint"] = "" if "by default" in about else _AUTOMATIC
             marks["metavar"] = _METAVARS.get(hint)
@@ -213,14 +227,22 @@ class _Parser:
         return text
 
     def check(self, prog: str) -> None:
-        """Refuse options that the command does not have, or that require another option.
+        """Refuse arguments that tyro would refuse in its own words.
 
         Raises:
-            InputError: With the options of the chosen classes and the closest spelling.
+            InputError: For an option that the command does not have (with the options of the chosen
+                classes and the closest spelling) or that requires another option, for a value of
+                another type, and for an argument that is missing or one too many.
         """
-        given = [_spelled(argument.partition("=")[0]) for argument in self.arguments]
-        for flag in given:
-            if flag.startswith("--") and flag not in self.known:
+        values = list[str]()
+        waiting = list(self.arguments)
+        while waiting:
+            flag, equals, value = waiting.pop(0).partition("=")
+            flag = _spelled(flag)
+            if not _is_option(flag):
+                values.append(flag + equals + value)
+                continue
+            if flag not in self.known:
                 known = sorted(self.known)
                 close = difflib.get_close_matches(flag, known, 1, 0.75)
                 hint = f"; did you mean {close[0]}?" if close else ""
@@ -229,10 +251,88 @@ class _Parser:
                     shown = sorted(own for own in flags if not own.startswith("--no-"))
                     owned += f"; options of {name}: {', '.join(shown) or 'none'}"
                 raise InputError(f"expected an option of {prog}, got {flag}{hint}{owned}")
+            self.given.add(flag)
+            rest = next((n for n, each in enumerate(waiting) if _is_option(each)), len(waiting))
+            taken = 0 if equals else min(rest, _most_values(self.known[flag]))
+            _require_value(flag, self.known[flag], [value] if equals else waiting[:taken])
+            del waiting[:taken]
         for key, flags in self.needed.items():
-            others = [flag for flag in given if flag in flags]
-            if others and key not in given:
+            others = sorted(flags & self.given)
+            if others and key not in self.given:
                 raise InputError(f"expected {key} with {', '.join(others)}, got none")
+        for name, hint in self.positional.items():
+            taken = min(len(values), _most_values(hint))
+            if taken or name in self.required:
+                shown = name if taken else f"{name} (required)"
+                _require_value(shown, hint, values[:taken])
+            del values[:taken]
+        require(not values, f"no further arguments of {prog}", " ".join(values))
+        for name in sorted(self.required - {*self.given, *self.positional}):
+            _require_value(f"{name} (required)", self.known[name], [])
+
+
+def _bare(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _optional_dataclass(hint: Any) -> type | None:
+    """Return the dataclass of a type such as ``Optimizer | None``; None for another type."""
+    found = [each for each in get_args(hint) if dataclasses.is_dataclass(each)]
+    return found[0] if type(None) in get_args(hint) and len(found) == 1 else None  # type: ignore[return-value]
+
+
+def _is_option(argument: str) -> bool:
+    """Tell whether an argument names an option; negative numbers and ``-`` do not."""
+    return argument[:1] == "-" and not _reads(argument, float) and argument != "-"
+
+
+def _most_values(hint: Any) -> int:
+    """Return the largest number of values that one option or argument takes."""
+    bare = _bare(hint)
+    if tyro.conf.UseAppendAction in get_args(hint) or bare is bool:
+        return int(bare is not bool)
+    if get_origin(bare) is tuple:
+        inner = get_args(bare)
+        return 2**31 if inner[-1] is ... else len(inner)
+    unions = [_most_values(each) for each in get_args(bare) if get_origin(bare) is not Literal]
+    return max(unions, default=1)
+
+
+def _require_value(name: str, hint: Any, texts: Sequence[str]) -> None:
+    each = get_args(_bare(hint))[0] if tyro.conf.UseAppendAction in get_args(hint) else hint
+    expected = f"to be {described(each).removeprefix('a tuple of ')}"
+    if _bare(hint) is bool:
+        expected = "without a value"
+    require(_fits(texts, hint), f"{name} {expected}", " ".join(texts) if texts else None)
+
+
+def _fits(texts: Sequence[str], hint: Any) -> bool:
+    """Tell whether values can be read as a type."""
+    if tyro.conf.UseAppendAction in get_args(hint):
+        return len(texts) == 1
+    bare = _bare(hint)
+    origin, inner = get_origin(bare), get_args(bare)
+    if bare is bool:
+        return not texts
+    if origin is tuple:
+        kinds = inner[:1] * len(texts) if inner[-1] is ... else inner
+        pairs = zip(texts, kinds, strict=False)
+        return len(texts) == len(kinds) and all(_reads(text, kind) for text, kind in pairs)
+    if origin is not None and origin is not Literal:
+        return any(_fits(texts, each) for each in inner)
+    return len(texts) == 1 and _reads(texts[0], bare)
+
+
+def _reads(text: str, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return text in get_args(kind)
+    if kind is type(None):
+        return text == "None"
+    try:
+        _bare(kind)(text)
+    except ValueError:
+        return False
+    return True
 
 
 def command_class(function: Callable[..., Any], without: Collection[str] = ()) -> type:
@@ -271,6 +371,7 @@ def command_class(function: Callable[..., Any], without: Collection[str] = ()) -
     )
 
 
+@functools.cache
 def _helps(cls: type) -> dict[str, str]:
     """Read the description of every field from the docstrings of a class and its bases."""
     found: dict[str, str] = {}
@@ -319,11 +420,8 @@ def parse(
     asked_for_help = {"-h", "--help"} & {*arguments}
     if not asked_for_help:
         parser.check(prog)
-    said = io.StringIO()
-    # Help is wrapped to the terminal's width; an error stays one line, however long.
-    width = contextlib.nullcontext() if asked_for_help else _wide_terminal()
     try:
-        with contextlib.redirect_stderr(said), width:
+        with contextlib.redirect_stderr(io.StringIO()):
             values: Any = tyro.cli(
                 form.cls,
                 prog=prog,
@@ -335,33 +433,11 @@ def parse(
         if ending.code != 2:
             print(parser.options_by_class(prog), end="")
             raise
-        raise InputError(_one_line(said.getvalue())) from None
+        # ``check`` knows what tyro refuses; this is for what a later tyro may refuse besides.
+        given = " ".join(parser.arguments)
+        raise InputError(f"expected arguments as {prog} --help lists them, got {given}") from None
     built: C = form.build(values)
     return built
-
-
-@contextlib.contextmanager
-def _wide_terminal() -> Iterator[None]:
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "100000"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = before
-
-
-def _one_line(box: str) -> str:
-    """Extract the message from the box that tyro prints, for which it has no public hook."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)  # Remove colours.
-    lines = [line.strip("│| ") for line in plain.splitlines()[1:-1]]
-    rules = [bool(line) and not line.strip("─-") for line in lines]
-    parts = itertools.groupby(zip(lines, rules, strict=True), key=lambda pair: pair[1])
-    return next(
-        (" ".join(line for line, _ in part if line) for rule, part in parts if not rule), box
-    )
 
 
 def print_json(values: Any) -> None:

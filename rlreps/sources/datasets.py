@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, reason_of, require
 from rlreps.files import DAMAGED, open_regular, read_arrays
 
 FloatArray = npt.NDArray[np.float32]
@@ -212,7 +212,7 @@ def read_idx(path: Path, *, axes: int = 3) -> npt.NDArray[np.uint8]:
             content = stream.read()
         content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"expected a readable file, got {error}: {path}") from error
+        raise InputError(f"expected a readable file, got {reason_of(error)}: {path}") from error
     header = 4 + 4 * axes
     shape = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4")[1:].tolist()
     whole = len(content) == header + math.prod(shape) > header

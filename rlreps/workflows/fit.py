@@ -14,7 +14,7 @@ import numpy as np
 from rlreps.config import checked, from_json
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation
-from rlreps.errors import FitWarning, InputError, require, require_memory
+from rlreps.errors import FitWarning, InputError, reason_of, require, require_memory
 from rlreps.files import DAMAGED
 from rlreps.plotting import plot_fit, save_figure
 from rlreps.report.page import REPORT, Section, write_report
@@ -77,7 +77,7 @@ def read_data(name: str, collection: Collection) -> Transitions:
         except InputError:
             raise
         except DAMAGED as error:
-            raise InputError(f"expected a file of arrays, got {name}: {error}") from error
+            raise InputError(f"expected a file of arrays, got {name}: {reason_of(error)}") from error
     if steps is None:
         raise InputError(f"expected an .npz file, or --collect with an environment, got {name!r}")
     require(steps <= MOST_COLLECTED, f"--collect of at most {MOST_COLLECTED:,} steps", steps)

@@ -148,7 +148,7 @@ def test_an_output_folder_with_something_else_in_it_is_refused(
             "got --rollouts; options of transition: .*--points, --refinement",
         ),
         ("train psi --out run --method danskin_lissa --kappa0 0", r"kappa0 in \(0, 2\), got 0.0"),
-        ("train psi --out run --steps ten", "--steps: .*'ten'"),
+        ("train psi --out run --steps ten", "--steps to be an integer, got 'ten'"),
         ("train psi --out run --stepz 5", "--stepz"),
     ],
 )
