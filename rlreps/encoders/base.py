@@ -42,6 +42,11 @@ class Encoder(abc.ABC):
         del params, inputs
         return None
 
+    @property
+    def is_layered(self) -> bool:
+        """Whether parameters are layers, each used by one ``dense`` on the rows of the inputs."""
+        return False
+
 
 @configurable
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +56,12 @@ class FunctionEncoder(Encoder):
     Attributes:
         init_function: key → parameters.
         apply_function: (parameters, inputs [b, ...]) → features [b, d].
+        is_layered: As for ``Encoder``; True for an ``MLP`` whose inputs or features are changed.
     """
 
     init_function: Callable[[Array], Params]
     apply_function: Callable[[Params, Array], Array]
+    is_layered: bool = False
 
     def init(self, key: Array) -> Params:
         return self.init_function(key)

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,8 @@ from rlreps.config import configurable, interval, leaf, size, static
 from rlreps.encoders.base import Encoder, Params
 from rlreps.errors import require, require_choice
 
-Layer = dict[str, Array]
-"""``kernel`` [..., in, out] and ``bias`` [out]."""
+Layer = dict[str, Any]
+"""``kernel`` [..., in, out] and ``bias`` [out], and perhaps a ``tap`` that ``dense`` calls."""
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     name: getattr(jax.nn, name)
@@ -60,8 +61,12 @@ def require_coordinates(inputs: Array, num_inputs: int) -> None:
 
 
 def dense(layer: Layer, inputs: Array) -> Array:
-    """Apply a layer to inputs [b, in], giving [b, out]."""
-    return inputs @ layer["kernel"] + layer["bias"][None]
+    """Apply a layer to inputs [b, in], giving [b, out].
+
+    A ``tap`` takes the kernel, the inputs and the outputs, and returns the outputs to go on with.
+    """
+    outputs = inputs @ layer["kernel"] + layer["bias"][None]
+    return layer["tap"](layer["kernel"], inputs, outputs) if "tap" in layer else outputs
 
 
 def cosine_features(inputs: Array, frequencies: int) -> Array:
@@ -125,6 +130,10 @@ class MLP(Encoder):
 
     def hidden_activations(self, params: Params, inputs: Array) -> list[Array]:
         return self._values(params, inputs)[1:]
+
+    @property
+    def is_layered(self) -> bool:
+        return True
 
     @property
     def _width(self) -> int:
@@ -193,6 +202,10 @@ class SeparateMLP(MLP):
         read_out = jnp.matmul(values, params[-1]["kernel"]) + params[-1]["bias"]
         features: Array = read_out[:, :, 0].T
         return features
+
+    @property
+    def is_layered(self) -> bool:
+        return False
 
     def hidden_activations(self, params: Params, inputs: Array) -> list[Array]:
         return [jnp.moveaxis(layer, 0, -1) for layer in self._values(params, inputs)[1:]]
@@ -352,6 +365,10 @@ class BlockSparse(Encoder):
 
     def hidden_activations(self, params: Params, inputs: Array) -> list[Array] | None:
         return self.encoder.hidden_activations(_masked(params), inputs)
+
+    @property
+    def is_layered(self) -> bool:
+        return self.encoder.is_layered
 
 
 def _masked(params: list[Layer]) -> list[Layer]:

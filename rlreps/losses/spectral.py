@@ -8,6 +8,7 @@ of their eigenvalues, the smallest first.
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import jax
@@ -77,7 +78,7 @@ class Spin(Objective):
         operator: K; by default −ΨΨᵀ of the batch's target columns, whose smallest eigenvalues
             belong to Ψ's principal components.
         encoder: The encoder whose parameters' Jacobian is averaged; required with β < 1 only. Only
-            the shapes of its parameters are used.
+            its ``is_layered`` and the shapes of its parameters are used.
         separate: Whether every leaf of the parameters has a leading axis over the features and each
             feature depends on its own slice only (a ``SeparateMLP``). The Jacobian then takes d
             backward passes instead of d(d+1)/2. Only the shapes are checked.
@@ -92,8 +93,8 @@ class Spin(Objective):
         shifted: Whether c is subtracted from the operator, with β < 1.
         starts_at_identity: Whether Σ̄ starts at the identity and the other averages at zero,
             uncorrected (Algorithm 1).
-        jacobian_rows_at_once: Number of backward passes made together; None makes all together. A
-            smaller number takes less memory and more time.
+        jacobian_rows_at_once: Number of backward passes made together; None makes all together, or
+            d passes where ``encoder.is_layered``. A smaller number takes less memory and more time.
 
     Raises:
         InputError: For options out of range; from ``init`` and ``loss``, if β < 1 without a fitting
@@ -116,8 +117,9 @@ class Spin(Objective):
     @property
     def jacobian(self) -> "CovarianceJacobian":
         """Jacobian of the covariance, as these options compute it."""
+        layered = self.encoder is not None and self.encoder.is_layered
         return CovarianceJacobian(
-            self.num_features, self.separate, self.jacobian_rows_at_once, self.masked
+            self.num_features, self.separate, self.jacobian_rows_at_once, self.masked, layered
         )
 
     @property
@@ -228,19 +230,22 @@ class CovarianceJacobian:
     holds as many numbers as the encoder has parameters, times the number of pairs. The
     cotangent of a backward pass has the shape of the features, [b, d]. If its column k holds u_j
     and the others are zero, the pass gives E[u_j ∂u_k/∂θ]. If features share no parameters, one
-    pass with u_j in all columns gives the pairs of j with all k, so d passes are enough.
+    pass with u_j in all columns gives the pairs of j with all k, so d passes are enough. For the
+    layers of a perceptron d passes are enough too (see ``_of_layers``).
 
     Attributes:
         num_features: d.
         separate: Whether every leaf of the parameters is [d, ...], slice k for feature k alone.
         rows_at_once: Number of backward passes made together; None makes all together.
         masked: Whether only pairs with j ≤ k are computed.
+        layered: Whether ``Encoder.is_layered`` holds.
     """
 
     num_features: int
     separate: bool = False
     rows_at_once: int | None = None
     masked: bool = True
+    layered: bool = False
 
     def _pairs(self) -> np.ndarray:
         """Return a mask of the pairs, [d, d] (bool)."""
@@ -256,7 +261,7 @@ class CovarianceJacobian:
 
     @property
     def num_passes(self) -> int:
-        """Number of backward passes for a batch."""
+        """Number of backward passes for a batch, unless ``layered``."""
         return len(self._passes()[0])
 
     def zeros(self, parameters: Params) -> Jacobian:
@@ -287,8 +292,10 @@ class CovarianceJacobian:
         Returns:
             Leaves [passes, ...].
         """
-        _, pull_back = jax.vjp(encode, params)
         weighted = values * shares
+        if self.layered and self.rows_at_once is None:
+            return self._of_layers(encode, params, weighted)
+        _, pull_back = jax.vjp(encode, params)
 
         def one_pass(which: tuple[Array, Array]) -> Params:
             first, moves = which
@@ -300,6 +307,49 @@ class CovarianceJacobian:
         if self.rows_at_once is None:
             return jax.vmap(one_pass)(which)
         return lax.map(one_pass, which, batch_size=self.rows_at_once)
+
+    def _of_layers(
+        self, encode: Callable[[Params], Array], layers: list[Any], weighted: Array
+    ) -> Jacobian:
+        """Compute ``of_batch`` for layers, by d backward passes and one product per layer.
+
+        A backward pass is linear and treats rows one by one, so it need not be repeated for each
+        u_j. With h the inputs of a layer and s_k the gradient of u_k at its outputs, the pair j, k
+        of the kernel is E[h (u_j s_k)ᵀ]. ``weighted`` is u times each row's share, [b, d].
+        """
+
+        def tapped(layers: list[Any], shifts: list[Array]) -> tuple[Array, Any]:
+            kernels, inputs = [], []
+
+            def tap(shift: Array, kernel: Array, before: Array, outputs: Array) -> Array:
+                kernels.append(kernel)
+                inputs.append(before)
+                return outputs + shift
+
+            taps = [partial(tap, shift) for shift in shifts]
+            features = encode(
+                [{**layer, "tap": each} for layer, each in zip(layers, taps, strict=True)]
+            )
+            return features, (kernels, inputs)
+
+        rows = len(weighted)
+        shifts = [jnp.zeros((rows, *layer["bias"].shape), weighted.dtype) for layer in layers]
+        _, pull_back, (_, inputs) = jax.vjp(partial(tapped, layers), shifts, has_aux=True)
+        ends = jnp.eye(self.num_features, dtype=weighted.dtype)
+        (slopes,) = jax.vmap(lambda end: pull_back(jnp.broadcast_to(end, weighted.shape)))(ends)
+        firsts, seconds = np.nonzero(self._pairs())
+
+        def products(before: Array, slope: Array) -> Array:
+            ahead = jnp.swapaxes(slope, 0, 1)[:, seconds] * weighted[:, firsts][:, :, None]
+            product = before.T @ ahead.reshape(rows, -1)
+            return jnp.swapaxes(product.reshape(-1, *ahead.shape[1:]), 0, 1)
+
+        kernels = [products(*each) for each in zip(inputs, slopes, strict=True)]
+        # A network may multiply by a function of its kernels, such as masked kernels.
+        _, pull_kernels = jax.vjp(lambda layers: tapped(layers, shifts)[1][0], layers)
+        (jacobian,) = jax.vmap(pull_kernels)(kernels)
+        biases = [jnp.matmul(weighted.T[None], slope)[seconds, firsts] for slope in slopes]
+        return [{**layer, "bias": bias} for layer, bias in zip(jacobian, biases, strict=True)]
 
     def contract(self, jacobian: Jacobian, coefficients: Array) -> Params:
         """Compute Σ_jk c_jk E[u_j ∂u_k/∂θ] over the pairs.

@@ -168,7 +168,7 @@ _CHOICES: dict[str, dict[str, Any]] = {
 """Choices that are changed one at a time, back to the paper's or to another value."""
 
 PAPER = Config(
-    # The slowest comes last: moving averages take 45 backward passes per update.
+    # The slowest come last: moving averages hold 45 times the parameters.
     contenders=(varied(_OURS, steps=20_000), UNAVERAGED, PUBLISHED, HASTY),
     num_seeds=1,
     evaluations=200,
@@ -218,7 +218,7 @@ def make_encoder(contender: Contender, half_width: float) -> Encoder:
         boundary = jnp.prod(vanish(positions), axis=1)
         return contender.encoder.apply(params, embed(positions)) * boundary[:, None]
 
-    return FunctionEncoder(contender.encoder.init, apply)
+    return FunctionEncoder(contender.encoder.init, apply, contender.encoder.is_layered)
 
 
 def make_evaluation(

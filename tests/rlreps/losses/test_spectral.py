@@ -1,5 +1,6 @@
 """Spectral inference against exact expectations, autodiff, and matrices of known spectrum."""
 
+import dataclasses
 import functools
 from operator import getitem
 
@@ -9,10 +10,10 @@ import numpy as np
 import optax
 import pytest
 
-from rlreps.encoders import SeparateMLP, Tabular
+from rlreps.encoders import MLP, BlockSparse, SeparateMLP, Tabular
 from rlreps.losses import NestedLora
 from rlreps.losses.base import Batch
-from rlreps.losses.spectral import Moments, Spin, operator_shift
+from rlreps.losses.spectral import CovarianceJacobian, Moments, Spin, operator_shift
 from rlreps.numerics import DecayedMean, num_rows
 from rlreps.operators import Clip, Diagonal, Kernel, Laplacian, MatrixOperator
 from rlreps.subspace.ordered import ordered_spectrum
@@ -215,6 +216,29 @@ def test_the_averages_are_decayed_means_of_batches_corrected_for_their_start(sta
     np.testing.assert_allclose(metrics["eigenvalues"], quotients, rtol=1e-9)
     expected = np.tensordot(decays, np.asarray(jacobians), axes=1)
     np.testing.assert_allclose(state.total.jacobian, expected, rtol=1e-10, atol=1e-14)
+
+
+@in_double_precision
+@pytest.mark.parametrize("masked", [True, pytest.param(False, marks=IN_FULL)])
+def test_the_jacobian_of_layers_is_that_of_one_backward_pass_for_each_pair(masked):
+    network = BlockSparse(MLP(NUM_FEATURES, hidden=(6,), activation="softplus", bias_scale=1.0))
+    params = network.init(jax.random.key(0))
+    points, shares = RNG.normal(size=(7, 2)), RNG.dirichlet(np.ones(7))[:, None]
+
+    def encode(layers):
+        return network.apply(layers, points) * points[:, :1] ** 2
+
+    passes = CovarianceJacobian(NUM_FEATURES, masked=masked)
+    layered = dataclasses.replace(passes, layered=True)
+
+    def both(params):
+        values = encode(params)
+        return [each.of_batch(encode, params, values, shares) for each in (passes, layered)]
+
+    expected, found = jax.jit(both)(params)
+    assert spin(MatrixOperator(SYMMETRIC), 0.1, encoder=network).jacobian.layered
+    assert_trees_close(found, expected)
+    assert float(jnp.abs(expected[0]["kernel"]).max()) > 0.1
 
 
 def descend(objective, states, learning_rate, steps):
