@@ -77,7 +77,8 @@ def read_data(name: str, collection: Collection) -> Transitions:
         except InputError:
             raise
         except DAMAGED as error:
-            raise InputError(f"expected a file of arrays, got {name}: {reason_of(error)}") from error
+            found = f"{name}: {reason_of(error)}"
+            raise InputError(f"expected a file of arrays, got {found}") from error
     if steps is None:
         raise InputError(f"expected an .npz file, or --collect with an environment, got {name!r}")
     require(steps <= MOST_COLLECTED, f"--collect of at most {MOST_COLLECTED:,} steps", steps)
