@@ -232,7 +232,7 @@ def test_a_store_with_blocks_behind_a_link_is_not_opened(store, tmp_path):
 # Files of every kind.
 
 
-DEEP = b'{"a": ' * 100_000
+DEEP = b'{"a": ' * 100_000 + b"\n"
 
 
 @pytest.fixture(scope="module")
