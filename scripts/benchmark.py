@@ -38,7 +38,7 @@ from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
 from rlreps.envs import load_arena
 from rlreps.losses import OBJECTIVES
-from rlreps.losses.spectral import CovarianceJacobian, Spin
+from rlreps.losses.spectral import Spin
 from rlreps.numerics import jit_briefly
 from rlreps.operators import Diagonal
 from rlreps.operators.hydrogen import hamiltonian
@@ -175,8 +175,7 @@ def spectral(
                     calls[f"β = {rate:g}"] = chunk(encoder, objective, source, length, rows)
                 found = median_seconds(calls, repeats)
                 ratios = [f"{key}: {found[key] / found['bare']:.1f} times" for key in [*found][1:]]
-                passes = CovarianceJacobian(d, name == "separate").num_passes
-                print(f"{potential}, {name}, d = {d}: {', '.join(ratios)}; {passes} passes")
+                print(f"{potential}, {name}, d = {d}: {', '.join(ratios)}")
 
 
 # Agents.

@@ -65,8 +65,10 @@ def dense(layer: Layer, inputs: Array) -> Array:
 
     A ``tap`` takes the kernel, the inputs and the outputs, and returns the outputs to go on with.
     """
-    outputs = inputs @ layer["kernel"] + layer["bias"][None]
-    return layer["tap"](layer["kernel"], inputs, outputs) if "tap" in layer else outputs
+    outputs: Array = inputs @ layer["kernel"] + layer["bias"][None]
+    if "tap" in layer:
+        outputs = layer["tap"](layer["kernel"], inputs, outputs)
+    return outputs
 
 
 def cosine_features(inputs: Array, frequencies: int) -> Array:

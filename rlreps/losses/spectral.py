@@ -261,7 +261,7 @@ class CovarianceJacobian:
 
     @property
     def num_passes(self) -> int:
-        """Number of backward passes for a batch, unless ``layered``."""
+        """Length of the averages' leading axis; if not ``layered``, number of backward passes."""
         return len(self._passes()[0])
 
     def zeros(self, parameters: Params) -> Jacobian:
