@@ -153,6 +153,12 @@ EXPERIMENTS: dict[str, Entry] = {
         _presets("seconds", paper="20 seeds"),
         takes=["jobs"],
     ),
+    "defaults": Entry(
+        "ours.defaults",
+        "The fit with its defaults on problems of new users: right, wrong, or warned; extra-trees.",
+        _presets("seconds", "hours", "5 seeds"),
+        takes=["jobs"],
+    ),
     "agents": Entry(
         "ours.agents",
         "Agents that see codes or images: learned features, joint losses, and controls.",

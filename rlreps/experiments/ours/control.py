@@ -19,7 +19,7 @@ and the rewards scaled as in the tuned options. The experiment uses the last set
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +45,7 @@ from rlreps.experiments.harness import (
     crossed,
     design_of,
 )
+from rlreps.experiments.ours.problems import Choose, FloatArray, play, upright
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
 from rlreps.plotting.style import MUTED
@@ -53,10 +54,6 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden
 from rlreps.successor import Transitions, fit
 from rlreps.workflows.agents import load_agents, run_agents
-
-FloatArray = npt.NDArray[np.float64]
-Choose = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
-"""A policy: observations [m, ...] → actions [m] or [m, k]."""
 
 FIT, DQN, RANDOM = WAYS = ("fit", "DQN", "random")
 FEWEST = 5
@@ -73,15 +70,6 @@ def five_torques(**options: Any) -> gymnasium.Env[Any, Any]:
 
 
 gymnasium.register(FIVE_TORQUES, entry_point=five_torques, max_episode_steps=200)
-
-
-def upright(observations: npt.NDArray[Any]) -> FloatArray:
-    """Reward a pendulum for (cos θ, sin θ, speed), [m, 3]: -(θ² + 0.1 speed²), [m].
-
-    The task's own reward also subtracts 0.001 torque², and depends on the state before the step.
-    """
-    cosine, sine, speed = np.asarray(observations, np.float64).T
-    return np.asarray(-(np.arctan2(sine, cosine) ** 2 + 0.1 * speed**2))
 
 
 class Task(NamedTuple):
@@ -143,21 +131,6 @@ Made = tuple[str, Choose | None, dict[str, float]]
 """Environment, policy (None acts at random), and the seconds it took to make the policy."""
 
 
-def play(environment: str, choose: Choose | None, starts: Sequence[int]) -> FloatArray:
-    """Play an episode from each seed of ``starts``, in parallel; return undiscounted returns."""
-    copies: Any = gymnasium.make_vec(environment, len(starts), vectorization_mode="sync")
-    with contextlib.closing(copies):
-        copies.action_space.seed(starts[0])
-        seen, _ = copies.reset(seed=list(starts))
-        returns, alive = np.zeros(len(starts)), np.ones(len(starts), np.bool_)
-        while alive.any():
-            actions = copies.action_space.sample() if choose is None else choose(seen)
-            seen, rewards, terminated, truncated, _ = copies.step(actions)
-            returns += np.where(alive, rewards, 0.0)
-            alive &= ~(terminated | truncated)
-    return returns
-
-
 def fit_random_steps(config: Config, task: str, seed: int) -> Made:
     """Fit random steps without rewards, then give the task's reward."""
     begun = time.perf_counter()
@@ -202,7 +175,8 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
     environment, choose, seconds = made
     # Evaluations during training have the seeds of steps up to the last one.
     use = partial(environment_seed, seed, Use.EVALUATE, config.agents.steps + 1)
-    returns = play(environment, choose, [use(episode) for episode in range(config.episodes)])
+    make = partial(gymnasium.make, environment)
+    returns = play(make, choose, [use(episode) for episode in range(config.episodes)])
     found = {"return": float(returns.mean()), "worst": float(returns.min())}
     return {"values": {**seconds, **found}}
 

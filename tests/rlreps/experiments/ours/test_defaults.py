@@ -1,0 +1,120 @@
+"""Defaults on problems of new users: wrappers, trees, verdicts by counts; the smoke preset."""
+
+import csv
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlreps.experiments.ours.defaults import (
+    EXPERIMENT,
+    FIT,
+    PRESETS,
+    RANDOM,
+    TREES,
+    WAYS,
+    trees_policy,
+)
+from rlreps.experiments.ours.problems import PROBLEMS, beside, hand, two_frames
+from rlreps.successor import Transitions
+
+
+def steps_of(env, count):
+    """Observations of random steps of an episode."""
+    env.action_space.seed(0)
+    seen = [env.reset(seed=0)[0]]
+    while len(seen) < count:
+        seen.append(env.step(env.action_space.sample())[0])
+    assert all(each in env.observation_space for each in seen)
+    return np.array(seen)
+
+
+def test_two_frames_are_this_step_and_the_one_before():
+    seen = steps_of(two_frames(0, 1)(gymnasium.make("Pendulum-v1")), 50)
+    plain = steps_of(gymnasium.make("Pendulum-v1"), 50)[:, :2]
+    np.testing.assert_array_equal(seen[:, 2:], plain)
+    np.testing.assert_array_equal(seen[1:, :2], plain[:-1])
+
+
+@pytest.mark.parametrize(("scale", "memory"), [(1.0, 0.0), (1_000.0, 0.9)])
+def test_numbers_beside_a_state_have_their_scale_and_memory(scale, memory):
+    env = beside(20, scale, memory)(gymnasium.make("Pendulum-v1", max_episode_steps=2_000))
+    numbers = steps_of(env, 2_000)[:, 3:]
+    np.testing.assert_allclose(numbers.std(), scale, rtol=0.05)
+    lagged = np.mean(numbers[1:] * numbers[:-1]) / scale**2
+    np.testing.assert_allclose(lagged, memory, atol=0.05)
+
+
+def test_a_hand_of_blackjack_is_three_numbers():
+    assert steps_of(hand(gymnasium.make("Blackjack-v1")), 1).shape == (1, 3)
+
+
+@pytest.mark.integration  # Importing scikit-learn takes seconds.
+def test_trees_go_to_the_rewarded_end_of_a_line():
+    rng = np.random.default_rng(0)
+    action = rng.integers(2, size=400)
+    before = rng.integers(6, size=400)
+    after = np.clip(before + 2 * action - 1, 0, 5)
+    data = Transitions(
+        observation=before,
+        action=action,
+        next_observation=after,
+        terminated=after == 5,
+        truncated=np.ones(400, np.bool_),
+    )
+    choose = trees_policy(data, (after == 5).astype(float), 0.9, rounds=6, trees=3)
+    np.testing.assert_array_equal(choose(np.arange(5)), 1)
+
+
+def given(**gains):
+    """Rows of all problems, two seeds; fits of some problems have other gains or warnings."""
+    rows = []
+    for name, problem in PROBLEMS.items():
+        ours, said, theirs = gains.get(name, (1.0, "", 0.9))
+        for way, gain in zip(WAYS, (ours, theirs, 0.0), strict=True):
+            told = said if way == FIT else ""
+            about = {"problem": name, "way": way, "refused": "", "warnings": told}
+            rows += [{**about, "seed": seed, "score": gain * problem.solved} for seed in (0, 1)]
+    return rows
+
+
+BAD, WARNED, BELOW = (0.1, "bad", 0.0), (1.0, "bad", 0.0), (0.8, "", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("gains", "all_problems", "kept_aside"),
+    [
+        ({"LunarLander": BAD}, [True, True, True], [True, True, True]),
+        ({"LunarLander": (0.1, "", 0.0)}, [False, True, True], [True, True, True]),
+        ({"Taxi": WARNED}, [True, True, True], [True, False, True]),
+        (dict.fromkeys(("Taxi", "Acrobot"), WARNED), [True, False, True], [True, False, True]),
+        (
+            dict.fromkeys([n for n, p in PROBLEMS.items() if p.kept_aside][:4], BELOW),
+            [True, True, True],
+            [True, True, False],
+        ),
+    ],
+)
+def test_counts_decide_the_goals(judge, gains, all_problems, kept_aside):
+    found = judge(EXPERIMENT, PRESETS["laptop"], given(**gains))
+    assert [each.holds for each in found] == all_problems + kept_aside
+
+
+def test_few_problems_decide_nothing_and_ten_are_kept_aside(judge):
+    few = [row for row in given() if row["problem"] in list(PROBLEMS)[:9]]
+    assert {each.holds for each in judge(EXPERIMENT, PRESETS["laptop"], few)} == {None}
+    assert len(PROBLEMS) >= 20
+    assert sum(problem.kept_aside for problem in PROBLEMS.values()) >= 10
+
+
+@pytest.mark.experiments
+def test_the_smoke_preset_fits_indices_and_vectors(smoke):
+    _, out = smoke("defaults")
+    with (out / "results" / "gains.csv").open(newline="") as lines:
+        scores = {
+            (row["problem"], row["way"]): float(row["score"]) for row in csv.DictReader(lines)
+        }
+    assert {way for _, way in scores} == {FIT, RANDOM}
+    assert TREES not in PRESETS["smoke"].ways
+    assert scores["CartPole", FIT] > 2 * scores["CartPole", RANDOM]
+    assert scores["FrozenLake 4x4, no slip", FIT] == 1.0
