@@ -11,9 +11,9 @@
 - random: uniformly random actions.
 
 **Metric.** The gain (score - random) / (solved - random). A score is the mean undiscounted return
-of greedy episodes; random is its mean over seeds; the scores that count as solved are published or
-follow from the problem. A policy is bad if its gain is below 0.5. A fit is told to be bad if it was
-refused, or if collecting, fitting or improving warned.
+of greedy episodes, or the share of them that terminate; random is its mean over seeds; the scores
+that count as solved are published or follow from the problem. A policy is bad if its gain is below
+0.5. A fit is told to be bad if it was refused, or if collecting, fitting or improving warned.
 
 **Goals**, for all problems and for those that were kept aside before any default was tuned on the
 others. Counts decide them: no bad policy without a warning; at most one good policy in 20 with a
@@ -221,9 +221,9 @@ def silent(found: Frame) -> Verdict:
 
 def warned(found: Frame) -> Verdict:
     """Judge that few good policies are told to be bad."""
-    good = found.where(way=FIT, bad=False)["told"]
-    holds = good.sum() <= MOST_WARNED * len(good) if len(good) else None
-    return Verdict(holds, f"{good.sum()} of {len(good)} good policies")
+    good = found.where(way=FIT, bad=False)["told"].tolist()
+    holds = sum(good) <= MOST_WARNED * len(good) if good else None
+    return Verdict(holds, f"{sum(good)} of {len(good)} good policies")
 
 
 def level(found: Frame) -> Verdict:
@@ -232,7 +232,7 @@ def level(found: Frame) -> Verdict:
         [part.where(way=way).sample("gain", "seed").mean for way in (FIT, TREES)]
         for part in found.groups("problem").values()
     ]
-    count = sum(ours >= theirs - LEVEL for ours, theirs in pairs)
+    count = sum(1 for ours, theirs in pairs if ours >= theirs - LEVEL)
     return Verdict(count >= LEAST_LEVEL * len(pairs), f"{count} of {len(pairs)} problems")
 
 

@@ -109,13 +109,16 @@ class Problem:
     Attributes:
         environment: Its name in Gymnasium.
         steps: Number of random steps.
-        solved: The score that counts as solved. A score is the mean undiscounted return.
+        solved: The score that counts as solved. A score is the mean undiscounted return, or the
+            share of episodes that terminate.
         discount: γ.
         wrap: Wrapper of the environment, recorded or judged.
         options: Options of the environment.
         recorded: Further options while steps are recorded.
         judged: Further options while policies are judged.
         reward: Reward of the states reached [m, ...] → [m]; None gives the recorded rewards.
+        ending: Whether the score is the share of episodes that terminate. The return of random
+            actions may be so low that a policy which never arrives would lie above half of the way.
         episodes: Number of episodes that judge a policy.
         kept_aside: Whether defaults may not be tuned on the problem.
     """
@@ -129,6 +132,7 @@ class Problem:
     recorded: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     judged: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     reward: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None
+    ending: bool = False
     episodes: int = 20
     kept_aside: bool = False
 
@@ -138,7 +142,8 @@ class Problem:
 
     def judge(self) -> Env:
         """Make the environment as policies see it: dictionaries are flattened."""
-        return numbers(self._made(self.judged))
+        env = numbers(self._made(self.judged))
+        return Ending(env) if self.ending else env
 
     def _made(self, further: Mapping[str, Any]) -> Env:
         options = {"disable_env_checker": True, **self.options, **further}
@@ -161,6 +166,14 @@ class Recorded(gymnasium.Wrapper[Any, Any, Any, Any]):
         taken = super().step(action)
         self.rewards.append(float(taken[1]))
         return taken
+
+
+class Ending(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Reward termination alone, by 1."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        seen, _, terminated, truncated, info = super().step(action)
+        return seen, float(terminated), terminated, truncated, info
 
 
 def numbers(env: Env) -> Env:
@@ -230,11 +243,10 @@ PROBLEMS: Mapping[str, Problem] = {
     "dm_control point_mass easy": Problem(_SUITE.format("point_mass-easy"), 20_000, 900.0, **_LONG),
     "Reacher": Problem("Reacher-v5", 50_000, -3.75),
     "HalfCheetah": Problem("HalfCheetah-v5", 50_000, 4_800.0, **_LONG),
-    # The shortest path along the cliff has 13 steps.
-    "CliffWalking": _aside("CliffWalking-v1", 50_000, -13.0, options=_CAPPED),
+    "CliffWalking": _aside("CliffWalking-v1", 50_000, 1.0, options=_CAPPED, ending=True),
     # Six steps lead to the goal.
     "FrozenLake 4x4, no slip": _aside("FrozenLake-v1", 20_000, 1.0, options=_NO_SLIP),
-    "Taxi": _aside("Taxi-v4", 50_000, 8.0, episodes=100),
+    "Taxi": _aside("Taxi-v4", 50_000, 1.0, ending=True, episodes=100),
     "CartPole as two frames without speeds": _aside(
         "CartPole-v1", 20_000, 475.0, wrap=two_frames(0, 2)
     ),

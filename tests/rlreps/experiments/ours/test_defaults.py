@@ -49,6 +49,16 @@ def test_a_hand_of_blackjack_is_three_numbers():
     assert steps_of(hand(gymnasium.make("Blackjack-v1")), 1).shape == (1, 3)
 
 
+def test_the_score_along_the_cliff_is_the_share_of_episodes_that_arrive():
+    up_right_down = [0, *[1] * 11, 2]
+    for number, expected in ((13, 1.0), (12, 0.0)):
+        env, rewards = PROBLEMS["CliffWalking"].judge(), 0.0
+        env.reset(seed=0)
+        for action in up_right_down[:number]:
+            rewards += env.step(action)[1]
+        assert rewards == expected
+
+
 @pytest.mark.integration  # Importing scikit-learn takes seconds.
 def test_trees_go_to_the_rewarded_end_of_a_line():
     rng = np.random.default_rng(0)
@@ -97,7 +107,9 @@ BAD, WARNED, BELOW = (0.1, "bad", 0.0), (1.0, "bad", 0.0), (0.8, "", 1.0)
 )
 def test_counts_decide_the_goals(judge, gains, all_problems, kept_aside):
     found = judge(EXPERIMENT, PRESETS["laptop"], given(**gains))
-    assert [each.holds for each in found] == all_problems + kept_aside
+    holds = [each.holds for each in found]
+    assert holds == all_problems + kept_aside
+    assert {type(each) for each in holds} == {bool}  # Summaries are JSON.
 
 
 def test_few_problems_decide_nothing_and_ten_are_kept_aside(judge):
