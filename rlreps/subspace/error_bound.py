@@ -1,40 +1,38 @@
-"""Bounds on the distance of a computed principal subspace from the exact one, from residuals alone.
+"""Refine a computed principal subspace by one product, and bound its distance from the exact one.
 
 Subspace iteration ends with m Ritz triplets (u_i, theta_i, v_i), m a little above the rank, that
-satisfy A'U = V Theta exactly and A V = U Theta + R with U'R = 0. In orthonormal bases (U, U_rest)
-and (V, V_rest) the matrix is
+satisfy A'U = V Theta. One more product gives the images X = A V and the residuals E = X - U Theta,
+U'E = 0. The refined basis W has the left singular vectors of X = W S Z': half a power iteration
+closer to the exact vectors than U, at no cost beyond the product. Its distance is bounded as
+follows.
 
-    A = [ Theta_1  0        0 ]    1: the first d Ritz vectors, whose span is bounded
-        [ 0        Theta_2  0 ]    2: Ritz vectors d + 1, ..., m' for any m' from d to m
-        [ E_1      E_2      C ]    everything else, with column norms |E e_i| = r_i
+Let A y = sigma x for one of the exact leading d triplets, q = Z'V'y the coordinates of y in the
+panel, r the rest of y, and C = A (I - VV'). Then sigma x = W S q + C r, and
 
-Let A Y = X S and A'X = Y S for the exact leading d triplets, X = U_1 p_1 + U_2 p_2 + U_rest p_3
-and likewise Y with q. Their subspace distance is (|p_2|^2 + |p_3|^2) / d in Frobenius norms. Row by
-row,
+    (sigma^2 - C'C) r = C'E Z q,    (sigma^2 - s_i^2) q_i = (E z_i)'C r.
 
-    p_3 S = E_1 q_1 + E_2 q_2 + C q_3,   q_3 S = C'p_3,
-    p_2 S = Theta_2 q_2,                 q_2 S = Theta_2 p_2 + E_2'p_3.
+With s_d <= sigma (interlacing) and c >= |C|, let e = |E Z q| in the Frobenius norm over the d
+triplets, and let block 1 be the first d coordinates and block 2 the others. Row by row,
 
-The second line is a Sylvester equation with diagonal coefficients. With sigma_d >= theta_d
-(interlacing), row i of q_2 is at most v_i r_i |p_3| and of p_2 at most w_i r_i |p_3|, where
-v_i = theta_d / (theta_d^2 - theta_i^2) and w_i = theta_i / (theta_d^2 - theta_i^2). With c >= |C|
-and |q_1| <= 1, the first line gives
+    |r| <= c e / (s_d^2 - c^2),
+    e <= |E Z_1| + |E Z_2 D^(-1/2)|^2 c |r|,    D = diag(s_d^2 - s_i^2),
+    s_d sine <= |S_2 q_2| + c |r| <= (|E Z_2 S_2 D^(-1)| + 1) c |r|,
 
-    |p_3| (theta_d - c^2 / theta_d - sum_i v_i r_i^2) <= (sum_{i <= d} r_i^2)^(1/2).
+where |E Z_1| is a Frobenius norm and the norms of block 2 are spectral. The sine is the Frobenius
+norm of the sines of the angles between the spans of the exact leading d left vectors and of the
+first d columns of W. This is Wedin's (1972) theorem with the structure of the panel: panel vectors
+that are close to one another couple only through the rest, in second order. Beside this bound, the
+squared sines of d are at most those of d - 1, plus one.
 
-This is Wedin's (1972) sin-theta theorem with the structure of the panel: the error of a Ritz vector
-in the directions of the panel's other Ritz vectors is of second order only. A small gap behind
-theta_d therefore costs little as long as theta_d is well above c. With m' = d the bound is Wedin's
-own. Every m' gives a bound; the smallest is returned, or 1 if none applies.
+Norm of the rest. c is bounded with high probability from random probes (`_images_and_rest_norm`).
 
-Norm of the rest. |C| for m' = m is bounded with high probability from random probes; a smaller m'
-adds known columns, and the norm of the result is at most the norm of [[Theta_3, 0], [E_3, c I]].
+Rounding. Orthonormal bases of the last panels and the singular values of X are computed in float64.
+Column j of a product with an orthonormal panel is off by at most
 
-Rounding. Each product of the matrix with an orthonormal panel is taken to be the exact product of
-another matrix. The two matrices differ by at most `rounding_level` in spectral norm, 2 eps
-sqrt(max(n, t)) theta_1. This is the size of random rounding errors (Higham & Mary 2019), not of the
-worst case. It enters every term to first order: rows of p_2 and q_2 grow by
-rounding / (theta_d - theta_i), columns of R by rounding.
+    eps sqrt(max(n, t)) / 8 (theta_j^2 + |A|_F^2 / t)^(1/2),
+
+three times or more what BLAS libraries were measured to reach. This is the size of random rounding
+errors (Higham & Mary 2019), not of the worst case. It enters every term to first order.
 """
 
 import math
@@ -46,14 +44,12 @@ import scipy
 from rlreps.subspace.products import Products
 
 FAILURE_PROBABILITY = 1e-9
-"""Probability, over the seeds, that `distance_bounds` returns a bound that does not hold."""
+"""Probability, over the seeds, that `refined` returns a bound that does not hold."""
 
 # Gaussian probes and reads of the matrix for the norm of the rest. With these the bound on that
-# norm is 2 to 12 % too large for tails from geometric to flat, of up to 10,000 singular values.
-_PROBES = 32
+# norm is 2 to 15 % too large for tails from geometric to flat, of up to 10,000 singular values.
+_PROBES = 16
 _PROBE_STEPS = 6
-# Values of m' tried, evenly spaced: more would tighten the bounds by a few per cent.
-_MOST_CUTS = 40
 
 
 class RitzTriplets(NamedTuple):
@@ -70,10 +66,10 @@ class RitzTriplets(NamedTuple):
     right: np.ndarray
 
 
-def distance_bounds(
+def refined(
     products: Products, triplets: RitzTriplets, count: int, *, seed: int
-) -> np.ndarray:
-    """Bound the subspace distances of leading Ritz vectors from the exact singular vectors.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Refine the left vectors of Ritz triplets, and bound their subspace distances.
 
     See the module's docstring for the derivation. The bounds hold together with probability
     1 - FAILURE_PROBABILITY over the probes, for rounding errors of the stated size.
@@ -85,87 +81,101 @@ def distance_bounds(
       seed: seed of the probes.
 
     Returns:
-      [count] float64: for d = 1, ..., count, a bound on the distance between the spans of the first
-      d columns of U and of the exact leading d left singular vectors; 1 if nothing is known.
+      The refined left vectors W [n, m] and singular values s [m], in the matrix's dtype. For
+      d = 1, ..., count, a bound on the distance between the spans of the first d columns of W and
+      of the exact leading d left singular vectors, [count] float64; 1 if nothing is known.
     """
-    values = triplets.values.astype(np.float64)
-    rounding = rounding_level(products.shape, products.dtype, values[0])
-    images, rest_norm = _images_and_rest_norm(products, triplets.right, rounding, seed)
+    shape, dtype = products.shape, products.dtype
+    theta = triplets.values.astype(np.float64)
+    level = rounding_level(shape, dtype, theta[0])
+    images, rest_norm = _images_and_rest_norm(products, triplets.right, level, seed)
     (triangle,) = scipy.linalg.qr(
         images - triplets.left * triplets.values, mode="r", overwrite_a=True, check_finite=False
     )
+    basis, upper = scipy.linalg.qr(
+        images.astype(np.float64), mode="economic", overwrite_a=True, check_finite=False
+    )
+    turn, values, rotation = scipy.linalg.svd(upper, check_finite=False)
+    left = (basis @ turn).astype(dtype)
     # The triangle has the residuals' norms and inner products.
-    triangle = triangle[: len(values)].astype(np.float64)
-    residuals = np.linalg.norm(triangle, axis=0)
-    bounds = np.ones(count)
-    num_cuts = min(len(values), _MOST_CUTS)
-    for cut in np.unique(np.linspace(1, len(values), num_cuts).round().astype(int)):
-        norm = _norm_beyond(values[cut:], triangle[:, cut:], rest_norm) + 2.0 * rounding
-        found = bounds_at_cut(values[:cut], residuals[:cut], norm, rounding, min(cut, count))
-        bounds[: len(found)] = np.minimum(bounds[: len(found)], found)
-    return bounds
+    residuals = triangle[: len(theta)].astype(np.float64) @ rotation.T
+    scale = np.sqrt(np.square(theta) + products.total_energy / shape[1])
+    rounding = float(np.finfo(dtype).eps) * math.sqrt(max(shape)) / 8.0 * scale
+    rounding = np.linalg.norm(rounding[:, None] * rotation.T, axis=0)
+    bounds = distance_bounds(values, residuals, rest_norm, rounding, count)
+    return left, values.astype(dtype), bounds
 
 
 def rounding_level(shape: tuple[int, ...], dtype: np.dtype | type, largest: float) -> float:
-    """Return the norm of the perturbation by rounding, 2 eps sqrt(max(shape)) sigma_1."""
+    """Return a norm of all rounding errors, 2 eps sqrt(max(shape)) sigma_1."""
     return 2.0 * float(np.finfo(dtype).eps) * math.sqrt(max(shape)) * float(largest)
 
 
-def bounds_at_cut(
-    values: np.ndarray, residuals: np.ndarray, rest_norm: float, rounding: float, count: int
+def distance_bounds(
+    values: np.ndarray, residuals: np.ndarray, rest_norm: float, rounding: np.ndarray, count: int
 ) -> np.ndarray:
-    """Return the bounds for d = 1, ..., count where block 2 ends with Ritz vector m'.
+    """Return the bounds for d = 1, ..., count.
 
     Args:
-      values: theta_1, ..., theta_m', [m'].
-      residuals: r_1, ..., r_m', [m'].
-      rest_norm: bound on the norm of everything beyond.
-      rounding: perturbation that every product carries.
-      count: at most m'.
+      values: s, [m].
+      residuals: E Z up to an isometry, [k, m].
+      rest_norm: c.
+      rounding: size of the rounding error of each column of a product, [m].
+      count: at most m.
 
     Returns:
-      [count], 1 where the bound does not apply.
+      [count], 1 where nothing is known.
     """
-    lowest = values[:count] - rounding
-    residuals = residuals + rounding
-    dimensions = np.arange(1, count + 1)
-    in_block_2 = np.arange(len(values))[None, :] >= dimensions[:, None]
-    gaps = np.where(in_block_2, lowest[:, None] - (values + rounding)[None, :], np.inf)
-    applies = (lowest > rest_norm) & np.all(gaps > 0.0, axis=1)
-    lowest, gaps = np.where(applies, lowest, np.inf), np.where(applies[:, None], gaps, np.inf)
-    differences = gaps * (lowest[:, None] + (values + rounding)[None, :])
-    # Infinite differences (pairs that do not count) give infinity / infinity here.
-    counted = np.isfinite(differences)
-    v = np.divide(lowest[:, None], differences, out=np.zeros_like(gaps), where=counted)
-    w = np.divide((values + rounding)[None, :], differences, out=np.zeros_like(gaps), where=counted)
-    turned = rounding / gaps
-    separation = lowest - rest_norm**2 / lowest - np.sum(v * np.square(residuals)[None, :], axis=1)
-    drive = np.sqrt(np.cumsum(np.square(residuals))[:count])
-    drive += rounding * np.sqrt(dimensions) * rest_norm / lowest
-    drive += np.sum(residuals[None, :] * turned, axis=1)
-    applies &= separation > 0.0
-    outside = drive / np.where(applies, separation, 1.0)
-    inside = np.linalg.norm(w * residuals[None, :] * outside[:, None] + turned, axis=1)
-    # The returned basis is itself rounded.
-    root = np.sqrt((np.square(outside) + np.square(inside)) / dimensions) + rounding / values[0]
-    return np.where(applies, np.minimum(np.square(root), 1.0), 1.0)
+    sizes = np.linalg.norm(residuals, axis=0) + rounding
+    squares, bounds = 0.0, np.ones(count)
+    for d in range(1, count + 1):
+        # Squared sines grow by at most one with each dimension.
+        squares = min(
+            squares + 1.0, _squared_sines(d, values, residuals, sizes, rest_norm, rounding)
+        )
+        bounds[d - 1] = min(squares / d, 1.0)
+    return bounds
 
 
-def _norm_beyond(values: np.ndarray, triangle: np.ndarray, rest_norm: float) -> float:
-    """Return the largest possible norm of [[Theta_3, 0], [E_3, C]] with |C| <= rest_norm.
+def _squared_sines(
+    d: int,
+    values: np.ndarray,
+    residuals: np.ndarray,
+    sizes: np.ndarray,
+    rest_norm: float,
+    rounding: np.ndarray,
+) -> float:
+    """Return a bound on the sum of squared sines for d, infinity if the theorem does not apply."""
+    own, others = rounding[:d], rounding[d:]
+    inside, beyond = values[:d] - own.max(), values[d:] + others
+    lowest = float(inside.min())
+    if lowest <= max(rest_norm, float(beyond.max(initial=0.0))):
+        return math.inf
+    gaps, rest_gap = lowest**2 - np.square(beyond), lowest**2 - rest_norm**2
+    # What rounding alone turns within the panel, and out of it.
+    turned = beyond * own[:, None] + inside[:, None] * others
+    turned /= np.square(inside)[:, None] - np.square(beyond)
+    turned = np.linalg.norm(turned, axis=0)
+    leaked = float(np.linalg.norm(own * inside / (np.square(inside) - rest_norm**2)))
 
-    The maximum is reached if C is rest_norm times a matrix that keeps the lengths of E_3's columns.
-    The triangle [m, k] has the inner products of these columns, and Theta_3 the values [k].
-    """
-    count = len(values)
-    if count == 0:
-        return rest_norm
-    coupling = np.linalg.qr(triangle, mode="r")
-    width = len(coupling)
-    block = np.block(
-        [[np.diag(values), np.zeros((count, width))], [coupling, rest_norm * np.eye(width)]]
-    )
-    return float(np.linalg.norm(block, 2))
+    def coupling(weights: np.ndarray) -> float:
+        """Bound the spectral norm of E Z_2 times weights."""
+        block = residuals[:, d:] * weights
+        norm, errors = float(np.linalg.norm(block)), float(np.linalg.norm(others * weights))
+        # The Frobenius norm is cheaper, and good enough where the coupling hardly matters.
+        if (norm * rest_norm) ** 2 > 0.1 * rest_gap:
+            norm = math.sqrt(max(0.0, float(np.linalg.eigvalsh(block.T @ block)[-1])))
+        return norm + errors
+
+    feedback = (coupling(1.0 / np.sqrt(gaps)) * rest_norm) ** 2 / rest_gap
+    if feedback >= 1.0:
+        return math.inf
+    drive = float(np.linalg.norm(sizes[:d]) + np.sum(sizes[d:] * turned))
+    rest = (rest_norm * drive / rest_gap + leaked) / (1.0 - feedback)
+    sines = (coupling(beyond / gaps) + 1.0) * rest_norm * rest
+    sines += float(np.linalg.norm(beyond * turned) + np.linalg.norm(own))
+    # The returned basis is itself rounded, like the entries of its columns.
+    return (sines / lowest + math.sqrt(d) * float(rounding[0] / values[0])) ** 2
 
 
 def _images_and_rest_norm(
@@ -184,7 +194,7 @@ def _images_and_rest_norm(
     """
     num_columns, width = right.shape
     if width == min(products.shape):
-        return products.multiply(right), 0.0
+        return products.multiply(right), rounding
 
     def project(panel: np.ndarray) -> np.ndarray:
         return np.asarray(panel - right @ (right.T @ panel))

@@ -14,7 +14,7 @@ import scipy
 from rlreps.config import configurable, interval, positive
 from rlreps.errors import InputError, require
 from rlreps.numerics import require_array
-from rlreps.subspace.error_bound import RitzTriplets, bounds_at_cut, distance_bounds, rounding_level
+from rlreps.subspace.error_bound import RitzTriplets, distance_bounds, refined, rounding_level
 from rlreps.subspace.products import Matrix, Products, orthonormalise, products_of
 from rlreps.subspace.row_blocks import ArrayBlocks, RowBlocks
 
@@ -168,8 +168,8 @@ def _rounding_bounds(values: np.ndarray, shape: tuple[int, ...], count: int) -> 
     rounding = rounding_level(shape, values.dtype, following[0])
     gaps = following[:count] - following[1 : count + 1] - rounding
     sines = rounding / np.maximum(gaps, rounding) + rounding / following[0]
-    residuals = np.zeros(len(values))
-    all_sines = bounds_at_cut(following[:-1], residuals, 2.0 * rounding, rounding, count)
+    residuals, everywhere = np.zeros((1, len(values))), np.full(len(values), rounding)
+    all_sines = distance_bounds(following[:-1], residuals, 2.0 * rounding, everywhere, count)
     return np.asarray(np.minimum(np.square(sines), all_sines))
 
 
@@ -177,16 +177,19 @@ def _ritz_triplets(products: Products, panel: np.ndarray, power_iterations: int)
     """Iterate on a panel [t, m] and decompose the projected matrix."""
     for _ in range(power_iterations):
         panel = products.sharpen(panel)
-    range_basis = orthonormalise(products.multiply(panel))
+    # The last panels are orthonormal to float64, so that only products round (see `error_bound`).
+    dtype = products.dtype
+    range_basis = orthonormalise(products.multiply(panel).astype(np.float64))
     # With A'Q = Z R and R = W S P', the projected matrix is Q'A = P S (Z W)'.
     row_basis, triangle = scipy.linalg.qr(
-        products.multiply_transposed(range_basis),
+        products.multiply_transposed(range_basis.astype(dtype)).astype(np.float64),
         mode="economic",
         overwrite_a=True,
         check_finite=False,
     )
     turn, values, rotation = scipy.linalg.svd(triangle, check_finite=False)
-    return RitzTriplets(left=range_basis @ rotation.T, values=values, right=row_basis @ turn)
+    found = RitzTriplets(left=range_basis @ rotation.T, values=values, right=row_basis @ turn)
+    return RitzTriplets(*(each.astype(dtype) for each in found))
 
 
 @configurable
@@ -225,7 +228,8 @@ class RandomizedSVD:
     (decomposition of the projected matrix). The matrix is multiplied by panels of
     rank + oversampling columns, in groups of rows, by NumPy's BLAS; a JAX array on a CPU is read in
     place. Row blocks are read `num_reads` times: each power iteration takes both products from one
-    read (see `Products.sharpen`), two reads decompose, and six bound the error.
+    read (see `Products.sharpen`), two reads decompose, and six refine the result and bound its
+    error.
 
     Attributes:
       rank: number of leading singular vectors; None is 100, or all that the matrix has if fewer.
@@ -248,7 +252,7 @@ class RandomizedSVD:
     def decompose(self, matrix: Matrix) -> PrincipalSubspace:
         """Return the principal subspace of a centred matrix [n, t], in its dtype, as host arrays.
 
-        The result includes a bound on the distance from the exact subspace (`distance_bounds`).
+        The result includes a bound on the distance from the exact subspace (`error_bound`).
         """
         rank = _rank(self.rank, matrix)
         _require_matrix_and_rank(matrix, rank)
@@ -256,15 +260,15 @@ class RandomizedSVD:
         panel_width = min(rank + self.oversampling, *products.shape)
         panel = np.random.default_rng(self.seed).standard_normal((products.shape[1], panel_width))
         triplets = _ritz_triplets(products, panel.astype(products.dtype), self.power_iterations)
-        values, at_most = triplets.values, self.rank is None
-        kept = components_kept(values, products.shape, rank, at_most=at_most)
+        left, values, bounds = refined(products, triplets, rank, seed=self.seed)
+        kept = components_kept(values, products.shape, rank, at_most=self.rank is None)
         return PrincipalSubspace(
-            basis=fix_signs(triplets.left[:, :kept]),
+            basis=fix_signs(left[:, :kept]),
             singular_values=values[:kept].copy(),
             total_energy=products.total_energy,
             method="randomized",
             settings={**dataclasses.asdict(self), "rank": rank},
-            distance_bound=distance_bounds(products, triplets, kept, seed=self.seed),
+            distance_bound=bounds[:kept],
         )
 
     def settings(self) -> dict[str, Any]:
