@@ -56,6 +56,16 @@ def test_the_true_distance_is_never_above_the_bound(name, dtype):
             assert np.all(_true_distances(found.basis, exact[:, :RANK]) <= bound)
 
 
+@pytest.mark.parametrize("name", SPECTRA)
+def test_the_bound_is_near_the_true_distance_after_a_few_iterations(name):
+    matrix, exact = _planted(SPECTRA[name], 0)
+    found = RandomizedSVD(rank=RANK, oversampling=10, power_iterations=3).decompose(
+        np.float32(matrix)
+    )
+    true = _true_distances(found.basis, exact[:, :RANK])
+    assert np.all(found.distance_bound <= 1e3 * (true + np.finfo(np.float32).eps ** 2))
+
+
 def test_a_panel_that_missed_a_leading_direction_is_found_out():
     matrix, exact = _planted(SPECTRA["geometric"], 12)
     kept = np.delete(exact, 2, axis=1)[:, :30]
