@@ -8,7 +8,7 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from rlreps.agents.host_observations import (
     observations_of_space,
     space_of_spec,
 )
-from rlreps.errors import InputError, require, require_positive
+from rlreps.errors import InputError, own_code, require, require_positive
 
 FlagArray = npt.NDArray[np.bool_]
 
@@ -97,7 +97,7 @@ class HostEnvironments:
         require_positive("num_envs", num_envs)
         self._name, self.num_envs, self.max_episode_steps = name, num_envs, max_episode_steps
         self._as_seeds: Callable[[Sequence[int]], Any] = list
-        with quietly(), explained(name):
+        with quietly(), _making(name):
             if name.startswith(DM_ENV):
                 limit = max_episode_steps
 
@@ -182,18 +182,23 @@ class HostEnvironments:
                 up to the next reset, whatever the other copies do.
 
         Raises:
-            InputError: For observations that are NaN or infinite.
+            InputError: For observations that are NaN or infinite, or whatever the environment
+                raises.
         """
-        return self._seen(self._environments.reset(seed=self._as_seeds(seeds))[0])
+        with own_code(f"{self._name} to start an episode"):
+            raw, _ = self._environments.reset(seed=self._as_seeds(seeds))
+        return self._seen(raw)
 
     def step(self, actions: npt.NDArray[np.integer[Any]]) -> HostStep:
         """Take an action [n] in each copy whose episode goes on.
 
         Raises:
-            InputError: For observations or rewards that are NaN or infinite.
+            InputError: For observations or rewards that are NaN or infinite, or whatever the
+                environment raises.
         """
         chosen = np.asarray(actions, np.int64) + self._first_action
-        raw, rewards, terminated, truncated, _ = self._environments.step(chosen)
+        with own_code(f"{self._name} to take a step"):
+            raw, rewards, terminated, truncated, _ = self._environments.step(chosen)
         # Copies: an environment may write its next step into the same arrays.
         with np.errstate(over="ignore"):
             given = np.array(rewards, np.float32)
@@ -207,7 +212,7 @@ class HostEnvironments:
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Return a picture of copy 0, [height, width, 3]."""
-        with quietly():
+        with quietly(), own_code(f"{self._name} to draw itself"):
             pictures: Any = self._environments.render()
         return np.asarray(pictures[0], np.uint8)
 
@@ -234,7 +239,7 @@ def make_environment(name: str, seed: int) -> Any:
     Raises:
         InputError: For an unknown name.
     """
-    with quietly(), explained(name):
+    with quietly(), _making(name):
         if not name.startswith(DM_ENV):
             import_games(name)
             return gymnasium.make(name)
@@ -310,15 +315,21 @@ class AsGymnasium(gymnasium.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
             self._environment.close()
-            with quietly(), explained(self._name):
+            with quietly(), _making(self._name):
                 self._environment = self._make(seed)
-        return self._environment.reset().observation, {}
+        return self._taken(self._environment.reset()).observation, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        taken = self._environment.step(self._action_type(action))
+        taken = self._taken(self._environment.step(self._action_type(action)))
         terminated = taken.last() and taken.discount == 0.0
         truncated = taken.last() and not terminated
         return taken.observation, float(taken.reward), terminated, truncated, {}
+
+    def _taken(self, step: Any) -> dm_env.TimeStep:
+        require(isinstance(step, dm_env.TimeStep), f"{self._name} to return a TimeStep", step)
+        shape, expected = np.shape(step.observation), self.observation_space.shape
+        require(shape == expected, f"{self._name} to give observations of shape {expected}", shape)
+        return step
 
     def render(self) -> Any:
         return self._environment.render()
@@ -352,23 +363,8 @@ def quietly() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def explained(name: str) -> Iterator[None]:
-    """Turn exceptions from looking up and making an environment into an ``InputError`` of one line.
-
-    Constructors may be anyone's code and raise anything.
-    """
-    try:
-        yield
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:
-        said = " ".join(str(error).split())
-        if not isinstance(error, gymnasium.error.Error | ImportError):
-            said = f"{type(error).__name__}: {said}"
-        raise InputError(
-            f"expected an environment that can be made, got {name!r}: {said}"
-        ) from error
+def _making(name: str) -> AbstractContextManager[None]:
+    return own_code(f"an environment that can be made from {name!r}")
 
 
 def imports_code(name: str) -> bool:

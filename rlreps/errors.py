@@ -9,7 +9,7 @@ import math
 import numbers
 import os
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +107,25 @@ def usable_memory(root: Path = Path("/")) -> int | None:
     return min(limits, default=None)
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Return an error's message on one line; a system error's without its number and path."""
     known = isinstance(error, OSError) and error.strerror
     return str(known or " ".join(str(error).splitlines()))
+
+
+@contextlib.contextmanager
+def own_code(expected: str) -> Iterator[None]:
+    """Turn what a user's own code raises into an ``InputError`` of one line.
+
+    Such code may raise anything, and may end the process by ``sys.exit``.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {reason_of(error)}".removesuffix(": ")
+        raise InputError(f"expected {expected}, got {said}") from error
 
 
 def printable(text: str) -> str:

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 from jax import Array
 
 from rlreps.envs.core import Environment
-from rlreps.errors import InputError, require, require_positive
+from rlreps.errors import InputError, own_code, require, require_positive
 from rlreps.numerics import seed_key
 
 Policy: TypeAlias = Callable[[Any, np.random.Generator], Any]
@@ -50,19 +50,23 @@ def record(
     generator, rows = np.random.default_rng(seed), []
     if policy is None:
         actions.require_bounded()
-    observation = _observed(environment.reset(seed=int(seed))[0])
-    for _ in range(steps):
-        chosen = (
-            actions.draw(generator) if policy is None else policy(observation, generator)  # type: ignore[arg-type]
-        )
-        action = actions.checked(chosen)
-        recorded = actions.recorded(np.array(action)[None])[0]  # A copy: the array may be reused.
-        following, _, terminated, truncated, _ = environment.step(action)
-        following = _observed(following)
-        rows.append((observation, recorded, following, bool(terminated), bool(truncated)))
-        # Seed only once: seeding again would make every episode the same.
-        over = terminated or truncated
-        observation = _observed(environment.reset()[0]) if over else following
+    with own_code("an environment and a policy that take steps"):
+        observation = _observed(environment.reset(seed=int(seed))[0])
+        for _ in range(steps):
+            chosen = (
+                actions.draw(generator) if policy is None else policy(observation, generator)  # type: ignore[arg-type]
+            )
+            action = actions.checked(chosen)
+            # A copy: the array may be reused.
+            recorded = actions.recorded(np.array(action)[None])[0]
+            following, _, terminated, truncated, _ = environment.step(action)
+            following = _observed(following)
+            shape, expected = following.shape, observation.shape
+            require(shape == expected, f"observations of one shape, {expected}", shape)
+            rows.append((observation, recorded, following, bool(terminated), bool(truncated)))
+            # Seed only once: seeding again would make every episode the same.
+            over = terminated or truncated
+            observation = _observed(environment.reset()[0]) if over else following
     columns = [np.asarray(column) for column in zip(*rows, strict=True)]
     return {
         **dict(zip(COLUMNS, columns, strict=True)),
@@ -191,12 +195,16 @@ class _OfDmEnv:
         self.observation_space: Any = None if states is None else Discrete(int(states))
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        return self._environment.reset().observation, {}
+        return self._taken(self._environment.reset()).observation, {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        taken = self._environment.step(action)
+        taken = self._taken(self._environment.step(action))
         terminal = bool(taken.last()) and not taken.discount
         return taken.observation, taken.reward, terminal, bool(taken.last()) and not terminal, {}
+
+    def _taken(self, step: Any) -> Any:
+        require(hasattr(step, "last"), "a dm_env.TimeStep from the environment", step)
+        return step
 
 
 def _states_of(source: Any) -> int | None:

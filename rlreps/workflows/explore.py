@@ -12,7 +12,7 @@ from matplotlib.transforms import Affine2D
 
 from rlreps.config import from_json
 from rlreps.encoders import Tabular
-from rlreps.errors import InputError, require, require_positive
+from rlreps.errors import InputError, reason_of, require, require_positive
 from rlreps.files import DAMAGED, read_arrays, require_output, write_atomically
 from rlreps.plotting.maps import ACTIONS, ARROWS, outline
 from rlreps.report.explore import Arrays, Cells, exploration_page, short_numbers
@@ -379,7 +379,7 @@ def _recorded(file: Path, num_states: int) -> np.ndarray:
     try:
         found = read_arrays(file).get("", np.zeros(0))
     except DAMAGED as error:
-        raise InputError(f"expected readable features, got {file}: {error}") from error
+        raise InputError(f"expected readable features, got {file}: {reason_of(error)}") from error
     fits = found.ndim == 2 and len(found) == num_states and found.dtype.kind == "f"
     require(fits, f"features [{num_states}, d] in {file}", f"{found.dtype}{[*found.shape]}")
     return found

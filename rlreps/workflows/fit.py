@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rlreps.config import checked, from_json
+from rlreps.config import checked, from_json, interval, positive
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation
 from rlreps.errors import FitWarning, InputError, reason_of, require, require_memory
@@ -44,9 +44,9 @@ class Collection:
         environment_seed: Seed of all random draws during the collection.
     """
 
-    collect: int | None = None
+    collect: int | None = positive(None, most=MOST_COLLECTED)
     observation: Observation | None = None
-    environment_seed: int = 0
+    environment_seed: int = interval("[0, 2**31)", 0)
 
 
 def read_data(name: str, collection: Collection) -> Transitions:
@@ -81,7 +81,6 @@ def read_data(name: str, collection: Collection) -> Transitions:
             raise InputError(f"expected a file of arrays, got {found}") from error
     if steps is None:
         raise InputError(f"expected an .npz file, or --collect with an environment, got {name!r}")
-    require(steps <= MOST_COLLECTED, f"--collect of at most {MOST_COLLECTED:,} steps", steps)
     seed = collection.environment_seed
     if world is not None:
         seen = jax.eval_shape(lambda key: world.observe(world.reset(key)), jax.random.key(0))

@@ -381,10 +381,38 @@ def test_numbers_of_dm_env_are_seen(monkeypatch):
     np.testing.assert_array_equal(numbers.reset([0, 1]), [[0, 0, 1, 0]] * 2)
 
 
+class Misbehaved(CorridorDmEnv):
+    """Goes wrong in its first step."""
+
+    def step(self, action):
+        if self.wrong == "raises":
+            raise KeyError("motor")
+        if self.wrong == "ends the process":
+            sys.exit(0)
+        return None if self.wrong is None else dm_env.transition(0.0, np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (None, "to return a TimeStep, got None"),
+        ("another shape", r"to give observations of shape \(2,\), got \(3,\)"),
+        ("raises", "to take a step, got KeyError: 'motor'"),
+        ("ends the process", "to take a step, got SystemExit: 0"),
+    ],
+)
+def test_steps_that_go_wrong_are_refused_in_one_line(wrong, message, monkeypatch):
+    environments = HostEnvironments(name_of(Misbehaved, monkeypatch), 1)
+    environments.reset([0])
+    monkeypatch.setattr(Misbehaved, "wrong", wrong, raising=False)
+    with pytest.raises(InputError, match=f"^expected dm_env:of_this_test:Misbehaved {message}$"):
+        environments.step(np.array([0]))
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Nope-v0", "got 'Nope-v0': .*doesn't exist"),
+        ("Nope-v0", "made from 'Nope-v0', got .*doesn't exist"),
         ("os.path.:Bar-v0", "a module's name before the environment's"),
         ("dm_env:of_this_test:make_in_vain", "RuntimeError: no licence"),
         ("dm_env:rlreps.envs:A:B", "expected dm_env:MODULE:FUNCTION"),

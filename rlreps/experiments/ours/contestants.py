@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from rlreps import losses
 from rlreps.config import options
-from rlreps.errors import InputError, require, require_choice
+from rlreps.errors import InputError, own_code, require, require_choice
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
 from rlreps.successor.truths import ChainTruths, Truth
@@ -135,11 +135,9 @@ def row_of(place: str) -> Row:
     require(bool(home and name), "an objective as module:name", place)
     if "" not in sys.path:
         sys.path.insert(0, "")
-    try:
+    with own_code(f"an objective at {place}"):
         found = getattr(importlib.import_module(home), name)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"expected an objective at {place}, got: {error}") from error
-    found = found() if isinstance(found, type) else found
+        found = found() if isinstance(found, type) else found
     if isinstance(found, Objective):
         sees: Any = {"truth": "walk"} if found.needs_clips else _ENTRIES
         found = Row(found.title, found, **sees)

@@ -100,6 +100,9 @@ OTHERS = {
     "expected one environment": lambda: Transitions.collect(
         gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), steps=1
     ),
+    "a dm_env.TimeStep from the environment, got None": lambda: misbehaving(None),
+    r"observations of one shape, \(4,\), got \(3,\)": lambda: misbehaving(np.zeros(3)),
+    "that take steps, got KeyError: 'motor'": lambda: misbehaving(KeyError("motor")),
     "a MinariDataset .*, got 'dict'": lambda: Transitions.from_minari({}),
 }
 
@@ -115,6 +118,19 @@ def test_data_that_cannot_be_used_is_refused(expected):
     with pytest.raises(InputError, match=expected) as refusal:
         use()
     assert "\n" not in str(refusal.value)
+
+
+def misbehaving(result):
+    """Collect from an environment that goes wrong in its first step."""
+    arm = Arm()
+
+    def step(action):
+        if isinstance(result, Exception):
+            raise result
+        return None if result is None else dm_env.transition(0.0, result)
+
+    arm.step = step
+    return Transitions.collect(arm, steps=6)
 
 
 def collected(policy, steps=6):

@@ -149,7 +149,7 @@ def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says
     np.testing.assert_allclose(contents["run0-40"].reshape(3, 64).T, aligned, atol=1e-4)
 
 
-def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
+def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, trained, tmp_path):
     out = tmp_path / "page.html"
     with pytest.raises(InputError, match=r"config\.json"):
         explore([tmp_path], out)
@@ -158,6 +158,11 @@ def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, tmp_path):
         explore([toy_store, other], out)
     with pytest.raises(InputError, match="components >= 1"):
         explore([toy_store], out, components=0)
+    run = shutil.copytree(trained, tmp_path / "run")
+    for wrong, expected in ((np.array([None]), "allow_pickle"), (np.ones((63, 3)), "of 64 states")):
+        np.save(run / "features" / "000000010.npy", wrong)
+        with pytest.raises(InputError, match=f"^expected features .*{expected}"):
+            explore([toy_store, run], out)
     assert not out.exists()
 
 

@@ -124,6 +124,24 @@ def own_module(tmp_path, monkeypatch):
     sys.modules.pop("my_module", None)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def :", "SyntaxError: invalid syntax"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_refused_in_one_line(
+    text, said, refused, tmp_path, monkeypatch
+):
+    (tmp_path / "broken_module.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    given = ["--objective", "broken_module:NAME", "--preset", "smoke", "--out", "run"]
+    expected = f"expected an objective at broken_module:NAME, got {said}"
+    assert refused("benchmark", *given).startswith(expected)
+
+
 def test_an_objective_of_one_s_own_is_a_row_and_what_is_none_is_refused(own_module):
     row = row_of("my_module:BatchMoments")
     assert (row.method, row.sees, row.truth) == ("batch moments", "futures", "walk")
