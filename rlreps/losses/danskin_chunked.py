@@ -110,7 +110,7 @@ class DanskinChunked(Objective):
     gauge: float = interval("[0, inf)", 1.0)
     chunked_ridge: float = interval("(0, inf)", 1e-2)
 
-    title: ClassVar[str] = "danskin chunked"
+    title: ClassVar[str] = "Danskin-LISSA in chunks"
 
     def require_rows(self, rows: int) -> None:
         least = self.groups * self.chunks

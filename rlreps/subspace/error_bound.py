@@ -31,8 +31,9 @@ Column j of a product with an orthonormal panel is off by at most
 
     eps sqrt(max(n, t)) / 8 (theta_j^2 + |A|_F^2 / t)^(1/2),
 
-three times or more what BLAS libraries were measured to reach. This is the size of random rounding
-errors (Higham & Mary 2019), not of the worst case. It enters every term to first order.
+of which BLAS was measured to reach 0.1 to 0.6, with 1,000 to 10,000 rows. This is the size of
+random rounding errors (Higham & Mary 2019), not of the worst case. It enters every term to first
+order.
 """
 
 import math

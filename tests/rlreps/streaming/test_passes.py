@@ -86,6 +86,14 @@ def test_runs_together_end_where_each_ends_alone_whatever_the_interval():
     assert np.abs(together.components[2] - together.components[0]).max() > 1e-2
 
 
+def test_a_pass_without_jit_is_the_compiled_pass():
+    options = {"evaluate": first, "evaluate_every": 2}
+    compiled = run_passes(Recorder, data(4), Runs([3], [1.0]), **options)
+    with jax.disable_jit():
+        plain = run_passes(Recorder, data(4), Runs([3], [1.0]), **options)
+    np.testing.assert_allclose(plain.components, compiled.components, rtol=1e-5)
+
+
 def test_intervals_that_do_not_fit_the_rows_are_refused():
     options = {"workers": 3, "evaluate_every": 10, "rows_per_update": 2}
     with pytest.raises(InputError, match=re.escape("evaluate_every in [2, 8], from an update's")):

@@ -356,3 +356,12 @@ def test_seeds_are_evaluated_without_batched_decompositions_which_can_block_each
     states = f"{NUM_STATES}x{RANK}xf32>"
     assert any(f"tensor<{states}" in line for line in calls)
     assert not any(f"tensor<3x{states}" in line for line in calls)
+
+
+@pytest.mark.integration
+def test_training_without_jit_makes_the_updates_of_compiled_training():
+    given = problem(seeds=(0,), steps=1)
+    compiled = train(**given)
+    with jax.disable_jit():
+        plain = train(**given)
+    np.testing.assert_allclose(plain.params(), compiled.params(), rtol=1e-5)
