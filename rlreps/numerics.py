@@ -24,6 +24,7 @@ PRNG = "threefry2x32"
 """The generator of every key. Other generators' bits depend on the batch that they are drawn in."""
 
 _LEVEL = "xla_backend_optimization_level"
+_WITHOUT_JIT = "jax_disable_jit"
 
 
 def jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
@@ -85,7 +86,8 @@ def compile_once(
     Returns:
         The ``jax.stages.Compiled`` program; the function itself under ``jax.disable_jit``.
     """
-    if jax.config.jax_disable_jit:
+    # An attribute that the configuration makes at run time.
+    if getattr(jax.config, _WITHOUT_JIT):
         return function
     lowered = jax.jit(function, **options).lower(*args)
     text, level = lowered.as_text(), _brief_options() if brief else {}
