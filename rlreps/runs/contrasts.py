@@ -2,7 +2,8 @@
 
 A statement says that a mean difference is above an effect. It **holds** if the whole 95 % interval
 lies above the effect, and **does not hold** if the whole interval lies below. It **cannot be told**
-if the interval contains the effect, or if there are too few runs. Runs that share a seed share
+if the interval contains the effect, if there are too few runs, or if all differences are equal: no
+interval has width zero. Runs that share a seed share
 their start and their data. They are compared in pairs, so that variation between seeds does not
 widen the interval.
 """
@@ -21,13 +22,16 @@ from rlreps.errors import require
 from rlreps.report.table import format_number
 from rlreps.runs.intervals import (
     Interval,
+    StandardError,
     detectable,
+    equal_outcomes_interval,
     holm,
     mean_interval,
     sign_flip_p_value,
     sign_test,
     sign_test_detectable,
     standard_error,
+    student_interval,
 )
 
 FloatArray = npt.NDArray[np.float64]
@@ -261,10 +265,28 @@ class Contrast:
 
     @cached_property
     def interval(self) -> Interval:
-        """Mean difference with its 95 % interval; NaN ends if a difference is not finite."""
+        """Mean difference with its 95 % interval; NaN ends if a difference is not finite.
+
+        Equal differences have NaN ends too. Differences of successes (``by_signs``) have no long
+        tail: their interval is Student's, or exact if they are all equal.
+        """
         if not np.isfinite(self.differences).all():
             return Interval(float(np.mean(self.differences)), math.nan, math.nan)
-        return mean_interval(self.differences)
+        if self.by_signs and self.error.freedom:
+            value = float(np.mean(self.differences))
+            if self.error.error:
+                return student_interval(value, self.error)
+            return equal_outcomes_interval(value, len(self.differences), -1.0, 1.0)
+        return mean_interval(self.differences, self._largest)
+
+    @cached_property
+    def _largest(self) -> float:
+        return float(max(np.abs(part).max() for part in (self.ours, self.theirs)))
+
+    @cached_property
+    def error(self) -> StandardError:
+        """Standard error of the mean difference."""
+        return standard_error(self.differences, self._largest)
 
     @cached_property
     def p_value(self) -> float:
@@ -288,14 +310,15 @@ class Contrast:
 
         Returns:
             The difference; None if there are too few pairs for any p-value at or below the level,
-            or if no difference of shares is detectable.
+            if all differ equally, or if no difference of shares is detectable.
         """
         if self.by_signs:
             found = sign_test_detectable(self.differences, level)
-            return found if math.isfinite(found) else None
-        if 2.0 ** (1 - len(self.differences)) > level:
+        elif 2.0 ** (1 - len(self.differences)) > level:
             return None
-        return detectable(standard_error(self.differences), level)
+        else:
+            found = detectable(self.error, level)
+        return found if math.isfinite(found) else None
 
     @property
     def above(self) -> Verdict:

@@ -1,12 +1,27 @@
 """Aggregates over independent runs with 95 % intervals, for plots and tables alike.
 
-Intervals of arithmetic means are Student's, which have exact coverage for normal variables from two
-runs on; a percentile bootstrap of five runs would cover the mean about 84 times in 100. Intervals
-of interquartile means are percentile bootstraps (``scipy.stats.bootstrap``), which are too narrow
-for few runs. If runs of two methods share seeds, and therefore starts and initial networks, compare
-them by their differences (``sign_flip_p_value``) and state which difference could have been
-detected (``detectable``). Otherwise treat the methods' runs as independent (Agarwal et al. 2021,
-"Deep Reinforcement Learning at the Edge of the Statistical Precipice").
+The interval of an arithmetic mean (``mean_interval``) is Student's, but Hall's transformation for
+skewness moves its ends outward, up to twice as far. For normal samples each end misses the mean in
+at most 2.2 % of samples (Student's in 2.5 %). No interval keeps this rate for all skewed
+distributions. Per cent of 200,000 samples whose mean lies beyond the end on the side of the long
+tail, beside Student's alone, and per cent of intervals that hold the mean:
+
+    runs                      5             6             8            10            20
+    exponential       6.8 (11.3)    6.4 (11.1)    5.6 (10.2)     5.0 (9.6)     3.7 (7.5)
+      holds                92.9          93.4          94.1          94.6          95.7
+    lognormal, σ = 1 11.4 (17.9)   10.9 (17.7)    9.7 (16.8)    8.9 (16.0)    6.7 (13.1)
+      holds                88.5          89.1          90.3          91.1          93.1
+
+For normal samples the interval is 1.29, 1.12 and 1.04 times as wide as Student's at 5, 10 and 20
+runs, on average. A studentised bootstrap misses about as often, and depends on random numbers.
+
+Equal runs have no interval: a mean over five equal outcomes says little about other outcomes.
+
+Intervals of interquartile means are percentile bootstraps (``scipy.stats.bootstrap``), which are
+too narrow for few runs. If runs of two methods share seeds, and therefore starts and initial
+networks, compare them by their differences (``sign_flip_p_value``) and state which difference could
+have been detected (``detectable``). Otherwise treat the methods' runs as independent (Agarwal et
+al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
 """
 
 import functools
@@ -38,7 +53,7 @@ class Interval(NamedTuple):
 
     Attributes:
         value: A number, or [points].
-        low: Lower end, of the same shape; NaN for one run.
+        low: Lower end, of the same shape; NaN for one run and for equal runs.
         high: Upper end.
     """
 
@@ -55,7 +70,7 @@ class StandardError(NamedTuple):
     """Standard error of an estimate, and degrees of freedom of its t distribution.
 
     Attributes:
-        error: A number, or [points]; infinite where it is unknown.
+        error: A number, or [points]; infinite for one run, 0 for equal runs.
         freedom: 0 where the error is unknown.
     """
 
@@ -63,13 +78,21 @@ class StandardError(NamedTuple):
     freedom: float
 
 
-def standard_error(values: npt.ArrayLike) -> StandardError:
-    """Compute the standard error of the mean over runs, [runs] or [runs, points]."""
+def standard_error(values: npt.ArrayLike, largest: float | None = None) -> StandardError:
+    """Compute the standard error of the mean over runs, [runs] or [runs, points].
+
+    Args:
+        values: [runs] or [runs, points].
+        largest: Largest number that values were computed from, such as the terms of differences; a
+            spread within its rounding counts as none. By default the largest of the values.
+    """
     table = np.asarray(values, np.float64)
     runs = len(table)
     if runs < 2:
         return StandardError(np.full(table.shape[1:], math.inf), 0)
-    return StandardError(table.std(axis=0, ddof=1) / math.sqrt(runs), runs - 1)
+    spread = table.std(axis=0, ddof=1)
+    rounding = 8.0 * np.finfo(np.float64).eps * (largest or np.abs(table).max(axis=0))
+    return StandardError(np.where(spread > rounding, spread, 0.0) / math.sqrt(runs), runs - 1)
 
 
 def welch_error(x: npt.ArrayLike, y: npt.ArrayLike) -> StandardError:
@@ -87,12 +110,12 @@ def welch_error(x: npt.ArrayLike, y: npt.ArrayLike) -> StandardError:
 
 
 def student_interval(value: Any, found: StandardError) -> Interval:
-    """Compute Student's interval of an estimate; NaN ends without degrees of freedom."""
+    """Compute Student's interval of an estimate; NaN ends without degrees of freedom or spread."""
     from scipy import stats  # Deferred: it takes half a second to load.
 
     half = float(stats.t.ppf(0.975, found.freedom)) if found.freedom else math.nan
-    low, high = (value + sign * half * found.error for sign in (-1.0, 1.0))
-    return Interval(*(float(each) if np.ndim(each) == 0 else each for each in (value, low, high)))
+    half = half * np.where(np.asarray(found.error) > 0.0, found.error, math.nan)
+    return _plain(value, value - half, value + half)
 
 
 def detectable(found: StandardError, level: float) -> float:
@@ -109,12 +132,12 @@ def detectable(found: StandardError, level: float) -> float:
         level: Level of the test, corrected for the number of tests.
 
     Returns:
-        The difference; 0 if all pairs differ equally, infinite if the error is unknown.
+        The difference; infinite if the error is unknown, or 0 because all pairs differ equally.
     """
     from scipy import optimize, stats
 
     require(0.0 < level < _POWER, f"a level strictly between 0 and {_POWER}", level)
-    if not found.freedom:
+    if not found.freedom or not found.error:
         return math.inf
     critical = float(stats.t.isf(level / 2.0, found.freedom))
 
@@ -130,18 +153,41 @@ def detectable(found: StandardError, level: float) -> float:
     return float(optimize.brentq(missing, 0.0, high)) * float(found.error)
 
 
-def mean_interval(values: npt.ArrayLike) -> Interval:
-    """Compute the arithmetic mean over runs with Student's interval.
+def mean_interval(values: npt.ArrayLike, largest: float | None = None) -> Interval:
+    """Compute the arithmetic mean over runs with an interval that allows for skewness.
+
+    From three runs on, an end is where Hall's transformation of the t statistic has a quantile of
+    the t distribution (Hall 1992, "On the removal of skewness by transformation", Section 2), but
+    at least as far from the mean as Student's end, and at most twice as far. The head of this
+    module says what the interval holds.
 
     Args:
         values: [runs] or [runs, points], all finite.
+        largest: As in ``standard_error``.
 
     Raises:
         InputError: For other shapes, no runs or values that are not finite. The functions below
             raise the same error, unless their docstring accepts the value.
     """
+    from scipy import stats
+
     table = _finite(values)
-    return student_interval(table.mean(axis=0), standard_error(table))
+    mean, found, runs = table.mean(axis=0), standard_error(table, largest), len(table)
+    student = student_interval(mean, found)
+    if runs < 3:
+        return student
+    deviation, half = np.asarray(found.error) * math.sqrt(runs), student.high - mean
+    scaled = (table - mean) / np.where(deviation > 0.0, deviation, math.inf)
+    skewness = runs * np.sum(scaled**3, axis=0) / ((runs - 1) * (runs - 2))
+    skewness = np.where(np.abs(skewness) > 1e-8, skewness, 1e-8)
+
+    def reach(t: float) -> Any:
+        """Return Hall's distance of the end at a quantile, over Student's."""
+        cube = 1.0 + skewness * (t - skewness / (6.0 * runs))
+        return np.clip(3.0 / skewness * (np.cbrt(cube) - 1.0) / t, 1.0, 2.0)
+
+    quantile = float(stats.t.ppf(0.975, found.freedom)) / math.sqrt(runs)
+    return _plain(mean, mean - half * reach(quantile), mean + half * reach(-quantile))
 
 
 def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
@@ -152,7 +198,7 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
 
     Returns:
         The mean with its percentile interval of 2,000 resamples of the runs, the same for all
-        points.
+        points; NaN ends if they coincide.
     """
     from scipy import stats
 
@@ -172,27 +218,39 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
             method="percentile",
             rng=np.random.default_rng(0),
         ).confidence_interval
-    return Interval(*(float(each) if table.ndim == 1 else each for each in (value, low, high)))
+    rounding = 8.0 * np.finfo(np.float64).eps * np.abs(table).max(axis=0)
+    low, high = (np.where(high - low > rounding, end, math.nan) for end in (low, high))
+    return _plain(value, low, high)
+
+
+def equal_outcomes_interval(value: float, runs: int, low: float, high: float) -> Interval:
+    """Compute the exact interval of a mean of values in [low, high], of which all runs gave one.
+
+    The share of this value is at least 0.025^(1/runs), by Clopper and Pearson 1934 (SciPy's
+    ``binomtest``); the other values lie anywhere.
+    """
+    from scipy import stats
+
+    others = 1.0 - float(stats.binomtest(runs, runs).proportion_ci().low)
+    ends = (value + others * (end - value) for end in (low, high))
+    return Interval(value, *ends)
 
 
 def median_interval(values: npt.ArrayLike) -> Interval:
     """Compute the median of runs, which may be infinite, with its interval.
 
-    The interval's ends are order statistics, which assume no distribution; they are NaN for fewer
-    than six runs. For an even number of runs the median is the greater of the middle two: their
-    mean could be infinite.
+    The interval's ends are order statistics (``scipy.stats.quantile_test``), which assume no
+    distribution; they are NaN for fewer than six runs. For an even number of runs the median is the
+    greater of the middle two: their mean could be infinite.
 
     Args:
         values: [runs], such as times to reach something; infinity for a run that never does.
     """
     from scipy import stats
 
-    ordered = np.sort(np.asarray(values, np.float64))
-    count = len(ordered)
-    middle, rank = float(ordered[count // 2]), int(stats.binom.ppf(0.025, count, 0.5))
-    if rank < 1:
-        return Interval(middle, math.nan, math.nan)
-    return Interval(middle, float(ordered[rank - 1]), float(ordered[count - rank]))
+    table = np.asarray(values, np.float64)
+    low, high = stats.quantile_test(table).confidence_interval()
+    return _plain(np.sort(table)[len(table) // 2], low, high)
 
 
 def aggregate(
@@ -383,6 +441,11 @@ def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: flo
     reached = 2 * recent > _RECENT
     first: FloatArray = np.where(reached.any(axis=1), when[reached.argmax(axis=1)], np.inf)
     return first
+
+
+def _plain(*parts: Any) -> Interval:
+    """Return an interval of numbers instead of arrays without axes."""
+    return Interval(*(float(each) if np.ndim(each) == 0 else each for each in parts))
 
 
 def _finite(values: npt.ArrayLike) -> FloatArray:

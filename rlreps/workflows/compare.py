@@ -17,7 +17,6 @@ from rlreps.runs.intervals import (
     FEWEST_BANDED,
     Interval,
     detectable,
-    standard_error,
     student_interval,
     welch_error,
 )
@@ -169,14 +168,14 @@ def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
     shared = len({*sample.units} & {*other.units})
     # Pairing by a few shared seeds would leave out most runs.
     if shared >= 2 and (shared >= FEWEST_BANDED or {*sample.units} == {*other.units}):
-        differences = (sample - other).values
-        value, error = differences.mean(), standard_error(differences)
+        contrast = sample.against(other)
+        interval, error = contrast.interval, contrast.error
     else:
         shared = 0
-        value = sample.mean - other.mean
         error = welch_error(sample.values, other.values)
+        interval = student_interval(sample.mean - other.mean, error)
     least = detectable(error, LEVEL)
-    row |= {"pairs": shared, **as_columns("difference", student_interval(value, error))}
+    row |= {"pairs": shared, **as_columns("difference", interval)}
     return {**row, "detectable": least if math.isfinite(least) else None}
 
 

@@ -212,8 +212,8 @@ def experiment_of(
 
 _EXPLANATION = (
     "A run that diverges counts with distance 1 and the excess loss of zero features, the worst "
-    "possible values. Intervals are Student's. The runs of one group train in one program; its "
-    "seconds are the total over these runs."
+    "possible values. Intervals are Student's, and longer on the side of a long tail. The runs of "
+    "one group train in one program; its seconds are the total over these runs."
 )
 
 

@@ -155,7 +155,7 @@ def advice(results: Results[Config]) -> dict[str, Verdict]:
     of_density = [name for name in futures if rows[name].truth == "M̃"]
     near = ["explicit", "Danskin in chunks", "large batch"]
     close = ["graph drawing", "NestedLoRA", "ALLO"]
-    even = ["SpIN", "NestedLoRA, sequential"]
+    even = ["SpIN", "NestedLoRA, sequential", "spectral contrastive"]
     in_order = ["ALLO", "NestedLoRA, sequential"]
     mixed = [name for name in futures if rows[name].ordered and name not in in_order]
     return {
@@ -165,7 +165,7 @@ def advice(results: Results[Config]) -> dict[str, Verdict]:
         "2. Explicit weights, Danskin-LISSA in chunks and a large batch are closer to their truth "
         "than Danskin-LISSA": less(own, near, ["Danskin-LISSA"]),
         "3. Graph drawing, NestedLoRA and ALLO are closer to their truth than all others that see "
-        "futures but SpIN and sequential NestedLoRA": less(
+        "futures but SpIN, sequential NestedLoRA and the spectral contrastive loss": less(
             own, close, [name for name in futures if name not in (*close, *even)]
         ),
         "3. On the pendulum, NestedLoRA and the spectral contrastive loss are closer to M̃ than all "

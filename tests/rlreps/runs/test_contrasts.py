@@ -1,5 +1,6 @@
 """Paired comparisons against SciPy, and the one rule of verdicts."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -17,7 +18,7 @@ from rlreps.runs.contrasts import (
     corrected,
     unanimous,
 )
-from rlreps.runs.intervals import sign_test
+from rlreps.runs.intervals import mean_interval, sign_test
 
 
 @pytest.fixture
@@ -27,11 +28,9 @@ def pair():
     return ours, ours - 0.4 + 0.5 * rng.normal(size=9)
 
 
-def test_the_interval_and_the_p_value_are_scipys(pair):
+def test_the_interval_is_of_differences_and_the_p_value_of_all_sign_flips(pair):
     found = Contrast(*pair)
-    expected = scipy.stats.ttest_rel(*pair).confidence_interval()
-    np.testing.assert_allclose(found.interval[1:], expected)
-    np.testing.assert_allclose(found.interval.value, np.mean(pair[0] - pair[1]))
+    np.testing.assert_allclose(found.interval, mean_interval(pair[0] - pair[1]))
     sums = [np.dot(signs, found.differences) for signs in itertools.product((-1, 1), repeat=9)]
     as_far = np.abs(sums) >= np.abs(found.differences.sum()) - 1e-12
     np.testing.assert_allclose(found.p_value, as_far.mean())
@@ -119,6 +118,22 @@ def test_one_pair_and_runs_without_a_number_tell_nothing():
     assert Contrast(np.ones(1), np.zeros(1)).above.holds is None
     diverged = Contrast(np.array([np.nan, 1.0, 1.0]), np.zeros(3))
     assert diverged.above.holds is None
+
+
+def test_differences_that_are_all_equal_tell_nothing_but_of_successes():
+    rng = np.random.default_rng(0)
+    verdicts = [Sample((rng.random(5) < 0.9) * 1.0, range(5)) > 0.95 for _ in range(200)]
+    assert all(each.holds is None for each in verdicts)
+    # Equal but for rounding of the terms.
+    theirs = np.array([1000.0, 3000.0, 7000.0, 20000.0])
+    equal = Contrast(theirs + 0.1, theirs)
+    assert equal.above.holds is equal.detectable(0.2) is None
+    assert equal.words == "7,750 against 7,750, +0.100"
+    gains = Contrast(np.ones(20), np.zeros(20), effect=0.5)
+    assert gains.above.holds is None
+    assert gains.of_signs.above.holds is True
+    assert dataclasses.replace(gains.of_signs, effect=0.7).above.holds is None
+    assert Contrast(np.ones(5), np.zeros(5), effect=0.1).of_signs.above.holds is None
 
 
 def test_samples_are_paired_by_what_they_share():

@@ -209,9 +209,13 @@ def judged(judge):
 
     def of(change=lambda setting: None, config=JUDGED):
         found = {each: change(each) or published(each) for each in JUDGED.settings()}
+        noise = np.random.default_rng(0)
         frame = Frame.concat(
             Frame.grid(
-                {"subspace_distance": each.distances, "diverged": each.diverged},
+                {
+                    "subspace_distance": each.distances + noise.normal(0.0, 1e-5, (3, STEPS)),
+                    "diverged": each.diverged,
+                },
                 seed=range(3),
                 step=range(STEPS),
                 **setting._asdict(),

@@ -25,10 +25,10 @@ def rows(recipe, d, distances, seconds):
 @pytest.mark.parametrize(
     ("distances", "seconds", "holds"),
     [
-        ((0.029, 0.029), (10.4, 10.4), True),
-        ((0.029, 0.029), (10.6, 10.6), None),
-        ((0.031, 0.031), (9.6, 9.6), False),
-        ((0.031, 0.031), (9.4, 9.4), None),
+        ((0.02899, 0.02901), (10.4, 10.4), True),
+        ((0.02899, 0.02901), (10.6, 10.6), None),
+        ((0.03099, 0.03101), (9.6, 9.6), False),
+        ((0.03099, 0.03101), (9.4, 9.4), None),
     ],
 )
 def test_a_verdict_is_of_means_at_one_d_and_gives_no_method_the_benefit_of_time(

@@ -55,7 +55,7 @@ def rows(gains, ordered=0.9):
             "arm": arm,
             "fit": pair % LAPTOP.fits,
             "mean_return": level[pair] + given.get(arm, 0.0) + rng.normal(0.0, 2.0),
-            "order": ordered if arm == LEARNED else 0.3,
+            "order": (ordered if arm == LEARNED else 0.3) + rng.normal(0.0, 0.01),
         }
         for arena, given in zip((*MAZES, NULL), gains, strict=True)
         for arm in ARMS
