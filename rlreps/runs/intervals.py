@@ -113,8 +113,8 @@ def student_interval(value: Any, found: StandardError) -> Interval:
     """Compute Student's interval of an estimate; NaN ends without degrees of freedom or spread."""
     from scipy import stats  # Deferred: it takes half a second to load.
 
-    half = float(stats.t.ppf(0.975, found.freedom)) if found.freedom else math.nan
-    half = half * np.where(np.asarray(found.error) > 0.0, found.error, math.nan)
+    quantile = float(stats.t.ppf(0.975, found.freedom)) if found.freedom else math.nan
+    half = quantile * np.where(np.asarray(found.error) > 0.0, found.error, math.nan)
     return _plain(value, value - half, value + half)
 
 
@@ -249,8 +249,8 @@ def median_interval(values: npt.ArrayLike) -> Interval:
     from scipy import stats
 
     table = np.asarray(values, np.float64)
-    low, high = stats.quantile_test(table).confidence_interval()
-    return _plain(np.sort(table)[len(table) // 2], low, high)
+    ends: Any = stats.quantile_test(table).confidence_interval()
+    return _plain(np.sort(table)[len(table) // 2], ends.low, ends.high)
 
 
 def aggregate(

@@ -53,14 +53,14 @@ class Units(NamedTuple):
         found: npt.NDArray[np.float64] = (rows - self.origin) / (self.unit or 1.0)
         return found
 
-    def rounded(self, rows: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def rounded(self, rows: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return ``relative`` rows in the device's precision.
 
         Raises:
             InputError: If squares of the rows, or their sums, could leave the range of ``dtype``.
         """
         found = self.relative(rows)
-        most = math.sqrt(float(jnp.finfo(dtype).max)) * 2.0**-13
+        most = math.sqrt(float(np.finfo(dtype).max)) * 2.0**-13
         largest = float(np.abs(found).max())
         unit = self.unit or 1.0
         expected = f"numbers at most {most * unit:.2g} from the first row's"
