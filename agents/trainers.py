@@ -455,17 +455,32 @@ def make_trainer(
     agent = make_agent(config, sight.shape, actions, observation_dtype=sight.dtype, **parts)
     if world is not None:
         share = place_agents(devices, config.num_seeds).share
-        _require_room(agent, math.ceil(share * config.num_seeds))
+        _require_room(agent, config, math.ceil(share * config.num_seeds))
         return CompiledTrainer(config, world, agent, devices=devices)
-    _require_room(agent, config.num_seeds)
+    _require_room(agent, config, config.num_seeds)
     limit = config.max_episode_steps
     make = partial(HostEnvironments, config.environment, max_episode_steps=limit)
     return HostTrainer(config, make, agent)
 
 
-def _require_room(agent: DQN, seeds: int) -> None:
-    """Raise an ``InputError`` if the states of this many agents cannot fit into memory."""
+def _require_room(agent: DQN, config: AgentConfig, seeds: int) -> None:
+    """Raise an ``InputError`` if what this many agents hold at a time cannot fit into memory."""
     state = jax.eval_shape(agent.init, jax.eval_shape(lambda: jax.random.key(0)))
+    require_memory(f"the state of {seeds:,} agents, replay included", _bytes_of(state) * seeds)
+    network, auxiliary = agent.network, agent.auxiliary
+    drawn = config.dqn.batch_size * (config.dqn.n_step + 1)
+    drawn += 0 if auxiliary is None else auxiliary.sequences * auxiliary.length
+    row = _bytes_of(state.replay) // state.replay.action.size
+    require_memory(f"{drawn:,} rows of replay in an update of each agent", drawn * row * seeds)
+    episodes = config.evaluation_episodes
+    seen = 4 * (agent.observation.size + network.num_features + network.num_actions)
+    require_memory(f"{episodes:,} episodes of an evaluation", seen * episodes * seeds)
+    if isinstance(network.torso, WithFitted) and network.torso.config.basis == "fourier":
+        unknowns = network.torso.config.basis_size * network.num_actions
+        what = f"{unknowns:,} unknowns (feature_basis_size for each action)"
+        require_memory(what, 24 * unknowns**2)
+
+
+def _bytes_of(tree: Any) -> int:
     # Python's integers do not overflow.
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    require_memory(f"the state of {seeds:,} agents, replay included", size * seeds)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
