@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 from jax import Array
 
 from rlreps.envs.core import Environment
-from rlreps.errors import InputError, own_code, require, require_positive
+from rlreps.errors import InputError, own_code, require, require_memory, require_positive
 from rlreps.numerics import seed_key
 
 Policy: TypeAlias = Callable[[Any, np.random.Generator], Any]
@@ -52,6 +52,8 @@ def record(
         actions.require_bounded()
     with own_code("an environment and a policy that take steps"):
         observation = _observed(environment.reset(seed=int(seed))[0])
+        held = f"{steps:,} transitions of observations {observation.shape}"
+        require_memory(held, 2 * steps * observation.nbytes)
         for _ in range(steps):
             chosen = (
                 actions.draw(generator) if policy is None else policy(observation, generator)  # type: ignore[arg-type]

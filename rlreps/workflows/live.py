@@ -65,8 +65,12 @@ class LiveConfig:
     target_tasks: int = positive(4096)
 
     def __post_init__(self) -> None:
-        lanes = self.training.rows * self.rollouts + (self.centring_starts or 0)
-        require_memory("rollouts of all rows", 4 * lanes * self.training.num_seeds)
+        rows = self.training.rows
+        centring = rows if self.centring_starts is None else self.centring_starts
+        lanes = (rows + centring) * self.rollouts
+        width = max((self.training.tasks, *getattr(self.cumulants, "hidden", ())))
+        size = 4 * lanes * width * self.training.num_seeds
+        require_memory("cumulants at the rollouts of all rows", size)
         families = f"cumulants to be one of {', '.join(CUMULANTS)}"
         require(type(self.cumulants) in CUMULANTS.values(), families, self.cumulants)
         encoder, objective = self.training.encoder, self.training.objective
