@@ -1,5 +1,7 @@
 """PuddleWorld for Gymnasium: one copy, or a batch stepped by one jitted call."""
 
+import functools
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
@@ -17,6 +19,7 @@ from rlreps.envs.core import (
     ArenaError,
     Environment,
     TimeStep,
+    check_count,
     make_streams,
     observation_struct,
     reset_stream,
@@ -94,8 +97,9 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
     """A batch of PuddleWorlds stepped by one jitted JAX call.
 
     Copy i of a batch seeded with s does exactly what one copy seeded with s + i does. If the
-    batch is seeded with a sequence, copy i uses element i. The step after an episode's end ignores
-    its action and resets the copy, with reward 0.
+    batch is seeded with a sequence, copy i uses element i, and continues its random numbers if the
+    element is None. ``reset(options={"reset_mask": mask})`` resets some of the copies. The step
+    after an episode's end ignores its action and resets the copy, with reward 0.
 
     Args:
         num_envs: number of copies, at least 1.
@@ -115,6 +119,7 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         max_episode_steps: int | None = None,
         **parameters: Any,
     ) -> None:
+        check_count(num_envs, "num_envs")
         self.environment = self.make(**{"max_steps": max_episode_steps, **parameters})
         self.num_envs = num_envs
         self.render_mode = render_mode
@@ -129,22 +134,47 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
     def reset(
         self,
         *,
-        seed: int | Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
+        seed: int | Sequence[int | None] | npt.NDArray[np.integer[Any]] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode in every copy, from one seed or one each; ``options`` is not used."""
-        if seed is None or isinstance(seed, int):
-            super().reset(seed=seed)
-            if self._streams is None or seed is not None:
-                first = _seed_or_draw(seed, self.np_random)
-                self._streams = make_streams(range(first, first + self.num_envs))
+        """Start an episode in every copy, or in those that ``options["reset_mask"]`` marks.
+
+        Args:
+            seed: one seed, or one for each copy; a copy with None continues its random numbers.
+            options: ``reset_mask`` is bool [num_envs]. Other copies keep their state, ignore their
+                seed, and return their observation again.
+
+        Raises:
+            ArenaError: another number of seeds, or a mask of another kind.
+            gymnasium.error.ResetNeeded: a mask, before the first reset of all copies.
+        """
+        count = self.num_envs
+        mask = np.asarray((options or {}).get("reset_mask", np.ones(count, np.bool_)))
+        if mask.shape != (count,) or mask.dtype != np.bool_ or not mask.any():
+            expected = f"expected a reset_mask of {count} truth values, one of them true"
+            raise ArenaError(f"{expected}, got {np.array2string(mask)}")
+        if self._states is None and not mask.all():
+            raise gymnasium.error.ResetNeeded("expected reset() of all copies before reset_mask")
+        if seed is None or isinstance(seed, numbers.Integral):
+            seeds = [None] * count if seed is None else [int(seed) + i for i in range(count)]
         else:
-            if len(seed) != self.num_envs:
-                raise ArenaError(f"expected {self.num_envs} seeds, got {len(seed)}")
-            super().reset(seed=int(seed[0]))
-            self._streams = make_streams(seed)
-        self._streams, self._states, observations = _reset_many(self.environment, self._streams)
-        self._ended = np.zeros(self.num_envs, np.bool_)
+            seeds = [None if each is None else int(each) for each in seed]
+        if len(seeds) != count:
+            raise ArenaError(f"expected {count} seeds, got {len(seeds)}")
+        given = [i for i in range(count) if mask[i] and seeds[i] is not None]
+        super().reset(seed=seeds[given[0]] if given else None)
+        if self._streams is None:
+            first = _seed_or_draw(None, self.np_random)
+            self._streams = make_streams(range(first, first + count))
+        if given:
+            own = make_streams(each for i in given if (each := seeds[i]) is not None)
+            self._streams = self._streams.at[np.array(given)].set(own)
+        if mask.all():
+            found = _reset_many(self.environment, self._streams)
+        else:
+            found = _reset_some(self.environment, self._streams, self._states, mask)
+        self._streams, self._states, observations = found
+        self._ended = self._ended & ~mask
         return np.array(observations), {}
 
     def step(
@@ -184,6 +214,19 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
 
 
 _reset_many = jax.jit(jax.vmap(reset_stream, in_axes=(None, 0)))
+
+
+@jax.jit
+@functools.partial(jax.vmap, in_axes=(None, 0, 0, 0))
+def _reset_some(
+    environment: Environment, stream: jax.Array, state: Any, resets: jax.Array
+) -> tuple[jax.Array, Any, jax.Array]:
+    fresh = reset_stream(environment, stream)
+    kept = stream, state, environment.observe(state)
+    chosen: tuple[jax.Array, Any, jax.Array] = jax.tree.map(
+        lambda new, old: jnp.where(resets, new, old), fresh, kept
+    )
+    return chosen
 
 
 @jax.jit

@@ -25,6 +25,21 @@ def make_vec(**settings):
     return gymnasium.make_vec(ENV_ID, **settings)
 
 
+def test_seeds_and_masks_of_resets_are_those_of_gymnasium_s_own_copies():
+    ours, others = make_vec(num_envs=3), make_vec(num_envs=3, vectorization_mode="sync")
+    mask = {"reset_mask": np.array([True, False, True])}
+    resets = [(7, None), ([1, None, 3], None), (None, mask), ([4, 5, None], mask)]
+    for action, (seed, options) in enumerate(resets):
+        # Gymnasium takes the mask out of the dictionary.
+        expected, _ = others.reset(seed=seed, options=options and dict(options))
+        found, _ = ours.reset(seed=seed, options=options)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        for _ in range(3):
+            taken = [each.step(np.full(3, action))[0] for each in (ours, others)]
+            np.testing.assert_allclose(*taken, atol=1e-6)
+    np.testing.assert_array_equal(ours.reset(seed=np.int64(7))[0], ours.reset(seed=7)[0])
+
+
 def test_importing_the_package_registers_and_leaves_jax_alone():
     script = (
         "import sys, gymnasium, rlreps.envs\n"
@@ -91,6 +106,15 @@ def test_frames_show_the_agent_and_the_task():
             r"expected 2 actions in \{0, 1, 2, 3\}, got \[0 4\]",
         ),
         (lambda: PuddleWorldVectorEnv(3).reset(seed=[1, 2]), "expected 3 seeds, got 2"),
+        (lambda: PuddleWorldVectorEnv(0), "expected num_envs to be an int in .*, got 0"),
+        (
+            lambda: PuddleWorldVectorEnv(2).reset(options={"reset_mask": np.array([1, 0])}),
+            r"a reset_mask of 2 truth values, one of them true, got \[1 0\]",
+        ),
+        (
+            lambda: PuddleWorldVectorEnv(2).reset(options={"reset_mask": np.array([True, False])}),
+            r"reset\(\) of all copies before reset_mask",
+        ),
         (lambda: PuddleWorldEnv().step(0), r"expected reset\(\) before step"),
     ],
 )
