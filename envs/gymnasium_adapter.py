@@ -1,7 +1,6 @@
 """PuddleWorld for Gymnasium: one copy, or a batch stepped by one jitted call."""
 
 import functools
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
@@ -155,9 +154,10 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
             raise ArenaError(f"{expected}, got {np.array2string(mask)}")
         if self._states is None and not mask.all():
             raise gymnasium.error.ResetNeeded("expected reset() of all copies before reset_mask")
-        if seed is None or isinstance(seed, numbers.Integral):
-            seeds = [None] * count if seed is None else [int(seed) + i for i in range(count)]
-        else:
+        seeds: list[int | None] = [None] * count
+        if isinstance(seed, int | np.integer):
+            seeds = [int(seed) + i for i in range(count)]
+        elif seed is not None:
             seeds = [None if each is None else int(each) for each in seed]
         if len(seeds) != count:
             raise ArenaError(f"expected {count} seeds, got {len(seeds)}")

@@ -61,11 +61,12 @@ def require_interval(name: str, value: object, interval: str) -> None:
     """
     if not isinstance(value, numbers.Real):
         return
+    number: Any = value
     low, high = map(_end, interval[1:-1].split(","))
-    above = value >= low if interval[0] == "[" else value > low
-    below = value <= high if interval[-1] == "]" else value < high
-    require(bool(above and below) and not math.isinf(value), f"{name} in {interval}", value)
-    require(abs(value) <= _LARGEST, f"{name} within float32", value)
+    above = number >= low if interval[0] == "[" else number > low
+    below = number <= high if interval[-1] == "]" else number < high
+    require(bool(above and below) and not math.isinf(number), f"{name} in {interval}", value)
+    require(abs(number) <= _LARGEST, f"{name} within float32", value)
 
 
 def _end(text: str) -> float:

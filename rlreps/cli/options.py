@@ -263,8 +263,7 @@ class _Parser:
         for name, hint in self.positional.items():
             taken = min(len(values), _most_values(hint))
             if taken or name in self.required:
-                shown = name if taken else f"{name} (required)"
-                _require_value(shown, hint, values[:taken])
+                _require_value(name if taken else f"{name} (required)", hint, values[:taken])
             del values[:taken]
         require(not values, f"no further arguments of {prog}", " ".join(values))
         for name in sorted(self.required - {*self.given, *self.positional}):
