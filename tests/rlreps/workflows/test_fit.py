@@ -13,6 +13,7 @@ from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import SuccessorRepresentation, load_ground_truth
 from rlreps.successor.methods import FitConfig
+from rlreps.training import Optimizer
 from rlreps.workflows.fit import Collection, read_data, run_fit
 
 words = str.split
@@ -133,6 +134,9 @@ def test_what_cannot_be_fitted_is_refused(refused, file, tmp_path):
 def test_an_encoder_that_is_not_named_is_that_of_the_data():
     given = words("fit data.npz --out run")
     assert parse_command(given).config.encoder is None
+    assert parse_command(given).config.optimizer is None
+    faster = parse_command([*given, "--learning-rate", "0.01"]).config
+    assert faster.optimizer == Optimizer(learning_rate=0.01)
     images = parse_command([*given, *words("--encoder convolutional --kernel-size 2")])
     assert images.config.encoder == Convolutional(kernel_size=2)
     with pytest.raises(InputError, match="got --kernel-size"):
