@@ -179,7 +179,7 @@ def require_seeds(seeds: Sequence[int]) -> None:
     given = np.asarray(seeds)
     whole = given.ndim == 1 and given.dtype.kind in "iu" and len(given) >= 1
     fits = whole and bool((given >= 0).all() and (given < 2**32).all())
-    require(fits, "at least one seed, each an integer in [0, 2**32)", seeds)
+    require(fits, "at least one seed, integers, each in [0, 2**32)", seeds)
 
 
 def seed_key(seed: Array | int, purpose: int) -> Array:

@@ -71,8 +71,8 @@ CASES = [
         "expected Explicit(..., weight_learning_rate=...), such as 1e-3, since",
     ),
     (lambda: run(FITTING, steps=1.5), "steps to be an integer, got 1.5"),
-    (lambda: run(FITTING, seeds=(0.5,)), "each an integer in [0, 2**32), got (0.5,)"),
-    (lambda: run(FITTING, seeds=3), "each an integer in [0, 2**32), got 3"),
+    (lambda: run(FITTING, seeds=(0.5,)), "integers, each in [0, 2**32), got (0.5,)"),
+    (lambda: run(FITTING, seeds=3), "integers, each in [0, 2**32), got 3"),
     (lambda: from_linen(linen.Dense, jnp.ones((1, 2))), "a Linen module, such as linen.Dense(10)"),
 ]
 
