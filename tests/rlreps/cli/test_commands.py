@@ -209,6 +209,15 @@ def test_a_signal_ends_a_process_with_its_code_and_one_line(
     assert RunFolder(out).read_metrics()[-1]["step"] >= 40
 
 
+def test_an_error_of_the_system_is_said_without_its_number(refused, monkeypatch, tmp_path):
+    def fail(*arguments, **options):
+        raise FileExistsError(17, "File exists", "f")
+
+    monkeypatch.setattr("rlreps.workflows.evaluate.RunFolder", fail)
+    said = refused("evaluate", tmp_path)
+    assert said == "expected files that can be read and written, got File exists: f"
+
+
 def test_a_bug_is_not_dressed_up_as_bad_input(monkeypatch, tmp_path):
     def fail(*arguments, **options):
         raise ValueError("a mistake of ours")
