@@ -379,9 +379,9 @@ def _recorded(file: Path, num_states: int) -> np.ndarray:
     try:
         found = read_arrays(file).get("", np.zeros(0))
     except DAMAGED as error:
-        raise InputError(f"expected readable features, got {file}: {reason_of(error)}") from error
+        raise InputError(f"expected features in {file}, got {reason_of(error)}") from error
     fits = found.ndim == 2 and len(found) == num_states and found.dtype.kind == "f"
-    require(fits, f"features [{num_states}, d] in {file}", f"{found.dtype}{[*found.shape]}")
+    require(fits, f"features of {num_states} states in {file}", f"{found.dtype} {found.shape}")
     return found
 
 

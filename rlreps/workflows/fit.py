@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from rlreps.config import checked, from_json, interval, positive
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation
 from rlreps.errors import FitWarning, InputError, reason_of, require, require_memory
-from rlreps.files import DAMAGED
+from rlreps.files import DAMAGED, open_regular
 from rlreps.plotting import plot_fit, save_figure
 from rlreps.report.page import REPORT, Section, write_report
 from rlreps.report.table import Table, format_number
@@ -66,9 +65,8 @@ def read_data(name: str, collection: Collection) -> Transitions:
     world = arena_of(name, collection)
     if name.endswith(".npz"):
         require(steps is None, "no --collect with a file", steps)
-        require(os.path.isfile(name), "a file of arrays", name)  # A pipe may never end.
         try:
-            with open(name, "rb") as stream:
+            with open_regular(name) as stream:
                 # Entries are read when they are needed: others may hold objects.
                 arrays = np.load(stream, allow_pickle=False)
                 single = isinstance(arrays, np.ndarray)
