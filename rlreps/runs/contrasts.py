@@ -3,9 +3,10 @@
 A statement says that a mean difference is above an effect. It **holds** if the whole 95 % interval
 lies above the effect, and **does not hold** if the whole interval lies below. It **cannot be told**
 if the interval contains the effect, if there are too few runs, or if all differences are equal: no
-interval has width zero. Runs that share a seed share
-their start and their data. They are compared in pairs, so that variation between seeds does not
-widen the interval.
+interval has width zero. A statement that holds or fails in each run is judged by the share of runs
+in which it holds, with the exact interval of this share (``in_more_than``). Runs that share a seed
+share their start and their data. They are compared in pairs, so that variation between seeds does
+not widen the interval.
 """
 
 import dataclasses
@@ -27,6 +28,7 @@ from rlreps.runs.intervals import (
     equal_outcomes_interval,
     holm,
     mean_interval,
+    share_interval,
     sign_flip_p_value,
     sign_test,
     sign_test_detectable,
@@ -63,6 +65,8 @@ class Verdict:
     words: str
 
     def __post_init__(self) -> None:
+        if self.holds is not None:
+            object.__setattr__(self, "holds", bool(self.holds))  # JSON refuses NumPy's.
         if len(self.words) > LONGEST:
             object.__setattr__(self, "words", f"{self.words[: LONGEST - 1].rstrip()}…")
 
@@ -115,19 +119,21 @@ def any_of(parts: Parts, *, of: int | None = None) -> Verdict:
     return at_least(1, parts, of=of)
 
 
-def unanimous(holding: Iterable[bool], words: str) -> Verdict:
-    """Judge a statement separately in every run, since runs may be too few for an interval.
+def in_more_than(share: float, holding: Iterable[bool], words: str) -> Verdict:
+    """Judge that a statement holds for more than a share of all runs, by the exact interval.
+
+    At least six runs decide a share of one half, and only if they agree.
 
     Args:
-        holding: Whether the statement holds for each run.
+        share: The share.
+        holding: Whether the statement holds for each run, independent of other runs.
         words: The finding.
-
-    Returns:
-        The statement holds if it holds in all runs. It does not hold if it holds in no run.
-        Otherwise it cannot be told.
     """
-    found = {bool(each) for each in holding}
-    return Verdict(found.pop() if len(found) == 1 else None, words)
+    found = [bool(each) for each in holding]
+    if not found:
+        return Verdict(None, words)
+    _, low, high = share_interval(sum(found), len(found))
+    return Verdict(True if low > share else False if high < share else None, words)
 
 
 def _listed(parts: Parts) -> list[Verdict]:

@@ -223,15 +223,21 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
     return _plain(value, low, high)
 
 
+def share_interval(successes: int, runs: int) -> Interval:
+    """Compute the share of runs that succeed, with its exact interval (Clopper and Pearson 1934)."""
+    from scipy import stats
+
+    low, high = stats.binomtest(successes, runs).proportion_ci()
+    return Interval(successes / runs, float(low), float(high))
+
+
 def equal_outcomes_interval(value: float, runs: int, low: float, high: float) -> Interval:
     """Compute the exact interval of a mean of values in [low, high], of which all runs gave one.
 
-    The share of this value is at least 0.025^(1/runs), by Clopper and Pearson 1934 (SciPy's
-    ``binomtest``); the other values lie anywhere.
+    The share of this value is at least 0.025^(1/runs) (``share_interval``); the other values lie
+    anywhere.
     """
-    from scipy import stats
-
-    others = 1.0 - float(stats.binomtest(runs, runs).proportion_ci().low)
+    others = 1.0 - share_interval(runs, runs).low
     ends = (value + others * (end - value) for end in (low, high))
     return Interval(value, *ends)
 

@@ -186,7 +186,7 @@ def is_the_papers_exact_error(results: Results[Config]) -> Verdict:
     mean, spread = found["subset_error"], found["subset_error_deviation"]
     off = (PAPER_EXACT - mean) / spread
     verdict = Verdict(
-        bool(abs(off) <= 2.0),
+        abs(off) <= 2.0,
         f"{mean:.2f} ± {spread:.2f} on subsets of {problem.subsets.shape[1]:,}: the paper's is "
         f"{abs(off):.1f} deviations {'above' if off > 0 else 'below'}; "
         f"{found['first_images_error']:.2f} on the first of each, {problem.test_error:.2f} on all",

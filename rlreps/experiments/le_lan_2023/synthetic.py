@@ -43,7 +43,7 @@ from rlreps.experiments.le_lan_2023.planted import (
     make_members,
 )
 from rlreps.losses import OBJECTIVES, DanskinLissa
-from rlreps.runs.contrasts import Sample, Verdict, all_of
+from rlreps.runs.contrasts import Sample, Verdict, all_of, in_more_than
 from rlreps.subspace import subspace_distance
 from rlreps.training import train_population
 
@@ -197,14 +197,14 @@ def nearer(view: View, pairs: Iterable[tuple[str, str]], few: bool | None = None
 
 
 def naive_diverges(view: View) -> Verdict:
-    """Judge where no inverse is singular; open if some runs diverge and others do not."""
+    """Judge, where no inverse is singular, that most runs diverge."""
     verdicts, config = {}, view.results.config
     for each in view.settings(METHODS):
         fewest = each.method == "naive" and each.total == config.totals[0]
         if fewest and not each.is_singular:
-            share = view.diverged(each)
-            words = f"{share:.0%} of runs infinite"
-            verdicts[each.label] = Verdict({1.0: True, 0.0: False}.get(share), words)
+            diverged = view.results.end("diverged", **each._asdict()).values
+            words = f"{diverged.mean():.0%} of runs infinite"
+            verdicts[each.label] = in_more_than(0.5, diverged, words)
     return all_of(verdicts)
 
 

@@ -40,7 +40,7 @@ from rlreps.experiments.harness import (
     varied,
 )
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
-from rlreps.runs.contrasts import Sample, Verdict, unanimous
+from rlreps.runs.contrasts import Sample, Verdict, in_more_than
 from rlreps.subspace import leading_combinations, subspace_distance
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.measure import SuccessorMeasure, Transition
@@ -77,7 +77,7 @@ class Config:
             recipe with Danskin-LISSA, then the recipes to compare with.
         evaluations: Measurements after the one before the first update.
         goals: (d, distance, seconds): the winner's d features should reach the distance within the
-            seconds in every seed.
+            seconds with more than half of all seeds.
         factor: Largest ratio allowed at equal time, of Danskin-LISSA's distance to the distance of
             large batch without oversampling.
     """
@@ -270,10 +270,10 @@ def ends(results: Results[Config], place: int, d: int) -> tuple[Sample, Sample]:
 
 
 def reaches(results: Results[Config], d: int, goal: float, limit: float) -> Verdict:
-    """Judge that the winner's distance and time are below a goal for every seed."""
+    """Judge that the winner's distance and time are below a goal for most seeds."""
     distance, seconds = ends(results, 0, d)
     met = (distance.values <= goal) & (seconds.values <= limit)
-    return unanimous(met, f"{distance.mean:.4f} after {seconds.mean:.1f} s")
+    return in_more_than(0.5, met, f"{distance.mean:.4f} after {seconds.mean:.1f} s")
 
 
 def keeps_up(results: Results[Config], d: int) -> Verdict:
@@ -297,7 +297,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         if d in config.dimensions:
             yield Claim(
                 f"d = {d}: {winner}",
-                f"{distance:g} within {seconds:g} s in every seed",
+                f"{distance:g} within {seconds:g} s with most seeds",
                 partial(reaches, d=d, goal=distance, limit=seconds),
             )
     for d in config.dimensions:

@@ -8,7 +8,8 @@ change.
 
 The paper prints no eigenvalues. The claims judge, network by network, how much of each feature's
 variance is explained by functions of the balls' positions and velocities: a statement holds if it
-holds for all networks, and does not hold if it holds for none. Two goals of our own follow.
+holds for more than half of all networks, by the exact interval of this share. Two goals of our own
+follow.
 
 An eigenvalue is E[(u(s') - u(s))²] of a feature of mean zero and variance 1 that is uncorrelated
 with the features before it; 1 - λ/2 is its correlation with itself a frame later. All analyses are
@@ -59,7 +60,7 @@ from rlreps.losses import Spin
 from rlreps.numerics import matmul
 from rlreps.operators import Slowness
 from rlreps.plotting import plot_components, plot_reconstructions
-from rlreps.runs.contrasts import Verdict, said, unanimous
+from rlreps.runs.contrasts import Verdict, in_more_than, said
 from rlreps.sources.balls import BallClips, of_positions, pooled_pixels
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
@@ -185,7 +186,7 @@ PAPER = Config(
     num_frames=200_000,
     steps=1_000_000,
     evaluations=200,
-    num_seeds=5,
+    num_seeds=6,
 )
 PRESETS = {
     "smoke": Config(
@@ -320,28 +321,28 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     first, most = mean[:, :2].min(axis=1), (alone >= ONE_BALL).mean(axis=1)
     added, moving = (together - alone)[:, 2:].max(axis=1), velocity.max(axis=1)
     yield Claim(
-        "The first two (Section 5.2, Fig. 2a; holds if the balls' mean position explains "
-        f"{SIDES:.0%} of the variance of both)",
+        "The first two (Section 5.2, Fig. 2a; holds if, in most networks, the balls' mean position "
+        f"explains {SIDES:.0%} of the variance of both)",
         "separate up from down and left from right",
-        unanimous(first >= SIDES, f"{first.min():.1%} at least"),
+        in_more_than(0.5, first >= SIDES, f"{first.min():.1%} at least"),
     )
     yield Claim(
-        "Most of them (Section 5.2, Fig. 2a; holds if functions of single balls explain "
-        f"{ONE_BALL:.0%} of the variance of more than half)",
+        "Most of them (Section 5.2, Fig. 2a; holds if, in most networks, functions of single balls "
+        f"explain {ONE_BALL:.0%} of the variance of more than half)",
         "encode the positions of balls independently",
-        unanimous(most > 0.5, f"{most.min():.0%} of features at least"),
+        in_more_than(0.5, most > 0.5, f"{most.min():.0%} of features at least"),
     )
     yield Claim(
-        "Some later ones (Section 5.2, Fig. 2b; holds if functions of two and three balls add "
-        f"{TOGETHER:.0%} of the variance of one of them)",
+        "Some later ones (Section 5.2, Fig. 2b; holds if, in most networks, functions of two and "
+        f"three balls add {TOGETHER:.0%} of the variance of one of them)",
         "encode joint statistics of positions, seen in the frames that excite them",
-        unanimous(added > TOGETHER, f"they add {added.min():.1%} at least"),
+        in_more_than(0.5, added > TOGETHER, f"they add {added.min():.1%} at least"),
     )
     yield Claim(
-        "Velocity (Section 5.2; holds if functions of velocities add less than "
+        "Velocity (Section 5.2; holds if, in most networks, functions of velocities add less than "
         f"{VELOCITY:.0%} of the variance of every feature)",
         "none seems to encode anything meaningful about it",
-        unanimous(moving < VELOCITY, f"they add {moving.max():.1%} at most"),
+        in_more_than(0.5, moving < VELOCITY, f"they add {moving.max():.1%} at most"),
     )
     deep, linear = (
         results.config.num_features * results.end(analysis=each, draw=TEST)

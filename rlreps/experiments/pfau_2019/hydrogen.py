@@ -7,7 +7,8 @@ compared with the closed form in the plane and with finite differences on a grid
 
 Energies are Rayleigh quotients by quadrature. They follow the features' order; an objective without
 the mask gives features no order, so its energies are computed from their span. The paper's
-statements are judged for each run, since its protocol is run with one seed.
+protocol is run with one seed. A statement about a run holds if it holds for more than half of all
+seeds, by the exact interval of this share, which needs six seeds.
 """
 
 import dataclasses
@@ -53,7 +54,7 @@ from rlreps.operators.hydrogen import (
     wavefunctions,
 )
 from rlreps.plotting import plot_signed_images
-from rlreps.runs.contrasts import Verdict, all_of, unanimous
+from rlreps.runs.contrasts import Verdict, all_of, in_more_than
 from rlreps.sources.box import BoxSource
 from rlreps.subspace import orthonormal_basis, subspace_distance
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
@@ -142,7 +143,7 @@ class Config:
         half_width: D, half a side of the box [−D, D]², in the units of H.
         grid_points: Points a side of the grid solver, even: none lies on the singularity.
         evaluations: Measurements during training, after the one before it.
-        tolerance: Largest relative error allowed for every energy of every seed.
+        tolerance: Largest relative error allowed for every energy.
     """
 
     contenders: tuple[Contender, ...]
@@ -319,15 +320,15 @@ def of_seeds(results: Results[Config], contender: Contender) -> tuple[DoubleArra
 
 
 def learned(results: Results[Config], contender: Contender) -> Verdict:
-    """Judge that all energies of every seed are within the tolerance."""
+    """Judge that all energies are within the tolerance with most seeds."""
     errors, words = of_seeds(results, contender)
-    return unanimous(errors <= results.config.tolerance, words)
+    return in_more_than(0.5, errors <= results.config.tolerance, words)
 
 
 def is_nowhere_near(results: Results[Config]) -> Verdict:
-    """Judge that every seed without averages is far off; refuted only if all seeds learn."""
+    """Judge that most seeds without averages are far off; refuted only if most seeds learn."""
     errors, words = of_seeds(results, UNAVERAGED)
-    far = unanimous(errors > NOWHERE_NEAR, words)
+    far = in_more_than(0.5, errors > NOWHERE_NEAR, words)
     return far if far.holds or learned(results, UNAVERAGED).holds else far.open()
 
 
@@ -339,7 +340,7 @@ def needs_slow_decay(results: Results[Config]) -> Verdict:
 
 CLAIMS = [
     Claim(
-        "{config.contenders[0].name}: all nine energies of every seed",
+        "{config.contenders[0].name}: all nine energies with most seeds",
         "goal: within {config.tolerance:.0%} of −1, −1/9 (3 times), −1/25 (5 times)",
         lambda r: learned(r, r.config.contenders[0]),
         in_any_preset=True,
@@ -350,8 +351,8 @@ CLAIMS = [
         lambda r: learned(r, PUBLISHED),
     ),
     Claim(
-        "β = 1, no averages (Section 5.1, Fig. 1b, d; holds if the worst energy of every seed is "
-        f"off by more than {NOWHERE_NEAR:.0%})",
+        "β = 1, no averages (Section 5.1, Fig. 1b, d; holds if the worst energy is off by more than "
+        f"{NOWHERE_NEAR:.0%} with most seeds)",
         "the energies are nowhere near the true ones",
         is_nowhere_near,
     ),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from rlreps.runs.contrasts import (
     at_least,
     contrast_rows,
     corrected,
-    unanimous,
+    in_more_than,
 )
 from rlreps.runs.intervals import mean_interval, sign_test
 
@@ -174,5 +175,20 @@ def test_opposites_pairs_and_single_runs():
     assert [(~each).holds for each in (HOLDS, OPEN)] == [False, None]
     assert [(HOLDS & each).holds for each in (HOLDS, OPEN)] == [True, None]
     assert HOLDS.open() == Verdict(None, "True")
-    for holding, expected in ([True] * 2, True), ([False], False), ([True, False], None):
-        assert unanimous(holding, "found") == Verdict(expected, "found")
+
+
+@pytest.mark.parametrize(
+    ("holding", "runs", "verdict"),
+    [(5, 5, None), (6, 6, True), (0, 5, None), (0, 6, False), (9, 10, True), (5, 10, None)]
+    + [(0, 0, None)],
+)
+def test_in_more_than_half_of_runs_needs_six_runs_that_agree(holding, runs, verdict):
+    found = in_more_than(0.5, np.arange(runs) < holding, "found")
+    assert found == Verdict(verdict, "found")
+    chances = [scipy.stats.binomtest(holding, runs, 0.5).pvalue] if runs else []
+    assert (verdict is None) == all(chance > 0.05 for chance in chances)
+
+
+def test_a_verdict_of_numpy_is_json():
+    found = [Verdict(np.float64(gap) < 1.0, "").holds for gap in (0.5, 2.0)]
+    assert json.dumps(found) == "[true, false]"

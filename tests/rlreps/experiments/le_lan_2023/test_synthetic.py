@@ -168,20 +168,20 @@ JUDGED = dataclasses.replace(
 ) = range(13)
 
 
-STEPS = 5
+STEPS, RUNS = 5, 6
 
 
 class Outcome(NamedTuple):
-    """Distances [3, STEPS] of a setting's runs, and whether the runs diverged."""
+    """Distances [RUNS, STEPS] of a setting's runs, and whether the runs diverged."""
 
     distances: np.ndarray
     diverged: bool = False
 
 
 def outcome(start, *later):
-    """Three runs that end with the distances ``later``, and start before."""
+    """Runs that end with the distances ``later``, and start before."""
     course = [start] * (STEPS - len(later)) + [*later]
-    return Outcome(np.array([course]) + 1e-4 * np.array([[-1.0], [0.0], [1.0]]))
+    return Outcome(np.array([course]) + 1e-4 * np.linspace(-1.0, 1.0, RUNS)[:, None])
 
 
 DIVERGED = outcome(0.8, 1.0)._replace(diverged=True)
@@ -213,10 +213,10 @@ def judged(judge):
         frame = Frame.concat(
             Frame.grid(
                 {
-                    "subspace_distance": each.distances + noise.normal(0.0, 1e-5, (3, STEPS)),
+                    "subspace_distance": each.distances + noise.normal(0.0, 1e-5, (RUNS, STEPS)),
                     "diverged": each.diverged,
                 },
-                seed=range(3),
+                seed=range(RUNS),
                 step=range(STEPS),
                 **setting._asdict(),
             )

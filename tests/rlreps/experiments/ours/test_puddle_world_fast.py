@@ -46,12 +46,13 @@ def test_a_verdict_is_of_means_at_one_d_and_gives_no_method_the_benefit_of_time(
 @pytest.mark.parametrize(
     ("distances", "seconds", "holds"),
     [
-        ((0.018, 0.020), (9.8, 10.0), True),
-        ((0.021, 0.022), (9.8, 9.8), False),
-        ((0.018, 0.018), (9.8, 10.2), None),
+        ((0.018, 0.020) * 3, (9.8, 10.0) * 3, True),
+        ((0.021, 0.022) * 3, (9.8, 9.8) * 3, False),
+        ((0.018, 0.018) * 3, (9.8, 10.2) * 3, None),
+        ((0.018, 0.020), (9.8, 10.0), None),
     ],
 )
-def test_a_goal_is_a_distance_within_a_time_in_every_seed(judge, distances, seconds, holds):
+def test_a_goal_is_a_distance_within_a_time_with_most_seeds(judge, distances, seconds, holds):
     goals = ((FIRST, 0.02, 10.0), (77, 0.02, 10.0))
     config = dataclasses.replace(SMOKE, goals=goals)
     claim, *_ = judge(EXPERIMENT, config, rows(WINNER, FIRST, distances, seconds))

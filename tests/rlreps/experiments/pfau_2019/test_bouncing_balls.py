@@ -42,7 +42,7 @@ def test_claims_are_judged_three_valued(judge, change, verdicts):
         rows(analysis, None, eigenvalue=values)
         for analysis, values in ((bouncing_balls.PIXELS, LINEAR), (bouncing_balls.POSITIONS, BEST))
     ]
-    for seed in range(2):
+    for seed in range(6):
         own = parts | (others if seed else {})
         columns = {name: np.asarray(value) * (1.0 + 0.001 * seed) for name, value in own.items()}
         learned, ritz = columns.pop("learned"), columns.pop("ritz")

@@ -187,7 +187,7 @@ def test_alignment_undoes_rotations_inside_levels_and_no_others():
     assert np.abs(turned_in_levels(across, exact) - exact).max() > 0.1
 
 
-GOOD, HALF, BAD, LOST = [0.01, 0.05], [0.01, 0.06], [0.3, 0.06], [0.6, 9.0]
+GOOD, HALF, BAD, LOST = (3 * each for each in ([0.01, 0.05], [0.01, 0.06], [0.3, 0.06], [0.6, 9.0]))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ GOOD, HALF, BAD, LOST = [0.01, 0.05], [0.01, 0.06], [0.3, 0.06], [0.6, 9.0]
 def test_claims_are_judged_under_the_papers_protocol_alone(
     judge, ours, averaged, unaveraged, hasty, verdicts
 ):
-    paper = dataclasses.replace(PRESETS["paper"], num_seeds=2)
+    paper = dataclasses.replace(PRESETS["paper"], num_seeds=6)
 
     def holds(config):
         rows = [
