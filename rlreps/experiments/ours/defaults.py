@@ -16,9 +16,11 @@ that count as solved are published or follow from the problem. A policy is bad i
 0.5. A fit is told to be bad if it was refused, or if collecting, fitting or improving warned.
 
 **Goals**, for all problems and for those that were kept aside before any default was tuned on the
-others. Counts decide them: no bad policy without a warning; at most one good policy in 20 with a
+others: at most one bad policy in 20 without a warning; at most one good policy in 20 with a
 warning; a mean gain of the fit that is at most 0.05 below the trees' gain, or above it, in at least
-three quarters of the problems.
+three quarters of the problems. Exact 95 % intervals of these shares decide. They treat policies as
+independent, although seeds of one problem are alike: 72 policies without an exception are the
+fewest for which a share of one in 20 holds.
 """
 
 import contextlib
@@ -51,14 +53,14 @@ from rlreps.experiments.harness import (
 )
 from rlreps.experiments.ours.problems import PROBLEMS, Choose, FloatArray, Problem, numbers, play
 from rlreps.plotting.style import MUTED, series_style, styled
-from rlreps.runs.contrasts import Verdict
+from rlreps.runs.contrasts import Verdict, in_more_than
 from rlreps.successor import Transitions, fit
 
 FIT, TREES, RANDOM = WAYS = ("fit", "extra-trees", "random")
 GOOD = 0.5
 """Least gain of a good policy."""
-MOST_WARNED = 0.05
-"""Largest share of good policies with a warning."""
+MOST_MISJUDGED = 0.05
+"""Largest share of bad policies without a warning, and of good policies with one."""
 LEVEL = 0.05
 """Largest gain by which the fit may be below the trees and still count as level."""
 LEAST_LEVEL = 0.75
@@ -214,16 +216,17 @@ def judged(results: Results[Config]) -> Frame:
 
 
 def silent(found: Frame) -> Verdict:
-    """Judge that every bad policy is told."""
-    quiet = found.where(way=FIT, bad=True, told=False)["problem"]
-    return Verdict(len(quiet) == 0, "; ".join([f"{len(quiet)}", *dict.fromkeys(quiet)]))
+    """Judge that few bad policies are not told to be bad."""
+    bad = found.where(way=FIT, bad=True)
+    quiet = bad.where(told=False)["problem"]
+    words = "; ".join([f"{len(quiet)} of {len(bad)} bad policies", *dict.fromkeys(quiet)])
+    return ~in_more_than(MOST_MISJUDGED, ~bad["told"], words)
 
 
 def warned(found: Frame) -> Verdict:
     """Judge that few good policies are told to be bad."""
-    good = found.where(way=FIT, bad=False)["told"].tolist()
-    holds = sum(good) <= MOST_WARNED * len(good) if good else None
-    return Verdict(holds, f"{sum(good)} of {len(good)} good policies")
+    told = found.where(way=FIT, bad=False)["told"]
+    return ~in_more_than(MOST_MISJUDGED, told, f"{told.sum()} of {len(told)} good policies")
 
 
 def level(found: Frame) -> Verdict:
@@ -232,13 +235,13 @@ def level(found: Frame) -> Verdict:
         [part.where(way=way).sample("gain", "seed").mean for way in (FIT, TREES)]
         for part in found.groups("problem").values()
     ]
-    count = sum(1 for ours, theirs in pairs if ours >= theirs - LEVEL)
-    return Verdict(count >= LEAST_LEVEL * len(pairs), f"{count} of {len(pairs)} problems")
+    levels = [ours >= theirs - LEVEL for ours, theirs in pairs]
+    return in_more_than(LEAST_LEVEL, levels, f"{sum(levels)} of {len(levels)} problems")
 
 
 GOALS: dict[str, tuple[str, Callable[[Frame], Verdict]]] = {
-    "bad policies without a warning": ("none", silent),
-    "good policies with a warning": (f"at most {MOST_WARNED:.0%}", warned),
+    "bad policies without a warning": (f"at most {MOST_MISJUDGED:.0%}", silent),
+    "good policies with a warning": (f"at most {MOST_MISJUDGED:.0%}", warned),
     "problems in which the fit is level with extra-trees, or above": (
         f"at least {LEAST_LEVEL:.0%}",
         level,
