@@ -122,7 +122,7 @@ def any_of(parts: Parts, *, of: int | None = None) -> Verdict:
 def in_more_than(share: float, holding: Iterable[bool], words: str) -> Verdict:
     """Judge that a statement holds for more than a share of all runs, by the exact interval.
 
-    At least six runs decide a share of one half, and only if they agree.
+    Six runs that agree are the fewest that decide a share of one half.
 
     Args:
         share: The share.

@@ -351,8 +351,8 @@ CLAIMS = [
         lambda r: learned(r, PUBLISHED),
     ),
     Claim(
-        "β = 1, no averages (Section 5.1, Fig. 1b, d; holds if the worst energy is off by more than "
-        f"{NOWHERE_NEAR:.0%} with most seeds)",
+        "β = 1, no averages (Section 5.1, Fig. 1b, d; holds if the worst energy is off by more "
+        f"than {NOWHERE_NEAR:.0%} with most seeds)",
         "the energies are nowhere near the true ones",
         is_nowhere_near,
     ),

@@ -179,8 +179,10 @@ def test_opposites_pairs_and_single_runs():
 
 @pytest.mark.parametrize(
     ("holding", "runs", "verdict"),
-    [(5, 5, None), (6, 6, True), (0, 5, None), (0, 6, False), (9, 10, True), (5, 10, None)]
-    + [(0, 0, None)],
+    [
+        *[(5, 5, None), (6, 6, True), (0, 5, None), (0, 6, False)],
+        *[(9, 10, True), (5, 10, None), (0, 0, None)],
+    ],
 )
 def test_in_more_than_half_of_runs_needs_six_runs_that_agree(holding, runs, verdict):
     found = in_more_than(0.5, np.arange(runs) < holding, "found")

@@ -187,7 +187,7 @@ def test_alignment_undoes_rotations_inside_levels_and_no_others():
     assert np.abs(turned_in_levels(across, exact) - exact).max() > 0.1
 
 
-GOOD, HALF, BAD, LOST = (3 * each for each in ([0.01, 0.05], [0.01, 0.06], [0.3, 0.06], [0.6, 9.0]))
+GOOD, HALF, BAD, LOST = [0.01, 0.05] * 3, [0.01, 0.06] * 3, [0.3, 0.06] * 3, [0.6, 9.0] * 3
 
 
 @pytest.mark.parametrize(
