@@ -20,7 +20,7 @@ from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError, pr
 from rlreps.runs.machine import (
     keep_compiled_programs,
     keep_lapack_to_one_thread,
-    quieten_orbax,
+    quieten_libraries,
 )
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -65,6 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
     own_process = arguments is None
     words = sys.argv[1:] if arguments is None else list(arguments)
     if own_process:
+        quieten_libraries()
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             if number is None:
@@ -76,7 +77,6 @@ def main(arguments: list[str] | None = None) -> None:
             keep_compiled_programs()
     quiet = _QUIET in words
     words = [word for word in words if word not in (_NO_CACHE, _QUIET)]
-    quieten_orbax()
     try:
         command = parse_command(words)
         if command is not None:

@@ -21,12 +21,16 @@ def keep_lapack_to_one_thread() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def quieten_orbax() -> None:
-    """Silence Orbax's warnings of files that a killed run left behind.
+def quieten_libraries() -> None:
+    """Silence libraries in this process and those it starts; for processes of rlreps alone.
 
-    Orbax also reports a full disk from each of its threads, in addition to the error that it
-    raises, and tensorstore finds Orbax's event loop closed in each of its own.
+    Orbax warns of files that a killed run left behind. It also reports a full disk from each of its
+    threads, in addition to the error that it raises, and tensorstore finds Orbax's event loop
+    closed in each of its own. Python's resource tracker, a process of its own, warns of the
+    semaphores that an interrupted command leaves to it.
     """
+    filters = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, filters))
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if not isinstance(sys.unraisablehook, _WithoutClosedLoops):

@@ -12,13 +12,10 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import resource_tracker
 from typing import Any
 
 from rlreps.errors import WorkerDiedError
-from rlreps.runs.machine import quieten_orbax
-
-_FILTER = "PYTHONWARNINGS"
+from rlreps.runs.machine import quieten_libraries
 
 _function: Any = b""
 """The function that this process calls if it is a worker; it stays pickled until the first call."""
@@ -44,7 +41,6 @@ def map_in_workers(
     import cloudpickle
 
     jobs = min(jobs, len(names))
-    _track_semaphores()
     context = multiprocessing.get_context("spawn")
     shares = context.SimpleQueue()
     for share in _shares(jobs):
@@ -67,23 +63,6 @@ def map_in_workers(
         for worker in {*multiprocessing.active_children()} - others:
             worker.terminate()
         pool.shutdown(cancel_futures=True)
-
-
-def _track_semaphores() -> None:
-    """Start Python's process that removes the semaphores of a killed process, without its warning.
-
-    An interrupted command ends at once, and leaves its semaphores to that process.
-    """
-    if os.name != "posix":
-        return
-    before = os.environ.get(_FILTER)
-    os.environ[_FILTER] = "ignore"
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        os.environ.pop(_FILTER)
-        if before is not None:
-            os.environ[_FILTER] = before
 
 
 @contextlib.contextmanager
@@ -117,7 +96,7 @@ def _start(shares: Any, function: bytes) -> None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, share)
     os.environ["JAX_PLATFORMS"] = "cpu"
-    quieten_orbax()
+    quieten_libraries()
 
 
 def _end_with_parent() -> None:

@@ -96,6 +96,7 @@ def test_a_worker_that_is_killed_is_an_error():
 PARENT = """
 import os, pathlib, signal, sys, time
 from rlreps.cli import _leave
+from rlreps.runs.machine import quieten_libraries
 from rlreps.runs.workers import map_in_workers
 
 ballast = bytes(1_000_000)
@@ -106,6 +107,7 @@ def work(name, ballast=ballast):
     time.sleep(600)
 
 {guard}
+    quieten_libraries()
     signal.signal(signal.SIGINT, _leave)
     list(map_in_workers(work, ["a", "b"], 2))
 """
