@@ -28,8 +28,8 @@ from rlreps.errors import InputError, require
 
 T = TypeVar("T")
 
-_ALL_HERE = b"all"
-_LONGEST_INDEX = 16
+_ALL_HERE, _TAKEN = b"all", b"taken"
+_LONGEST_MESSAGE = 16
 _SECONDS_TO_SPEAK, _SECONDS_BETWEEN_TRIES = 1.0, 0.1
 
 
@@ -242,10 +242,11 @@ def _meet(address: str, count: int, index: int, timeout: int) -> None:
     """Wait until all processes have come to the coordinator's address.
 
     JAX aborts a process that waits for the others in vain. Every other process therefore sends its
-    index to process 0, which answers once it knows all indices.
+    index to process 0, which answers once it knows all indices. A second process with an index is
+    refused at once.
 
     Raises:
-        InputError: If they do not come in time.
+        InputError: If they do not come in time, or another process has the index.
     """
     host, _, port = address.rpartition(":")
     end = time.monotonic() + timeout
@@ -271,7 +272,13 @@ def _gather(port: int, count: int, end: float) -> str | None:
                 other = stack.enter_context(listener.accept()[0])
                 other.settimeout(_SECONDS_TO_SPEAK)
                 with contextlib.suppress(OSError):
-                    come[other.recv(_LONGEST_INDEX)] = other
+                    index = other.recv(_LONGEST_MESSAGE)
+                    if index in come and not _has_left(come[index]):
+                        other.sendall(_TAKEN)
+                    elif index in expected:
+                        come[index] = other
+                        continue
+                other.close()
             for index in expected:
                 come[index].sendall(_ALL_HERE)
     except TimeoutError:
@@ -281,6 +288,17 @@ def _gather(port: int, count: int, end: float) -> str | None:
     return None
 
 
+def _has_left(other: socket.socket) -> bool:
+    """Return whether a process that waits for an answer has closed its connection."""
+    other.setblocking(False)
+    try:
+        return not other.recv(1)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def _report(first: tuple[str, int], index: int, end: float) -> str | None:
     """Tell process 0 of this process until it answers; return what prevented this."""
     found = "no answer"
@@ -288,8 +306,9 @@ def _report(first: tuple[str, int], index: int, end: float) -> str | None:
         try:
             with socket.create_connection(first, left) as stream:
                 stream.sendall(str(index).encode())
-                if stream.recv(len(_ALL_HERE)) == _ALL_HERE:
-                    return None
+                said = stream.recv(_LONGEST_MESSAGE)
+                if said in (_ALL_HERE, _TAKEN):
+                    return None if said == _ALL_HERE else f"another with process_id {index}"
         except OSError as error:
             found = error.strerror or str(error)
         time.sleep(_SECONDS_BETWEEN_TRIES)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +17,7 @@ from rlreps.cli import main
 from rlreps.errors import InputError
 from rlreps.runs.processes import (
     ProcessesConfig,
+    _meet,
     first_does,
     process_count,
     process_index,
@@ -150,6 +152,24 @@ def test_processes_that_wait_for_others_in_vain_are_refused(monkeypatch, index, 
     expected = f"expected 2 processes to meet at {address} within 1 s, {found}"
     with pytest.raises(InputError, match=expected):
         together(place).__enter__()
+
+
+def test_process_0_refuses_a_second_process_of_an_index_and_waits_for_the_missing_ones():
+    address = f"127.0.0.1:{free_port()}"
+    place = ("127.0.0.1", int(address.rpartition(":")[2]))
+    with ThreadPoolExecutor() as threads:
+        came = [threads.submit(_meet, address, 4, index, 20) for index in (0, 1, 1)]
+        (refused,), running = wait(came, return_when=FIRST_COMPLETED)
+        assert str(refused.exception()).endswith("got another with process_id 1")
+        for said in (b"GET / HTTP/1.1", b"4"):
+            with socket.create_connection(place, 5) as stream:
+                stream.sendall(said)
+                assert stream.recv(1) == b""
+        with socket.create_connection(place, 5) as stream:
+            stream.sendall(b"2")
+        # A process that has left may come again.
+        running |= {threads.submit(_meet, address, 4, index, 20) for index in (2, 3)}
+        assert [each.result() for each in running] == [None] * 4
 
 
 def test_without_a_place_a_process_is_alone_and_first():
