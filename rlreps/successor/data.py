@@ -52,9 +52,10 @@ class Transitions:
     """Transitions (s, a, s') of one policy, N rows in the order of time.
 
     Rows in which a vector environment of Gymnasium starts an episode (next-step autoreset) are left
-    out: each starts in the state in which the row before ended its episode. Such rows are
-    recognised if three quarters of the terminations have one, none of them terminates, and not all
-    of them start where the record starts.
+    out: each starts in the state in which the row before ended its episode. By default such rows
+    are recognised if three quarters of the terminations have one, none of them terminates, and not
+    all of them start where the record starts. After truncations alone they are not recognised,
+    since a log that goes on after a cut looks the same.
 
     Attributes:
         observation: s, [N, ...]: vectors, images, or indices of states [N] (integers). Floats are
@@ -73,6 +74,9 @@ class Transitions:
         action_low: Lower bounds of the box of actions, [k] (float32). None and infinite entries
             take the range of the data. Stays None for integer actions.
         action_high: Upper bounds of the box of actions, with the same defaults.
+        autoreset: Whether to leave out rows in which a vector environment starts an episode: True
+            after any end of an episode, False nowhere, None if they are recognised. False
+            afterwards, since none are left.
 
     Raises:
         InputError: If shapes do not fit, entries are NaN, actions or states are out of range, all
@@ -92,6 +96,7 @@ class Transitions:
     num_states: int | None = None
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
+    autoreset: bool | None = None
 
     def __post_init__(self) -> None:
         names = ("observation", "next_observation")
@@ -120,15 +125,16 @@ class Transitions:
                     f"jump after row {jumps[0]} of {len(action)}: mark it in truncated"
                 )
             truncated[-1] = not terminated[-1]
-        resets = _autoresets(states[0], same, terminated, truncated)
+        resets = _autoresets(self.autoreset, states[0], same, terminated, truncated)
         if resets.any():
-            warnings.warn(
-                f"{resets.sum():,} of {len(resets):,} rows start in the state in which the row "
-                "before ended its episode, as resets in Gymnasium's vector environments do "
-                "(next-step autoreset): they are left out",
-                FitWarning,
-                stacklevel=3,
-            )
+            if self.autoreset is None:
+                warnings.warn(
+                    f"{resets.sum():,} of {len(resets):,} rows start in the state in which the row "
+                    "before ended its episode, as resets in Gymnasium's vector environments do "
+                    "(next-step autoreset): they are left out; autoreset=False keeps them",
+                    FitWarning,
+                    stacklevel=3,
+                )
             states = [state[~resets] for state in states]
             action, terminated, truncated = (
                 each[~resets] for each in (action, terminated, truncated)
@@ -146,6 +152,7 @@ class Transitions:
             "num_states": num_states,
             "action_low": low,
             "action_high": high,
+            "autoreset": False,
         }
         for name, value in filled.items():
             object.__setattr__(self, name, value)
@@ -236,13 +243,14 @@ class Transitions:
             data: ``observations`` and ``actions``; ``next_observations`` if known; ends of episodes
                 as ``terminals`` (or ``terminations``, ``terminated``) and ``timeouts`` (or
                 ``truncations``, ``truncated``), or as an index of episodes ``episode``;
-                ``num_actions``, ``num_states``, ``action_low`` and ``action_high`` as in
-                ``Transitions``. With ``masks`` (OGBench: 0 if the next state is terminal),
+                ``num_actions``, ``num_states``, ``action_low``, ``action_high`` and ``autoreset``
+                as in ``Transitions``. With ``masks`` (OGBench: 0 if the next state is terminal),
                 ``terminals`` marks any end of a trajectory. Other entries are ignored.
 
         Raises:
             InputError: If an entry is missing or ``Transitions`` rejects the arrays. At least one
-                entry must mark the ends of episodes; give zeros if no episode ends.
+                entry must mark the ends of episodes; give zeros if no episode ends. Autoreset needs
+                ``next_observations``.
 
         Warns:
             FitWarning: If rows inside the record are left out, since their next states are unknown.
@@ -276,7 +284,11 @@ class Transitions:
             ends = changes if ends is None else ends | changes
         following = _entry(data, "next_observations", "next_observation", optional=True)
         kept = np.ones(rows, np.bool_)
+        autoreset = data.get("autoreset")
+        if autoreset is not None:
+            autoreset = bool(_flags("autoreset", [autoreset], 1)[0])
         if following is None:
+            require(not autoreset, "next_observations with autoreset", None)
             count = len(observation)
             require(count in (rows, rows + 1), f"{rows} or {rows + 1} observations", count)
             known = terminated if ends is None else terminated | ends
@@ -313,6 +325,7 @@ class Transitions:
             truncated=None if ends is None else ends[kept],
             action_low=data.get("action_low"),
             action_high=data.get("action_high"),
+            autoreset=autoreset,
             **counts,
         )
 
@@ -330,7 +343,7 @@ class Transitions:
             InputError: If the data set is empty, its observations are not arrays, its actions are
                 neither discrete nor a box of floats, or ``Transitions`` rejects the arrays.
         """
-        return cls(**read_minari(dataset))
+        return cls(**read_minari(dataset), autoreset=False)
 
     def split(self, share: float, seed: int) -> tuple["Transitions", "Transitions"]:
         """Split into two records: the rows to fit, and the rows that ``held_out`` chooses.
@@ -403,6 +416,7 @@ class Transitions:
             "num_states": self.num_states,
             "action_low": self.action_low,
             "action_high": self.action_high,
+            "autoreset": self.autoreset,
         }
         content = io.BytesIO()
         np.savez(content, **{name: array for name, array in arrays.items() if array is not None})
@@ -437,7 +451,7 @@ class Transitions:
                 kind.
         """
         require_positive("steps", steps)
-        return cls(**record(environment, steps, policy, seed, copies))
+        return cls(**record(environment, steps, policy, seed, copies), autoreset=False)
 
 
 def as_transitions(data: Any) -> Transitions:
@@ -517,22 +531,31 @@ def _narrowed(states: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _autoresets(
-    observation: np.ndarray, same: np.ndarray, terminated: np.ndarray, truncated: np.ndarray
+    autoreset: bool | None,
+    observation: np.ndarray,
+    same: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
 ) -> np.ndarray:
     """Tell which rows start an episode in a vector environment; see ``Transitions``, [N].
 
     Args:
+        autoreset: Whether there are such rows; None recognises them.
         observation: s, [N, ...].
         same: Whether the row after a row starts where the row ended, [N − 1].
         terminated: [N].
         truncated: [N].
     """
-    after = np.append(False, same & terminated[:-1])
-    few = after.sum() < max(1.0, _AUTORESETS * terminated[:-1].sum())
-    if few or (terminated & after).any() or (observation[after] == observation[0]).all():
-        return np.zeros(len(observation), np.bool_)
-    # An episode that was truncated is followed by a reset as well.
-    return np.asarray(after | np.append(False, same & truncated[:-1] & ~terminated[1:]))
+    if autoreset is None:
+        after = np.append(False, same & terminated[:-1])
+        few = after.sum() < max(1.0, _AUTORESETS * terminated[:-1].sum())
+        tour = (observation[after] == observation[0]).all()
+        autoreset = not (few or tour or (terminated & after).any())
+    # An episode that was truncated is followed by a reset as well; no reset terminates.
+    found = np.append(False, same & (terminated | truncated)[:-1]) & ~terminated
+    # Nor does it end an episode: behind a reset that is cut, the record of another copy starts.
+    found[1:] &= ~found[:-1]
+    return np.asarray(found & autoreset)
 
 
 def _counts(array: np.ndarray) -> bool:

@@ -96,6 +96,8 @@ OTHERS = {
     r"expected observations \[rows, ...\], got \(0,\)": lambda: read(observations=[], actions=[]),
     r"expected observations \[rows, ...\], got \(\)": lambda: read(observations=1.0),
     r"expected actions \[rows, ...\], got \(\)": lambda: read(actions=2),
+    "expected next_observations with autoreset": lambda: read(autoreset=np.True_),
+    "expected autoreset of true and false": lambda: read(autoreset="no"),
     "6 or 7 observations, got 5": lambda: read(observations=STATES[:5]),
     "expected one environment": lambda: Transitions.collect(
         gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), steps=1
@@ -232,6 +234,26 @@ def test_rows_in_which_a_vector_environment_resets_are_left_out(copies, limit):
     assert not (data.observation == 5).any()
     # Silent: nothing is left to leave out.
     dataclasses.replace(data)
+
+
+def test_autoreset_says_whether_such_rows_are_left_out(tmp_path):
+    # Every episode starts where the last one ended: 0 1 2, 2 1 0, 0 1 2 and so on.
+    seen = np.array([0, 1, 2, 1] * 25)
+    reached = np.roll(seen, -1)
+    names = ("observation", "action", "next_observation", "terminated", "truncated")
+    tour = dict(zip(names, (seen, seen % 2, reached, np.isin(reached, (0, 2))), strict=False))
+    with pytest.warns(FitWarning, match="49 of 100 rows .* autoreset=False keeps them"):
+        assert len(Transitions(**tour)) == 51
+    kept = Transitions(**tour, autoreset=False)
+    path = kept.to_npz(tmp_path / "tour.npz")
+    assert len(kept) == len(Transitions.from_dictionary(read_arrays(path))) == 100
+    # After truncations alone, such rows look like those of a log that goes on.
+    found, resets = stepped(2, 40, first=2, limit=3)
+    cut = {name: column.reshape(-1) for name, column in zip(names, found, strict=True)}
+    cut["truncated"] |= cut.pop("terminated")
+    cut["terminated"] = np.zeros(80, bool)
+    assert len(Transitions(**cut)) == 80
+    assert len(Transitions(**cut, autoreset=True)) == 80 - resets.sum() < 70
 
 
 def test_rows_that_start_in_a_terminal_state_by_right_are_kept():
@@ -379,7 +401,7 @@ def recorded(kind):
 
 
 FIELDS = ("observation", "action", "next_observation", "terminated", "truncated", "num_actions")
-FIELDS += ("num_states", "action_low", "action_high")
+FIELDS += ("num_states", "action_low", "action_high", "autoreset")
 
 
 def assert_equal(found, expected):
