@@ -42,8 +42,11 @@ _AUTORESETS = 0.75
 """Rows that start in terminal states are resets if this share of the terminations has such a row.
 The other terminations are the last rows of copies of an environment."""
 
-_ROUNDED = 1e-5
+_SPACING = 1e-5
 """Single precision serves while its spacing is at most this share of a coordinate's range."""
+
+_ROUNDING = 0.01
+"""Single precision may round actions by this share of their range. Beyond it they are refused."""
 
 
 @checked
@@ -60,7 +63,7 @@ class Transitions:
     Attributes:
         observation: s, [N, ...]: vectors, images, or indices of states [N] (integers). Floats are
             stored in single precision, or in double precision if single precision would round the
-            differences between observations (vectors at a large offset).
+            differences between observations (numbers at a large offset).
         action: a, integers [N] in [0, num_actions), or floats [N, k] of a box; floats [N] are read
             as [N, 1].
         next_observation: s', [N, ...].
@@ -186,7 +189,7 @@ class Transitions:
             require(count <= MOST_ACTIONS, f"at most {MOST_ACTIONS:,} actions", count)
             require(0 <= least <= most < count, f"actions in [0, {count})", (least, most))
             return action.astype(np.int32), count, None, None
-        action = _numbers("action", action).astype(np.float32)
+        action = _numbers("action", action)
         fits = action.shape[:1] == (rows,) and action.ndim <= 2 and action.size > 0
         require(fits, f"actions of shape {(rows,)} or ({rows}, numbers)", action.shape)
         unbounded = all(bound is None for bound in bounds)
@@ -197,7 +200,8 @@ class Transitions:
                 FitWarning,
                 stacklevel=4,
             )
-        action = action.reshape(rows, -1)
+        exact = action.reshape(rows, -1)
+        action = exact.astype(np.float32)
         low = _bounds("action_low", bounds[0], action.min(axis=0))
         high = _bounds("action_high", bounds[1], action.max(axis=0))
         ordered = bool((low <= high).all())
@@ -206,6 +210,15 @@ class Transitions:
             raise InputError(
                 f"expected actions in [{low[i]}, {high[i]}], got {action[row, i]} as number {i} of "
                 f"row {row}; clip actions as the environment clips them"
+            )
+        spread = np.ptp(exact, axis=0)
+        allowed = _ROUNDING * np.maximum(spread, high - low)
+        # A smaller spread is the rounding of double precision.
+        moved = spread > 1e-12 * np.abs(exact).max(axis=0)
+        if (moved & (np.abs(exact - action).max(axis=0) > allowed)).any():
+            raise InputError(
+                "expected actions that single precision tells apart, got actions in "
+                f"[{exact.min()}, {exact.max()}]: subtract an offset"
             )
         return action, None, low, high
 
@@ -517,14 +530,16 @@ def _numbers(name: str, values: Any) -> np.ndarray:
 
 
 def _narrowed(states: list[np.ndarray]) -> list[np.ndarray]:
-    """Convert floats to single precision, or vectors that it would round too much to double."""
+    """Convert floats to single precision, or numbers that it would round too much to double."""
     floats = states[0].dtype.kind == "f"
-    precise = all(state.dtype != np.float32 for state in states)
-    if precise and (states[0].ndim == 2 or (floats and states[0].ndim == 1)):
-        least = np.min([state.min(axis=0) for state in states], axis=0).astype(np.float64)
-        most = np.max([state.max(axis=0) for state in states], axis=0).astype(np.float64)
+    precise = not any(np.can_cast(state.dtype, np.float32) for state in states)
+    if precise and (floats or states[0].ndim > 1):
+        # Pixels of images have a common range.
+        axes = 0 if states[0].ndim <= 3 else None
+        least = np.min([state.min(axis=axes) for state in states], axis=0).astype(np.float64)
+        most = np.max([state.max(axis=axes) for state in states], axis=0).astype(np.float64)
         spacing = np.spacing(np.float32(np.maximum(-least, most)))
-        allowed = np.where(most > least, _ROUNDED * (most - least) if floats else 1.0, np.inf)
+        allowed = np.where(most > least, _SPACING * (most - least) if floats else 1.0, np.inf)
         if (spacing > allowed).any():
             return [state.astype(np.float64) for state in states]
     return [state.astype(np.float32) for state in states] if floats else states

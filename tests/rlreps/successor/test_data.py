@@ -57,6 +57,9 @@ def test_floats_are_actions_of_a_box():
     np.testing.assert_array_equal(boxed.action_high, [2.0, 4.0])
     # Rounded to single precision, 0.1 is larger: so is the bound.
     Transitions(**columns(action=np.full((ROWS, 1), 0.1), action_high=np.full(1, 0.1)))
+    # Single precision may round differences that are small in the box, or that are no differences.
+    Transitions(**columns(action=0.1 + 1e-9 * torque, action_low=0.0, action_high=1.0))
+    Transitions(**columns(action=0.1 + 1e-16 * torque))
 
 
 def test_without_truncations_a_jump_ends_an_episode():
@@ -81,6 +84,9 @@ REFUSED = {
     "finite numbers in observation": {"observation": np.where(STATES[:-1] == 3, np.nan, 0.0)},
     "truncated of true and false": {"truncated": np.full(ROWS, 2)},
     "got a jump after row 2 of 6": {"next_observation": JUMP},
+    r"single precision tells apart, got actions in \[5000000.0, 5000000.05\]: subtract": {
+        "action": 5e6 + np.arange(6) / 100.0
+    },
     "at least two different states": dict.fromkeys(
         ("observation", "next_observation"), np.zeros((ROWS, 1))
     ),
@@ -268,13 +274,17 @@ def test_rows_that_start_in_a_terminal_state_by_right_are_kept():
     assert len(Transitions(**columns(truncated=[0, 1, 0, 0, 1, 0]))) == 6
 
 
-def test_vectors_at_a_large_offset_keep_their_differences():
+def test_observations_at_a_large_offset_keep_their_differences():
     places = np.random.default_rng(0).normal([5e6, -3e6], size=(3_001, 2))
     rows = np.arange(3_000) % 2, np.zeros(3_000, bool)
     data = Transitions(
         observation=places[:-1], action=rows[0], next_observation=places[1:], terminated=rows[1]
     )
     np.testing.assert_array_equal(data.next_observation, places[1:], strict=True)
+    images = STATES.reshape(-1, 1, 1, 1) / 100.0 + np.float64([[[5e6], [5e6 + 0.1]]])
+    for far in (images, images[..., 0]):
+        data = Transitions(**columns(observation=far[:-1], next_observation=far[1:]))
+        np.testing.assert_array_equal(data.observation, far[:-1], strict=True)
     whole = np.arange(7)[:, None] + 10**9
     data = Transitions(**columns(observation=whole[:-1], next_observation=whole[1:]))
     np.testing.assert_array_equal(data.observation[:, 0] - 10**9, np.arange(6.0))
@@ -282,6 +292,10 @@ def test_vectors_at_a_large_offset_keep_their_differences():
     assert Transitions(**columns(observation=np.float64(STATES[:-1]))).observation.dtype == "f4"
     flag = np.where(STATES == 3, 101.0, 100.0)
     data = Transitions(**columns(observation=flag[:-1], next_observation=flag[1:]))
+    assert data.observation.dtype == "f4"
+    # Pixels have a common range.
+    pixels = np.stack([flag[..., None], 0.0 * flag[..., None]], axis=1) / 255.0
+    data = Transitions(**columns(observation=pixels[:-1], next_observation=pixels[1:]))
     assert data.observation.dtype == "f4"
 
 
