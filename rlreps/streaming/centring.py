@@ -15,57 +15,77 @@ from rlreps.errors import TrainingDivergedError, require
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import LearningRate, StreamingRule, require_batch
 from rlreps.streaming.rules.combining import shares
+from rlreps.streaming.rules.incremental_pca import IncrementalState
+
+LEAST_UNIT = 2.0**-400
+"""Unit of rows without differences. The squares of all units are float64 numbers."""
+
+MOST = 2.0**400
+"""Bound on the numbers of all rows."""
+
+MOST_GROWTH = 1e15
+"""Bound on a later row's numbers over the largest number before it, or over one if that is more."""
 
 
 class Units(NamedTuple):
     """Origin and unit of rows, both removed in float64 before rows are rounded for the device.
 
     A rule whose rows are divided by u, at u² times the learning rate, finds the same components. So
-    only the range of the device's numbers depends on the unit.
+    only the range of the device's numbers depends on the unit. The unit grows with the rows, and
+    what is kept in units is then scaled by a power of two, which is exact.
 
     Attributes:
         origin: The first row, [features].
-        unit: A power of two near the largest number of the first rows; 0 if none is known yet.
+        unit: A power of two near the largest difference between a row so far and the origin.
     """
 
     origin: npt.NDArray[np.float64]
-    unit: float
+    unit: float = LEAST_UNIT
 
     @classmethod
-    def of(cls, row: npt.ArrayLike) -> Self:
-        """Return the units of a stream that begins with a row [features]."""
-        return cls(np.asarray(row, np.float64), 0.0)
+    def of(cls, origin: npt.ArrayLike, rows: Any, most: float = MOST) -> Self:
+        """Return the units of a stream that begins with some rows.
 
-    def seen(self, rows: Any) -> Self:
-        """Choose the unit by an array or a SciPy sparse array, unless one is known already."""
-        largest = max(float(rows.max()), -float(rows.min()))
-        if self.unit or not largest:
-            return self
-        return self._replace(unit=math.ldexp(1.0, math.frexp(largest)[1] - 1))
+        Args:
+            origin: The first row, [features].
+            rows: An array or a SciPy sparse array, [n, features].
+            most: Bound on the numbers of the rows.
+
+        Raises:
+            InputError: For larger numbers.
+        """
+        return cls(np.asarray(origin, np.float64))._grown(rows, most)
+
+    def grown(self, rows: Any) -> Self:
+        """Return units for further rows; ``origin`` stays.
+
+        Raises:
+            InputError: For numbers beyond ``MOST_GROWTH``, which are no part of the stream: beside
+                them, rounding would remove all other rows.
+        """
+        largest = max(1.0, self.unit, float(np.abs(self.origin).max()))
+        return self._grown(rows, min(MOST_GROWTH * largest, MOST))
 
     @property
     def squared(self) -> float:
-        """The unit of variances; 1 if it is not known, which holds for rows of zeros alone."""
-        return self.unit**2 or 1.0
+        """The unit of variances."""
+        return self.unit**2
 
     def relative(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return rows [n, features] less the origin, in units."""
-        found: npt.NDArray[np.float64] = (rows - self.origin) / (self.unit or 1.0)
+        found: npt.NDArray[np.float64] = (rows - self.origin) / self.unit
         return found
 
-    def rounded(self, rows: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return ``relative`` rows in the device's precision.
-
-        Raises:
-            InputError: If squares of the rows, or their sums, could leave the range of ``dtype``.
-        """
-        found = self.relative(rows)
-        most = math.sqrt(float(np.finfo(dtype).max)) * 2.0**-13
-        largest = float(np.abs(found).max())
-        unit = self.unit or 1.0
-        expected = f"numbers at most {most * unit:.2g} from the first row's"
-        require(largest <= most, expected, float(f"{largest * unit:.3g}"))
-        return found.astype(dtype)
+    def _grown(self, rows: Any, most: float) -> Self:
+        ends = [rows.min(axis=0), rows.max(axis=0)]
+        low, high = (
+            np.ravel(end if isinstance(end, np.ndarray) else end.toarray()) for end in ends
+        )
+        largest = max(float(high.max(initial=0.0)), -float(low.min(initial=0.0)))
+        require(largest <= most, f"numbers at most {most:.2g}", float(f"{largest:.3g}"))
+        difference = float(np.maximum(high - self.origin, self.origin - low).max(initial=0.0))
+        exponent = math.frexp(max(difference, self.unit))[1]
+        return self._replace(unit=math.ldexp(1.0, exponent - 1))
 
 
 class RunningMean(NamedTuple):
@@ -103,6 +123,17 @@ class CentredState(NamedTuple):
         """The mean of all rows so far, [features]; zero before the first."""
         mean: Array = self.running.value + self.running.remainder
         return mean
+
+    def scaled(self, factor: Any) -> Self:
+        """Return the state for rows times ``factor`` [], at learning rates over ``factor`` squared.
+
+        Vectors stay as they are.
+        """
+        mean, inner = self.running, self.inner
+        mean = mean._replace(value=factor * mean.value, remainder=factor * mean.remainder)
+        if isinstance(inner, IncrementalState):
+            inner = inner._replace(energies=factor * (factor * inner.energies))
+        return self._replace(running=mean, inner=inner)
 
 
 @configurable

@@ -81,6 +81,12 @@ class Model(NamedTuple):
     moments: Moments
     components: Floats
 
+    def in_units(self, units: Units) -> Self:
+        """Return the same model in other units, of the same origin."""
+        factor = self.units.unit / units.unit
+        state, moments = self.state.scaled(factor), self.moments.scaled(factor)
+        return self._replace(units=units, state=state, moments=moments)
+
 
 class StreamingPCA(_BasePCA):  # type: ignore[misc]
     """Principal component analysis of a stream, by any rule of ``rlreps.streaming``.
@@ -90,15 +96,15 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
     no covariance and no rows. ``fit`` goes over an array in random order. ``partial_fit`` takes
     batches as they come, of any size, even with fewer rows than components. Both subtract a running
     mean. Computations run in JAX, in float32 unless x64 is enabled, on rows less the first row,
-    divided by a power of two near the first rows' largest number; each new shape of a batch is
+    divided by a power of two near the largest difference so far; each new shape of a batch is
     compiled once per process. ``fit`` and ``transform`` also take sparse arrays, and make about
     1,024 rows dense at a time. ``score`` and ``score_samples`` are those of scikit-learn's ``PCA``:
     log-likelihoods under probabilistic PCA.
 
-    A batch that cannot be used (another number of features, NaN, infinity, or numbers 10¹⁵ times as
-    large as the first rows') raises a ``ValueError``. A step whose outcome is not finite raises a
-    ``rlreps.errors.TrainingDivergedError``. Both leave the model as it was. If the stream is
-    constant, the components stay at their random orthonormal start, with zero variance.
+    A batch that cannot be used (another number of features, NaN, infinity, or numbers above 10¹⁵
+    and above 10¹⁵ times the largest so far) raises a ``ValueError``. A step whose outcome is not
+    finite raises a ``rlreps.errors.TrainingDivergedError``. Both leave the model as it was. If the
+    stream is constant, the components stay at their random orthonormal start, with zero variance.
 
     Args:
         n_components: k; None takes the number of rows or features of the first array, whichever is
@@ -233,7 +239,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             began = {"rule": model.rule, "n_components": len(model.components)}
             now = {"rule": self.rule, "n_components": k}
             require(began == now, f"what the stream began with, {began} (fit starts anew)", now)
-            model = model._replace(units=model.units.seen(X))
+            model = model.in_units(model.units.grown(X))
             rows = model.units.relative(X)
             # A rule without a learning rate weighs all rows equally.
             fading = FADING if RULES[self.rule].needs_learning_rate else 0.0
@@ -300,7 +306,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
 
     def _started(self, X: Rows, k: int, random: np.random.RandomState) -> Model:
         """Return the model before its first row."""
-        units = Units.of(_dense(X, np.arange(1))[0]).seen(X)
+        units = Units.of(_dense(X, np.arange(1))[0], X)
         rule = centred_rule(self.rule, X.shape[1], k, PowerDecay(1.0, float(self.power)))
         state = jax.device_get(_start(rule, jnp.uint32(random.randint(np.iinfo(np.int32).max))))
         components = np.zeros((k, X.shape[1]))
@@ -329,7 +335,6 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         """Return the rule's state and its span's basis [k, features] after ``each`` rows an update.
 
         Raises:
-            InputError: For numbers that are too large beside the first rows'.
             TrainingDivergedError: If the outcome is not finite.
         """
         k, features = model.components.shape
@@ -338,7 +343,7 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         state, components = model.state, model.components.T
         dtype = state.running.value.dtype
         for chosen in _blocks(order, each, least):
-            given: Any = model.units.rounded(_dense(rows, chosen), dtype)
+            given: Any = model.units.relative(_dense(rows, chosen)).astype(dtype)
             state, found, finite = _advance(rule, state, given, each, least)
             components = np.asarray(found, np.float64)
             require_finite(finite, self.rule, int(state.step))

@@ -1,6 +1,6 @@
 """Variances of a stream along components that turn, in float64."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,12 @@ class Moments(NamedTuple):
     def total_variance(self) -> float:
         """Sum of the variances of all features; zero for fewer than two rows."""
         return self.total * self._per_row
+
+    def scaled(self, factor: float) -> Self:
+        """Return the moments of rows times ``factor``."""
+        return self._replace(
+            mean=factor * self.mean, along=factor**2 * self.along, total=factor**2 * self.total
+        )
 
     @property
     def _per_row(self) -> float:

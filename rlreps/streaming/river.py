@@ -12,7 +12,14 @@ from jax import Array
 
 from rlreps.errors import require, require_choice
 from rlreps.numerics import jit
-from rlreps.streaming.centring import Centred, Units, all_finite, centred_rule, require_finite
+from rlreps.streaming.centring import (
+    MOST_GROWTH,
+    Centred,
+    Units,
+    all_finite,
+    centred_rule,
+    require_finite,
+)
 from rlreps.streaming.moments import Floats
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay
@@ -63,7 +70,7 @@ class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
         self.learning_rate, self.power = learning_rate, power
         self._names: list[Any] = []
         self._places: list[int] = []
-        self._units = Units.of(np.zeros(0))
+        self._units = Units(np.zeros(0))
         self._state: Any = None
         self._mean, self._components = np.zeros(0), np.zeros((n_components, 0), np.float32)
 
@@ -81,28 +88,33 @@ class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
         """Update with a row, feature → number.
 
         Raises:
-            InputError: For a row with a value that is no finite number, or is too large for the
-                device's numbers; the model stays as it was, as after the next error.
+            InputError: For a row with a value that is no finite number, or is above 10¹⁵ and above
+                10¹⁵ times the largest so far; the model stays as it was, as after the next error.
             TrainingDivergedError: If the outcome is not finite.
         """
         # Sorted: neither the random start nor rounding depends on the order of a row.
         names = self._names or sorted(x, key=repr)
         row = _row(names, x)
-        rate = PowerDecay(self.learning_rate, self.power)
-        rule = centred_rule(self.rule, len(names), self.n_components, rate)
-        units, state, before = self._units, self._state, self._components
+        state, before = self._state, self._components
         if state is None:
-            units, state = Units(row, 1.0), rule.init(jax.random.key(self.seed))
+            units = Units.of(row, row[None], MOST_GROWTH)
+        else:
+            units = self._units.grown(row[None])
+        rate = PowerDecay(self.learning_rate * units.squared, self.power)
+        rule = centred_rule(self.rule, len(names), self.n_components, rate)
+        if state is None:
+            state = rule.init(jax.random.key(self.seed))
             before = np.zeros((self.n_components, len(names)), np.float32)
-        given = units.rounded(row[None], state.mean.dtype)
-        state, shift, components, finite = _learned(rule, state, jnp.asarray(given))
+        given = jnp.asarray(units.relative(row[None]), state.mean.dtype)
+        factor = jnp.asarray(self._units.unit / units.unit, given.dtype)
+        state, shift, components, finite = _learned(rule, state, given, factor)
         require_finite(finite, self.rule, int(state.step))
         if self._state is None:
             self._names, self._places = names, [names.index(name) for name in x]
         found = np.asarray(components).T
         signs = np.where(np.sum(found * before, axis=1) < 0.0, -1.0, 1.0)
         self._units, self._state = units, state
-        self._mean = units.origin + np.asarray(shift, np.float64)
+        self._mean = units.origin + units.unit * np.asarray(shift, np.float64)
         self._components = found * signs[:, None].astype(found.dtype)
 
     def transform_one(self, x: dict[Any, Any]) -> dict[Any, float]:
@@ -131,8 +143,13 @@ def _is_number(value: Any) -> bool:
 
 
 @jit
-def _learned(rule: Centred, state: Any, batch: Array) -> tuple[Any, Array, Array, Array]:
-    """Update a state; return it, the mean, the components [features, k] and if all is finite."""
-    state = rule.update(state, batch)
+def _learned(
+    rule: Centred, state: Any, batch: Array, factor: Array
+) -> tuple[Any, Array, Array, Array]:
+    """Update a state; return it, the mean, the components [features, k] and if all is finite.
+
+    The state of earlier rows is first multiplied by a factor [], their unit over the batch's.
+    """
+    state = rule.update(state.scaled(factor), batch)
     components = rule.components(state)
     return state, state.mean, components, all_finite((state, components))

@@ -44,14 +44,18 @@ def test_ojas_rule_is_that_of_numpy():
     np.testing.assert_allclose([*found.values()], (ROWS[0] - mean) @ expected, atol=1e-3)
 
 
-def test_all_components_of_incremental_pca_are_exact_and_keep_their_signs():
+@pytest.mark.parametrize("size", [None, 0.0, 1e-25])
+def test_all_components_of_incremental_pca_are_exact_and_keep_their_signs(size):
+    # A sensor may be silent, or all but silent, at first.
+    rows = ROWS if size is None else np.concatenate([size * ROWS[:9], ROWS])
     model, before = RiverPCA(4), None
-    for row in ROWS:
+    for row in rows:
         model.learn_one(as_row(row))
         if before is not None:
             assert np.all(np.sum(before * model.components_, axis=1) >= 0.0)
         before = model.components_
-    exact = np.linalg.svd(ROWS - ROWS.mean(axis=0))[2]
+    exact = np.linalg.svd(rows - rows.mean(axis=0))[2]
+    np.testing.assert_allclose(model.mean_, rows.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(np.abs(np.sum(model.components_ * exact, axis=1)), 1.0, atol=1e-3)
 
 
@@ -79,6 +83,16 @@ def test_rivers_own_checks_pass(rule):
     checks.check_estimator(RiverPCA(2, rule, learning_rate=1e-12 if rule == "sanger" else 0.1))
 
 
+@pytest.mark.parametrize("rule", ["incremental_pca", "oja"])
+def test_the_size_of_rows_changes_no_bit(rule):
+    plain, small = (
+        learned(RiverPCA(2, rule, learning_rate=0.01 / unit**2), unit * ROWS)
+        for unit in (1.0, 2.0**-80)
+    )
+    np.testing.assert_array_equal(small.components_, plain.components_)
+    np.testing.assert_array_equal(2.0**80 * small.mean_, plain.mean_)
+
+
 def test_far_from_the_origin_nothing_is_lost():
     shift = np.array([1e9, -3e8, 0.0, 1e7])
     plain, far = learned(RiverPCA(2)), learned(RiverPCA(2), ROWS + shift)
@@ -86,9 +100,10 @@ def test_far_from_the_origin_nothing_is_lost():
     np.testing.assert_allclose(far.mean_ - shift, plain.mean_, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [ROWS[:0], ROWS[:3]], ids=["first", "later"])
 @pytest.mark.parametrize("value", [None, np.nan, np.inf, "x", 10**400, 1e30])
-def test_a_row_that_cannot_be_used_leaves_the_model_as_it_was(value):
-    model, other = learned(RiverPCA(2), ROWS[:3]), learned(RiverPCA(2), ROWS[:3])
+def test_a_row_that_cannot_be_used_leaves_the_model_as_it_was(value, rows):
+    model, other = learned(RiverPCA(2), rows), learned(RiverPCA(2), rows)
     with pytest.raises(InputError, match=r"expected (finite numbers|numbers at most .*), got"):
         model.learn_one({**as_row(ROWS[3]), "a": value})
     np.testing.assert_array_equal(learned(model).components_, learned(other).components_)
