@@ -91,15 +91,18 @@ class Model(NamedTuple):
 class StreamingPCA(_BasePCA):  # type: ignore[misc]
     """Principal component analysis of a stream, by any rule of ``rlreps.streaming``.
 
+    Give ``partial_fit`` batches of one size, where possible: each new number of rows is compiled,
+    once per process, which takes about a second. JAX's persistent compilation cache keeps programs
+    between processes.
+
     The rules update k vectors on ``batch_size`` rows at a time: single rows by default, 2 k rows
     for EigenGame, and for incremental PCA the whole batch that ``partial_fit`` is given. They store
     no covariance and no rows. ``fit`` goes over an array in random order. ``partial_fit`` takes
     batches as they come, of any size, even with fewer rows than components. Both subtract a running
     mean. Computations run in JAX, in float32 unless x64 is enabled, on rows less the first row,
-    divided by a power of two near the largest difference so far; each new shape of a batch is
-    compiled once per process. ``fit`` and ``transform`` also take sparse arrays, and make about
-    1,024 rows dense at a time. ``score`` and ``score_samples`` are those of scikit-learn's ``PCA``:
-    log-likelihoods under probabilistic PCA.
+    divided by a power of two near the largest difference so far. ``fit`` and ``transform`` also
+    take sparse arrays, and make about 1,024 rows dense at a time. ``score`` and ``score_samples``
+    are those of scikit-learn's ``PCA``: log-likelihoods under probabilistic PCA.
 
     A batch that cannot be used (another number of features, NaN, infinity, or numbers above 10¹⁵
     and above 10¹⁵ times the largest so far) raises a ``ValueError``. A step whose outcome is not

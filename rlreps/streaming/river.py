@@ -105,8 +105,8 @@ class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
         if state is None:
             state = rule.init(jax.random.key(self.seed))
             before = np.zeros((self.n_components, len(names)), np.float32)
-        given = jnp.asarray(units.relative(row[None]), state.mean.dtype)
-        factor = jnp.asarray(self._units.unit / units.unit, given.dtype)
+        given = jnp.asarray(units.relative(row[None]).astype(state.running.value.dtype))
+        factor = given.dtype.type(self._units.unit / units.unit)
         state, shift, components, finite = _learned(rule, state, given, factor)
         require_finite(finite, self.rule, int(state.step))
         if self._state is None:
