@@ -10,6 +10,7 @@ import difflib
 import functools
 import inspect
 import io
+import itertools
 import json
 import shutil
 import textwrap
@@ -420,7 +421,7 @@ def parse(
     if not asked_for_help:
         parser.check(prog)
     try:
-        with contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stderr(io.StringIO()) as said:
             values: Any = tyro.cli(
                 form.cls,
                 prog=prog,
@@ -433,8 +434,13 @@ def parse(
             print(parser.options_by_class(prog), end="")
             raise
         # ``check`` knows what tyro refuses; this is for what a later tyro may refuse besides.
+        # tyro frames its reason, then draws a line and explains the option.
+        framed = [line.strip("│ ") for line in said.getvalue().splitlines()[1:]]
+        reason = " ".join(itertools.takewhile(lambda line: "──" not in line, framed))
         given = " ".join(parser.arguments)
-        raise InputError(f"expected arguments as {prog} --help lists them, got {given}") from None
+        raise InputError(
+            f"expected arguments as {prog} --help lists them, got {given}: {reason}"
+        ) from None
     built: C = form.build(values)
     return built
 
