@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rlreps.errors import InputError, require_interval, require_positive
@@ -40,7 +41,7 @@ _CHECK = "check"
 
 def positive(default: Any = dataclasses.MISSING, *, least: int = 1, most: int | None = None) -> Any:
     """Declare an integer that is at least ``least``."""
-    check = functools.partial(_require_count, least=least, most=most)
+    check = functools.partial(require_positive, least=least, most=most)
     return dataclasses.field(default=default, metadata={_CHECK: check})
 
 
@@ -136,11 +137,8 @@ def _check_of(field: dataclasses.Field[Any], hint: Any) -> Check | None:
     """Return the check that a field declares; sizes that are integers are positive."""
     check: Check | None = field.metadata.get(_CHECK)
     kinds = {*get_args(hint)} - {type(None)} if _is_union(hint) else {hint}
-    return _require_count if check is None and kinds == {int} and _SIZE in field.metadata else check
-
-
-def _require_count(name: str, value: Any, least: int = 1, most: int | None = None) -> None:
-    require_positive(name, value, least, most)
+    is_count = check is None and kinds == {int} and _SIZE in field.metadata
+    return require_positive if is_count else check
 
 
 def _is_union(hint: Any) -> bool:
@@ -237,17 +235,18 @@ def from_json(
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Tell whether a value is of a type: one of JSON's, a dataclass or an ``abc.ABC``.
+    """Tell whether a value is of a type: one of JSON's, a path, a dataclass or an ``abc.ABC``.
 
-    Other types accept everything.
-
-    NumPy's numbers count as numbers. An array or a tracer may stand for a float.
+    Other types accept everything. NumPy's numbers count as numbers. A float may also be an array of
+    numbers or a tracer, since a sweep varies it; a path may be a string.
     """
     return _test_of(hint)(value)
 
 
 def _test_of(hint: Any) -> Callable[[Any], bool]:
     """Return the function that tells whether a value is of a type."""
+    if hint in _TESTS:  # Before classes: Path counts as a subclass of abc.ABC, by os.PathLike.
+        return _TESTS[hint]
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _test_of(inner[0])
@@ -255,7 +254,8 @@ def _test_of(hint: Any) -> Callable[[Any], bool]:
         tests = [_test_of(each) for each in inner]
         return lambda value: any(test(value) for test in tests)
     if origin is Literal:
-        return lambda value: isinstance(value, str | int) and value in inner
+        # Without the types, True would pass for 1.
+        return lambda value: (_is_integer(value) or isinstance(value, str)) and value in inner
     if origin is tuple:
         tests = [_test_of(each) for each in inner if each is not ...]
         if inner[-1:] == (...,):
@@ -267,7 +267,7 @@ def _test_of(hint: Any) -> Callable[[Any], bool]:
         )
     if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, abc.ABC)):
         return lambda value: isinstance(value, hint)
-    return _TESTS.get(hint, lambda value: True)
+    return lambda value: True
 
 
 def _is_integer(value: Any) -> bool:
@@ -275,8 +275,9 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_real(value: Any) -> bool:
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return real or isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct)
+    if isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct):
+        return any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.integer, jnp.floating))
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 _TESTS: dict[Any, Callable[[Any], bool]] = {
@@ -284,6 +285,7 @@ _TESTS: dict[Any, Callable[[Any], bool]] = {
     float: _is_real,
     bool: lambda value: isinstance(value, bool | np.bool_),
     str: lambda value: isinstance(value, str),
+    Path: lambda value: isinstance(value, str | Path),  # JSON holds strings.
     type(None): lambda value: value is None,
 }
 
