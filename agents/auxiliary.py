@@ -408,6 +408,8 @@ def make_auxiliary_task(
             sequences for it, or observations that the tasks cannot take.
     """
     require_positive("num_features", num_features)
+    if num_actions is not None:
+        require_positive("num_actions", num_actions)
     config.require_objective()
     sequences = config.sequences
     require(sequences >= 2, "sequences >= 2, since their spread scales targets", sequences)

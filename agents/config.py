@@ -21,7 +21,7 @@ from rlreps.config import checked, positive, with_sizes
 from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation, Position
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_positive
 from rlreps.successor.basis import MOST_NUMBERS
 
 PUDDLE_WORLD = "puddle-world"
@@ -201,6 +201,7 @@ def make_agent(
             or does not fit observations or features, or a prior of other actions or another
             discount.
     """
+    require_positive("num_actions", num_actions)
     if importlib.util.find_spec("rlax") is None:
         raise InputError(
             'expected the package rlax for agents, got none; pip install "rlreps[agents]"'

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-from rlreps.envs.core import ArenaError
+from rlreps.envs.core import ArenaError, check_count
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import Puddle, PuddleWorld, PuddleWorldState
 
@@ -42,8 +42,7 @@ def render_frame(
     Raises:
         ArenaError: ``size`` is less than 1 or ``position`` is not two numbers.
     """
-    if size < 1:
-        raise ArenaError(f"expected a picture of at least 1 pixel a side, got {size}")
+    check_count(size, "size")
     background = _background_of(environment, size)
     if position is None:
         return background.copy()

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from rlreps.errors import require_positive
 from rlreps.numerics import matmul
 
 
@@ -38,6 +39,7 @@ def cumulant_matrix(cumulants: Cumulants, key: Array, centres: np.ndarray, num_t
     Returns:
         R (float32).
     """
+    require_positive("num_tasks", num_tasks)
     return cumulants.apply(cumulants.init(key, num_tasks), jnp.asarray(centres, jnp.float32))
 
 

@@ -11,7 +11,7 @@ from jax import Array, lax
 from rlreps.config import checked, configurable, interval, size
 from rlreps.encoders.base import Encoder, Params
 from rlreps.encoders.networks import init_layers, require_coordinates
-from rlreps.errors import require
+from rlreps.errors import require, require_positive
 
 _KNEE = 3.0
 """Frequency above which ``cosine_products`` are scaled down."""
@@ -32,6 +32,7 @@ def cosine_products(inputs: Array, frequencies: int) -> Array:
     Returns:
         [b, (1 + frequencies)^c].
     """
+    require_positive("frequencies", frequencies, least=0)
     factors = _factors(inputs, frequencies)
     products = factors[:, 0]
     for coordinate in range(1, inputs.shape[1]):
@@ -65,6 +66,7 @@ def lowest_frequencies(count: int) -> tuple[int, npt.NDArray[np.intp]]:
         The highest frequency that ``cosine_products`` needs, and the products' columns in its
         result, in order of k_x² + k_y², [count].
     """
+    require_positive("count", count)
     highest = next(k for k in itertools.count(1) if (1 + k) ** 2 > count)
     squares = np.sum(np.indices((1 + highest,) * 2).reshape(2, -1) ** 2, axis=0)
     return highest, np.argsort(squares, kind="stable")[1 : 1 + count]

@@ -16,7 +16,7 @@ from jax import Array
 
 from rlreps.config import configurable, interval, leaf, size, static
 from rlreps.encoders.base import Encoder, Params
-from rlreps.errors import require, require_choice
+from rlreps.errors import require, require_choice, require_positive
 
 Layer = dict[str, Any]
 """``kernel`` [..., in, out] and ``bias`` [out], and perhaps a ``tap`` that ``dense`` calls."""
@@ -84,6 +84,7 @@ def cosine_features(inputs: Array, frequencies: int) -> Array:
     Returns:
         [b, c · (1 + frequencies)].
     """
+    require_positive("frequencies", frequencies, least=0)
     if frequencies == 0:
         return inputs
     multiples = jnp.pi * jnp.arange(1, frequencies + 1, dtype=inputs.dtype)

@@ -18,7 +18,7 @@ from matplotlib.path import Path
 
 from rlreps.envs.geometry import Capsule, ConvexPolygon, Disc, Shape
 from rlreps.envs.puddle_world import GOAL_SUM, PuddleWorld
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_positive
 from rlreps.plotting.style import (
     INK,
     MISSING,
@@ -108,7 +108,8 @@ def plot_environment(environment: PuddleWorld, *, bins: int | None = None) -> Fi
     Raises:
         InputError: `bins` below 2, or a puddle of unknown shape.
     """
-    require(bins is None or bins >= 2, "at least 2 bins", bins)
+    if bins is not None:
+        require_positive("bins", bins, least=2)
     multipliers = [float(np.asarray(puddle.multiplier)) for puddle in environment.puddles]
     figure = Figure(figsize=(5.0, 4.4))
     axes = figure.add_subplot()
@@ -182,6 +183,8 @@ def plot_components(
         InputError: No set, a shape that is not [cells, k] with one k for all sets, labels or
             cosines that do not match, or cosines of an unknown set.
     """
+    if bins is not None:
+        require_positive("bins", bins)
     kind = type(components).__name__
     require(isinstance(components, Mapping), "sets of components by name, in a dict", kind)
     require(len(components) >= 1, "at least one set of components", "none")

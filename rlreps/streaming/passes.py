@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.errors import require
+from rlreps.errors import require, require_positive
 from rlreps.numerics import PRNG, compile_once
 from rlreps.streaming.rules.base import StreamingRule
 
@@ -94,6 +94,9 @@ def run_passes(
     Raises:
         InputError: If an interval has fewer rows than an update or more than a worker has.
     """
+    counts = {"workers": workers, "rows_per_update": rows_per_update}
+    for name, value in {"evaluate_every": evaluate_every, **counts}.items():
+        require_positive(name, value)
     each = len(rows) // workers
     interval = evaluate_every - evaluate_every % rows_per_update
     require(

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlreps.errors import require
-from rlreps.numerics import jit, matmul
+from rlreps.numerics import jit, matmul, require_array
 
 
 @jit
@@ -33,6 +33,8 @@ def lissa(features: jax.Array, right_hand_side: jax.Array, kappa: jax.Array | fl
     Raises:
       InputError: if the shapes do not fit together.
     """
+    for each in (features, right_hand_side):
+        require_array("arrays [j, d] and [d, t]", each)
     shapes = (features.shape, right_hand_side.shape)
     fit = features.ndim == right_hand_side.ndim == 2 and shapes[0][1] == shapes[1][0]
     require(fit, "features [j, d] and a right-hand side [d, t]", shapes)
@@ -68,6 +70,8 @@ def chunked_lissa(
     Returns:
       [d, t] array w_J.
     """
+    for each in (covariances, right_hand_sides):
+        require_array("arrays [J, d, d] and [J, d, t]", each)
     step = jnp.asarray(kappa, right_hand_sides.dtype)
 
     def add_term(weights: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -94,6 +98,7 @@ def empirical_inverse_covariance(features: jax.Array) -> jax.Array:
     Returns:
       [d, d] symmetric positive semi-definite array.
     """
+    require_array("features as an array [J, d]", features)
     num_rows, num_features = features.shape
     covariance = matmul(features.T, features) / float(num_rows)
     eigenvalues, vectors = jnp.linalg.eigh(covariance)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import jax.scipy as jsp
 from jax import Array, lax
 
-from rlreps.numerics import matmul
+from rlreps.numerics import matmul, require_array
 
 
 def solve_positive_definite(matrix: Array, right_hand_side: Array) -> Array:
@@ -79,6 +79,7 @@ def largest_eigenvalue_bound(matrix: jax.Array) -> jax.Array:
     A [d, d] has real eigenvalues, none negative: it is positive semi-definite, or the product of
     two such matrices.
     """
+    require_array("a matrix as an array [d, d]", matrix)
     scale = jnp.sqrt(jnp.sum(jnp.square(matrix)))
     # Divide first: beyond 256, a 16th power leaves the range of float32.
     power = matrix / jnp.where(scale > 0.0, scale, 1.0)
@@ -102,6 +103,8 @@ def newton_schulz_step(inverse: jax.Array, matrix: jax.Array) -> jax.Array:
     Returns:
         The next P, [d, d], symmetric.
     """
+    for each in (inverse, matrix):
+        require_array("matrices as arrays [d, d]", each)
     identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
     start = jnp.where(jnp.trace(inverse) > 0.0, inverse, identity / jnp.trace(matrix))
     bound = largest_eigenvalue_bound(matmul(start, matrix))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_positive
 from rlreps.numerics import jit, matmul, require_array
 from rlreps.subspace.row_blocks import RowBlocks, residual_energy
 from rlreps.subspace.svd import PrincipalSubspace, relative_tolerance
@@ -50,8 +50,10 @@ def leading_combinations(features: jax.Array, matrix: jax.Array, d: int) -> jax.
     Raises:
       InputError: if d is not in 1 to m, features and matrix differ in rows, or t < d.
     """
+    require_positive("d", d)
     _require_features(features)
-    require(1 <= d <= features.shape[1], f"d in 1 to {features.shape[1]} features", d)
+    require_array("a matrix as an array [states, columns]", matrix)
+    require(d <= features.shape[1], f"d in 1 to {features.shape[1]} features", d)
     require(len(matrix) == len(features), f"a matrix of {len(features)} rows", matrix.shape)
     require(matrix.shape[1] >= d, f"a matrix of at least {d} columns", matrix.shape)
     panel, values, turn = jnp.linalg.svd(features, full_matrices=False)
@@ -265,6 +267,7 @@ def relative_excess(loss: jax.Array, subspace: PrincipalSubspace, d: int) -> jax
       At least zero up to rounding; NaN where L(F_d) is zero to rounding, as the ratio has no
       meaning there.
     """
+    require_positive("d", d)
     values = subspace.truncated(d).singular_values
     optimum = subspace.total_energy - float(np.sum(np.square(values.astype(np.float64))))
     rounding = 10.0 * float(np.finfo(values.dtype).eps) * subspace.total_energy

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlreps.config import checked
 from rlreps.errors import require
+from rlreps.numerics import require_array
 
 Centring: TypeAlias = Literal["columns", "rows", "both"]
 """Which means are subtracted from Psi [n states, t tasks] before its components are taken.
@@ -111,6 +112,11 @@ class CentredBlocks(DerivedBlocks):
             yield start, centred
 
 
+def _require_blocks(source: RowBlocks) -> None:
+    expected = "row blocks, such as ArrayBlocks(matrix)"
+    require(isinstance(source, RowBlocks), expected, type(source).__name__)
+
+
 def column_means(source: RowBlocks) -> np.ndarray:
     """Compute the mean of every column over the rows in one pass.
 
@@ -120,6 +126,7 @@ def column_means(source: RowBlocks) -> np.ndarray:
     Raises:
       InputError: if the matrix has no rows.
     """
+    _require_blocks(source)
     num_rows, num_columns = source.shape
     require(num_rows > 0, "a matrix with at least one row", source.shape)
     sums = np.zeros(num_columns, dtype=np.float64)
@@ -137,6 +144,7 @@ def row_means(source: RowBlocks) -> np.ndarray:
     Raises:
       InputError: if the matrix has no columns.
     """
+    _require_blocks(source)
     num_rows, num_columns = source.shape
     require(num_columns > 0, "a matrix with at least one column", source.shape)
     sums = np.empty(num_rows, dtype=np.float64)
@@ -158,7 +166,8 @@ def centring_means(source: RowBlocks, centring: Centring) -> tuple[np.ndarray, n
     if centring == "columns":
         return column_means(source), None
     if centring == "rows":
-        return np.zeros(source.shape[1]), row_means(source)
+        means_of_rows = row_means(source)
+        return np.zeros(source.shape[1]), means_of_rows
     means = column_means(source)
     return means, row_means(source) - means.mean()
 
@@ -248,6 +257,8 @@ def residual_energy(span: np.ndarray, source: RowBlocks) -> float:
 
 def _fitting(basis: np.ndarray, source: RowBlocks) -> np.ndarray:
     """Return a basis [n, d] in the matrix's dtype; raise if it is over other states."""
+    require_array("a basis as an array [n, d]", basis)
+    _require_blocks(source)
     fits = basis.ndim == 2 and basis.shape[0] == source.shape[0]
     require(fits, f"a basis over the matrix's {source.shape[0]} states", basis.shape)
     return np.asarray(basis, source.dtype)

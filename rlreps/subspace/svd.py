@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from rlreps.config import configurable, interval, positive
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_positive
 from rlreps.numerics import require_array
 from rlreps.subspace.error_bound import RitzTriplets, distance_bounds, refined, rounding_level
 from rlreps.subspace.products import Matrix, Products, orthonormalise, products_of
@@ -48,8 +48,9 @@ class PrincipalSubspace:
 
     def truncated(self, d: int) -> "PrincipalSubspace":
         """Keep the first d components; settings stay those of the original computation."""
+        require_positive("d", d)
         num_components = self.basis.shape[1]
-        require(1 <= d <= num_components, f"1 <= d <= {num_components} components", d)
+        require(d <= num_components, f"1 <= d <= {num_components} components", d)
         bound = self.distance_bound
         return dataclasses.replace(
             self,
@@ -78,6 +79,7 @@ def fix_signs(basis: np.ndarray) -> np.ndarray:
     Returns:
       [n, k] contiguous copy.
     """
+    require_array("a basis as an array [n, k]", basis)
     rows = np.argmax(np.abs(basis), axis=0)
     deciding = np.take_along_axis(basis, rows[None, :], axis=0)
     return np.ascontiguousarray(np.where(deciding < 0, -basis, basis))
@@ -136,6 +138,7 @@ def exact_svd(matrix: Matrix, rank: int, *, at_most: bool = False) -> PrincipalS
       InputError: if the rank exceeds min(n, t) or the matrix's numerical rank (see
         `relative_tolerance`), or the matrix is not finite, in memory or of a floating dtype.
     """
+    require_positive("rank", rank)
     if isinstance(matrix, RowBlocks | Products):
         raise InputError("expected a matrix in memory for the exact decomposition, got row blocks")
     _require_matrix_and_rank(matrix, rank)

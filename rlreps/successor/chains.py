@@ -21,6 +21,7 @@ from jax import Array, lax
 
 from rlreps.config import checked
 from rlreps.envs import PuddleWorld
+from rlreps.errors import require_positive
 from rlreps.numerics import PRNG
 from rlreps.successor.grids import Grid
 
@@ -122,6 +123,7 @@ def environment_chain(
         cell: state → cell index.
         policy: (key, state) → action; None is the uniformly random policy.
     """
+    require_positive("num_cells", num_cells)
 
     def draw(words: Words, rollout: Array, time: Array) -> tuple[Array, Array]:
         # Two counters per step: one for the environment's key, one for the policy's.

@@ -17,7 +17,7 @@ from rlreps.config import from_json
 from rlreps.encoders import Encoder, Params, Tabular, TwoTowers
 from rlreps.envs import PuddleWorld, arena_from_settings
 from rlreps.envs.observations import Observation, as_observation
-from rlreps.errors import InputError, require, require_memory
+from rlreps.errors import InputError, require, require_memory, require_positive
 from rlreps.subspace import (
     ArrayBlocks,
     PrincipalSubspace,
@@ -106,7 +106,8 @@ class GroundTruth:
     def require_dimension(self, d: int) -> None:
         """Raise an ``InputError`` unless the subspace holds d components."""
         available = self.principal.basis.shape[1]
-        require(1 <= d <= available, f"1 <= d <= {available} components of the ground truth", d)
+        require_positive("d", d)
+        require(d <= available, f"1 <= d <= {available} components of the ground truth", d)
 
     def distance(self, features: Array | np.ndarray) -> float:
         """Return the subspace distance of features [n, d] from the leading d components."""

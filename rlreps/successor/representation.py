@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rlreps.encoders import Encoder
-from rlreps.errors import FitWarning, InputError, require, require_choice
+from rlreps.errors import FitWarning, InputError, require, require_choice, require_positive
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
@@ -330,8 +330,7 @@ class SuccessorRepresentation:
 
     def _improved(self, task: Task, improvements: int | None) -> ActionValues:
         if improvements is not None:
-            whole = isinstance(improvements, int | np.integer) and improvements >= 1
-            require(whole, "improvements that are a whole number >= 1, or None", improvements)
+            require_positive("improvements", improvements)
         rewards, solution = self._of(task).rewards, self.solution
         alike = bool(np.ptp(rewards) == 0.0)
         alike &= rewards[0] == 0.0 or not solution.rows.terminated.any()

@@ -121,8 +121,9 @@ def run(
     require_positive("steps", steps)
     require_positive("evaluate_every", evaluate_every)
     every = evaluate_every if checkpoint_every is None else checkpoint_every
+    require_positive("checkpoint_every", every)
     require(
-        every >= 1 and every % evaluate_every == 0,
+        every % evaluate_every == 0,
         f"checkpoint_every to be a multiple of evaluate_every ({evaluate_every})",
         every,
     )

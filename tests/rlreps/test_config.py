@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import pkgutil
+from pathlib import Path
 from typing import Literal, get_type_hints
 
 import jax
@@ -14,6 +15,7 @@ import pytest
 import rlreps
 import rlreps.agents
 import rlreps.envs
+from rlreps.agents import prior_of
 from rlreps.config import (
     as_json,
     checked,
@@ -26,8 +28,16 @@ from rlreps.config import (
     size,
     with_sizes,
 )
+from rlreps.cumulants import Discs
+from rlreps.encoders import MLP
+from rlreps.envs import load_arena
 from rlreps.envs.core import ArenaError
 from rlreps.errors import InputError, require
+from rlreps.losses import Naive
+from rlreps.sources import puddle_world_source
+from rlreps.successor import create_or_resume
+from rlreps.successor.store import create_estimates
+from rlreps.training import Optimizer, train
 
 
 @configurable
@@ -75,6 +85,8 @@ class ToyConfig:
     rows: int | None = positive(None, least=2, most=3000)
     kind: Literal["a", "b"] | None = "a"
     either: Literal["all"] | int = "all"
+    version: Literal[1, 2] = 1
+    place: Path = Path("here")
     seed: int = interval("[0, 2**31)", 0)
     method: ToyMethod = ToyMethod()
 
@@ -95,20 +107,23 @@ class ToyConfig:
         (lambda: ToyConfig(None), "steps to be an integer, got None"),
         (lambda: ToyConfig(1, either="none"), "either to be one of all or an integer, got 'none'"),
         (lambda: ToyConfig(1, method="toy"), "method to be of type ToyMethod, got 'toy'"),
+        (lambda: ToyConfig(1, version=True), "version to be one of 1, 2, got True"),
+        (lambda: ToyConfig(1, place=5), "place to be a path, got 5"),
         (lambda: ToyMethod(rate="1"), "rate to be a number, got '1'"),
+        (lambda: ToyMethod(rate=np.array("x")), r"rate to be a number, got array\('x'"),
+        (lambda: ToyMethod(rate=np.array(True)), r"rate to be a number, got array\(True\)"),
         (lambda: ToyMethod(rate=np.float64(2)), r"rate in \(0, 2\), got np.float64\(2.0\)"),
         (lambda: ToyMethod(widths=[3]), r"widths to be a tuple of integers, got \[3\]"),
     ],
 )
 def test_fields_check_what_a_user_gives(make, message):
-    ToyConfig(1, kind=None, either=7, seed=2**31 - 1)
+    ToyConfig(1, kind=None, either=7, seed=2**31 - 1, version=2, place="there")
     with pytest.raises(InputError, match=f"^expected {message}"):
         make()
 
 
-def public_dataclasses():
-    """List the dataclasses that packages export, except those of experiments."""
-    found = set()
+def public_objects():
+    """List what packages export, except those of experiments."""
     for root in (rlreps, rlreps.agents, rlreps.envs):
         walked = pkgutil.walk_packages(root.__path__, f"{root.__name__}.")
         names = [module.name for module in walked if module.ispkg]
@@ -116,8 +131,12 @@ def public_dataclasses():
             if ".experiments" not in name:
                 module = importlib.import_module(name)
                 exported = getattr(module, "__all__", dir(module))
-                objects = [getattr(module, each) for each in exported]
-                found |= {each for each in objects if isinstance(each, type)}
+                yield from (getattr(module, each) for each in exported if each[0] != "_")
+
+
+def public_dataclasses():
+    """List the dataclasses that packages export, except those of experiments."""
+    found = {each for each in public_objects() if isinstance(each, type)}
     return {cls for cls in found if dataclasses.is_dataclass(cls) and not inspect.isabstract(cls)}
 
 
@@ -140,6 +159,48 @@ def test_every_public_field_that_is_an_integer_refuses_other_values():
         except (TypeError, ValueError) as error:  # Other fields are missing or do not fit.
             message = str(error)
         assert f"{name} to be an" not in message, cls
+
+
+def public_functions():
+    """List the functions that packages export, compiled ones too, except those of experiments."""
+    return {
+        each
+        for each in public_objects()
+        if inspect.isfunction(inspect.unwrap(each)) and each.__module__.startswith("rlreps.")
+    }
+
+
+WITH = {
+    puddle_world_source: {"environment": load_arena("empty"), "cumulants": Discs()},
+    train: {"encoder": MLP(), "objective": Naive(), "optimizer": Optimizer()},
+    create_estimates: {"path": "nowhere", "shape": (2, 2)},
+    create_or_resume: {"shape": (2, 2)},
+}
+"""Function → values of parameters that it checks before its integers."""
+
+CHECKED_LATER = {(prior_of, "improvements")}  # By the representation, as for its policy.
+
+
+def test_every_parameter_of_a_public_function_that_is_an_integer_refuses_other_values():
+    parameters = [
+        (function, name, signature)
+        for function in public_functions()
+        for signature in [inspect.signature(function).parameters]
+        for name in signature
+        if signature[name].annotation in (int, int | None)
+    ]
+    assert len(parameters) > 25
+    for function, name, signature in parameters:
+        if (function, name) in CHECKED_LATER:
+            continue
+        required = {
+            each.name: {int: 2, float: 0.5}.get(each.annotation)
+            for each in signature.values()
+            if each.default is each.empty
+        }
+        for wrong in (2.5, "3", True):
+            with pytest.raises((InputError, ArenaError), match=f"^expected {name} to be an int"):
+                function(**{**required, **WITH.get(function, {}), name: wrong})
 
 
 def test_sizes_are_filled_in_and_are_no_options():

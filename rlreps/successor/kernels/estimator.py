@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse
 
 from rlreps.envs import PuddleWorld
-from rlreps.errors import InputError, require
+from rlreps.errors import InputError, require, require_positive
 from rlreps.subspace import Centring, centre_in_place, exact_svd, nested_distances
 from rlreps.successor.grids import Grid
 from rlreps.successor.kernels.matrix import one_step
@@ -252,6 +252,7 @@ def aggregation_error(
         rank: Largest dimension, k; fewer if the matrix has fewer.
         centring: Which means are subtracted before the subspaces are computed.
     """
+    require_positive("rank", rank)
     finer = dataclasses.replace(settings, refinement=2 * settings.refinement)
     rows, finer_rows = (
         TransitionEstimator(environment, grid, each).estimates().rows for each in (settings, finer)

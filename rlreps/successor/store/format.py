@@ -29,7 +29,7 @@ import numpy.typing as npt
 import tensorstore as ts
 
 from rlreps.config import checked
-from rlreps.errors import InputError, differences, require
+from rlreps.errors import InputError, differences, require_positive
 from rlreps.files import read_json, refuse_links, require_free, require_name
 
 Rows = npt.NDArray[np.float32]
@@ -265,9 +265,9 @@ def create_or_resume(
             values of each), the path is something else, the shape is not positive, or the disk
             fails.
     """
+    for name, size in ("block_rows", block_rows), ("states", shape[0]), ("tasks", shape[1]):
+        require_positive(name, size)
     require_name(path)
-    sizes = (*shape, block_rows)
-    require(min(sizes) >= 1, "positive shape and block_rows", sizes)
     folder = Path(os.path.realpath(path))
     plain = plain_json(settings)
     if (folder / _METADATA_FILE).exists():

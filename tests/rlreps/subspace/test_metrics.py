@@ -13,12 +13,20 @@ from rlreps.subspace import (
     ArrayBlocks,
     align,
     centre_columns,
+    centring_means,
+    chunked_lissa,
+    column_means,
+    empirical_inverse_covariance,
     exact_svd,
+    fix_signs,
     grassmann_distance,
+    largest_eigenvalue_bound,
     leading_combinations,
+    lissa,
     longest_eigenvector_streak,
     matched_cosines,
     nested_distances,
+    newton_schulz_step,
     numerical_rank,
     principal_angles,
     project_rows,
@@ -112,18 +120,34 @@ def test_rank_deficient_features_are_measured_by_their_numerical_rank(num_states
         )
 
 
+LISTS = [[1.0], [2.0]]
+
+
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
-        (subspace_distance, ([[1.0], [2.0]], np.eye(2, 1))),
-        (subspace_distance, (np.eye(2, 1), [[1.0], [2.0]])),
-        (nested_distances, ([[1.0], [2.0]], np.eye(2, 1))),
-        (centre_columns, ([[1.0], [2.0]],)),
-        (exact_svd, ([[1.0], [2.0]], 1)),
+        (subspace_distance, (LISTS, np.eye(2, 1))),
+        (subspace_distance, (np.eye(2, 1), LISTS)),
+        (leading_combinations, (np.eye(2, 1), LISTS, 1)),
+        (nested_distances, (LISTS, np.eye(2, 1))),
+        (centre_columns, (LISTS,)),
+        (exact_svd, (LISTS, 1)),
+        (fix_signs, (LISTS,)),
+        (column_means, (LISTS,)),
+        (centring_means, (LISTS, "rows")),
+        (centring_means, (np.eye(2), "both")),
+        (project_rows, (LISTS, ArrayBlocks(np.eye(2)))),
+        (project_rows, (np.eye(2), LISTS)),
+        (lissa, (np.eye(2), LISTS, 0.1)),
+        (chunked_lissa, (np.ones((1, 2, 2)), LISTS, 0.1)),
+        (empirical_inverse_covariance, (LISTS,)),
+        (newton_schulz_step, (LISTS, np.eye(2))),
+        (newton_schulz_step, (np.eye(2), LISTS)),
+        (largest_eigenvalue_bound, (LISTS,)),
     ],
 )
-def test_lists_are_no_arrays(function, arguments):
-    with pytest.raises(InputError, match=r"an array \[|arrays \[.*, got 'list'"):
+def test_lists_are_neither_arrays_nor_row_blocks(function, arguments):
+    with pytest.raises(InputError, match=r"expected .*(array|blocks).*, got '(list|ndarray)'"):
         function(*arguments)
 
 

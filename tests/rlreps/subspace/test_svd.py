@@ -152,7 +152,7 @@ def test_the_floor_is_on_average_the_distance_of_the_mean_from_the_truth():
 @pytest.mark.parametrize(
     ("matrix", "rank", "message"),
     [
-        *((np.ones((5, 3), np.float32), k, f"rank.*got {k}") for k in (0, 4)),
+        *((np.ones((5, 3), np.float32), k, f"rank.*got {k}") for k in (0, 4, 2.5)),
         (np.full((4, 3), np.nan, np.float32), 1, "expected a matrix of finite entries"),
         (np.ones((4, 3), np.int64), 1, "expected a float32 or float64 matrix"),
     ],
