@@ -273,7 +273,8 @@ def _gather(port: int, count: int, end: float) -> str | None:
                 other.settimeout(_SECONDS_TO_SPEAK)
                 with contextlib.suppress(OSError):
                     index = other.recv(_LONGEST_MESSAGE)
-                    if index in come and not _has_left(come[index]):
+                    come = {each: kept for each, kept in come.items() if not _has_left(kept)}
+                    if index in come:
                         other.sendall(_TAKEN)
                     elif index in expected:
                         come[index] = other
