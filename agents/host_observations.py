@@ -49,12 +49,13 @@ def observations_of_space(space: gymnasium.Space[Any], name: str) -> Observation
         name: The environment's name, for messages.
 
     Raises:
-        InputError: For any other space.
+        InputError: For any other space. ``encode`` raises one if single precision rounds away a
+            difference from the first observation, in a coordinate without bounds.
     """
     if isinstance(space, spaces.Discrete):
         return _unit_vectors(int(space.n), int(space.start))
     if isinstance(space, spaces.Box):
-        return _of_box(space.low, space.high, space.dtype)
+        return _of_box(space, name)
     raise InputError(f"expected {name} to have observations in a Box or Discrete, got {space}")
 
 
@@ -83,19 +84,33 @@ def _unit_vectors(count: int, first: int) -> Observations:
     return Observations((count,), np.float32, lambda raw: rows[np.asarray(raw).reshape(-1) - first])
 
 
-def _of_box(low: npt.NDArray[Any], high: npt.NDArray[Any], dtype: npt.DTypeLike) -> Observations:
+def _of_box(space: spaces.Box, name: str) -> Observations:
+    low, high = space.low, space.high
     shape, arrange = _arranged(low.shape)
-    if dtype == np.uint8 and len(shape) == 3 and np.all(low == 0) and np.all(high == 255):
+    if space.dtype == np.uint8 and len(shape) == 3 and np.all(low == 0) and np.all(high == 255):
         # A copy: the environment may draw its next image into the same array.
         return Observations(shape, np.uint8, lambda raw: arrange(np.array(raw, np.uint8)))
     least, width = scale_of(low, high)
+    first: DoubleArray | None = None
 
     def encode(raw: Any) -> Inputs:
+        nonlocal first
         # Numbers too large for single precision become infinite, which the copies refuse.
         with np.errstate(over="ignore"):
             # In double precision, since coordinates may have a large offset.
             scaled = (np.asarray(raw).astype(np.float64) - least) / width
-            return arrange(scaled.astype(np.float32))
+            first = scaled[0] if first is None else first
+            seen = scaled.astype(np.float32)
+            far = np.abs(first) > LARGEST_RANGE
+            if far.any():
+                lost = far & (scaled != first) & (seen == first.astype(np.float32))
+                for value in scaled[lost][:1]:
+                    raise InputError(
+                        f"expected {name} to have observations that single precision tells apart, "
+                        f"got {value} beside others that it rounds alike: subtract an offset, or "
+                        "give bounds in the observation space"
+                    )
+            return arrange(seen)
 
     return Observations(shape, np.float32, encode)
 

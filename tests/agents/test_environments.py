@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from rlreps.agents.environments import HostEnvironments
-from rlreps.agents.host_observations import space_of_spec
+from rlreps.agents.host_observations import observations_of_space, space_of_spec
 from rlreps.errors import InputError
 
 
@@ -280,6 +280,20 @@ def test_what_is_no_number_is_refused(given, reward, what, register):
 
     with pytest.raises(InputError, match=f"expected {name} to give finite numbers as {what}"):
         play()
+
+
+def test_small_steps_at_a_large_offset_need_bounds():
+    near, far = np.array([[0.0], [0.01]]), np.array([[5e6], [5e6 + 0.01]])
+    space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    encode = observations_of_space(space, "Far-v0").encode
+    encode(far[:1])
+    with pytest.raises(InputError, match=r"Far-v0 to have .* got 5000000\.01 .* give bounds"):
+        encode(far[1:])
+    # Steps that single precision holds, and those between bounds or near zero.
+    encode(far[:1] + 1.0)
+    between = spaces.Box(5e6, 5e6 + 1.0, (1,), np.float64)
+    for given, seen in ((space, near), (between, far)):
+        np.testing.assert_allclose(observations_of_space(given, "").encode(seen), near, atol=1e-8)
 
 
 LOW = np.array([-2.0, -np.inf, 0.0, -1e7, 3.0, 0.0], np.float32)
