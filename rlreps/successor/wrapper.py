@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,8 @@ class RepresentationObservation(
         *,
         scaling: str = "singular",
     ) -> None:
+        if isinstance(representation, os.PathLike):
+            representation = os.fspath(representation)  # JSON holds no paths.
         gymnasium.utils.RecordConstructorArgs.__init__(
             self, representation=representation, scaling=scaling
         )

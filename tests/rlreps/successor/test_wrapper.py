@@ -59,7 +59,8 @@ def test_the_folder_of_a_representation_is_named_in_a_spec_as_json(rep, tmp_path
     spec = EnvSpec("Walk-v0", entry_point=f"{__name__}:Walk")
     monkeypatch.setitem(gymnasium.registry, "Walk-v0", spec)
     walk = gymnasium.make("Walk-v0", disable_env_checker=True)
-    written = RepresentationObservation(walk, str(tmp_path / "rep")).spec.to_json()
+    written = RepresentationObservation(walk, tmp_path / "rep").spec.to_json()
+    assert written == RepresentationObservation(walk, str(tmp_path / "rep")).spec.to_json()
     again = gymnasium.make(EnvSpec.from_json(written), disable_env_checker=True)
     np.testing.assert_array_equal(again.reset(seed=0)[0], rep.features(np.array([2]))[0])
 
