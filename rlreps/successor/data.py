@@ -13,6 +13,7 @@ an episode:
 import copy
 import dataclasses
 import io
+import numbers
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -388,12 +389,14 @@ class Transitions:
 
         Args:
             share: In (0, 1).
-            seed: Seed of the choice of episodes or blocks.
+            seed: Seed of the choice of episodes or blocks, in [0, 2³²).
 
         Raises:
-            InputError: For a share out of range or fewer than four rows.
+            InputError: For a share or a seed out of range, or fewer than four rows.
         """
+        require(isinstance(share, numbers.Real), "share to be a number", share)
         require_interval("share", share, "(0, 1)")
+        require_positive("seed", seed, 0, 2**32 - 1)
         rows = len(self)
         require(rows >= 4, "at least four rows to split", rows)
         most = max(2, round(rows * min(share, 1.0 - share, 1.0 / _FEWEST_EPISODES)))
@@ -456,14 +459,15 @@ class Transitions:
             policy: (observation, NumPy generator) → action for Gymnasium and dm_env, (key,
                 observation) → action for JAX. None draws actions uniformly; for a box, between its
                 bounds.
-            seed: Seed of all random draws.
+            seed: Seed of all random draws, in [0, 2³²).
             copies: Number of copies of a JAX environment that run in parallel.
 
         Raises:
             InputError: If the environment, its actions or its observations are of an unsupported
-                kind.
+                kind, or a number is out of range.
         """
         require_positive("steps", steps)
+        require_positive("seed", seed, 0, 2**32 - 1)
         return cls(**record(environment, steps, policy, seed, copies), autoreset=False)
 
 

@@ -104,6 +104,10 @@ OTHERS = {
     r"expected actions \[rows, ...\], got \(\)": lambda: read(actions=2),
     "expected next_observations with autoreset": lambda: read(autoreset=np.True_),
     "expected autoreset of true and false": lambda: read(autoreset="no"),
+    "expected seed to be an integer, got 1.5": lambda: collected(None, seed=1.5),
+    "expected seed >= 0, got -1": lambda: collected(None, seed=-1),
+    "expected seed to be an integer, got 0.5": lambda: read().split(0.2, seed=0.5),
+    "expected share to be a number, got '0.2'": lambda: read().split("0.2", 1),
     "6 or 7 observations, got 5": lambda: read(observations=STATES[:5]),
     "expected one environment": lambda: Transitions.collect(
         gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), steps=1
@@ -141,8 +145,8 @@ def misbehaving(result):
     return Transitions.collect(arm, steps=6)
 
 
-def collected(policy, steps=6):
-    return Transitions.collect(Count(), steps=steps, policy=policy)
+def collected(policy, steps=6, seed=0):
+    return Transitions.collect(Count(), steps=steps, policy=policy, seed=seed)
 
 
 def test_dictionaries_of_other_libraries_are_read():
