@@ -38,7 +38,7 @@ Scaling = Literal["singular", "white", "none"]
 FEWEST_ARRIVALS = 100
 """Least number of arrivals at a goal without a warning: this count's relative error is 0.1."""
 
-_ROUNDED = 1e-5
+_SAME_REWARD = 1e-5
 """Rewards of one state that differ by less, relative to the largest reward, count as equal."""
 
 _MOST_SAMPLES = 5_000
@@ -233,7 +233,7 @@ class SuccessorRepresentation:
         means = np.bincount(inverse, values) / np.bincount(inverse)
         apart = np.zeros(len(keys))
         np.maximum.at(apart, inverse, np.abs(values - means[inverse]))
-        differ = apart > _ROUNDED * np.abs(values).max()
+        differ = apart > _SAME_REWARD * np.abs(values).max()
         if differ.any():
             _warn(
                 f"rewards of one state differ in {differ.sum():,} of {len(keys):,} states, by up "
