@@ -147,6 +147,7 @@ def resolve_arena(
 
 
 def _read_arena(path: Path) -> PuddleWorld:
+    # Environments import nothing else of rlreps, so the reader in ``rlreps.files`` is out of reach.
     if path.is_fifo() or path.is_char_device():
         kind = "pipe" if path.is_fifo() else "device"  # Reading either may never end.
         raise ArenaError(f"expected a regular file, got a {kind}: {path}")
@@ -161,12 +162,16 @@ def _read_arena(path: Path) -> PuddleWorld:
         if len(content) > _MOST_BYTES:
             raise ValueError(f"more than {_MOST_BYTES:,} bytes")
         settings = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:  # broken TOML, or bytes that are not UTF-8
+    except ValueError as error:  # broken TOML, or bytes that are not UTF-8
         raise ArenaError(f"expected TOML, got {path} ({error})") from error
+    except RecursionError as error:
+        raise ArenaError(f"expected fewer levels of tables and arrays in {path}") from error
     try:
         return arena_from_settings(settings)
-    except (ArenaError, RecursionError) as error:
+    except ArenaError as error:
         raise ArenaError(f"{path}: {error}") from error
+    except RecursionError as error:  # Keys with dots nest without recursion, until they are shown.
+        raise ArenaError(f"expected fewer levels of tables and arrays in {path}") from error
 
 
 def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
