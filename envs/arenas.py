@@ -165,13 +165,13 @@ def _read_arena(path: Path) -> PuddleWorld:
     except ValueError as error:  # broken TOML, or bytes that are not UTF-8
         raise ArenaError(f"expected TOML, got {path} ({error})") from error
     except RecursionError as error:
-        raise ArenaError(f"expected fewer levels of tables and arrays in {path}") from error
+        raise ArenaError(f"expected TOML, got {path} (too many levels)") from error
     try:
         return arena_from_settings(settings)
     except ArenaError as error:
         raise ArenaError(f"{path}: {error}") from error
     except RecursionError as error:  # Keys with dots nest without recursion, until they are shown.
-        raise ArenaError(f"expected fewer levels of tables and arrays in {path}") from error
+        raise ArenaError(f"expected TOML, got {path} (too many levels)") from error
 
 
 def arena_settings(environment: PuddleWorld) -> dict[str, Any]:
