@@ -17,6 +17,7 @@ from rlreps.config import checked
 from rlreps.errors import InputError
 from rlreps.files import README, write_atomically
 from rlreps.successor.store.format import (
+    HALF_DIFFERENCE,
     MatrixStore,
     create_or_resume,
     find_store,
@@ -28,8 +29,6 @@ from rlreps.successor.store.format import (
 
 if TYPE_CHECKING:
     from rlreps.successor.rows import RowEstimates
-
-HALF_DIFFERENCE = "half_difference"
 
 _TOLERANCE = 1e-5
 

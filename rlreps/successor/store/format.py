@@ -236,6 +236,9 @@ STORE = "successor"
 
 _FORMAT = 3
 _METADATA_FILE = "zarr.json"
+HALF_DIFFERENCE = "half_difference"
+"""Folder in a store for the difference of two halves of its samples, a store of its own."""
+
 _LEFT_BY_A_CREATION = (f"{_METADATA_FILE}.__lock",)  # tensorstore's lock
 
 
@@ -296,7 +299,8 @@ def require_place(path: str | Path) -> None:
     """Raise InputError unless the path holds a store, is free or is an empty folder."""
     require_name(path)
     if not (Path(path) / _METADATA_FILE).exists():
-        require_free(path, "a matrix store", own=_LEFT_BY_A_CREATION)
+        part = Path(path).name == HALF_DIFFERENCE
+        require_free(path, "a matrix store", own=_LEFT_BY_A_CREATION, part=part)
 
 
 def find_store(path: str | Path) -> MatrixStore | None:
