@@ -97,8 +97,10 @@ def _of_box(space: spaces.Box, name: str) -> Observations:
         nonlocal first
         # Numbers too large for single precision become infinite, which the copies refuse.
         with np.errstate(over="ignore"):
-            # In double precision, since coordinates may have a large offset.
-            scaled = (np.asarray(raw).astype(np.float64) - least) / width
+            # In the precision that they come in, since coordinates may have a large offset.
+            values = np.asarray(raw)
+            kind = np.result_type(values, np.float32)
+            scaled = (values.astype(kind) - least.astype(kind)) / width.astype(kind)
             first = scaled[0] if first is None else first
             seen = scaled.astype(np.float32)
             far = np.abs(first) > LARGEST_RANGE
