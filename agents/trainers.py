@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.agents.auxiliary import AuxiliaryTask, RepresentationTask
 from rlreps.agents.config import AgentConfig, compiled_world_of, make_agent
 from rlreps.agents.dqn import AGENTS, DQN, SUMS, Acting, AgentState
 from rlreps.agents.environments import HostEnvironments, HostStep
@@ -472,9 +472,13 @@ def _require_room(agent: DQN, config: AgentConfig, seeds: int) -> None:
     drawn += 0 if auxiliary is None else auxiliary.sequences * auxiliary.length
     row = _bytes_of(state.replay) // state.replay.action.size
     require_memory(f"{drawn:,} rows of replay in an update of each agent", drawn * row * seeds)
+    if isinstance(auxiliary, RepresentationTask):
+        size = 4 * auxiliary.sequences * auxiliary.length * auxiliary.num_tasks
+        require_memory(f"cumulants of {auxiliary.num_tasks:,} tasks in an update", size * seeds)
     episodes = config.evaluation_episodes
     seen = 4 * (agent.observation.size + network.num_features + network.num_actions)
     require_memory(f"{episodes:,} episodes of an evaluation", seen * episodes * seeds)
+    # Counted features solve sparse equations; the state has their table.
     if isinstance(network.torso, WithFitted) and network.torso.config.basis == "fourier":
         unknowns = network.torso.config.basis_size * network.num_actions
         what = f"{unknowns:,} unknowns (feature_basis_size for each action)"

@@ -425,7 +425,9 @@ SIZES = [
     "agent train --batch-size 2000000000",
     "agent train --evaluation-episodes 2000000000",
     "agent train --features fitted --feature-basis-size 10000000",
+    "agent train --features fitted --feature-basis counted --feature-basis-size 2000000000",
     "agent train --auxiliary-weight 1 --sequences 2000000000",
+    "agent train --auxiliary-weight 1 --num-tasks 10000000",
     "plot env --bins 1000000000",
 ]
 
