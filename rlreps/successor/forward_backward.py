@@ -120,7 +120,7 @@ class Inputs:
     double: bool = False
 
     def centred(self, observations: np.ndarray) -> np.ndarray:
-        """Return what ``__call__`` takes: observations, less the offset in double precision."""
+        """Prepare observations for ``__call__``: subtract the offset if ``double``."""
         if not self.double:
             return observations
         return np.asarray(observations - np.asarray(self.offset), np.float32)
