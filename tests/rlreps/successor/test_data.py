@@ -298,7 +298,7 @@ def test_observations_at_a_large_offset_keep_their_differences():
     data = Transitions(**columns(observation=flag[:-1], next_observation=flag[1:]))
     assert data.observation.dtype == "f4"
     # Pixels have a common range.
-    pixels = np.stack([flag[..., None], 0.0 * flag[..., None]], axis=1) / 255.0
+    pixels = np.stack([flag[..., None] + 154.0, 0.0 * flag[..., None]], axis=1) / 255.0
     data = Transitions(**columns(observation=pixels[:-1], next_observation=pixels[1:]))
     assert data.observation.dtype == "f4"
 
