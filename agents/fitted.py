@@ -120,7 +120,6 @@ class WithFitted(Encoder):
             fitted = {
                 **table,
                 "mean": jnp.zeros((self.num_inputs,), jnp.float32),
-                "scale": jnp.ones((self.num_inputs,), jnp.float32),
                 "frequencies": jnp.zeros((self.num_inputs, size - 1), jnp.float32),
                 "phases": jnp.zeros((size - 1,), jnp.float32),
             }
@@ -165,8 +164,8 @@ def fitted_features(fitted: Params, observations: Array) -> Array:
         place = jnp.sum(states[None, :] < wanted[:, None], axis=1, dtype=jnp.int32)
         place = jnp.minimum(place, len(states) - 1)
         return jnp.where((states[place] == wanted)[:, None], weights[place], 0.0)
-    scaled = (observations - fitted["mean"][None]) / fitted["scale"][None]
-    waves = jnp.cos(scaled @ fitted["frequencies"] + fitted["phases"][None])
+    centred = observations - fitted["mean"][None]
+    waves = jnp.cos(centred @ fitted["frequencies"] + fitted["phases"][None])
     waves = waves * np.float32(np.sqrt(2.0 / fitted["phases"].size))
     features: Array = waves @ weights[:-1] + weights[-1:]
     return features
@@ -263,7 +262,7 @@ def fit_features(
         before, after, ridge = data.observation, data.next_observation, _RIDGE
         basis = fourier = FourierBasis.of(before, size, _WIDTH, seed=0)
         states = states[np.random.default_rng(0).permutation(len(states))[:_COMPARED_STATES]]
-        names = ("mean", "scale", "frequencies", "phases")
+        names = ("mean", "frequencies", "phases")
         fitted = {name: np.float32(getattr(fourier, name)) for name in names}
     if config.kind == "random":
         known = numbers if config.basis == "counted" else np.arange(size)

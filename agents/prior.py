@@ -108,7 +108,7 @@ def prior_of(
     require(observations is None, "no observations= for a fit to vectors", np.shape(observations))
     parts = []
     for each, weights in found:
-        names = ("mean", "scale", "frequencies", "phases")
+        names = ("mean", "frequencies", "phases")
         scaled = scale * weights
         scaled[-1] += shift  # The last feature is the constant.
         parts.append({**{name: getattr(each, name) for name in names}, "weights": scaled})

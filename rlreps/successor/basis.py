@@ -95,17 +95,17 @@ BLOCK = 4096
 class FourierBasis(DenseBasis):
     """Random Fourier features of a Gaussian kernel, and a constant (Rahimi & Recht 2007).
 
-    For scaled observations s and s', φ(s)ᵀφ(s') estimates exp(−‖s − s'‖²/2) + 1.
+    For observations s and s', φ(s)ᵀφ(s') estimates exp(−‖(s − s')ᵀ axes‖²/2) + 1.
 
     Attributes:
         mean: Subtracted from observations in double precision, [c].
-        scale: Divisor of the differences, [c].
-        frequencies: Standard normal draws, [c, p − 1].
+        axes: Map from differences of observations to units of the kernel, [c, k].
+        frequencies: ``axes`` times standard normal draws, [c, p − 1].
         phases: Uniform in [0, 2π), [p − 1].
     """
 
     mean: np.ndarray
-    scale: np.ndarray
+    axes: np.ndarray
     frequencies: np.ndarray
     phases: np.ndarray
 
@@ -114,30 +114,35 @@ class FourierBasis(DenseBasis):
         return len(self.phases) + 1
 
     @classmethod
-    def of(cls, observations: np.ndarray, count: int, width: float, seed: int) -> "FourierBasis":
-        """Draw features that are scaled to observations [m, c].
+    def of(
+        cls,
+        observations: np.ndarray,
+        count: int,
+        width: float,
+        seed: int,
+        axes: np.ndarray | None = None,
+    ) -> "FourierBasis":
+        """Draw features that are scaled to observations [m, ...].
 
         Args:
-            observations: [m, c].
+            observations: [m, ...].
             count: Number of features, the constant included.
-            width: Length scale of the kernel. Along each coordinate, the unit is √c standard
-                deviations.
+            width: Length scale of the kernel, in units of ``axes``.
             seed: Seed of the frequencies and phases.
+            axes: Map from differences to units, [c, k]. None takes ``standardised``.
         """
         flat = observations.reshape(len(observations), -1).astype(np.float64)
-        mean, deviation = flat.mean(axis=0), flat.std(axis=0)
-        scale = np.where(deviation > 0.0, deviation, 1.0) * width * np.sqrt(flat.shape[1])
-        return cls(mean, scale.astype(np.float32), *_waves(flat.shape[1], count - 1, seed))
+        axes = standardised(flat) if axes is None else axes
+        return cls(flat.mean(axis=0), *_waves(axes / width, count - 1, seed))
 
     def redrawn(self, seed: int) -> "FourierBasis":
         """Draw new frequencies and phases for the same kernel."""
-        waves = _waves(len(self.mean), len(self.phases), seed)
-        return FourierBasis(self.mean, self.scale, *waves)
+        return FourierBasis(self.mean, *_waves(self.axes, len(self.phases), seed))
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
         features = np.empty((len(observations), self.num_features), np.float32)
         waves = features[:, :-1]
-        np.matmul(self._scaled(observations), self.frequencies, out=waves)
+        np.matmul(self._centred(observations), self.frequencies, out=waves)
         waves += self.phases
         np.cos(waves, out=waves)
         waves *= np.float32(math.sqrt(2.0 / len(self.phases)))
@@ -146,31 +151,60 @@ class FourierBasis(DenseBasis):
 
     def nearness(self, observations: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Compute the kernel between observations [m, ...] and one point [1, ...], [m]."""
-        offsets = self._scaled(observations) - self._scaled(place)
+        offsets = (self._centred(observations) - self._centred(place)) @ self.axes
         return np.asarray(np.exp(-0.5 * np.square(offsets).sum(axis=1)))
 
-    def _scaled(self, observations: np.ndarray) -> np.ndarray:
+    def _centred(self, observations: np.ndarray) -> np.ndarray:
         # An empty array has no size to infer.
         flat = observations.reshape(len(observations), len(self.mean))
-        scaled: np.ndarray = (flat - self.mean).astype(np.float32) / self.scale
-        return scaled
+        return (flat - self.mean).astype(np.float32)
+
+
+def standardised(observations: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
+    """Return axes along the coordinates whose unit is √k standard deviations, [c, k].
+
+    Args:
+        observations: [m, c].
+        kept: Which of the c coordinates count, [c]; None keeps all.
+    """
+    deviation = observations.std(axis=0, dtype=np.float64)
+    kept = np.ones(len(deviation), np.bool_) if kept is None else kept
+    scale = np.where(deviation > 0.0, deviation, 1.0) * math.sqrt(max(1, int(kept.sum())))
+    return np.diag(1.0 / scale)[:, kept]
+
+
+def whitened(observations: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
+    """Return principal axes of standardised coordinates, with a unit of √k deviations, [c, k].
+
+    Directions in which coordinates hardly vary, such as the differences of two frames, count as
+    much as all others. Directions without variance to single precision are left out.
+
+    Args:
+        observations: [m, c].
+        kept: Which of the c coordinates count, [c]; None keeps all.
+    """
+    axes = standardised(observations, kept)
+    scaled = (observations - observations.mean(axis=0, dtype=np.float64)) @ axes
+    values, vectors = np.linalg.eigh(scaled.T @ scaled / len(scaled))
+    used = values > 1e-6 * values[-1]
+    return np.asarray(axes @ (vectors[:, used] / np.sqrt(values[used] * used.sum())))
 
 
 MOST_NUMBERS = qmc.Sobol.MAXDIM - 1
 """Largest size of an observation of which random Fourier features are taken."""
 
 
-def _waves(numbers: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw frequencies [numbers, count] and phases [count] from a scrambled Sobol sequence.
+def _waves(axes: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return axes [c, k], frequencies [c, count] and phases [count] in single precision.
 
-    Its points cover the space more evenly than independent draws do (Yang et al. 2014). It has at
-    most ``MOST_NUMBERS + 1`` coordinates.
+    The draws are points of a scrambled Sobol sequence, which cover the space more evenly than
+    independent draws do (Yang et al. 2014). It has at most ``MOST_NUMBERS + 1`` coordinates.
     """
-    sequence = qmc.Sobol(numbers + 1, rng=np.random.default_rng(seed))
+    sequence = qmc.Sobol(axes.shape[1] + 1, rng=np.random.default_rng(seed))
     uniform = sequence.random_base2(math.ceil(math.log2(max(2, count))))[:count]
     uniform = np.clip(uniform, 1e-7, 1.0 - 1e-7).T
-    frequencies, phases = scipy.special.ndtri(uniform[:-1]), 2.0 * np.pi * uniform[-1]
-    return frequencies.astype(np.float32), phases.astype(np.float32)
+    frequencies, phases = axes @ scipy.special.ndtri(uniform[:-1]), 2.0 * np.pi * uniform[-1]
+    return axes.astype(np.float32), frequencies.astype(np.float32), phases.astype(np.float32)
 
 
 def in_blocks(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:

@@ -34,8 +34,9 @@ from rlreps.successor.methods import (
 )
 from rlreps.successor.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.observed import Observed
-from rlreps.successor.quality import Quality, measure_quality, rows_of, squared_error
+from rlreps.successor.quality import Quality, measure_quality, rows_of
 from rlreps.successor.representation import SuccessorRepresentation
+from rlreps.successor.search import HIDDEN, Found, hides_state, noise_line, search_kernel
 from rlreps.successor.storage import described
 from rlreps.training.optimizers import Optimizer
 
@@ -48,17 +49,6 @@ _MOST_UNKNOWNS = 2_400
 _HELD_OUT = 0.2
 _FEWEST_ROWS = 50
 """With fewer rows than this, none are held out."""
-
-_WIDTHS = (1.0, 0.5, 0.25)
-_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
-_SEARCHED_ROWS = 10_000
-_SEARCHED_FEATURES = 300
-_TOLERANCES = (1.5, 1.1)
-"""A width, or a ridge, counts as good if its error is at most this multiple of the least error. The
-factor for widths is larger because improved policies reach states outside the data, where wide
-kernels extrapolate better."""
-_WIDTHS_AT = 1e-5
-"""λ at which widths are compared; with a smaller λ, some systems are close to singular."""
 
 
 def fit(
@@ -230,6 +220,11 @@ class Fit:
             held = self.data.held_out(_HELD_OUT, config.seed)
             quality = measure_quality(self.data, held, solved(self._kept)[0], factors, config.seed)
             said = quality.warnings()
+        if isinstance(basis, FourierBasis):
+            if self._searched.noise:
+                said = [noise_line(self._searched.noise), *said]
+            if hides_state(self.data, basis, observed.actions, config.seed):
+                said.append(HIDDEN)
         for line in [*left_out(whole), *said]:
             warnings.warn(line, FitWarning, stacklevel=3)
         return SuccessorRepresentation(
@@ -296,46 +291,21 @@ class Fit:
             # This ridge is far below the weight of one row: untried actions get 0, and counts of
             # tried actions hardly change.
             return UnitVectors(observed.num_states), 1e-6 / len(data) if ridge is None else ridge
-        return self._searched(method)
+        return self._searched.basis, self._searched.regularisation
 
-    def _searched(self, method: LeastSquaresFit) -> tuple[FourierBasis, float]:
-        """Choose the kernel's width, then λ, by the error on the held-out rows."""
-        data, config, observed = self.data, self.config, self.observed
-        count = self._most_features
-
-        def basis(width: float, most: int = count) -> FourierBasis:
-            return FourierBasis.of(data.observation, most, width, config.seed)
-
-        widths = _WIDTHS if method.width is None else (method.width,)
-        ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
-        if self._parts is None or len(widths) + len(ridges) == 2:
-            return basis(widths[0]), ridges[0]
-        kept, other = self._parts
-        few = np.sort(_some(np.arange(len(kept)), _SEARCHED_ROWS, config.seed))
-        rows = rows_of(kept).at(few)
-        bases = {width: basis(width, min(count, _SEARCHED_FEATURES)) for width in widths}
-        # All candidates share one estimate of the policy.
-        behaviour, _ = self._behaviour(bases[widths[0]], rows)
-
-        def error(width: float, ridge: float) -> float:
-            solution = LeastSquares(
-                bases[width], observed.actions, rows, config.discount, ridge, behaviour
-            )
-            return squared_error(solution, other, config.seed)
-
-        def first_good(
-            candidates: tuple[float, ...], errors: list[float], tolerance: float
-        ) -> float:
-            return next(
-                candidate
-                for candidate, found in zip(candidates, errors, strict=True)
-                if found <= tolerance * min(errors)
-            )
-
-        most, more = _TOLERANCES
-        middle = _WIDTHS_AT if method.regularisation is None else ridges[0]
-        width = first_good(widths, [error(width, middle) for width in widths], most)
-        return basis(width), first_good(ridges, [error(width, ridge) for ridge in ridges], more)
+    @functools.cached_property
+    def _searched(self) -> Found:
+        assert isinstance(self.config.method, LeastSquaresFit)
+        return search_kernel(
+            self.config.method,
+            self.data,
+            self._parts,
+            self.observed.actions,
+            self.config.discount,
+            self._most_features,
+            self.config.seed,
+            lambda basis, rows: self._behaviour(basis, rows)[0],
+        )
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         """Return the probabilities of the actions that follow each cut, [m, A]."""

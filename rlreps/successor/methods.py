@@ -9,6 +9,8 @@ from rlreps.encoders import ENCODERS, Convolutional, Encoder
 from rlreps.errors import InputError, require_choice
 from rlreps.training.optimizers import Optimizer
 
+Axes = Literal["coordinates", "principal"]
+
 BehaviourName = Literal["estimated", "uniform"]
 
 MOST_FEATURES = 4096
@@ -24,15 +26,19 @@ class LeastSquaresFit:
 
     Attributes:
         max_features: Largest number of features φ of the state, p.
-        width: Length scale of the kernel. The unit is a coordinate's standard deviation times the
-            root of the number of coordinates. None takes the widest of 1, 1/2 and 1/4 whose error
-            on held-out episodes is at most 1.5 times the smallest error.
+        width: Length scale of the kernel along its axes. The unit is the standard deviation along
+            an axis times the root of the number of axes. None takes the widest of 1, 1/2 and 1/4
+            whose error on held-out episodes is at most 1.5 times the smallest error.
+        axes: Whether the kernel is along the coordinates of observations or along the principal
+            axes of the data, which whitens them: choose them if the differences of coordinates
+            matter, as in two stacked frames.
         regularisation: λ; None takes the smallest of 10⁻⁶ … 10⁻³ whose error is at most 1.1 times
             the smallest error.
     """
 
     max_features: int = interval(f"[2, {MOST_FEATURES}]", 800)
     width: float | None = interval("(0, inf)", None)
+    axes: Axes = "coordinates"
     regularisation: float | None = interval("(0, inf)", None)
 
 
@@ -72,7 +78,7 @@ class FitConfig:
     Attributes:
         num_features: d.
         discount: γ, in (0, 1).
-        method: None is least squares for indices of states and vectors of at most eight numbers,
+        method: None is least squares for indices of states and vectors of at most 70 numbers,
             else temporal differences.
         encoder: The encoder of F (with a head for each action) and of B. None takes the one that
             fits the observations (``Observed.default_encoder``). Least squares use none.

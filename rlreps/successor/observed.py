@@ -45,6 +45,10 @@ class Flattened(Encoder):
         return self.encoder.apply(params, inputs.reshape(inputs.shape[0], -1))
 
 
+_MOST_NUMBERS = 70
+"""Longest vector that a fit takes to least squares by default; larger ones go to networks."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Observed:
     """The observations and actions of some data.
@@ -158,8 +162,9 @@ class Observed:
 
     @property
     def is_small(self) -> bool:
-        """Tell whether observations are indices of states or vectors of at most eight numbers."""
-        return self.num_states is not None or (len(self.shape) <= 1 and math.prod(self.shape) <= 8)
+        """Tell whether observations are indices of states or vectors of at most 70 numbers."""
+        vector = len(self.shape) <= 1 and math.prod(self.shape) <= _MOST_NUMBERS
+        return self.num_states is not None or vector
 
     @property
     def default_encoder(self) -> Encoder:

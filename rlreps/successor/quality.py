@@ -38,6 +38,8 @@ OVERFIT = 0.3  # Random chains: 1 with two rows per state and action, 0.45 with 
 ROW_SUMS = 0.1  # A fit with enough rows and a small ridge deviates by a tenth of this.
 UNTRIED = 0.05  # Share of states with unknown values. Above 0, since the last row may add a state.
 FEWEST_ROWS = 10.0  # A component with fewer effective rows is fitted to these rows alone.
+HOPELESS = -0.1  # R² that noise alone does not give to a fit that predicts the mean.
+LEAST_HORIZON = 0.1  # Sums over a smaller share of the fit's horizon say little of its values.
 FEW_COMPONENTS = 0.25  # A smaller share of components with few rows does little harm.
 # Sums decide nothing if their standard deviation is below this share of the cumulants' root mean
 # square: states then differ by less than a tenth of one reward.
@@ -61,6 +63,7 @@ class Quality:
         attainable: Estimated R² that noise allows. For features of networks, it is the R² of a
             small reference fit if this is greater. None if ``r_squared`` is.
         discount: γ of these sums: the fit's γ, or a smaller γ if records are too short.
+        horizon: 1 / (1 − γ) of these sums as a share of the fit's 1 / (1 − γ).
         missed: Excess of the mean squared error over a bound, as a share of the variance, or of
             the mean square of sums that hardly vary. The three bounds are the noise, the error of a
             constant (if sums vary) and the error of the reference fit. Each excess is the lower end
@@ -81,6 +84,7 @@ class Quality:
     r_squared: float | None
     attainable: float | None
     discount: float
+    horizon: float
     missed: float | None
     worse: float | None
     overfit: float
@@ -121,7 +125,7 @@ class Quality:
         few = sum(rows < FEWEST_ROWS for rows in known)
         # A few enormous errors make the interval of ``missed`` too wide to be useful.
         r_squared = self.r_squared or 0.0
-        hopeless = r_squared < 0.0 and attainable >= LEAST_PREDICTABLE
+        hopeless = r_squared < HOPELESS
         figure = f"R² on held-out episodes is {r_squared:.2f} where {attainable:.2f} is possible"
         if self.r_squared is None:
             figure = f"errors on held-out episodes are {missed:.0%} of the mean square"
@@ -141,6 +145,11 @@ class Quality:
                 "values are worse than their mean on held-out episodes: R² is "
                 f"{r_squared:.2f}; try more data, fewer features or a larger "
                 "regularisation",
+            ),
+            (
+                self.horizon < LEAST_HORIZON,
+                "records are too short to judge the fit: its quality is measured with a discount "
+                f"of {self.discount:.2g}; record longer episodes, or fit a smaller discount",
             ),
             (
                 row_sums > ROW_SUMS,
@@ -190,7 +199,8 @@ def measure_quality(
         taken = solution.actions.weights(rows.action)
         sums = _contracted(solution, weights, rows.observation, taken)
         row_sums = float(np.abs((1.0 - solution.discount) * sums - 1.0).mean())
-    gamma = _judged_discount(ends, rows.terminated, solution.discount)
+    discount = solution.discount
+    gamma = _judged_discount(ends, rows.terminated, discount)
     solution = solution.at(gamma)
     weights = solution.values(cumulants(kept.next_observation))
     values, errors = _errors(solution, weights, cumulants, rows, ends)
@@ -215,6 +225,7 @@ def measure_quality(
             values, offsets, bounds, _starts(ends, rows.terminated, gamma), generator, scale
         ),
         discount=gamma,
+        horizon=(1.0 - discount) / (1.0 - gamma),
         overfit=float((squares[0] - squares[1]) / (variance * (1.0 - gamma**2))),
         row_sums=row_sums,
         untried=untried,

@@ -41,6 +41,9 @@ FEWEST_ARRIVALS = 100
 _SAME_REWARD = 1e-5
 """Rewards of one state that differ by less, relative to the largest reward, count as equal."""
 
+_RARE = 0.05
+"""Share of the transitions below which rewards are rare."""
+
 _MOST_SAMPLES = 5_000
 """Largest number of reward samples in a regression."""
 
@@ -219,12 +222,13 @@ class SuccessorRepresentation:
             reward: Instead of samples, a function from observations [n, ...] to rewards [n].
 
         Warns:
-            FitWarning: If samples of one state differ, or no transition reaches a reward.
+            FitWarning: If samples of one state differ, if no transition reaches a reward, or if
+                fewer than 100 transitions, and 5 % of all, have another reward than most.
         """
         reached = self.solution.recorded.next_observation
         if reward is not None:
             require(observations is None and rewards is None, "samples or reward=", "both")
-            return Task(self.solution, finite("rewards", reward(reached), len(reached)))
+            return self._rewarding(finite("rewards", reward(reached), len(reached)))
         samples = self.observed.checked(observations)
         require(len(samples) >= 1, "at least one reward", len(samples))
         values = finite("rewards", rewards, len(samples))
@@ -252,7 +256,20 @@ class SuccessorRepresentation:
             found[~known] = guessed
         if values.any() and not found.any():
             _warn("no transition reaches a state with a reward, so all values are 0; collect more")
-        return Task(self.solution, found)
+        return self._rewarding(found)
+
+    def _rewarding(self, rewards: np.ndarray) -> Task:
+        """Return the task of these rewards; warn if few transitions tell them apart."""
+        values, counts = np.unique(rewards, return_counts=True)
+        others = len(rewards) - int(counts.max())
+        if 0 < others < min(FEWEST_ARRIVALS, _RARE * len(rewards)):
+            _warn(
+                f"{others} of {len(rewards):,} transitions have another reward than "
+                f"{values[counts.argmax()]:.3g}: values and policies depend on these few; collect "
+                "more of them",
+                stacklevel=4,
+            )
+        return Task(self.solution, rewards)
 
     def goal(self, observation: Any) -> Task:
         """Return the task of reaching a state; its values are the density m at the state.

@@ -197,8 +197,8 @@ def _basis_features(basis: Any, observations: Array) -> Array:
         rows: Array = basis.program(observations)
         return rows
     flat = observations.reshape(observations.shape[0], -1).astype(jnp.float32)
-    scaled = (flat - jnp.asarray(basis.mean, jnp.float32)[None, :]) / basis.scale[None, :]
-    waves = jnp.cos(matmul(scaled, jnp.asarray(basis.frequencies)) + basis.phases[None, :])
+    centred = flat - jnp.asarray(basis.mean, jnp.float32)[None, :]
+    waves = jnp.cos(matmul(centred, jnp.asarray(basis.frequencies)) + basis.phases[None, :])
     waves = waves * jnp.float32(np.sqrt(2.0 / len(basis.phases)))
     return jnp.concatenate([waves, jnp.ones_like(waves[:, :1])], axis=1)
 

@@ -38,10 +38,11 @@ def test_the_method_is_chosen_for_the_data(corridor):
     assert chosen(corridor.transitions()).method == LeastSquaresFit()
     assert chosen(walk()).method == LeastSquaresFit()
     rows = {"action": np.arange(4) % 2, "terminated": np.zeros(4, bool)}
-    for shape in ((9,), (8, 8, 1)):
+    networks = TemporalDifferences
+    for shape, kind in (((70,), LeastSquaresFit), ((71,), networks), ((8, 8, 1), networks)):
         states = np.random.default_rng(0).normal(size=(5, *shape))
         data = Transitions(observation=states[:-1], next_observation=states[1:], **rows)
-        assert chosen(data).method == TemporalDifferences()
+        assert chosen(data).method == kind()
     # An encoder asks for a method that trains one; a table learns faster.
     assert chosen(walk(), encoder=MLP()).method == TemporalDifferences()
     assert chosen(corridor.transitions(), averaging_rate=0.5).encoder == Tabular()
@@ -122,8 +123,10 @@ def test_width_and_ridge_are_searched_for_and_the_same_every_time():
     assert one.quality == other.quality
     basis = one.solution.basis
     assert basis.num_features <= 30
-    width = (basis.scale / data.observation.std(axis=0))[0] / np.sqrt(2.0)
-    assert min(abs(width - each) for each in (1.0, 0.5, 0.25)) < 1e-5
+    # Along its axes the data have one variance: 1 / (number of axes · width²).
+    spread = ((data.observation - data.observation.mean(axis=0)) @ basis.axes).std(axis=0)
+    width = 1.0 / (spread * np.sqrt(basis.axes.shape[1]))
+    assert min(np.ptp([*width, each]) for each in (1.0, 0.5, 0.25)) < 1e-5
     # Nothing ends: mass is 1 / (1 − γ).
     assert abs(0.2 * one.singular_values[0] - 1.0) < 0.02
 

@@ -185,7 +185,7 @@ def test_fitted_q_iteration_warns_where_it_diverges(dense, monkeypatch):
     monkeypatch.setattr(FourierBasis, "apply", lambda self, states: states)
     ends = np.arange(100) == 99
     rows = Rows(ones[:, None], np.zeros(100, int), 2.0 * ones[:, None], ends)
-    basis = FourierBasis(*np.zeros((4, 0), np.float32))
+    basis = FourierBasis(np.zeros(1), np.ones((1, 1)), *np.zeros((2, 0), np.float32))
     diverging = LeastSquares(basis, ActionBasis(1), rows, 0.9, 1e-6, dense.behaviour)
     with pytest.warns(FitWarning, match="diverges: values of 19.6 where rewards allow 10;"):
         Improvement(diverging).fitted_q_iteration(ones)

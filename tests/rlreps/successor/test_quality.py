@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from rlreps.errors import FitWarning
 from rlreps.successor import fit
 from rlreps.successor.basis import ActionBasis, UnitVectors
 from rlreps.successor.data import Transitions
@@ -202,3 +203,21 @@ def test_good_fits_are_not_warned_of():
     # Fewer features than the default for time alone.
     cart_pole = Transitions.collect(gymnasium.make("CartPole-v1"), steps=20_000, seed=0)
     fit(cart_pole, max_features=200)
+
+
+def test_records_that_are_cut_after_a_few_steps_do_not_judge_a_long_horizon():
+    rng, rows = np.random.default_rng(0), 2_000
+    cut = np.arange(rows) % 5 == 4
+    states = rng.integers(4, size=rows)
+    after = np.append(states[1:], 0)
+    after[cut] = rng.integers(4, size=cut.sum())
+    data = Transitions(
+        observation=states,
+        action=np.zeros(rows, int),
+        next_observation=after,
+        terminated=np.zeros(rows, bool),
+        truncated=cut,
+    )
+    with pytest.warns(FitWarning, match="too short to judge the fit.* discount of 0.22;"):
+        rep = fit(data, num_features=2, discount=0.98)
+    assert rep.quality.horizon == pytest.approx(0.02 / (1.0 - 0.05**0.5))

@@ -1,0 +1,210 @@
+"""Choose the kernel of a least-squares fit to vectors by the error on held-out rows.
+
+Coordinates that are noise are left out of it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlreps.successor.basis import ActionBasis, FourierBasis, standardised, whitened
+from rlreps.successor.data import Transitions
+from rlreps.successor.least_squares import Behaviour, LeastSquares, Rows
+from rlreps.successor.methods import LeastSquaresFit
+from rlreps.successor.quality import rows_of, squared_error
+
+_WIDTHS = (1.0, 0.5, 0.25)
+_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
+_RIDGE = 1e-5
+"""λ at which widths are compared; with a smaller λ, some systems are close to singular."""
+_MOST_ROWS = 10_000
+_MOST_FEATURES = 300
+_WIDTH_TOLERANCE, _RIDGE_TOLERANCE = 1.5, 1.1
+"""A width, or a ridge, is good if its error is at most this multiple of the least error. The factor
+for widths is larger because improved policies reach states outside the data, where wide kernels
+extrapolate better."""
+
+_PREDICTED = 0.1
+"""A coordinate is noise if state and action explain less than this share of its variance."""
+_USEFUL = 0.02
+"""Noise is kept if it explains this share of what the other coordinates leave of any of them."""
+_FEWEST_ROWS = 1_000
+"""With fewer rows, no coordinate is judged to be noise."""
+_REMEMBERING = 100
+"""Number of features of the state beside which the row before is judged."""
+_MOST_PREDICTORS = 2_000
+"""With more numbers of state and action together, no coordinate is judged to be noise."""
+
+
+HIDDEN = (
+    "the row before a row predicts the next observation better: observations lack a part of the "
+    "state, such as speeds; stack two frames, or add what is missing"
+)
+
+
+class Found(NamedTuple):
+    """The chosen features.
+
+    Attributes:
+        basis: φ.
+        regularisation: λ.
+        noise: Indices of the coordinates that are left out.
+    """
+
+    basis: FourierBasis
+    regularisation: float
+    noise: tuple[int, ...]
+
+
+def search_kernel(
+    method: LeastSquaresFit,
+    data: Transitions,
+    parts: tuple[Transitions, Transitions] | None,
+    actions: ActionBasis,
+    discount: float,
+    count: int,
+    seed: int,
+    behave: Callable[[FourierBasis, Rows], Behaviour],
+) -> Found:
+    """Choose coordinates, then the width of the kernel, then λ.
+
+    The first candidate counts whose error (``squared_error``) on the held-out rows is at most 1.5
+    times the least error of all widths, or 1.1 times that of all λ.
+
+    Args:
+        method: The options; those that are not None are not searched.
+        data: The transitions.
+        parts: Rows to solve for and rows held out; None if there are too few to choose by.
+        actions: b.
+        discount: γ.
+        count: Number of features, p.
+        seed: Seed of the features and of the rows that are drawn.
+        behave: Estimates the policy of some rows, in some features.
+    """
+    flat = data.observation.reshape(len(data), -1)
+    noise = noise_coordinates(data, actions, seed)
+    kept = ~np.isin(np.arange(flat.shape[1]), noise)
+    widths = _WIDTHS if method.width is None else (method.width,)
+    ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
+    axes = (whitened if method.axes == "principal" else standardised)(flat, kept)
+
+    def basis(width: float, most: int = count) -> FourierBasis:
+        return FourierBasis.of(flat, most, width, seed, axes)
+
+    if parts is None or len(widths) + len(ridges) == 2:
+        return Found(basis(widths[0]), ridges[0], noise)
+    rest, other = parts
+    few = np.random.default_rng(seed).permutation(len(rest))[:_MOST_ROWS]
+    rows = rows_of(rest).at(np.sort(few))
+    bases = {width: basis(width, min(count, _MOST_FEATURES)) for width in widths}
+    # All candidates share one estimate of the policy.
+    behaviour = behave(bases[widths[0]], rows)
+
+    def error(width: float, ridge: float) -> float:
+        solution = LeastSquares(bases[width], actions, rows, discount, ridge, behaviour)
+        return squared_error(solution, other, seed)
+
+    ridge = _RIDGE if method.regularisation is None else ridges[0]
+    width = _first_good(widths, [error(each, ridge) for each in widths], _WIDTH_TOLERANCE)
+    errors = [error(width, each) for each in ridges]
+    return Found(basis(width), _first_good(ridges, errors, _RIDGE_TOLERANCE), noise)
+
+
+def _first_good(candidates: Sequence[float], errors: Sequence[float], tolerance: float) -> float:
+    most = tolerance * min(errors)
+    return next(c for c, error in zip(candidates, errors, strict=True) if error <= most)
+
+
+def noise_line(noise: Sequence[int]) -> str:
+    """Say which coordinates a fit leaves out."""
+    shown = ", ".join(map(str, noise[:8])) + (", ..." if len(noise) > 8 else "")
+    return (
+        f"{len(noise)} coordinates of the observations are noise, which no state or action "
+        f"predicts, and are left out: {shown}; do not let rewards depend on them"
+    )
+
+
+def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tuple[int, ...]:
+    """Return the coordinates of observations [N, ...] that are noise.
+
+    A coordinate is noise if state and action explain less than a tenth of the variance of its next
+    value, by linear regression on [1, s] ⊗ b(a) tested on other rows, and if leaving it out does
+    not predict any other coordinate worse by more than 2 %.
+
+    Args:
+        data: The transitions.
+        actions: b.
+        seed: Decides the rows of the regression.
+    """
+    count = int(np.prod(data.observation.shape[1:], dtype=int))
+    if count == 1 or len(data) < _FEWEST_ROWS or actions.size * (count + 1) > _MOST_PREDICTORS:
+        return ()
+    few = np.random.default_rng(seed).permutation(len(data))[: 2 * _MOST_ROWS]
+    now, then = (
+        _standard(states[few].reshape(len(few), -1))
+        for states in (data.observation, data.next_observation)
+    )
+    taken = actions.weights(data.action[few])
+
+    def unexplained(used: np.ndarray) -> np.ndarray:
+        """Return the share of the variance that coordinates ``used`` do not explain, [c]."""
+        state = np.column_stack([np.ones(len(now)), now[:, used]])
+        return _unexplained((taken[:, :, None] * state[:, None, :]).reshape(len(now), -1), then)
+
+    whole = unexplained(np.ones(count, np.bool_))
+    noise = whole > 1.0 - _PREDICTED
+    if not noise.any() or noise.all():
+        return ()
+    worse = unexplained(~noise) > (1.0 + _USEFUL) * whole
+    return () if worse[~noise].any() else tuple(np.flatnonzero(noise).tolist())
+
+
+def hides_state(data: Transitions, basis: FourierBasis, actions: ActionBasis, seed: int) -> bool:
+    """Tell whether the row before a row helps to predict its change of observation.
+
+    It helps if it halves the error of a regression on the features of state and action, on other
+    rows, where these explain less than 0.9 of the variance. Observations then lack a part of the
+    state, such as speeds.
+
+    Args:
+        data: The transitions.
+        basis: φ.
+        actions: b.
+        seed: Decides the rows and features of the regression.
+    """
+    rows = np.flatnonzero(~data.ends[:-1]) + 1  # A row within the episode comes before them.
+    if len(rows) < _FEWEST_ROWS:
+        return False
+    rows = np.random.default_rng(seed).permutation(rows)[:_MOST_ROWS]
+    before, now, then = (
+        states.reshape(len(states), -1) @ basis.axes.astype(np.float64)
+        for states in (
+            data.observation[rows - 1],
+            data.observation[rows],
+            data.next_observation[rows],
+        )
+    )
+    few = FourierBasis.of(data.observation, _REMEMBERING, 1.0, seed, basis.axes)
+    taken = actions.weights(data.action[rows])
+    features = np.einsum("np,nc->npc", few.apply(data.observation[rows]), taken)
+    alone = np.column_stack([features.reshape(len(rows), -1), now])
+    joint = np.column_stack([alone, before, actions.weights(data.action[rows - 1])])
+    left = [float(_unexplained(each, then - now).mean()) for each in (alone, joint)]
+    return left[0] > 0.1 and left[1] < 0.5 * left[0]
+
+
+def _unexplained(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Regress on every other row; return the share of variance left on the others, [k]."""
+    own, other = features[::2].astype(np.float64), features[1::2].astype(np.float64)
+    gram = own.T @ own / len(own)
+    gram[np.diag_indices(len(gram))] += 1e-6
+    weights = np.linalg.solve(gram, own.T @ targets[::2] / len(own))
+    errors = np.square(targets[1::2] - other @ weights).mean(axis=0)
+    return np.asarray(errors / np.maximum(targets[1::2].var(axis=0), 1e-12))
+
+
+def _standard(states: np.ndarray) -> np.ndarray:
+    deviation = states.std(axis=0, dtype=np.float64)
+    centred = states - states.mean(axis=0, dtype=np.float64)
+    return np.asarray(centred / np.where(deviation > 0.0, deviation, 1.0))
