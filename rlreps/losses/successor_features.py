@@ -108,7 +108,8 @@ def enlarged(layer: Layer, maps: Array, *, crop: int) -> Array:
         blocks += jnp.pad(maps @ kernel[row, column], borders)
     pixels = blocks.reshape(count, side, side, 2, 2, len(bias)).transpose(0, 1, 3, 2, 4, 5)
     pixels = pixels.reshape(count, 2 * side, 2 * side, len(bias)) + bias[None, None, None, :]
-    return pixels[:, crop : 2 * side - crop, crop : 2 * side - crop]
+    cropped: Array = pixels[:, crop : 2 * side - crop, crop : 2 * side - crop]
+    return cropped
 
 
 class TargetState(NamedTuple):

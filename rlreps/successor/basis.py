@@ -157,7 +157,7 @@ class FourierBasis(DenseBasis):
     def _centred(self, observations: np.ndarray) -> np.ndarray:
         # An empty array has no size to infer.
         flat = observations.reshape(len(observations), len(self.mean))
-        return (flat - self.mean).astype(np.float32)
+        return np.asarray(flat - self.mean, np.float32)
 
 
 def standardised(observations: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:

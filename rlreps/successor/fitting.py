@@ -36,7 +36,7 @@ from rlreps.successor.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality, measure_quality, rows_of
 from rlreps.successor.representation import SuccessorRepresentation
-from rlreps.successor.search import HIDDEN, Found, hides_state, noise_line, search_kernel
+from rlreps.successor.search import HIDDEN, ChosenKernel, hides_state, noise_line, search_kernel
 from rlreps.successor.storage import described
 from rlreps.training.optimizers import Optimizer
 
@@ -294,7 +294,7 @@ class Fit:
         return self._searched.basis, self._searched.regularisation
 
     @functools.cached_property
-    def _searched(self) -> Found:
+    def _searched(self) -> ChosenKernel:
         assert isinstance(self.config.method, LeastSquaresFit)
         return search_kernel(
             self.config.method,

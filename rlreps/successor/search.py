@@ -43,7 +43,7 @@ HIDDEN = (
 )
 
 
-class Found(NamedTuple):
+class ChosenKernel(NamedTuple):
     """The chosen features.
 
     Attributes:
@@ -66,7 +66,7 @@ def search_kernel(
     count: int,
     seed: int,
     behave: Callable[[FourierBasis, Rows], Behaviour],
-) -> Found:
+) -> ChosenKernel:
     """Choose coordinates, then the width of the kernel, then λ.
 
     The first candidate counts whose error (``squared_error``) on the held-out rows is at most 1.5
@@ -93,7 +93,7 @@ def search_kernel(
         return FourierBasis.of(flat, most, width, seed, axes)
 
     if parts is None or len(widths) + len(ridges) == 2:
-        return Found(basis(widths[0]), ridges[0], noise)
+        return ChosenKernel(basis(widths[0]), ridges[0], noise)
     rest, other = parts
     few = np.random.default_rng(seed).permutation(len(rest))[:_MOST_ROWS]
     rows = rows_of(rest).at(np.sort(few))
@@ -108,7 +108,7 @@ def search_kernel(
     ridge = _RIDGE if method.regularisation is None else ridges[0]
     width = _first_good(widths, [error(each, ridge) for each in widths], _WIDTH_TOLERANCE)
     errors = [error(width, each) for each in ridges]
-    return Found(basis(width), _first_good(ridges, errors, _RIDGE_TOLERANCE), noise)
+    return ChosenKernel(basis(width), _first_good(ridges, errors, _RIDGE_TOLERANCE), noise)
 
 
 def _first_good(candidates: Sequence[float], errors: Sequence[float], tolerance: float) -> float:
