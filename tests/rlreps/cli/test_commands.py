@@ -180,7 +180,9 @@ def test_divergence_ends_with_code_1_and_one_line(capsys, toy_store, tmp_path):
 
 
 def test_an_interruption_while_modules_load_ends_the_command_in_one_line():
-    first = "import _thread, sys; sys.meta_path.insert(0, type('', (), {'find_spec': staticmethod("
+    # A parent in the background leaves its children without the handler of Ctrl-C.
+    first = "import _thread, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    first += "; sys.meta_path.insert(0, type('', (), {'find_spec': staticmethod("
     first += "lambda name, *_: _thread.interrupt_main() if name == 'rlreps.cli' else None)}))"
     command = [sys.executable, "-c", f"from rlreps import __main__\n{first}\n__main__.main()"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

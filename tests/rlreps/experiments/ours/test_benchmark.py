@@ -137,6 +137,7 @@ def test_a_module_that_cannot_be_imported_is_refused_in_one_line(
 ):
     (tmp_path / "broken_module.py").write_text(text)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     given = ["--objective", "broken_module:NAME", "--preset", "smoke", "--out", "run"]
     expected = f"expected an objective at broken_module:NAME, got {said}"
     assert refused("benchmark", *given).startswith(expected)
