@@ -161,7 +161,7 @@ def require_free(
     own: Collection[str] = (),
     part: bool = False,
 ) -> None:
-    """Raise an ``InputError`` unless a folder is new, or empty but for files of a purpose.
+    """Raise an ``InputError`` unless a folder is new, empty, or holds its own files alone.
 
     Entries that begin with a dot do not count: a process killed at its start leaves its lock.
 

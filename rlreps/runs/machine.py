@@ -38,7 +38,7 @@ def quieten_libraries() -> None:
 
 
 class _WithoutClosedLoops:
-    """Reports the errors that Python can raise nowhere, but for those of a closed event loop."""
+    """Report errors that Python cannot raise, except those of a closed event loop."""
 
     def __init__(self, report: Callable[[Any], object]) -> None:
         self._report = report

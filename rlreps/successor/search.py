@@ -174,7 +174,8 @@ def hides_state(data: Transitions, basis: FourierBasis, actions: ActionBasis, se
         seed: Decides the rows and features of the regression.
     """
     rows = np.flatnonzero(~data.ends[:-1]) + 1  # A row within the episode comes before them.
-    if len(rows) < _FEWEST_ROWS:
+    # Many actions would need more memory than the data.
+    if len(rows) < _FEWEST_ROWS or actions.size * _REMEMBERING > 5_000:
         return False
     rows = np.random.default_rng(seed).permutation(rows)[:_MOST_ROWS]
     before, now, then = (

@@ -39,7 +39,7 @@ def file(tmp_path):
 def test_the_quality_of_a_fit_is_printed_kept_and_drawn(rlreps, file, tmp_path):
     run = tmp_path / "run"
     said = rlreps("fit", file, "--out", run, "--num-features", 4, "--discount", 0.8).splitlines()
-    # 58 rows of noise; an entry of objects is no concern of theirs.
+    # 58 rows of noise; other entries may hold objects.
     assert "observations: numbers of shape (2,)" in said
     assert any(line.startswith("warning: 1 of 60 rows end an episode, and") for line in said)
     assert any(line.startswith("warning: too few rows for the states") for line in said)
