@@ -385,14 +385,10 @@ def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
     found = order[more, fewer]
     slack = 1e-9 * abs(found)
     tails = [possible & (order >= found - slack), possible & (order <= found + slack)]
-    largest = [0.0, 0.0]
-    for losing in np.linspace(max(0.0, -effect), (1.0 - effect) / 2.0, 101):
-        chances = stats.binom.pmf(losses, pairs, losing)
-        share = min(1.0, (losing + effect) / (1.0 - losing))
-        chances = chances * stats.binom.pmf(gains, pairs - losses, share)
-        largest = [
-            max(most, float(chances[tail].sum())) for most, tail in zip(largest, tails, strict=True)
-        ]
+    losing = np.linspace(max(0.0, -effect), (1.0 - effect) / 2.0, 101)[:, None, None]
+    share = np.minimum(1.0, (losing + effect) / (1.0 - losing))
+    chances = stats.binom.pmf(losses, pairs, losing) * stats.binom.pmf(gains, pairs - losses, share)
+    largest = [float(chances[:, tail].sum(axis=1).max()) for tail in tails]
     return min(1.0, 2.0 * min(largest))
 
 

@@ -34,10 +34,26 @@ from rlreps.experiments.ours.agent_arms import (
 )
 from rlreps.experiments.ours.agents import EXPERIMENT, PRESETS, SHARE
 from rlreps.experiments.ours.mazes import MAZES, NULL
+from rlreps.runs import contrasts
+from rlreps.runs.intervals import sign_flip_p_value
 from rlreps.successor.grids import Grid
 
 LAPTOP = PRESETS["laptop"]
 CODES = mazes.observation_of("spiral").table()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def p_values_are_computed_once():
+    """Keep p-values: the cases below repeat most of their pairs, at 16,384 sign flips each."""
+    found = {}
+
+    def kept(x, y):
+        key = np.asarray(x).tobytes(), np.asarray(y).tobytes()
+        return found[key] if key in found else found.setdefault(key, sign_flip_p_value(x, y))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contrasts, "sign_flip_p_value", kept)
+        yield
 
 
 def test_a_code_finds_its_cell():
