@@ -31,7 +31,8 @@ class Prior(NamedTuple):
     Priors of several agents are one ``Prior`` whose leaves have a leading seed axis.
 
     Attributes:
-        parts: Tables, whose values are averaged, in the form of ``fitted`` of ``WithFitted``.
+        parts: Tables in the form of ``fitted`` of ``WithFitted``; the smallest of their values
+            counts.
         elsewhere: Value of all actions at an observation that no table holds, [].
         discount: γ of the values, [].
     """
@@ -48,10 +49,9 @@ class Prior(NamedTuple):
     def values(self, observations: Array) -> Array:
         """Compute action values [b, a] at observations [b, ...]."""
         seen = as_inputs(observations).reshape(len(observations), -1)
-        total: Array = sum(
-            (fitted_features(part, seen) for part in self.parts), jnp.zeros((), jnp.float32)
-        )
-        return total / len(self.parts) + self.elsewhere
+        values = [fitted_features(part, seen) for part in self.parts]
+        least: Array = jnp.min(jnp.stack(values), axis=0)
+        return least + self.elsewhere
 
 
 def prior_of(

@@ -25,19 +25,20 @@ _DIVERGED = 1.5
 
 
 class ActionValues:
-    """Action values Q(s, a) = Σ_c b(a)_c φ(s)ᵀ w[:, c], averaged over pairs of φ and w.
+    """Action values Q(s, a) = min over pairs of φ and w of Σ_c b(a)_c φ(s)ᵀ w[:, c].
 
     Attributes:
         parts: Pairs of φ and w [p, m_b].
+        actions: Features b of the actions, [c, m_b].
     """
 
-    def __init__(self, parts: Iterable[tuple[Basis, np.ndarray]]) -> None:
-        self.parts = tuple(parts)
+    def __init__(self, parts: Iterable[tuple[Basis, np.ndarray]], actions: np.ndarray) -> None:
+        self.parts, self.actions = tuple(parts), actions
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        """Compute the weights of b(a) at states [m, ...], [m, m_b]."""
-        found = [basis.project(states, weights) for basis, weights in self.parts]
-        return np.asarray(sum(found) / len(found))
+        """Compute the values at states [m, ...], [m, c]."""
+        found = [basis.project(states, weights) @ self.actions.T for basis, weights in self.parts]
+        return np.asarray(np.min(found, axis=0))
 
 
 class Improvement:
@@ -68,7 +69,7 @@ class Improvement:
         if improvements != 1 and not isinstance(solution.basis, UnitVectors):
             return self.fitted_q_iteration(rewards)
         cumulants, reached = rewards[:, None], solution.rows.next_observation
-        values = ActionValues([(solution.basis, solution.values(cumulants)[:, :, 0])])
+        values = self.of_weights(solution.values(cumulants)[:, :, 0])
         latest = None
         for _ in range((_MOST_ITERATIONS if improvements is None else improvements) - 1):
             greedy = self.greedy(reached, values)
@@ -76,8 +77,12 @@ class Improvement:
                 break
             latest = greedy
             solve = solution.solver(self.candidates.weights[greedy])
-            values = ActionValues([(solution.basis, solution.values(cumulants, solve)[:, :, 0])])
+            values = self.of_weights(solution.values(cumulants, solve)[:, :, 0])
         return values
+
+    def of_weights(self, weights: np.ndarray) -> ActionValues:
+        """Return the values with weights [p, m_b] of φ."""
+        return ActionValues([(self.solution.basis, weights)], self.candidates.weights)
 
     @functools.cached_property
     def _redrawn(self) -> list["Improvement"]:
@@ -108,7 +113,7 @@ class Improvement:
             states: [m, ...].
             values: The action values.
         """
-        found = values(states) @ self.candidates.weights.T
+        found = values(states)
         if isinstance(self.solution.basis, UnitVectors):
             found = np.where(self._tried[states], found, -np.inf)
         return np.asarray(found.argmax(axis=1))
@@ -124,9 +129,10 @@ class Improvement:
     def fitted_q_iteration(self, rewards: np.ndarray) -> ActionValues:
         """Return action values after rounds of regression on r + γ max_a Q(s', a).
 
-        Fitted Q iteration of Ernst, Geurts & Wehenkel (2005). With random features, Q is the mean
-        of three regressions on independently drawn features (Anschel, Baram & Shimkin 2017). The
-        targets use this mean too: the maximum over actions then overestimates less.
+        Fitted Q iteration of Ernst, Geurts & Wehenkel (2005). With random features, Q is the
+        smallest of three regressions on independently drawn features, in the targets too. The
+        regressions disagree where the data are few; the smallest of them does not lead a policy
+        there (Fujimoto, van Hoof & Meger 2018 take it of two networks).
 
         Iteration stops once the greedy action has changed at less than 0.1 % of the rows in each of
         twenty successive rounds, or after n rounds with γⁿ ≤ 0.01. The maximum over actions picks
@@ -169,7 +175,8 @@ class Improvement:
                 stacklevel=5,
             )
         bases = [each.solution.basis for each in members]
-        return ActionValues(zip(bases, (np.asarray(each).T for each in weights), strict=True))
+        parts = zip(bases, (np.asarray(each).T for each in weights), strict=True)
+        return ActionValues(parts, self.candidates.weights)
 
     def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
         """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [p m_b, 1].
@@ -217,7 +224,7 @@ def _fitted_q(
             matmul(matmul(reached, own.T), candidates.T)
             for reached, own in zip(following, weights, strict=True)
         ]
-        values = sum(each) / len(each)
+        values = jnp.min(jnp.stack(each), axis=0)
         greedy, best = jnp.argmax(values, axis=1), jnp.max(values, axis=1)
         targets = rewards + continues * jnp.clip(best, low, high)
         moments = [

@@ -359,7 +359,7 @@ class SuccessorRepresentation:
                 stacklevel=4,
             )
         if improvements == 1 or alike:
-            return ActionValues([(solution.basis, task.weights)])
+            return self._improvement.of_weights(task.weights)
         return self._improvement.values(rewards, improvements)
 
     @functools.cached_property

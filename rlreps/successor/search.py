@@ -1,12 +1,15 @@
 """Choose the kernel of a least-squares fit to vectors by the error on held-out rows.
 
-Coordinates that are noise are left out of it.
+Candidates are kernels of several widths, along the coordinates or along the principal axes of the
+data. Coordinates that are noise are left out of all of them.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 from rlreps.successor.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.data import Transitions
@@ -17,13 +20,11 @@ from rlreps.successor.quality import rows_of, squared_error
 _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
 _RIDGE = 1e-5
-"""λ at which widths are compared; with a smaller λ, some systems are close to singular."""
+"""λ at which kernels are compared; with a smaller λ, some systems are close to singular."""
 _MOST_ROWS = 10_000
 _MOST_FEATURES = 300
-_WIDTH_TOLERANCE, _RIDGE_TOLERANCE = 1.5, 1.1
-"""A width, or a ridge, is good if its error is at most this multiple of the least error. The factor
-for widths is larger because improved policies reach states outside the data, where wide kernels
-extrapolate better."""
+_TOLERANCE = 1.1
+"""A candidate is good if its error is at most this multiple of the least error."""
 
 _PREDICTED = 0.1
 """A coordinate is noise if state and action explain less than this share of its variance."""
@@ -67,10 +68,12 @@ def search_kernel(
     seed: int,
     behave: Callable[[FourierBasis, Rows], Behaviour],
 ) -> ChosenKernel:
-    """Choose coordinates, then the width of the kernel, then λ.
+    """Choose coordinates, then axes and width of the kernel, then λ.
 
-    The first candidate counts whose error (``squared_error``) on the held-out rows is at most 1.5
-    times the least error of all widths, or 1.1 times that of all λ.
+    A candidate is good if its error (``squared_error``) on the held-out rows is at most 1.1 times
+    the least error. Of the good kernels, the one counts that predicts changes of observation best
+    (``change_error``): policies act through the change of one step. Of the good λ, the smallest
+    counts.
 
     Args:
         method: The options; those that are not None are not searched.
@@ -87,33 +90,63 @@ def search_kernel(
     kept = ~np.isin(np.arange(flat.shape[1]), noise)
     widths = _WIDTHS if method.width is None else (method.width,)
     ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
-    axes = (whitened if method.axes == "principal" else standardised)(flat, kept)
+    along = {"coordinates": standardised, "principal": whitened}
+    names = list(along) if method.axes is None else [method.axes]
+    axes = {name: along[name](flat, kept) for name in names}
+    kernels = list(itertools.product(names if kept.sum() > 1 else names[:1], widths))
 
-    def basis(width: float, most: int = count) -> FourierBasis:
-        return FourierBasis.of(flat, most, width, seed, axes)
+    def basis(kernel: tuple[str, float], most: int) -> FourierBasis:
+        name, width = kernel
+        return FourierBasis.of(flat, most, width, seed, axes[name])
 
-    if parts is None or len(widths) + len(ridges) == 2:
-        return ChosenKernel(basis(widths[0]), ridges[0], noise)
+    if parts is None or len(kernels) + len(ridges) == 2:
+        return ChosenKernel(basis(kernels[0], count), ridges[0], noise)
     rest, other = parts
     few = np.random.default_rng(seed).permutation(len(rest))[:_MOST_ROWS]
     rows = rows_of(rest).at(np.sort(few))
-    bases = {width: basis(width, min(count, _MOST_FEATURES)) for width in widths}
+    bases = {kernel: basis(kernel, min(count, _MOST_FEATURES)) for kernel in kernels}
     # All candidates share one estimate of the policy.
-    behaviour = behave(bases[widths[0]], rows)
+    behaviour = behave(bases[kernels[0]], rows)
 
-    def error(width: float, ridge: float) -> float:
-        solution = LeastSquares(bases[width], actions, rows, discount, ridge, behaviour)
-        return squared_error(solution, other, seed)
+    def solve(kernel: tuple[str, float], ridge: float) -> LeastSquares:
+        return LeastSquares(bases[kernel], actions, rows, discount, ridge, behaviour)
 
     ridge = _RIDGE if method.regularisation is None else ridges[0]
-    width = _first_good(widths, [error(each, ridge) for each in widths], _WIDTH_TOLERANCE)
-    errors = [error(width, each) for each in ridges]
-    return ChosenKernel(basis(width), _first_good(ridges, errors, _RIDGE_TOLERANCE), noise)
+    errors, changes = [], []
+    for each in kernels:
+        solution = solve(each, ridge)
+        errors.append(squared_error(solution, other, seed))
+        changes.append(change_error(solution, rows_of(other), axes[names[-1]]))
+    good = [at for at, error in enumerate(errors) if error <= _TOLERANCE * min(errors)]
+    kernel = kernels[min(good, key=changes.__getitem__)]
+    errors = [squared_error(solve(kernel, each), other, seed) for each in ridges]
+    chosen = next(at for at, error in enumerate(errors) if error <= _TOLERANCE * min(errors))
+    return ChosenKernel(basis(kernel, count), ridges[chosen], noise)
 
 
-def _first_good(candidates: Sequence[float], errors: Sequence[float], tolerance: float) -> float:
-    most = tolerance * min(errors)
-    return next(c for c, error in zip(candidates, errors, strict=True) if error <= most)
+def change_error(solution: LeastSquares, other: Rows, axes: np.ndarray) -> float:
+    """Return the share of the variance of s' - s that the features of state and action leave.
+
+    Args:
+        solution: Holds the features ψ, and the rows of the regression on them.
+        other: Rows on which the regression is tested.
+        axes: Axes along which changes count equally, [c, k].
+    """
+
+    def changes(rows: Rows) -> np.ndarray:
+        now, then = (
+            each.reshape(len(each), -1) for each in (rows.observation, rows.next_observation)
+        )
+        return np.asarray((then.astype(np.float64) - now) @ axes)
+
+    right = solution.right_hand_side(changes(solution.rows))
+    weights = solution.arranged(scipy.linalg.solve(solution.gram, right, assume_a="pos"))
+    taken = solution.actions.weights(other.action)
+    found = solution.basis.project(other.observation, weights.reshape(len(weights), -1))
+    found = np.einsum("nc,nck->nk", taken, found.reshape(*taken.shape, -1))
+    happened = changes(other)
+    left = np.square(happened - found).mean(axis=0) / np.maximum(happened.var(axis=0), 1e-12)
+    return float(left.mean())
 
 
 def noise_line(noise: Sequence[int]) -> str:

@@ -8,7 +8,9 @@ import pytest
 from rlreps.errors import FitWarning
 from rlreps.successor import Transitions, fit
 from rlreps.successor.basis import ActionBasis, FourierBasis, standardised, whitened
-from rlreps.successor.search import hides_state, noise_coordinates
+from rlreps.successor.least_squares import LeastSquares
+from rlreps.successor.quality import rows_of
+from rlreps.successor.search import change_error, hides_state, noise_coordinates
 
 
 def record(states, actions, every=50):
@@ -78,15 +80,55 @@ def test_a_fit_takes_the_axes_that_it_is_told(noisy):
         np.testing.assert_allclose(basis.axes, 2.0 * expected(data.observation), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("seen", "hidden"), [([0, 1], False), ([0], True)])
-def test_a_state_is_hidden_if_the_row_before_predicts_what_the_row_does_not(seen, hidden):
+@pytest.fixture(scope="module")
+def spring():
+    """Places and speeds of a mass on a spring, [N + 1, 2], and its pushes, [N]."""
     rng, rows = np.random.default_rng(0), 3_000
     actions = rng.integers(2, size=rows)
-    states = np.zeros((rows + 1, 2))  # Place and speed of a mass on a spring.
+    states = np.zeros((rows + 1, 2))
     for t, action in enumerate(actions):
         place, speed = states[t]
         speed += 0.2 * (2 * action - 1) - 0.1 * place - 0.05 * speed
         states[t + 1] = place + speed, speed
+    return states, actions
+
+
+def test_two_frames_are_seen_along_their_difference(spring):
+    states, actions = spring
+    places = 20.0 * states[:, 0]
+    frames = np.column_stack([places, np.append(places[0], places[:-1])])
+    data = record(frames.astype(np.float32), actions)
+    basis = fit(data, num_features=2, discount=0.9, max_features=60).solution.basis
+    ratio = basis.axes / whitened(data.observation)
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-4)  # All axes have one width.
+
+
+def test_the_change_that_features_leave_is_that_of_a_regression(spring):
+    states, actions = spring
+    data, other = (
+        record(part.astype(np.float32), acts)
+        for part, acts in ((states[:2001], actions[:2000]), (states[2000:], actions[2000:]))
+    )
+    basis = FourierBasis.of(data.observation, 12, 1.0, 0)
+    axes = whitened(data.observation)
+    solution = LeastSquares(basis, ActionBasis(2), rows_of(data), 0.9, 1e-12, None)
+
+    def pairs(rows):
+        taken = np.eye(2)[rows.action]
+        return np.einsum("na,np->nap", taken, basis.apply(rows.observation)).reshape(len(taken), -1)
+
+    def changes(rows):
+        return (rows.next_observation.astype(np.float64) - rows.observation) @ axes
+
+    weights = np.linalg.lstsq(pairs(data), changes(data), rcond=None)[0]
+    left = np.square(changes(other) - pairs(other) @ weights).mean(axis=0)
+    expected = (left / changes(other).var(axis=0)).mean()
+    assert change_error(solution, rows_of(other), axes) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(("seen", "hidden"), [([0, 1], False), ([0], True)])
+def test_a_state_is_hidden_if_the_row_before_predicts_what_the_row_does_not(spring, seen, hidden):
+    states, actions = spring
     data = record(states[:, seen].astype(np.float32), actions)
     basis = FourierBasis.of(data.observation, 50, 1.0, 0)
     assert hides_state(data, basis, ActionBasis(2), 0) == hidden
