@@ -122,6 +122,16 @@ def num_rows(tree: Any) -> int:
     return leading
 
 
+def bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """View each observation [m, ...] as one value that compares by its bytes, [m].
+
+    Negative zeros become zeros, which are equal numbers with other bytes.
+    """
+    flat = np.ascontiguousarray(observations, dtype).reshape(len(observations), -1)
+    flat = flat + flat.dtype.type(0) if flat.dtype.kind == "f" else flat
+    return flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
+
+
 def rows_of(tree: Tree, rows: slice | Array) -> Tree:
     """Take rows of every array [b, ...] of a pytree."""
     taken: Tree = jax.tree.map(lambda leaf: leaf[rows], tree)

@@ -31,7 +31,8 @@ from rlreps.errors import (
     require_positive,
 )
 from rlreps.files import write_atomically
-from rlreps.successor.recording import COLUMNS, JaxPolicy, Policy, read_minari, record
+from rlreps.numerics import bytes_of
+from rlreps.successor.recording import COLUMNS, JaxPolicy, Observe, Policy, read_minari, record
 
 MOST_ACTIONS = 4096
 """Largest number of discrete actions: a fit stores one block of numbers for each action."""
@@ -344,7 +345,7 @@ class Transitions:
         )
 
     @classmethod
-    def from_minari(cls, dataset: Any) -> "Transitions":
+    def from_minari(cls, dataset: Any, *, observe: Observe | None = None) -> "Transitions":
         """Read a data set of Minari, with its observation and action spaces.
 
         As in ``collect``, actions become integers from 0 or floats of the box. The last row of an
@@ -352,12 +353,36 @@ class Transitions:
 
         Args:
             dataset: A ``MinariDataset``, as ``minari.load_dataset`` gives.
+            observe: As for ``collect``.
 
         Raises:
-            InputError: If the data set is empty, its observations are not arrays, its actions are
-                neither discrete nor a box of floats, or ``Transitions`` rejects the arrays.
+            InputError: If the data set is empty, its observations cannot be read (see ``collect``),
+                its actions are neither discrete nor a box of floats, or ``Transitions`` rejects the
+                arrays.
         """
-        return cls(**read_minari(dataset), autoreset=False)
+        return cls(**read_minari(dataset, observe), autoreset=False)
+
+    def numbered(self) -> tuple["Transitions", np.ndarray]:
+        """Number the distinct observations, in the order in which they appear in the rows.
+
+        Observations are distinct if any of their numbers differ, however little. Fits of indices
+        count transitions, so each state must occur often.
+
+        Returns:
+            The transitions with indices of states as observations, and the table of observations
+            [n, ...]: state i is the observation ``table[i]``.
+        """
+        states = np.concatenate([self.observation, self.next_observation])
+        _, first, inverse = np.unique(
+            bytes_of(states, states.dtype), return_index=True, return_inverse=True
+        )
+        order = np.argsort(first)
+        numbers = np.argsort(order)[inverse].astype(np.int32)
+        numbered = copy.copy(self)  # Copies skip the checks, which hold already.
+        halves = zip(("observation", "next_observation"), np.split(numbers, 2), strict=True)
+        for name, value in (*halves, ("num_states", len(order))):
+            object.__setattr__(numbered, name, value)
+        return numbered, states[first[order]]
 
     def split(self, share: float, seed: int) -> tuple["Transitions", "Transitions"]:
         """Split into two records: the rows to fit, and the rows that ``held_out`` chooses.
@@ -447,8 +472,13 @@ class Transitions:
         policy: Policy | JaxPolicy | None = None,
         seed: int = 0,
         copies: int = 64,
+        observe: Observe | None = None,
     ) -> "Transitions":
         """Collect transitions of a policy in an environment.
+
+        The numbers of a dictionary or tuple become one vector in the order of
+        ``gymnasium.wrappers.FlattenObservation``, and a line on standard error says so. An entry
+        without others is recorded as it is.
 
         Args:
             environment: A single Gymnasium environment, a dm_env environment, or a JAX environment
@@ -461,14 +491,17 @@ class Transitions:
                 bounds.
             seed: Seed of all random draws, in [0, 2³²).
             copies: Number of copies of a JAX environment that run in parallel.
+            observe: Function from an observation of the environment to the array that is recorded,
+                and that the policy sees.
 
         Raises:
             InputError: If the environment, its actions or its observations are of an unsupported
-                kind, or a number is out of range.
+                kind (such as an image beside numbers, without ``observe``), or a number is out of
+                range.
         """
         require_positive("steps", steps)
         require_positive("seed", seed, 0, 2**32 - 1)
-        return cls(**record(environment, steps, policy, seed, copies), autoreset=False)
+        return cls(**record(environment, steps, policy, seed, copies, observe), autoreset=False)
 
 
 def as_transitions(data: Any) -> Transitions:

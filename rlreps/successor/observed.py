@@ -243,16 +243,6 @@ def finite(name: str, values: Any, count: int) -> np.ndarray:
     return array.astype(np.float64)
 
 
-def bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """View each observation [m, ...] as one value that compares by its bytes, [m].
-
-    Negative zeros become zeros, which are equal numbers with other bytes.
-    """
-    flat = np.ascontiguousarray(observations, dtype).reshape(len(observations), -1)
-    flat = flat + flat.dtype.type(0) if flat.dtype.kind == "f" else flat
-    return flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
-
-
 def shown(observation: np.ndarray) -> str:
     """Write an observation, of several numbers the first four, for a message."""
     flat = np.asarray(observation).ravel()

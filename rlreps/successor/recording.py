@@ -4,18 +4,25 @@ Environments are single environments of Gymnasium or dm_env, and environments in
 """
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text, Tuple
+from gymnasium.spaces.utils import flatdim, flatten
+from gymnasium.vector.utils import batch_space, iterate
 from jax import Array
 
 from rlreps.envs.core import Environment
 from rlreps.errors import InputError, own_code, require, require_memory, require_positive
 from rlreps.numerics import seed_key
+from rlreps.runs.progress import shown
+
+Observe: TypeAlias = Callable[[Any], Any]
+"""Observation as the environment gives it → array of numbers, or an index of a state."""
 
 Policy: TypeAlias = Callable[[Any, np.random.Generator], Any]
 """(observation, generator) → action as the environment takes it: an integer, or floats of a box."""
@@ -28,7 +35,12 @@ COLUMNS = ("observation", "action", "next_observation", "terminated", "truncated
 
 
 def record(
-    environment: Any, steps: int, policy: Policy | JaxPolicy | None, seed: int, copies: int
+    environment: Any,
+    steps: int,
+    policy: Policy | JaxPolicy | None,
+    seed: int,
+    copies: int,
+    observe: Observe | None,
 ) -> dict[str, Any]:
     """Let a policy act in an environment; return the fields of ``Transitions``.
 
@@ -40,18 +52,19 @@ def record(
     if not hasattr(environment, "action_space"):
         if isinstance(environment, Environment):
             require_positive("copies", copies)
-            return _record_jax(environment, steps, policy, seed, copies)
+            return _record_jax(environment, steps, policy, seed, copies, observe)
         raise InputError(
             "expected an environment of Gymnasium, dm_env or rlreps.envs, got "
             f"{type(environment).__name__}"
         )
     require(not hasattr(environment, "num_envs"), "one environment", environment)
-    actions, num_states = _Actions(environment.action_space), _states_of(environment)
+    actions = _Actions(environment.action_space)
+    observed = _Observations(environment.observation_space, observe)
     generator, rows = np.random.default_rng(seed), []
     if policy is None:
         actions.require_bounded()
     with own_code("an environment and a policy that take steps"):
-        observation = _observed(environment.reset(seed=int(seed))[0])
+        observation = observed(environment.reset(seed=int(seed))[0])
         held = f"{steps:,} transitions of observations {observation.shape}"
         require_memory(held, 2 * steps * observation.nbytes)
         for _ in range(steps):
@@ -62,28 +75,36 @@ def record(
             # A copy: the array may be reused.
             recorded = actions.recorded(np.array(action)[None])[0]
             following, _, terminated, truncated, _ = environment.step(action)
-            following = _observed(following)
+            following = observed(following)
             shape, expected = following.shape, observation.shape
             require(shape == expected, f"observations of one shape, {expected}", shape)
             rows.append((observation, recorded, following, bool(terminated), bool(truncated)))
             # Seed only once: seeding again would make every episode the same.
             over = terminated or truncated
-            observation = _observed(environment.reset()[0]) if over else following
+            observation = observed(environment.reset()[0]) if over else following
     columns = [np.asarray(column) for column in zip(*rows, strict=True)]
     return {
         **dict(zip(COLUMNS, columns, strict=True)),
-        "num_states": num_states,
+        "num_states": observed.num_states,
         **actions.fields,
     }
 
 
 def _record_jax(
-    environment: Environment, steps: int, policy: Any, seed: int, copies: int
+    environment: Environment,
+    steps: int,
+    policy: Any,
+    seed: int,
+    copies: int,
+    observe: Observe | None,
 ) -> dict[str, Any]:
+    def seen(observation: Array) -> Array:
+        return observation if observe is None else jnp.asarray(observe(observation))
+
     def step(states: Any, key: Array) -> tuple[Any, tuple[Array, ...]]:
         def one(state: Any, key: Array) -> tuple[Any, tuple[Array, ...]]:
             action_key, step_key, reset_key = jax.random.split(key, 3)
-            observation = environment.observe(state)
+            observation = seen(environment.observe(state))
             if policy is None:
                 action = jax.random.randint(action_key, (), 0, environment.num_actions)
             else:
@@ -92,7 +113,7 @@ def _record_jax(
             fresh, over = environment.reset(reset_key), taken.terminated | taken.truncated
             following = jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, taken.state)
             flags = (taken.terminated, taken.truncated)
-            return following, (observation, action, taken.observation, *flags)
+            return following, (observation, action, seen(taken.observation), *flags)
 
         return jax.vmap(one)(states, jax.random.split(key, copies))
 
@@ -108,17 +129,15 @@ def _record_jax(
     return {**recorded, "num_actions": environment.num_actions}
 
 
-def read_minari(dataset: Any) -> dict[str, Any]:
+def read_minari(dataset: Any, observe: Observe | None) -> dict[str, Any]:
     """Read a data set of Minari; return the fields of ``Transitions``."""
     known = all(hasattr(dataset, name) for name in ("iterate_episodes", "action_space"))
     require(known, "a MinariDataset (minari.load_dataset)", type(dataset).__name__)
     actions = _Actions(dataset.action_space)
+    observed = _Observations(dataset.observation_space, observe)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
     for episode in dataset.iterate_episodes():
-        observation = episode.observations
-        single = isinstance(observation, np.ndarray)
-        kind = type(observation).__name__
-        require(single, "one array of numbers as the observations of each episode", kind)
+        observation = observed.of_episode(episode.observations, len(episode.actions) + 1)
         terminated, truncated = np.array(episode.terminations), np.array(episode.truncations)
         truncated[-1:] |= ~terminated[-1:]
         action = actions.recorded(np.asarray(episode.actions))
@@ -128,9 +147,70 @@ def read_minari(dataset: Any) -> dict[str, Any]:
     require(bool(parts["action"]), "a data set with episodes", "none")
     return {
         **{name: np.concatenate(found) for name, found in parts.items()},
-        "num_states": _states_of(dataset),
+        "num_states": observed.num_states,
         **actions.fields,
     }
+
+
+class _Observations:
+    """The observations of a space as arrays of numbers.
+
+    ``observe`` makes the arrays. Without it, the numbers of a dictionary or tuple are flattened as
+    by Gymnasium's ``FlattenObservation``, and an entry without others is taken as it is.
+    """
+
+    def __init__(self, space: Any, observe: Observe | None) -> None:
+        self._space, self._observe = space, observe
+        self._part, self._keys = (space if observe is None else None), list[Any]()
+        entries = _entries(self._part)
+        while len(entries) == 1:
+            ((key, self._part),) = entries.items()
+            self._keys.append(key)
+            entries = _entries(self._part)
+        self._flattens = bool(entries)
+        if not self._flattens:
+            return
+        kinds = {key: _kind(entry) for key, entry in entries.items()}
+        numbers = [key for key, kind in kinds.items() if kind == _NUMBERS]
+        if len(numbers) < len(entries):
+            images = [[key] for key, kind in kinds.items() if kind == _IMAGE]
+            kept = [*([numbers] if numbers else []), *images]
+            wrapped = [f"gymnasium.wrappers.FilterObservation(env, {keys})" for keys in kept]
+            got = ", ".join(f"{key!r}: {kind}" for key, kind in kinds.items())
+            raise InputError(
+                f"expected a dictionary or tuple of numbers alone, or one image, got {got}; use "
+                + " or ".join([*wrapped, "observe= with a function that returns one array"])
+            )
+        if shown():
+            sizes = ", ".join(f"{key} ({flatdim(entry)})" for key, entry in entries.items())
+            print(
+                "observations are flattened in the order of gymnasium.wrappers.FlattenObservation: "
+                f"{sizes}",
+                file=sys.stderr,
+            )
+
+    @property
+    def num_states(self) -> int | None:
+        """Number of indices of a discrete space; None for other spaces."""
+        part = self._part
+        return int(part.start) + int(part.n) if isinstance(part, Discrete) else None
+
+    def __call__(self, observation: Any) -> np.ndarray:
+        """Return an observation of the space as an array that nothing else holds."""
+        if self._observe is not None:
+            return _observed(self._observe(observation))
+        for key in self._keys:
+            observation = observation[key]
+        return _observed(flatten(self._part, observation) if self._flattens else observation)
+
+    def of_episode(self, observations: Any, count: int) -> np.ndarray:
+        """Return observations that are batched as the space's entries are, [count, ...]."""
+        if self._observe is None and not self._flattens:
+            for key in self._keys:
+                observations = observations[key]
+            return _observed(observations)
+        rows = iterate(batch_space(self._space, count), observations)
+        return np.stack([self(row) for row in rows])
 
 
 class _Actions:
@@ -193,8 +273,7 @@ class _OfDmEnv:
             bounds = (np.asarray(bound, spec.dtype) for bound in (spec.minimum, spec.maximum))
             low, high = (np.broadcast_to(bound, spec.shape) for bound in bounds)
             self.action_space = Box(low, high, dtype=spec.dtype)
-        states = getattr(environment.observation_spec(), "num_values", None)
-        self.observation_space: Any = None if states is None else Discrete(int(states))
+        self.observation_space: Any = _space_of(environment.observation_spec())
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         return self._taken(self._environment.reset()).observation, {}
@@ -209,10 +288,42 @@ class _OfDmEnv:
         return step
 
 
-def _states_of(source: Any) -> int | None:
-    """Return the number of indices of a discrete observation space; None for other spaces."""
-    space = source.observation_space
-    return int(space.start) + int(space.n) if isinstance(space, Discrete) else None
+_NUMBERS, _IMAGE = "numbers", "an image"
+
+
+def _entries(space: Any) -> Mapping[Any, Any]:
+    """Return the entries of a dictionary or a tuple by key; none for other spaces."""
+    if isinstance(space, Dict):
+        return space.spaces
+    return dict(enumerate(space.spaces)) if isinstance(space, Tuple) else {}
+
+
+def _kind(space: Any) -> str:
+    """Say what a space holds: numbers, an image, or something else."""
+    entries = _entries(space)
+    if entries:
+        return next((kind for kind in map(_kind, entries.values()) if kind != _NUMBERS), _NUMBERS)
+    if isinstance(space, Text) or not space.is_np_flattenable:
+        return type(space).__name__.lower()
+    axes = len(space.shape or ())
+    return _IMAGE if axes > 2 or (axes == 2 and space.dtype == np.uint8) else _NUMBERS
+
+
+def _space_of(spec: Any) -> Any:
+    """Return the space of a specification of dm_env, or of a structure of them."""
+    if isinstance(spec, Mapping):
+        return Dict({key: _space_of(part) for key, part in spec.items()})
+    if isinstance(spec, list | tuple):
+        return Tuple([_space_of(part) for part in spec])
+    if hasattr(spec, "num_values"):
+        return Discrete(int(spec.num_values))
+    kind = spec.dtype.kind
+    if kind == "f":
+        return Box(-np.inf, np.inf, spec.shape, spec.dtype)
+    if kind in "iu":
+        ends = np.iinfo(spec.dtype)
+        return Box(ends.min, ends.max, spec.shape, spec.dtype)
+    return MultiBinary(spec.shape) if kind == "b" else Text(1)
 
 
 def _observed(observation: Any) -> np.ndarray:

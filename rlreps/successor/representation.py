@@ -17,6 +17,7 @@ import numpy as np
 
 from rlreps.encoders import Encoder
 from rlreps.errors import FitWarning, InputError, require, require_choice, require_positive
+from rlreps.numerics import bytes_of
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
@@ -26,7 +27,7 @@ from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.improvement import ActionValues, Improvement
 from rlreps.successor.least_squares import Factors, LeastSquares, shares
 from rlreps.successor.methods import FitConfig
-from rlreps.successor.observed import Observed, bytes_of, finite, shown
+from rlreps.successor.observed import Observed, finite, shown
 from rlreps.successor.quality import Quality
 from rlreps.successor.stored_subspace import centring_of
 

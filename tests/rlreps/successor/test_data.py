@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from dm_env import specs
+from gymnasium import spaces
 
 from rlreps.envs import PuddleWorld, PuddleWorldDmEnv
 from rlreps.errors import FitWarning, InputError
@@ -116,6 +117,14 @@ OTHERS = {
     r"observations of one shape, \(4,\), got \(3,\)": lambda: misbehaving(np.zeros(3)),
     "that take steps, got KeyError: 'motor'": lambda: misbehaving(KeyError("motor")),
     "a MinariDataset .*, got 'dict'": lambda: Transitions.from_minari({}),
+    r"numbers alone, or one image, got 'direction': numbers, 'image': an image, 'mission': text; "
+    r"use gymnasium.wrappers.FilterObservation\(env, \['direction'\]\) or .*\(env, \['image'\]\)": (
+        lambda: Transitions.collect(Grid(), steps=4)
+    ),
+    "'image': an image": lambda: Transitions.collect(Limbs(pixels=True), steps=4),
+    "that take steps, got KeyError: 'picture'": lambda: Transitions.collect(
+        Grid(), steps=4, observe=lambda seen: seen["picture"]
+    ),
 }
 
 
@@ -408,6 +417,130 @@ def test_boxes_of_several_axes_and_policies_for_them():
     np.testing.assert_array_equal(rising.action[:, 3], [1.0, 2.0, 3.0])
 
 
+class Grid(gymnasium.Env):
+    """Observations as in MiniGrid; a step may turn, and draws an image."""
+
+    observation_space = spaces.Dict(
+        {
+            "image": spaces.Box(0, 255, (7, 7, 3), np.uint8),
+            "direction": spaces.Discrete(4),
+            "mission": spaces.Text(20),
+        }
+    )
+    action_space = spaces.Discrete(2)
+
+    def _seen(self):
+        image = self.np_random.integers(256, size=(7, 7, 3), dtype=np.uint8)
+        return {"image": image, "direction": self.turns % 4, "mission": "go to the goal"}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.turns = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.turns += action
+        return self._seen(), 0.0, False, False, {}
+
+
+class Places(gymnasium.ObservationWrapper):
+    """Numbers, some of them in a dictionary within the dictionary."""
+
+    observation_space = spaces.Dict(
+        {
+            "place": spaces.Box(-9.0, 9.0, (2, 2), np.float64),
+            "goal": spaces.Dict({"near": spaces.MultiBinary(2), "direction": spaces.Discrete(4)}),
+        }
+    )
+
+    def observation(self, seen):
+        near = seen["image"][0, 0, :2] > 99
+        goal = {"direction": seen["direction"], "near": near.astype(np.int8)}
+        return {"place": seen["image"][:2, :2, 0] / 50.0, "goal": goal}
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "tuple"])
+def test_numbers_of_dictionaries_and_tuples_are_flattened_as_by_gymnasium(
+    kind, capsys, progress_bars
+):
+    def make():
+        return Places(Grid()) if kind == "dictionary" else gymnasium.make("Blackjack-v1")
+
+    data, flat = (
+        Transitions.collect(environment, steps=30, seed=3)
+        for environment in (make(), gymnasium.wrappers.FlattenObservation(make()))
+    )
+    assert_equal(data, flat)
+    (line,) = capsys.readouterr().err.splitlines()
+    sizes = "goal (6), place (4)" if kind == "dictionary" else "0 (32), 1 (11), 2 (2)"
+    assert line.endswith(f"in the order of gymnasium.wrappers.FlattenObservation: {sizes}")
+
+
+def test_one_entry_of_a_dictionary_is_recorded_as_it_is():
+    image, direction = (
+        Transitions.collect(gymnasium.wrappers.FilterObservation(Grid(), [key]), steps=9, seed=1)
+        for key in ("image", "direction")
+    )
+    observed = Transitions.collect(Grid(), steps=9, seed=1, observe=lambda seen: seen["image"])
+    assert_equal(observed, image)
+    assert (image.observation.shape, image.observation.dtype) == ((9, 7, 7, 3), np.uint8)
+    assert (direction.observation.shape, direction.num_states) == ((9,), 4)
+    seen = []
+    Transitions.collect(
+        Grid(),
+        steps=2,
+        policy=lambda observation, _: seen.append(observation.shape) or 0,
+        observe=lambda observation: observation["image"][:, :, 0],
+    )
+    assert seen == [(7, 7)] * 2
+    along = Transitions.collect(PuddleWorld(), steps=8, copies=2, observe=lambda place: place[:1])
+    assert along.observation.shape == (8, 1)
+
+
+class Limbs(Arm):
+    """Observations in a dictionary, as those of dm_control."""
+
+    def __init__(self, pixels=False):
+        self.pixels = pixels
+
+    def observation_spec(self):
+        spec = {"place": specs.Array((2, 2), np.float32), "done": specs.Array((), bool)}
+        return spec | ({"image": specs.Array((8, 8), np.uint8)} if self.pixels else {})
+
+    def reset(self):
+        return self._told(super().reset())
+
+    def step(self, action):
+        return self._told(super().step(action))
+
+    def _told(self, step):
+        place = step.observation.reshape(2, 2)
+        return step._replace(observation={"place": place, "done": place[1, 1] > 10.0})
+
+
+def test_dictionaries_of_dm_env_are_flattened_in_the_same_order():
+    data, plain = (Transitions.collect(each, steps=50, seed=2) for each in (Limbs(), Arm()))
+    np.testing.assert_array_equal(data.observation[:, 1:], plain.observation)
+    np.testing.assert_array_equal(data.next_observation[:, 0], data.terminated)
+
+
+def test_numbered_tells_observations_apart_and_returns_them():
+    data = Transitions.collect(Places(Grid()), steps=200, seed=0)
+    few = dataclasses.replace(  # "near", "direction", and a negative zero
+        data,
+        observation=data.observation[:, :6] * [-0.0, 1, 1, 1, 1, 1],
+        next_observation=data.next_observation[:, :6] * [0.0, 1, 1, 1, 1, 1],
+    )
+    numbered, table = few.numbered()
+    assert numbered.num_states == len(table) == len(np.unique(few.observation, axis=0))
+    np.testing.assert_array_equal(table[numbered.observation], few.observation)
+    np.testing.assert_array_equal(table[numbered.next_observation], few.next_observation)
+    # In the order in which they appear.
+    _, first = np.unique(numbered.observation, return_index=True)
+    assert (np.diff(first) > 0).all()
+    assert_equal(dataclasses.replace(numbered), numbered)
+
+
 def recorded(kind):
     """Transitions of every kind."""
     if kind == "ends unknown":
@@ -518,3 +651,18 @@ def test_a_data_set_of_minari_gives_what_was_recorded(minari, environment, first
     last = np.cumsum([len(e.actions) for e in episodes]) - 1
     np.testing.assert_array_equal(np.flatnonzero(data.ends), last)
     assert (data.num_actions, data.num_states, data.action_low, data.action_high) == sizes
+
+
+@pytest.mark.integration
+def test_dictionaries_of_minari_are_flattened_or_observed(minari):
+    flat = gymnasium.wrappers.FlattenObservation(Places(Grid()))
+    made = {"places/random-v0": Places(Grid()), "flat/random-v0": flat, "grid/random-v0": Grid()}
+    places, flat, grid = (record(minari, made[name], name, episodes=3, steps=5) for name in made)
+    data = Transitions.from_minari(places)
+    assert_equal(data, Transitions.from_minari(flat))
+    images = Transitions.from_minari(grid, observe=lambda seen: seen["image"])
+    np.testing.assert_allclose(
+        images.observation[:, :2, :2, 0].ravel() / 50, data.observation[:, 6:].ravel()
+    )
+    with pytest.raises(InputError, match="'image': an image, 'mission': text; use"):
+        Transitions.from_minari(grid)
