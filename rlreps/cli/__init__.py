@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "agent render": ("agent:render_agents", "Draw an episode, policy, components and curves."),
     "plot env": ("plot:draw_environment", "Draw an arena."),
     "plot components": ("plot:draw_components", "Draw principal components, true and learned."),
+    "plot coverage": ("plot:draw_coverage", "Draw where the data of a fit were."),
     "plot spectrum": ("plot:draw_spectrum", "Draw the singular values of a store."),
     "plot curves": ("plot:draw_curves", "Draw the learning curves of training runs."),
     "explore": ("plot:explore", "Write an interactive page of a successor measure."),

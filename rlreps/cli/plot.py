@@ -7,11 +7,19 @@ from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
 from rlreps.workflows.explore import explore
 from rlreps.workflows.figures import (
     draw_components,
+    draw_coverage,
     draw_curves,
     draw_environment,
     draw_spectrum,
 )
 
-__all__ = ["draw_components", "draw_curves", "draw_environment", "draw_spectrum", "explore"]
+__all__ = [
+    "draw_components",
+    "draw_coverage",
+    "draw_curves",
+    "draw_environment",
+    "draw_spectrum",
+    "explore",
+]
 
 CHOICES: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}

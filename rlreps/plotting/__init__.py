@@ -8,7 +8,12 @@ from rlreps.plotting.charts import (
 )
 from rlreps.plotting.images import plot_reconstructions, plot_signed_images
 from rlreps.plotting.lines import Line, Panel, plot_panels
-from rlreps.plotting.maps import plot_components, plot_environment, plot_policy_and_value
+from rlreps.plotting.maps import (
+    plot_components,
+    plot_coverage,
+    plot_environment,
+    plot_policy_and_value,
+)
 from rlreps.plotting.style import figure_bytes, require_figure, save_figure, signed_colormap
 
 __all__ = [
@@ -16,6 +21,7 @@ __all__ = [
     "Panel",
     "figure_bytes",
     "plot_components",
+    "plot_coverage",
     "plot_curves",
     "plot_environment",
     "plot_fit",

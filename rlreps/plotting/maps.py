@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, LinearSegmentedColormap, ListedColormap, Normalize
+from matplotlib.colors import (
+    BoundaryNorm,
+    LinearSegmentedColormap,
+    ListedColormap,
+    LogNorm,
+    Normalize,
+)
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, PathPatch
@@ -25,6 +31,7 @@ from rlreps.plotting.style import (
     MUTED,
     OKABE_ITO,
     FloatArray,
+    plain_log_ticks,
     signed_colormap,
     styled,
 )
@@ -156,6 +163,7 @@ def plot_components(
     bins: int | None = None,
     grid: BoxGrid | None = None,
     cells: npt.ArrayLike | None = None,
+    coordinates: npt.ArrayLike | None = None,
     labels: Sequence[str] | None = None,
     environment: PuddleWorld | None = None,
     cosines: Mapping[str, npt.ArrayLike] | None = None,
@@ -171,10 +179,13 @@ def plot_components(
         components: Sets by name, each [n, k] with n the number of cells or of states; entry
             row * bins + column is the cell's, where row counts upwards in y and column to the right
             in x. Cells that are NaN or not states are grey.
-        bins: Number of cells along a side of the unit square; give ``bins`` or ``grid``.
+        bins: Number of cells along a side of the unit square; give ``bins``, ``grid`` or
+            ``coordinates``.
         grid: The cells, with their box and the names of its axes.
         cells: Cell of each state, [n]; by default every cell outside the environment's walls is a
-            state.
+            state. A cell of several states shows their mean.
+        coordinates: Place of each state, [n, k], instead of ``grid`` and ``cells``: for states that
+            ``Transitions.numbered`` has numbered, a function of its table.
         labels: Column titles [k]; the numbers 1 to k by default.
         environment: Draw the outlines of its puddles on every map.
         cosines: By set, |cosine| [k] of each map with the true map, written below the map.
@@ -189,6 +200,11 @@ def plot_components(
     require(isinstance(components, Mapping), "sets of components by name, in a dict", kind)
     require(len(components) >= 1, "at least one set of components", "none")
     tables = {name: np.asarray(table, np.float64) for name, table in components.items()}
+    if coordinates is not None:
+        require(bins is None and grid is None, "bins, grid or coordinates", "several")
+        places = np.asarray(coordinates, np.float64)
+        grid = BoxGrid.spanning(places)
+        cells = grid.cell(places)
     if grid is None:
         expected = "bins or a grid (BoxGrid((0,), (n,), (n,)) draws n numbered states as lines)"
         require(bins is not None, expected, "neither")
@@ -201,8 +217,10 @@ def plot_components(
     maps = {}
     for name, table in tables.items():
         if table.ndim == 2 and len(table) == len(places):
-            known, table = table, np.full((grid.num_cells, table.shape[1]), np.nan)
-            table[places] = known
+            counts = np.bincount(places, minlength=grid.num_cells)[:, None]
+            sums = np.zeros((grid.num_cells, table.shape[1]))
+            np.add.at(sums, places, table)
+            table = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
         require(
             table.shape == (grid.num_cells, *widths) and table.size > 0,
             f"{name!r} to be [{grid.num_cells}, k] with one k for all sets",
@@ -243,6 +261,46 @@ def plot_components(
             "value relative\nto ± limit" if rows == 1 else "value relative to ± limit",
             aspect=8 if rows == 1 else 25,
         )
+    return figure
+
+
+@styled
+def plot_coverage(points: npt.ArrayLike, *, names: Sequence[str] = ()) -> Figure:
+    """Draw where data were: the number of observations in each cell.
+
+    Args:
+        points: Observations at one coordinate [n] (or indices of states), or two [n, 2].
+        names: Names of the coordinates.
+
+    Raises:
+        InputError: For points of another shape.
+    """
+    places = np.asarray(points)
+    shape = places.shape
+    places = places[:, None] if places.ndim == 1 else places
+    fits = places.ndim == 2 and 1 <= places.shape[1] <= 2
+    require(fits, "points [n] or [n, 2]", shape)
+    along = places.shape[1]
+    grid = BoxGrid.spanning(places, names, most=400 if along == 1 else 40)
+    visits = np.bincount(grid.cell(places), minlength=grid.num_cells)
+    figure = Figure(figsize=(5.0, 4.0))
+    axes = figure.add_subplot()
+    axes.set_xlabel(grid.names[0])
+    if along == 1:
+        axes.bar(grid.centres()[:, 0], visits, grid.cell_widths[0], color=OKABE_ITO[0])
+        axes.set_ylabel("observations")
+        return figure
+    axes.set_ylabel(grid.names[1])
+    image = axes.imshow(
+        np.ma.masked_equal(visits.reshape(grid.bins[::-1]), 0),
+        origin="lower",
+        extent=(grid.low[0], grid.high[0], grid.low[1], grid.high[1]),
+        aspect="auto",
+        norm=LogNorm(1, max(2, int(visits.max()))),
+        cmap=matplotlib.colormaps["viridis"].with_extremes(bad=MISSING),
+    )
+    bar = figure.colorbar(image, ax=axes, label="observations (grey: none)")
+    plain_log_ticks(bar.ax.yaxis)
     return figure
 
 

@@ -616,6 +616,23 @@ function drawComponents() {
   drawCurves();
 }
 
+function drawCoverage() {
+  const fits = runs.filter((run) => run.visits), maps = $("visits");
+  $("coverage").hidden = !fits.length;
+  fits.forEach((run, index) => {
+    if (!maps.children[index]) {
+      const figure = document.createElement("figure");
+      figure.innerHTML = `<figcaption></figcaption><canvas id="${run.visits}" class="map" role="img"></canvas><div class="bar" data-bar="${run.visits}"></div>`;
+      maps.append(figure);
+    }
+    const visits = arrays[run.visits], never = states.filter((cell) => !visits[cell]).length;
+    const said = `${run.label}: ${never ? `no visit to ${never.toLocaleString("en")} of ${states.length.toLocaleString("en")} states` : "every state is visited"}`;
+    maps.children[index].firstChild.textContent = said;
+    drawMap($(run.visits), visits, 0, extent(visits)[1], { root: true });
+    label(run.visits, said);
+  });
+}
+
 /* ---- Charts ---- */
 
 const DASHES = [[], [7, 3], [2, 3], [7, 3, 2, 3], [11, 3, 3, 3]];
@@ -831,7 +848,7 @@ function forget() { cache.value = null; cache.drawnReward = false; }
 /* ---- Asking for drawings: at most one of each a frame ---- */
 
 const asked = new Set();
-const DRAW = { rows: drawRows, components: drawComponents, reward: drawReward, spectrum: drawSpectrum };
+const DRAW = { rows: drawRows, components: drawComponents, coverage: drawCoverage, reward: drawReward, spectrum: drawSpectrum };
 
 function ask(...names) {
   if (asked.size === 0) requestAnimationFrame(drawAsked);
@@ -1140,7 +1157,7 @@ async function start() {
   if (described.moves) readMoves();
   solved = true;
   cache.rowOf = -1;
-  ["rows", "components", "reward"].forEach((name) => DRAW[name]());
+  ["rows", "components", "coverage", "reward"].forEach((name) => DRAW[name]());
   timings.complete = performance.now();
 }
 

@@ -107,6 +107,7 @@ class Arrays:
         components: Mapping[int, np.ndarray],
         cosines: Mapping[int, np.ndarray],
         curve: tuple[np.ndarray, np.ndarray] | None,
+        visits: np.ndarray | None = None,
     ) -> None:
         """Add features that one run has learned.
 
@@ -117,6 +118,7 @@ class Arrays:
                 k] in the features' span that are nearest to the true components.
             cosines: Step → |cosine| [k] of each direction with its true component.
             curve: Steps and subspace distances of its learning curve, if it has one.
+            visits: How often its data visited each state, [n], if known.
         """
         names = {step: f"run{len(self.runs)}-{step}" for step in components}
         for step, name in names.items():
@@ -124,6 +126,9 @@ class Arrays:
             bits = 16 if step == max(names) else 8
             packed = _packed_maps(self._cells.on_cells(components[step]), bits)
             self.add(name, *packed, later=True)
+        visited = f"visits{len(self.runs)}"
+        if visits is not None:
+            self.numbers(visited, visits)
         self.runs.append(
             {
                 "label": label,
@@ -132,6 +137,7 @@ class Arrays:
                 "arrays": list(names.values()),
                 "cosines": [short_numbers(cosines[step]) for step in names],
                 "curve": curve and [curve[0].tolist(), short_numbers(curve[1])],
+                "visits": None if visits is None else visited,
             }
         )
 

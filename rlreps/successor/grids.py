@@ -330,6 +330,21 @@ class BoxGrid:
         """Return the cells of ``Grid(bins)``, with the same indices."""
         return cls((0.0, 0.0), (1.0, 1.0), (bins, bins), ("x", "y"))
 
+    @classmethod
+    def spanning(cls, points: np.ndarray, names: Sequence[str] = (), most: int = 40) -> "BoxGrid":
+        """Return cells over all points [n, k].
+
+        Along each axis, the centres of cells are as far apart as the closest two values, so that
+        they lie on the values of a lattice; or further, so that there are at most ``most`` cells.
+        """
+        values = np.asarray(points, np.float64)
+        require(values.ndim == 2 and values.size > 0, "points [n, k]", values.shape)
+        low, high = values.min(axis=0), values.max(axis=0)
+        gaps = [np.diff(np.unique(axis)).min(initial=np.inf) for axis in values.T]
+        bins = np.minimum(1 + np.rint((high - low) / gaps), most).astype(int)
+        half = np.where(bins > 1, (high - low) / (2 * np.maximum(bins - 1, 1)), 0.5)
+        return cls(tuple(low - half), tuple(high + half), tuple(bins), tuple(names))
+
     @property
     def num_cells(self) -> int:
         """Number of cells."""

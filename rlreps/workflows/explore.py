@@ -26,6 +26,7 @@ from rlreps.successor.ground_truth import GroundTruth, environment_of, state_cel
 from rlreps.successor.low_rank import STEPS, LowRank, solved_rows
 from rlreps.successor.released import load, released_names
 from rlreps.successor.representation import KIND as SUCCESSOR
+from rlreps.successor.representation import SuccessorRepresentation
 from rlreps.successor.settings import TransitionSettings
 from rlreps.successor.store import STORE, MatrixStore, find_store, open_store
 from rlreps.successor.store.blocks import StoreBlocks
@@ -371,7 +372,16 @@ def _add_run(page: _Page, label: str, folder: RunFolder, matrix: Mapping[str, An
     for step, features in found.items():
         basis = page.kept.basis[:, : features.shape[1]]
         components[step], cosines[step] = rotated(features, basis)
-    page.arrays.learned(label, found[max(found)].shape[1], components, cosines, curve)
+    visits = _visits(folder, page.cells) if folder.kind == SUCCESSOR else None
+    page.arrays.learned(label, found[max(found)].shape[1], components, cosines, curve, visits)
+
+
+def _visits(folder: RunFolder, cells: Cells) -> np.ndarray | None:
+    """Count the rows of a fit's data that start in each state, [n]; None without positions."""
+    seen = SuccessorRepresentation.load(folder.path).solution.recorded.observation
+    if seen.shape[1:] != (2,):
+        return None
+    return np.bincount(cells.grid.cell(seen), minlength=cells.grid.num_cells)[cells.states]
 
 
 def _recorded(file: Path, num_states: int) -> np.ndarray:

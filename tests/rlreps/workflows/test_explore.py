@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import time
+import warnings
 import zlib
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from selenium.webdriver.common.by import By
 from rlreps import subspace
 from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
-from rlreps.errors import InputError
+from rlreps.errors import FitWarning, InputError
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
+from rlreps.successor import Transitions, fit
 from rlreps.successor.grids import BoxGrid, Grid
 from rlreps.successor.ground_truth import load_ground_truth, save_matrix
 from rlreps.successor.kernels.matrix import action_steps
@@ -126,6 +128,32 @@ def test_a_run_s_components_are_on_the_page_at_every_step_that_it_recorded(
     np.testing.assert_allclose(run["cosines"][-1], cosines, atol=1e-5)
     records = RunFolder(trained).read_metrics()
     assert run["curve"][1] == pytest.approx([r["subspace_distance"][0] for r in records], rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def fitted(toy_store, tmp_path_factory):
+    """The page of a fit to positions, and the positions from which its rows start."""
+    places = tmp_path_factory.mktemp("fitted")
+    seen, actions = np.random.default_rng(0).uniform(size=(61, 2)), np.arange(60) % 4
+    data = Transitions(
+        observation=seen[:-1],
+        action=actions,
+        next_observation=seen[1:],
+        terminated=np.zeros(60, bool),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # Few data.
+        fit(data, num_features=3, max_features=20, behaviour="uniform").save(places / "fit")
+    page = explore([toy_store, places / "fit"], places / "page.html", components=3)
+    return page, data.observation
+
+
+def test_the_page_of_a_fit_shows_how_often_its_data_visited_each_cell(fitted):
+    page, seen = fitted
+    contents = Contents(page.read_text(encoding="utf-8"))
+    (run,) = contents.described["runs"]
+    wanted = np.histogram2d(seen[:, 1], seen[:, 0], 8, ((0, 1), (0, 1)))[0]
+    np.testing.assert_array_equal(contents[run["visits"]].reshape(8, 8), wanted)
 
 
 def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says_so(
@@ -354,6 +382,20 @@ def test_rows_that_the_page_solves_for_are_those_of_a_walled_store(
     value = browser.array(f"explore.value(Float64Array.from({reward.tolist()}))")[cells]
     np.testing.assert_allclose(value, found @ reward[cells], rtol=1e-3, atol=1e-3)
     assert browser.troubles() == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_where_the_data_of_a_fit_were_is_drawn(browser, fitted, page):
+    found, seen = fitted
+    browser.open(found.as_uri())
+    never = 64 - len(np.unique(BoxGrid.unit_square(8).cell(seen)))
+    said = browser.js("document.getElementById('visits').innerText").splitlines()
+    assert said[0] == f"fit: no visit to {never} of 64 states"
+    assert browser.js("explore.pngOf('coverage').then((b) => b.size)") > 2000
+    assert browser.troubles() == []
+    browser.open(page.as_uri())
+    assert not browser.find_element(By.ID, "coverage").is_displayed()
 
 
 @in_browser
