@@ -32,6 +32,7 @@ from rlreps.successor.methods import (
     TemporalDifferences,
     configured,
 )
+from rlreps.successor.networks import MOST_FEATURES as NETWORK_FEATURES
 from rlreps.successor.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality, measure_quality, rows_of
@@ -165,8 +166,8 @@ class Fit:
                 )
             if observed.num_states is not None and observed.num_actions is None:
                 raise InputError(
-                    "expected discrete actions with indices of states, got a box: continuous "
-                    "actions are not supported here; discretise them with np.digitize"
+                    "expected discrete actions for indices of states with method least_squares, "
+                    "got a box; use method td"
                 )
             if observed.num_states is None:
                 features, rows = self._most_features, min(len(self.data), MOST_ROWS)
@@ -192,13 +193,14 @@ class Fit:
 
     @property
     def _most_features(self) -> int:
-        """Largest number of features of observations under least squares."""
-        assert isinstance(self.config.method, LeastSquaresFit)
-        most, actions = self.config.method.max_features, self.observed.actions
+        """Largest number of dense features of observations."""
+        method, actions, most = self.config.method, self.observed.actions, NETWORK_FEATURES
+        if isinstance(method, LeastSquaresFit):
+            most = min(method.max_features, max(2, len(self.data) // 4))
         if actions.num_actions is None:
             # A row has entries in one block (discrete actions) or in every block (a box).
             most = min(most, max(2, _MOST_UNKNOWNS // actions.size))
-        return min(most, max(2, len(self.data) // 4))
+        return most
 
     def run(self, *, folder: RunFolder | None = None) -> SuccessorRepresentation:
         """Fit, with or without a folder; see ``fit``."""
@@ -281,9 +283,11 @@ class Fit:
             inputs = observed.inputs(data)
             # The held-out rows measure the networks' quality too, so train on the others.
             kept, policy = self._kept, self._policy
-            params = train_networks(kept, config, networks, inputs, policy, folder)
+            params = train_networks(
+                kept, observed.actions, config, networks, inputs, policy, folder
+            )
             some = _some(data.next_observation, 10_000, config.seed)
-            return NetworkBasis.of(networks, params, inputs, some), 1e-6
+            return NetworkBasis.of(networks, params, inputs, some, self._most_features), 1e-6
         method = config.method
         assert isinstance(method, LeastSquaresFit)
         if observed.num_states is not None:
@@ -308,13 +312,13 @@ class Fit:
         )
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
-        """Return the probabilities of the actions that follow each cut, [m, A]."""
-        assert self.data.num_actions is not None
+        """Return the average of b over the actions that follow each cut, [m, m_b]."""
         if self.behaviour is not None:
             return np.asarray(self.behaviour(observations), np.float32)
-        count = self.data.num_actions
-        mean = np.bincount(self.data.action, minlength=count) / len(self.data)
-        mean = np.full(count, 1.0 / count) if self.config.behaviour == "uniform" else mean
+        actions = self.observed.actions
+        mean = actions.weights(self.data.action).mean(axis=0)
+        if self.config.behaviour == "uniform":
+            mean = np.full(actions.size, 1.0 / actions.size)
         return np.tile(mean.astype(np.float32), (len(observations), 1))
 
 

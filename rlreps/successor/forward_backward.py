@@ -33,8 +33,8 @@ class StateActions(NamedTuple):
 
     Attributes:
         state: s as the encoder takes it, [b, ...].
-        weights: w, [b, A]: a unit vector for an action taken, probabilities for an average over a
-            policy, zero if nothing follows.
+        weights: Features b of the action taken, [b, m_b] (unit vectors if actions are discrete);
+            their average over a policy; zero if nothing follows.
     """
 
     state: Array
@@ -56,16 +56,18 @@ class Step(NamedTuple):
 @configurable
 @dataclasses.dataclass(frozen=True)
 class ActionHeads(Encoder):
-    """F(s, a): an encoder of states whose output has one block of d features for each action.
+    """F(s, a) = Σ_c b(a)_c F_c(s): an encoder of states computes one block of d features a head.
+
+    For discrete actions, b(a) is a unit vector, and each action has its own head.
 
     Attributes:
-        encoder: Computes A · d features, starting with the d features of action 0.
-        num_actions: A.
+        encoder: Computes m_b · d features, starting with the d features of head 0.
+        num_heads: m_b, the number of features of an action.
     """
 
     encoder: Encoder = leaf()
     _: dataclasses.KW_ONLY
-    num_actions: int = size(2)
+    num_heads: int = size(2)
 
     def init(self, key: Array) -> Params:
         return self.encoder.init(key)
@@ -73,7 +75,7 @@ class ActionHeads(Encoder):
     def apply(self, params: Params, inputs: StateActions) -> Array:
         """Compute features weighted over actions, [b, d]."""
         heads = self.encoder.apply(params, inputs.state)
-        heads = heads.reshape(len(heads), self.num_actions, -1)
+        heads = heads.reshape(len(heads), self.num_heads, -1)
         # An explicit sum over the actions: accelerators compute matrix products in low precision.
         features: Array = jnp.sum(heads * inputs.weights[:, :, None], axis=1)
         return features
@@ -145,9 +147,9 @@ class TransitionSource:
     Attributes:
         inputs: The map from observations.
         observation: s, [N, ...].
-        weights: w, [N, A].
+        weights: w, [N, m_b].
         next_observation: s', [N, ...].
-        next_weights: w', [N, A].
+        next_weights: w', [N, m_b].
     """
 
     inputs: Inputs

@@ -78,10 +78,11 @@ class FitConfig:
     Attributes:
         num_features: d.
         discount: γ, in (0, 1).
-        method: None is least squares for indices of states and vectors of at most 70 numbers,
-            else temporal differences.
-        encoder: The encoder of F (with a head for each action) and of B. None takes the one that
-            fits the observations (``Observed.default_encoder``). Least squares use none.
+        method: None is least squares for vectors of at most 70 numbers and for indices of states
+            with discrete actions, else temporal differences.
+        encoder: The encoder of F (with a head for each feature of an action) and of B. None takes
+            the one that fits the observations (``Observed.default_encoder``). Least squares use
+            none.
         optimizer: The optimizer of both networks; None takes a learning rate of 0.02 for tables and
             0.001 for networks.
         steps: Updates of the networks; None is 5,000. Least squares make none.

@@ -11,10 +11,9 @@ import numpy as np
 from jax import Array
 
 from rlreps.encoders import Params
-from rlreps.errors import InputError
 from rlreps.numerics import matmul
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.basis import DenseBasis, in_blocks
+from rlreps.successor.basis import ActionBasis, DenseBasis, in_blocks
 from rlreps.successor.data import Transitions
 from rlreps.successor.forward_backward import (
     ActionHeads,
@@ -37,26 +36,21 @@ def networks_of(observed: Observed, config: FitConfig) -> ForwardBackward:
     B takes the default encoder if F's encoder fixes its own number of features.
 
     Raises:
-        InputError: For continuous actions, which networks do not support, or encoders that do not
-            take the observations.
+        InputError: For encoders that do not take the observations.
     """
-    if observed.num_actions is None:
-        raise InputError(
-            "continuous actions are not supported here (method td); discretise them with a "
-            "gymnasium.ActionWrapper before collecting, or use method least_squares"
-        )
-    d, count = config.num_features, observed.num_actions
+    d, count = config.num_features, observed.actions.size
     # A user's own encoder must have exactly the width that F needs.
     encoder = observed.default_encoder if config.encoder is None else config.encoder
     general = encoder if hasattr(encoder, "num_features") else observed.default_encoder
     return ForwardBackward(
-        ActionHeads(observed.sized(encoder, count * d), num_actions=count),
+        ActionHeads(observed.sized(encoder, count * d), num_heads=count),
         observed.sized(general, d),
     )
 
 
 def train_networks(
     data: Transitions,
+    actions: ActionBasis,
     config: FitConfig,
     networks: ForwardBackward,
     inputs: Inputs,
@@ -67,6 +61,7 @@ def train_networks(
 
     Args:
         data: The rows to train on.
+        actions: b.
         config: The options, filled in by ``Fit``.
         networks: F and B.
         inputs: Map from observations to the networks' inputs.
@@ -81,8 +76,7 @@ def train_networks(
     assert config.optimizer is not None
     assert config.steps is not None
     assert config.rows is not None
-    assert data.num_actions is not None
-    taken = np.eye(data.num_actions, dtype=np.float32)[data.action]
+    taken = actions.weights(data.action)
     source = TransitionSource(
         inputs,
         jnp.asarray(inputs.centred(data.observation)),
@@ -114,14 +108,14 @@ def train_networks(
 
 
 def next_weights(data: Transitions, taken: np.ndarray, behaviour: Behaviour) -> np.ndarray:
-    """Return the weights of the actions that follow each row, [N, A].
+    """Return the weights of the actions that follow each row, [N, m_b].
 
-    The weights are a unit vector for the data's own next action, the policy's probabilities after a
-    cut, and zero after a terminal state.
+    The weights are b(a') for the data's own next action, the policy's average of b after a cut, and
+    zero after a terminal state.
 
     Args:
         data: The transitions.
-        taken: Unit vectors of the actions taken, [N, A].
+        taken: b of the actions taken, [N, m_b].
         behaviour: The policy that made the data.
     """
     weights = np.append(taken[1:], taken[:1], axis=0)
@@ -152,14 +146,27 @@ class NetworkBasis(DenseBasis):
 
     @classmethod
     def of(
-        cls, networks: ForwardBackward, params: Params, inputs: Inputs, observations: np.ndarray
+        cls,
+        networks: ForwardBackward,
+        params: Params,
+        inputs: Inputs,
+        observations: np.ndarray,
+        most: int = MOST_FEATURES,
     ) -> "NetworkBasis":
-        """Compute components from some observations; keep those that single precision resolves."""
+        """Compute components from some observations; keep those that single precision resolves.
+
+        Args:
+            networks: The encoders.
+            params: Their parameters.
+            inputs: Map from observations to the encoders' inputs.
+            observations: [m, ...].
+            most: Largest number of features, the constant included.
+        """
         program = jax.jit(functools.partial(_encoded, networks, params, inputs))
         features = in_blocks(program, inputs.centred(observations)).astype(np.float64)
         centre = features.mean(axis=0)
         values, vectors = np.linalg.eigh(np.cov(features, rowvar=False, bias=True))
-        order = np.argsort(values)[::-1][: MOST_FEATURES - 1]
+        order = np.argsort(values)[::-1][: most - 1]
         kept = order[values[order] > 1e-9 * max(values[-1], 1e-30)]
         matrix = vectors[:, kept] / np.sqrt(values[kept])
         # Use the memory order of a stored array, so that products have the same bits after loading.

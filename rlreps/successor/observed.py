@@ -162,9 +162,13 @@ class Observed:
 
     @property
     def is_small(self) -> bool:
-        """Tell whether observations are indices of states or vectors of at most 70 numbers."""
-        vector = len(self.shape) <= 1 and math.prod(self.shape) <= _MOST_NUMBERS
-        return self.num_states is not None or vector
+        """Tell whether a fit uses least squares by default.
+
+        It does for vectors of at most 70 numbers and for indices of states with discrete actions.
+        """
+        if self.num_states is not None:
+            return self.num_actions is not None
+        return len(self.shape) <= 1 and math.prod(self.shape) <= _MOST_NUMBERS
 
     @property
     def default_encoder(self) -> Encoder:

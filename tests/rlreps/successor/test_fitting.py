@@ -11,6 +11,7 @@ import pytest
 from rlreps.encoders import MLP, FunctionEncoder, Tabular
 from rlreps.errors import FitWarning, InputError
 from rlreps.successor import LeastSquaresFit, TemporalDifferences, Transitions, fit, fitting
+from rlreps.successor.data import as_transitions
 from rlreps.successor.fitting import Fit
 from rlreps.successor.methods import configured
 from rlreps.successor.networks import next_weights
@@ -47,6 +48,8 @@ def test_the_method_is_chosen_for_the_data(corridor):
     assert chosen(walk(), encoder=MLP()).method == TemporalDifferences()
     assert chosen(corridor.transitions(), averaging_rate=0.5).encoder == Tabular()
     assert chosen(walk(), max_features=7).method == LeastSquaresFit(max_features=7)
+    # Counts have one block for each discrete action.
+    assert chosen(as_transitions(data_of("indices, box"))).method == TemporalDifferences()
 
 
 def test_images_with_channels_first_are_arranged_as_agents_arrange_them():
@@ -148,6 +151,29 @@ def test_temporal_differences_reach_the_measure_of_the_transition_matrix(chain):
     np.testing.assert_allclose(found, expected, atol=0.01 * expected.max())
 
 
+def frames_of(places):
+    """Draw a spot at places [m] in [0, 1] on frames of bytes, [m, 8, 8, 1]."""
+    near = np.exp(-np.square(4.0 * places[:, None] - np.linspace(0.0, 4.0, 8)))
+    return (255.0 * near[:, None, :, None] * np.ones((8, 1, 1))).astype(np.uint8)
+
+
+@pytest.mark.integration
+def test_images_with_actions_of_a_box_reach_the_analytic_best():
+    rng = np.random.default_rng(0)
+    places, steps = np.zeros(2_001), rng.uniform(-0.3, 0.3, 2_000)
+    for row in range(2_000):
+        places[row + 1] = np.clip(places[row] + steps[row], 0.0, 1.0)
+    frames = frames_of(places)
+    rows = frames[:-1], steps.astype(np.float32)[:, None], frames[1:], np.zeros(2_000, bool)
+    rep = fit(rows, discount=0.8, num_features=8, steps=200, rows=64)
+    goal = np.float32(frames_of(np.array([0.5])))
+    task = rep.task(reward=lambda seen: -np.square(seen - goal).mean(axis=(1, 2, 3)))
+    starts = np.linspace(0.1, 0.9, 5)
+    chosen = rep.policy(task, improvements=None)(frames_of(starts))[:, 0]
+    # The best is to go to 0.5 at once, as far as the box allows.
+    np.testing.assert_allclose(chosen, np.clip(0.5 - starts, -0.3, 0.3), atol=0.1)
+
+
 def test_the_next_action_is_the_data_s_own_where_there_is_one():
     walked, over = walk(), np.arange(40) == 19
     reached = np.where(over[:, None], np.float32(9.0), walked.next_observation)
@@ -179,7 +205,7 @@ REFUSED_FITS = [
     ({"steps": 5}, "no steps with method least_squares, which trains no network, got 5"),
     ({"encoder": own_encoder}, "expected an encoder with 6 features"),
     ({"behaviour": bad_policy}, "probabilities that sum to 1"),
-    ({"data": "box", "method": "td"}, r"not supported here .* discretise them with a gymnasium"),
+    ({"data": "indices, box", "max_features": 9}, "got a box; use method td"),
     ({"data": "box", "behaviour": "uniform"}, "expected discrete actions for"),
     ({"data": "images", "method": "least_squares"}, "states or vectors for method least_squares"),
 ]
@@ -188,6 +214,8 @@ REFUSED_FITS = [
 def data_of(kind):
     if kind in ("walk", "box"):
         return {"walk": walk, "box": pendulum}[kind](40)
+    if kind == "indices, box":
+        return np.arange(4), np.float32([[0.5], [0.2]] * 2), np.arange(1, 5), np.zeros(4, bool)
     states = np.arange(2, dtype=np.uint8).repeat(64).reshape(2, 8, 8, 1)
     return states, np.array([0, 1]), states[::-1], np.zeros(2, bool)
 
