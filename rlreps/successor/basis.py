@@ -6,7 +6,6 @@ weights for the features of the state. For discrete actions b(a) is a unit vecto
 
 import abc
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -222,15 +221,23 @@ def in_blocks(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.nd
 
 
 class Candidates(NamedTuple):
-    """Actions from which a greedy policy chooses.
+    """Actions from which a greedy policy chooses: sums of one part from each of g groups.
+
+    Features b of an action are the sum of the features of its parts, so a linear function of b is
+    largest where each group's part is best.
 
     Attributes:
-        actions: [c] or [c, k].
-        weights: Features b of each action, [c, m].
+        actions: Parts, [g, c] or [g, c, k].
+        weights: Their features, [g, c, m].
     """
 
     actions: np.ndarray
     weights: np.ndarray
+
+    def best(self, values: np.ndarray) -> np.ndarray:
+        """Return the actions of largest values, [n] or [n, k], from values of parts, [n, g, c]."""
+        parts = self.actions[np.arange(len(self.actions)), values.argmax(axis=2)]
+        return np.asarray(parts.sum(axis=1))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -266,31 +273,41 @@ class ActionBasis:
         products = [unit[:, i] * unit[:, j] for i, j in _products(unit.shape[1])]
         return np.column_stack([np.ones(len(unit), np.float32), unit, *products])
 
-    @functools.cached_property
-    def candidates(self) -> Candidates:
-        """Actions to choose from: all discrete actions, or points that cover a box.
+    def candidates(self, taken: np.ndarray) -> Candidates:
+        """Return actions to choose from: the discrete actions taken, or points in a box's range.
 
-        An interval contributes 17 evenly spaced points. A larger box contributes its centre, 64
-        Sobol points, and either all its corners (up to six dimensions) or 64 random corners.
+        The range of each number is its range in the data. One number has 17 even levels. Two or
+        three have all corners, the centre and 64 Sobol points. From four numbers on, b has no
+        products of different numbers, and each is a group with nine even levels.
+
+        Args:
+            taken: The data's actions, [N] or [N, k].
         """
         if self.num_actions is not None:
-            actions = np.arange(self.num_actions)
-            return Candidates(actions, self.weights(actions))
-        assert self.low is not None
-        assert self.high is not None
-        k = len(self.low)
+            actions = np.unique(taken)
+            return Candidates(actions[None], self.weights(actions)[None])
+        low, high = (bound(axis=0).astype(np.float64) for bound in (taken.min, taken.max))
+        k = len(low)
+        if k > _MOST_CROSSED:
+            levels = np.linspace(low, high, 9, dtype=np.float32)
+            own = np.eye(k, dtype=np.float32)
+            # The features are 1, the numbers, their squares; the constant is the first group's.
+            owned = np.column_stack([own[0], own, own])
+            return Candidates(own[:, None] * levels, owned[:, None] * self.weights(levels))
         if k == 1:
             places = np.linspace(0.0, 1.0, 17)[:, None]
         else:
-            generator = np.random.default_rng(0)
-            inner = qmc.Sobol(k, rng=generator).random(64)
-            every = list(itertools.product((0.0, 1.0), repeat=min(k, 6)))
-            corners = np.asarray(every) if k <= 6 else generator.integers(0, 2, (64, k))
+            inner = qmc.Sobol(k, rng=np.random.default_rng(0)).random(64)
+            corners = np.array(list(itertools.product((0.0, 1.0), repeat=k)))
             places = np.concatenate([corners, np.full((1, k), 0.5), inner])
-        actions = (self.low + places * (self.high - self.low)).astype(np.float32)
-        return Candidates(actions, self.weights(actions))
+        actions = (low + places * (high - low)).astype(np.float32)
+        return Candidates(actions[None], self.weights(actions)[None])
+
+
+_MOST_CROSSED = 3
+"""Largest size of a box whose features include products of different numbers."""
 
 
 def _products(k: int) -> list[tuple[int, int]]:
-    """List the pairs of coordinates to multiply: all pairs if k <= 3, else squares alone."""
-    return [(i, j) for i in range(k) for j in range(i, k) if i == j or k <= 3]
+    """List the pairs of coordinates to multiply: all pairs for small boxes, else squares."""
+    return [(i, j) for i in range(k) for j in range(i, k) if i == j or k <= _MOST_CROSSED]

@@ -19,11 +19,13 @@ from rlreps.successor.data import Transitions, as_transitions
 from rlreps.successor.forward_backward import ForwardBackward
 from rlreps.successor.least_squares import (
     MOST_RARE,
+    MOST_UNKNOWNS,
     Behaviour,
     LeastSquares,
     Rows,
     behaviour_of,
     estimated_behaviour,
+    products,
 )
 from rlreps.successor.methods import (
     BehaviourName,
@@ -32,7 +34,6 @@ from rlreps.successor.methods import (
     TemporalDifferences,
     configured,
 )
-from rlreps.successor.networks import MOST_FEATURES as NETWORK_FEATURES
 from rlreps.successor.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.observed import Observed
 from rlreps.successor.quality import Quality, measure_quality, rows_of
@@ -43,9 +44,6 @@ from rlreps.training.optimizers import Optimizer
 
 MOST_ROWS = 100_000
 """Largest number of rows that a solution with dense features uses; others are left out."""
-
-_MOST_UNKNOWNS = 2_400
-"""Largest number of unknowns of a solution for continuous actions."""
 
 _HELD_OUT = 0.2
 _FEWEST_ROWS = 50
@@ -171,7 +169,7 @@ class Fit:
                 )
             if observed.num_states is None:
                 features, rows = self._most_features, min(len(self.data), MOST_ROWS)
-                count = features * observed.actions.size
+                count = sum(products(features, observed.actions))
                 # Features of s and of s', both for all rows and for the rows not held out.
                 require_memory(
                     f"{count:,} unknowns (max_features for each action)",
@@ -193,14 +191,12 @@ class Fit:
 
     @property
     def _most_features(self) -> int:
-        """Largest number of dense features of observations."""
-        method, actions, most = self.config.method, self.observed.actions, NETWORK_FEATURES
-        if isinstance(method, LeastSquaresFit):
-            most = min(method.max_features, max(2, len(self.data) // 4))
-        if actions.num_actions is None:
-            # A row has entries in one block (discrete actions) or in every block (a box).
-            most = min(most, max(2, _MOST_UNKNOWNS // actions.size))
-        return most
+        """Largest number of features of observations under least squares."""
+        method = self.config.method
+        assert isinstance(method, LeastSquaresFit)
+        most = min(method.max_features, max(2, len(self.data) // 4))
+        # A row has entries in one block (discrete actions) or in every block (a box).
+        return min(most, MOST_UNKNOWNS // 3) if self.data.continuous else most
 
     def run(self, *, folder: RunFolder | None = None) -> SuccessorRepresentation:
         """Fit, with or without a folder; see ``fit``."""
@@ -287,7 +283,7 @@ class Fit:
                 kept, observed.actions, config, networks, inputs, policy, folder
             )
             some = _some(data.next_observation, 10_000, config.seed)
-            return NetworkBasis.of(networks, params, inputs, some, self._most_features), 1e-6
+            return NetworkBasis.of(networks, params, inputs, some), 1e-6
         method = config.method
         assert isinstance(method, LeastSquaresFit)
         if observed.num_states is not None:

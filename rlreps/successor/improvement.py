@@ -25,19 +25,24 @@ _DIVERGED = 1.5
 
 
 class ActionValues:
-    """Action values Q(s, a) = min over pairs of φ and w of Σ_c b(a)_c φ(s)ᵀ w[:, c].
+    """Values of the parts of actions: the least of Σ_c b_c φ(s)ᵀ w[:, c] over pairs of φ and w.
+
+    An action's value is the sum of the values of its parts (``Candidates``).
 
     Attributes:
         parts: Pairs of φ and w [p, m_b].
-        actions: Features b of the actions, [c, m_b].
+        actions: Features b of the parts of actions, [g, c, m_b].
     """
 
     def __init__(self, parts: Iterable[tuple[Basis, np.ndarray]], actions: np.ndarray) -> None:
         self.parts, self.actions = tuple(parts), actions
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        """Compute the values at states [m, ...], [m, c]."""
-        found = [basis.project(states, weights) @ self.actions.T for basis, weights in self.parts]
+        """Compute the values at states [m, ...], [m, g, c]."""
+        found = [
+            np.tensordot(basis.project(states, weights), self.actions, ([1], [2]))
+            for basis, weights in self.parts
+        ]
         return np.asarray(np.min(found, axis=0))
 
 
@@ -76,7 +81,7 @@ class Improvement:
             if latest is not None and (greedy == latest).all():
                 break
             latest = greedy
-            solve = solution.solver(self.candidates.weights[greedy])
+            solve = solution.solver(solution.actions.weights(greedy))
             values = self.of_weights(solution.values(cumulants, solve)[:, :, 0])
         return values
 
@@ -96,15 +101,11 @@ class Improvement:
 
     @functools.cached_property
     def candidates(self) -> Candidates:
-        """Actions to choose from; discrete actions that no row took are left out."""
-        actions = self.solution.actions
-        if actions.num_actions is None:
-            return actions.candidates
-        taken = np.unique(self.solution.rows.action)
-        return Candidates(*(each[taken] for each in actions.candidates))
+        """Actions to choose from."""
+        return self.solution.actions.candidates(self.solution.rows.action)
 
     def greedy(self, states: np.ndarray, values: ActionValues) -> np.ndarray:
-        """Return the best candidate at states [m, ...], [m].
+        """Return the best action at states [m, ...], [m] or [m, k].
 
         For indices of states, actions that no row took in a state are left out: their values are 0,
         which would be the largest in a task with negative rewards.
@@ -115,15 +116,16 @@ class Improvement:
         """
         found = values(states)
         if isinstance(self.solution.basis, UnitVectors):
-            found = np.where(self._tried[states], found, -np.inf)
-        return np.asarray(found.argmax(axis=1))
+            found = np.where(self._tried[states, None], found, -np.inf)
+        return self.candidates.best(found)
 
     @functools.cached_property
     def _tried(self) -> np.ndarray:
         """Mask of the candidates that rows took in each state, [n, c]; all if none starts there."""
         rows, size = self.solution.rows, self.solution.basis.num_features
-        tried = np.zeros((size, len(self.candidates.actions)), np.bool_)
-        tried[rows.observation, np.searchsorted(self.candidates.actions, rows.action)] = True
+        actions = self.candidates.actions[0]
+        tried = np.zeros((size, len(actions)), np.bool_)
+        tried[rows.observation, np.searchsorted(actions, rows.action)] = True
         return tried | ~tried.any(axis=1, keepdims=True)
 
     def fitted_q_iteration(self, rewards: np.ndarray) -> ActionValues:
@@ -160,6 +162,7 @@ class Improvement:
             jnp.asarray(kept, jnp.float32),
             jnp.asarray(solution.continues, jnp.float32),
             jnp.asarray(self.candidates.weights),
+            jnp.asarray(solution.kept),
             [each._left_out(rewards, kept) for each in members],
         )
         for ridge in _RIDGES:
@@ -179,7 +182,7 @@ class Improvement:
         return ActionValues(parts, self.candidates.weights)
 
     def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
-        """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [p m_b, 1].
+        """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1].
 
         Args:
             rewards: Of every recorded transition.
@@ -211,6 +214,7 @@ def _fitted_q(
     rewards: Array,
     continues: Array,
     candidates: Array,
+    products: Array,
     left_out: list[Array],
     low: float,
     high: float,
@@ -221,29 +225,30 @@ def _fitted_q(
     def step(carry: Any) -> Any:
         count, weights, latest, stable, _ = carry
         each = [
-            matmul(matmul(reached, own.T), candidates.T)
+            matmul(matmul(reached, own.T), parts.T)
             for reached, own in zip(following, weights, strict=True)
         ]
-        values = jnp.min(jnp.stack(each), axis=0)
-        greedy, best = jnp.argmax(values, axis=1), jnp.max(values, axis=1)
+        values = jnp.min(jnp.stack(each), axis=0).reshape(-1, *candidates.shape[:2])
+        greedy, best = jnp.argmax(values, axis=2), jnp.sum(jnp.max(values, axis=2), axis=1)
         targets = rewards + continues * jnp.clip(best, low, high)
         moments = [
-            matmul((taken * targets[:, None]).T, own).reshape(-1, 1) + more
+            matmul((taken * targets[:, None]).T, own).reshape(-1, 1)[products] + more
             for own, more in zip(features, left_out, strict=True)
         ]
         weights = [
-            matmul(root.T, matmul(root, moment)).reshape(-1, size)
-            for root, moment, size in zip(roots, moments, sizes, strict=True)
+            zero.at[products].set(matmul(root.T, matmul(root, moment))).reshape(taken.shape[1], -1)
+            for root, moment, zero in zip(roots, moments, zeros, strict=True)
         ]
         changed = jnp.mean((greedy != latest).astype(jnp.float32))
         stable = jnp.where(changed < 1e-3, stable + 1, 0)
         return count + 1, weights, greedy, stable, jnp.max(jnp.abs(best))
 
-    sizes = [own.shape[1] for own in features]
+    parts = candidates.reshape(-1, taken.shape[1])
+    zeros = [jnp.zeros((taken.shape[1] * own.shape[1], 1)) for own in features]
     start = (
         0,
-        [jnp.zeros((taken.shape[1], size)) for size in sizes],
-        jnp.full(len(rewards), -1, jnp.argmax(rewards).dtype),
+        [zero.reshape(taken.shape[1], -1) for zero in zeros],
+        jnp.full((len(rewards), len(candidates)), -1, jnp.argmax(rewards).dtype),
         0,
         jnp.zeros(()),
     )

@@ -6,8 +6,9 @@ With state-action features ψ(s, a) = φ(s) ⊗ b(a) and features φ(s⁺) of th
     C = E[ψ(s, a) φ(s')ᵀ],   G = E[φ(s') φ(s')ᵀ] + λI,
     m(s, a, s⁺) ≈ ψ(s, a)ᵀ A⁻¹ C G⁻¹ φ(s⁺),
 
-where c is 0 if s' is terminal and 1 otherwise. m is a density with respect to the states that the
-data reach. The method is least-squares temporal differences (Bradtke & Barto 1996; Lagoudakis &
+where c is 0 if s' is terminal and 1 otherwise. For actions of a box, only some of the products in
+φ(s) ⊗ b(a) are features (``LeastSquares.sizes``). m is a density with respect to the states that
+the data reach. The method is least-squares temporal differences (Bradtke & Barto 1996; Lagoudakis &
 Parr 2003), whose cumulants are the features of the states reached. Unit vectors for φ and λ → 0
 give the counted model: M = P̂ (I − γ P̂_π)⁻¹.
 """
@@ -38,6 +39,9 @@ Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 MOST_RARE = 10_000
 """Rewards that at most this number of transitions have are rare, and count in all of them."""
+
+MOST_UNKNOWNS = 2_400
+"""Largest number of unknowns of a solution for continuous actions."""
 
 _DENSE = 4_000
 """Largest number of unknowns of a sparse system whose measure is decomposed as a dense matrix."""
@@ -138,11 +142,24 @@ class LeastSquares:
         return LeastSquares, self._given()  # A factorisation cannot be pickled.
 
     @functools.cached_property
-    def gram(self) -> Any:
-        """E[ψψᵀ] + λI, [p m_b, p m_b]."""
-        return self._ridged(
-            moment(self.features, self.taken, self.features, self.taken) / len(self.taken)
+    def sizes(self) -> list[int]:
+        """Number of features of the state that each feature of the action multiplies, [m_b]."""
+        return products(self.basis.num_features, self.actions)
+
+    @functools.cached_property
+    def kept(self) -> np.ndarray:
+        """Places of the q products that are features ψ in b ⊗ φ, [q]."""
+        size = self.basis.num_features
+        ends = size * (1 + np.arange(len(self.sizes)))
+        return np.concatenate(
+            [np.arange(end - own, end) for end, own in zip(ends, self.sizes, strict=True)]
         )
+
+    @functools.cached_property
+    def gram(self) -> Any:
+        """E[ψψᵀ] + λI, [q, q]."""
+        left = self.features, self.taken, self.sizes
+        return self._ridged(moment(*left, *left) / len(self.taken))
 
     def _ridged(self, matrix: Any) -> Any:
         size = matrix.shape[0]
@@ -159,7 +176,7 @@ class LeastSquares:
             following: E[b(a') | s'] at every row's next state, [N, m_b].
 
         Returns:
-            Map of right-hand sides [p m_b, k] to solutions.
+            Map of right-hand sides [q, k] to solutions.
         """
         system: Any = self.gram - self._followed(following)
         if isinstance(self.basis, UnitVectors):
@@ -169,14 +186,15 @@ class LeastSquares:
         return lambda right: np.asarray(scipy.linalg.lu_solve(factors, right))
 
     def _followed(self, following: np.ndarray) -> Any:
-        """E[ψ(s, a) γ c ψ̄(s')ᵀ] for the actions that follow, [p m_b, p m_b]."""
-        count = len(following)
+        """E[ψ(s, a) γ c ψ̄(s')ᵀ] for the actions that follow, [q, q]."""
+        count, left = len(following), (self.features, self.taken, self.sizes)
         if isinstance(self.next_features, np.ndarray) and (following == following[0]).all():
             # A policy that does not depend on the state: one product serves all of its actions.
-            once = moment(self.features, self.taken, self.next_features, self.continues[:, None])
-            return np.concatenate([once * weight for weight in following[0]], axis=1) / count
+            once = moment(*left, self.next_features, self.continues[:, None], self.sizes[:1])
+            parts = zip(self.sizes, following[0], strict=True)
+            return np.concatenate([last(once, own) * weight for own, weight in parts], 1) / count
         weights = following * self.continues[:, None]
-        return moment(self.features, self.taken, self.next_features, weights) / count
+        return moment(*left, self.next_features, weights, self.sizes) / count
 
     @property
     def solve(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -186,20 +204,20 @@ class LeastSquares:
         return self._solve
 
     def right_hand_side(self, cumulants: np.ndarray) -> np.ndarray:
-        """Compute E[ψ(s, a) c(s')ᵀ], [p m_b, k].
+        """Compute E[ψ(s, a) c(s')ᵀ], [q, k].
 
         Args:
             cumulants: c at every row's next state, [N, k].
         """
         columns = [
-            np.asarray(self.features.T @ (self.taken[:, c, None] * cumulants), np.float64)
-            for c in range(self.taken.shape[1])
+            np.asarray(last(self.features, own).T @ (taken[:, None] * cumulants), np.float64)
+            for own, taken in zip(self.sizes, self.taken.T, strict=True)
         ]
         found: np.ndarray = np.concatenate(columns) / len(cumulants)
         return found
 
     def rewarded(self, rewards: np.ndarray) -> np.ndarray:
-        """Compute E[ψ(s, a) r(s')], [p m_b, 1].
+        """Compute E[ψ(s, a) r(s')], [q, 1].
 
         Rows that the equations leave out count if at most ``MOST_RARE`` rewards differ from the
         most frequent one, since few of them may be among the chosen rows.
@@ -220,7 +238,7 @@ class LeastSquares:
             rows, excess = self.recorded.at(some), (rewards[some] - common) / len(rewards)
             weights = self.actions.weights(rows.action) * excess[:, None]
             features = np.asarray(self.basis.apply(rows.observation), np.float64)
-            found += (features.T @ weights).T.reshape(-1, 1)
+            found += (features.T @ weights).T.reshape(-1, 1)[self.kept]
         return found
 
     def values(
@@ -236,10 +254,11 @@ class LeastSquares:
         return self.arranged(solution)
 
     def arranged(self, solution: np.ndarray) -> np.ndarray:
-        """Arrange a solution [m_b p, k] as weights [p, m_b, k]."""
-        size = self.basis.num_features
-        blocks = solution.reshape(self.taken.shape[1], size, -1)
-        return np.asarray(blocks.transpose(1, 0, 2), np.float32)
+        """Arrange a solution [q, k] as weights [p, m_b, k]; products left out get 0."""
+        count, size = self.taken.shape[1], self.basis.num_features
+        blocks = np.zeros((count * size, solution.shape[1]), np.float32)
+        blocks[self.kept] = solution
+        return np.ascontiguousarray(blocks.reshape(count, size, -1).transpose(1, 0, 2))
 
     # --- States -----------------------------------------------------------------------------------
 
@@ -270,7 +289,7 @@ class LeastSquares:
         """G = E[φ(s') φ(s')ᵀ] + λI, [p, p], for dense features."""
         ones = np.ones((len(self.taken), 1), np.float32)
         found: np.ndarray = self._ridged(
-            moment(self.next_features, ones, self.next_features, ones) / len(ones)
+            moment(*(self.next_features, ones, self.sizes[:1]) * 2) / len(ones)
         )
         return found
 
@@ -379,18 +398,44 @@ def _single(array: Any) -> np.ndarray:
     return np.asarray(array, np.float32)
 
 
+def products(num_features: int, actions: ActionBasis) -> list[int]:
+    """Return how many features of the state each feature of the action multiplies, [m_b].
+
+    Features of discrete actions multiply all p. For a box, b_0 = 1 multiplies all p; the others
+    multiply the same last ones, so many that there are at most ``MOST_UNKNOWNS`` products. The last
+    feature of the state is the constant.
+    """
+    sizes = [num_features] * actions.size
+    if actions.num_actions is None:
+        rest = max(1, (MOST_UNKNOWNS - num_features) // (actions.size - 1))
+        sizes[1:] = [min(num_features, rest)] * (actions.size - 1)
+    return sizes
+
+
+def last(features: Any, count: int) -> Any:
+    """Return the last columns of features [N, p], which stay as they are if these are all."""
+    return features if count == features.shape[1] else features[:, -count:]
+
+
 def moment(
-    left: Features, left_weights: np.ndarray, right: Features, right_weights: np.ndarray
+    left: Features,
+    left_weights: np.ndarray,
+    left_sizes: list[int],
+    right: Features,
+    right_weights: np.ndarray,
+    right_sizes: list[int],
 ) -> Any:
-    """Compute Σ_i (w_i ⊗ φ_i) (w'_i ⊗ φ'_i)ᵀ, [m p, m p], sparse if the features are.
+    """Compute Σ_i (w_i ⊗ φ_i) (w'_i ⊗ φ'_i)ᵀ, [q, q'], sparse if the features are.
 
     Dense products use double precision, without which small eigenvalues would become negative.
 
     Args:
         left: φ, [N, p].
         left_weights: w, [N, m].
+        left_sizes: How many of the last features each of the m weights multiplies.
         right: φ', [N, p].
-        right_weights: w', [N, m].
+        right_weights: w', [N, m'].
+        right_sizes: As ``left_sizes``, of the m' weights.
     """
     blocks: list[list[Any]] = []
     for c in range(left_weights.shape[1]):
@@ -404,7 +449,8 @@ def moment(
             rows = own[scale != 0.0]
             weights = scale[scale != 0.0, None]
             if isinstance(left, np.ndarray):
-                blocks[-1].append(_product(left, rows, right, weights))
+                parts = last(left, left_sizes[c]), last(right, right_sizes[e])
+                blocks[-1].append(_product(parts[0], rows, parts[1], weights))
             else:
                 blocks[-1].append(left[rows].T @ right[rows].multiply(weights).tocsr())
     if isinstance(left, np.ndarray):

@@ -25,7 +25,7 @@ class LeastSquaresFit:
     Indices of states get one feature each. Short vectors get random Fourier features.
 
     Attributes:
-        max_features: Largest number of features φ of the state, p.
+        max_features: Largest number of features φ of the state, p; at most 800 for a box.
         width: Length scale of the kernel along its axes. The unit is the standard deviation along
             an axis times the root of the number of axes. None searches 1, 1/2 and 1/4.
         axes: Whether the kernel is along the coordinates of observations or along the principal

@@ -146,27 +146,15 @@ class NetworkBasis(DenseBasis):
 
     @classmethod
     def of(
-        cls,
-        networks: ForwardBackward,
-        params: Params,
-        inputs: Inputs,
-        observations: np.ndarray,
-        most: int = MOST_FEATURES,
+        cls, networks: ForwardBackward, params: Params, inputs: Inputs, observations: np.ndarray
     ) -> "NetworkBasis":
-        """Compute components from some observations; keep those that single precision resolves.
-
-        Args:
-            networks: The encoders.
-            params: Their parameters.
-            inputs: Map from observations to the encoders' inputs.
-            observations: [m, ...].
-            most: Largest number of features, the constant included.
-        """
+        """Compute components from some observations; keep those that single precision resolves."""
         program = jax.jit(functools.partial(_encoded, networks, params, inputs))
         features = in_blocks(program, inputs.centred(observations)).astype(np.float64)
         centre = features.mean(axis=0)
         values, vectors = np.linalg.eigh(np.cov(features, rowvar=False, bias=True))
-        order = np.argsort(values)[::-1][: most - 1]
+        # The largest come last, since the last features multiply all those of a box's actions.
+        order = np.argsort(values)[1 - MOST_FEATURES :]
         kept = order[values[order] > 1e-9 * max(values[-1], 1e-30)]
         matrix = vectors[:, kept] / np.sqrt(values[kept])
         # Use the memory order of a stored array, so that products have the same bits after loading.

@@ -120,7 +120,10 @@ class SuccessorRepresentation:
         Raises:
             InputError: For observations or actions unlike the data's, or a box and no ``actions``.
         """
-        blocks = self._projected(observations, self._forward)
+        return self._at(self._projected(observations, self._forward), actions)
+
+    def _at(self, blocks: np.ndarray, actions: Any) -> np.ndarray:
+        """Compute Σ_c b(a)_c of blocks [m, m_b, d]: of all actions, [m, A, d], or some, [m, d]."""
         if actions is None:
             require(self.observed.num_actions is not None, "actions= of a box", None)
             return blocks
@@ -298,13 +301,16 @@ class SuccessorRepresentation:
             )
         return Task(self.solution, rewards)
 
-    def action_values(self, observations: Any, task: Task) -> np.ndarray:
-        """Compute the values Q(s, a) of the data's policy, [m, A].
+    def action_values(self, observations: Any, task: Task, actions: Any = None) -> np.ndarray:
+        """Compute Q(s, a) of the data's policy for all discrete or given actions, [m, A] or [m].
 
-        For continuous actions, compute the values of ``solution.actions.candidates``, [m, c].
+        Args:
+            observations: s, [m, ...].
+            task: The reward.
+            actions: a, as for ``forward``.
         """
         weights = self._projected(observations, self._of(task).weights)
-        return np.asarray(weights @ self.solution.actions.candidates.weights.T)
+        return self._at(weights[:, :, None], actions)[..., 0]
 
     def values(self, observations: Any, task: Task) -> np.ndarray:
         """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m]."""
@@ -330,8 +336,7 @@ class SuccessorRepresentation:
         array = np.asarray(observations)
         single = array.shape == self.observed.shape
         checked = self.observed.checked(array[None] if single else array)
-        best = self._improvement.greedy(checked, values)
-        actions = self._improvement.candidates.actions[best]
+        actions = self._improvement.greedy(checked, values)
         return np.asarray(actions[0] if single else actions)
 
     def improved_values(self, task: Task, improvements: int | None = 1) -> ActionValues:

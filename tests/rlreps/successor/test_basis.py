@@ -27,7 +27,23 @@ def test_actions_of_a_box_have_quadratic_features():
     found = box.weights(actions)
     assert found.shape == (50, box.size)
     np.testing.assert_allclose(found, design, atol=1e-6)
-    candidates = box.candidates.actions
-    assert ((candidates >= box.low) & (candidates <= box.high)).all()
-    for corner in ([-2.0, 0.0], [2.0, 0.0], [-2.0, 1.0], [2.0, 1.0], [0.0, 0.5]):
+    # Candidates stay in the range of the data.
+    (candidates,) = box.candidates(np.float32([[-2.0, 0.5], [1.0, 1.0]])).actions
+    assert ((candidates >= [-2.0, 0.5]) & (candidates <= 1.0)).all()
+    for corner in ([-2.0, 0.5], [1.0, 0.5], [-2.0, 1.0], [1.0, 1.0], [-0.5, 0.75]):
         assert (candidates == corner).all(axis=1).any()
+
+
+def test_actions_of_many_numbers_are_maximised_number_by_number():
+    rng = np.random.default_rng(0)
+    box = ActionBasis(None, np.float32([-2.0, 0.0, 0.0, -1.0]), np.float32([2.0, 1.0, 3.0, 1.0]))
+    corners = np.stack([box.low, box.high])
+    found = box.candidates(corners)
+    assert found.actions.shape == (4, 9, 4)
+    weights = rng.normal(size=(20, box.size))
+    values = np.einsum("nm,gcm->ngc", weights, found.weights)
+    best = found.best(values)
+    grid = np.stack(np.meshgrid(*np.linspace(*corners, 9).T), axis=-1).reshape(-1, 4)
+    every = weights @ box.weights(grid).T
+    np.testing.assert_array_equal(best, np.float32(grid[every.argmax(axis=1)]))
+    np.testing.assert_allclose(values.max(axis=2).sum(axis=1), every.max(axis=1), rtol=1e-5)

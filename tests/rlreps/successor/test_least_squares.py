@@ -148,7 +148,7 @@ def test_fitted_q_iteration_rounds_no_inverse(dense, model, rows):
     expected = (model.probabilities @ rewards)[states]
     if not model.terminal.any():  # Rewards count from their mean.
         expected -= rewards[rows.next_observation].mean()
-    np.testing.assert_allclose(values(places), expected, atol=0.05)
+    np.testing.assert_allclose(values(places)[:, 0], expected, atol=0.05)
 
 
 def test_draws_of_features_share_their_targets(dense):
@@ -176,7 +176,7 @@ def test_draws_of_features_share_their_targets(dense):
         least = np.min(values, axis=0)
         best = np.clip(least.max(axis=1), min(0.0, rewards.min() / 0.9), rewards.max() / 0.9)
         targets = rewards + 0.1 * ~rows.terminated * best
-    np.testing.assert_allclose(found(rows.next_observation), least, atol=1e-3)
+    np.testing.assert_allclose(found(rows.next_observation)[:, 0], least, atol=1e-3)
 
 
 def test_fitted_q_iteration_warns_where_it_diverges(dense, monkeypatch):
@@ -244,6 +244,38 @@ def test_continuous_actions_reach_the_analytic_best_of_a_linear_quadratic_task()
     values = Improvement(solution).values(-np.square(reached[:, 0] - 0.2).astype(np.float64), None)
     places = np.linspace(-0.8, 0.8, 9, dtype=np.float32)[:, None]
     assert len(values.parts) == 3
-    chosen = box.candidates.actions[Improvement(solution).greedy(places, values), 0]
+    chosen = Improvement(solution).greedy(places, values)[:, 0]
     # The best is to go to 0.2 at once, as far as the box allows.
     np.testing.assert_allclose(chosen, np.clip(0.2 - places[:, 0], -0.5, 0.5), atol=0.1)
+
+
+def test_only_so_many_products_of_state_and_box_features_are_solved_for(monkeypatch):
+    monkeypatch.setattr(least_squares, "MOST_UNKNOWNS", 12 + 5 * 4 + 3)
+    rng = np.random.default_rng(0)
+    state = rng.normal(size=(301, 2)).astype(np.float32)
+    action = rng.uniform(-1.0, 1.0, (300, 2)).astype(np.float32)
+    box = ActionBasis(None, np.float32([-1.0, -1.0]), np.float32([1.0, 1.0]))
+    rows = Rows(state[:-1], action, state[1:], np.arange(300) % 50 == 49)
+    basis = FourierBasis.of(state, 12, 1.0, 0)
+    solution = LeastSquares(basis, box, rows, 0.8, 1e-4, lambda states: box.weights(states / 9.0))
+    assert solution.sizes == [12] + 5 * [4]
+
+    def pairs(states, weights):
+        """The constant times all 12 features, and others times the last four."""
+        features = basis.apply(states).astype(np.float64)
+        own = [features * weights[:, :1], *(features[:, 8:] * w[:, None] for w in weights.T[1:])]
+        return np.concatenate(own, axis=1)
+
+    now, left = pairs(rows.observation, box.weights(action)), 0.8 * ~rows.terminated[:, None]
+    then = left * pairs(rows.next_observation, box.weights(rows.next_observation / 9.0))
+    rewards = rng.normal(size=300)
+    system = now.T @ (now - then) / 300 + 1e-4 * np.eye(32)
+    expected = now @ np.linalg.solve(system, now.T @ rewards / 300)
+    values = solution.values(rewards[:, None])[:, :, 0]
+    found = np.sum(basis.project(rows.observation, values) * box.weights(action), axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    # Where every row ends an episode, fitted Q iteration is a regression on the same features.
+    rows = rows._replace(terminated=np.ones(300, bool))
+    solution = LeastSquares(basis, box, rows, 0.8, 1e-5, solution.behaviour)
+    regression = Improvement(solution).values(rewards, None).parts[0][1]
+    np.testing.assert_allclose(regression, solution.values(rewards[:, None])[:, :, 0], atol=1e-3)
