@@ -132,7 +132,7 @@ def test_improvements_are_policy_iteration(model, rows, solution, improvements):
         expected = model.measure(expected.argmax(axis=1)) @ rewards
     expected = expected[states]
     reached = rewards[rows.next_observation]
-    found = Improvement(solution).values(reached, improvements)(places)
+    found = Improvement(solution).values(reached, improvements)(places)[:, 0]
     np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
     # Fitted Q iteration, of dense features, ends once the policy no longer changes.
     if counts or improvements == 1:
