@@ -220,9 +220,11 @@ class SuccessorRepresentation:
 
         Args:
             observations: States, [m, ...].
-            rewards: The reward of arriving in each state, [m]. A state of the data that occurs in
-                the samples gets the mean of its samples. Other states get a ridge regression on the
-                samples (vectors, images) or 0 (indices of states).
+            rewards: The reward of arriving in each state, [m]. If the states are the data's next
+                observations, row by row, each transition has its own reward, which may depend on
+                its state and action too. Otherwise, a state of the data that occurs in the samples
+                gets the mean of its samples; other states get a ridge regression on the samples
+                (vectors, images) or 0 (indices of states).
             reward: Instead of samples, a function from observations [n, ...] to rewards [n].
 
         Warns:
@@ -236,6 +238,8 @@ class SuccessorRepresentation:
         samples = self.observed.checked(observations)
         require(len(samples) >= 1, "at least one reward", len(samples))
         values = finite("rewards", rewards, len(samples))
+        if np.array_equal(samples, reached):
+            return self._rewarding(values)
         kind = np.result_type(samples, reached)
         keys, inverse = np.unique(bytes_of(samples, kind), return_inverse=True)
         means = np.bincount(inverse, values) / np.bincount(inverse)

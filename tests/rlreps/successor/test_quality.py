@@ -1,5 +1,6 @@
 """Quality of a fit: figures against exact enumeration, warnings of bad fits and of no good one."""
 
+import dataclasses
 import re
 
 import gymnasium
@@ -177,6 +178,13 @@ def steady(over=0.0):
 )
 def test_bad_fits_are_warned_of(data, options, expected):
     assert re.search(expected, " ".join(measured(data(), **options).warnings()))
+
+
+def test_excess_errors_of_vectors_may_be_larger_than_those_of_counts():
+    found = dataclasses.replace(measured(steady()), overfit=0.5)
+    assert "too few rows" in found.warnings()[0]
+    assert dataclasses.replace(found, untried=None).warnings() == []
+    assert "too few rows" in dataclasses.replace(found, untried=None, overfit=1.5).warnings()[0]
 
 
 def test_sums_that_hardly_vary_are_compared_with_their_size():

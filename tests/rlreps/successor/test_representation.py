@@ -80,6 +80,15 @@ def test_values_are_those_of_the_data_policy(chain, rep):
     np.testing.assert_allclose(rep.action_values(states, task), alone, rtol=1e-4, atol=1e-4)
 
 
+def test_rewards_of_transitions_may_depend_on_the_action(chain, rep):
+    data, states = chain.transitions(), living(chain)
+    task = rep.task(data.next_observation, 3.0 * data.action)
+    share = np.array([data.action[data.observation == s].mean() for s in states])
+    later = chain.discount * chain.measure()[states][:, :, states] @ (3.0 * share)
+    expected = 3.0 * np.arange(later.shape[1]) + later
+    np.testing.assert_allclose(rep.action_values(states, task), expected, rtol=1e-3, atol=1e-3)
+
+
 @few_arrivals
 def test_the_policy_takes_as_many_steps_of_improvement_as_it_is_told(
     chain, rep, corridor, corridor_rep
