@@ -202,9 +202,9 @@ def plot_components(
     tables = {name: np.asarray(table, np.float64) for name, table in components.items()}
     if coordinates is not None:
         require(bins is None and grid is None, "bins, grid or coordinates", "several")
-        places = np.asarray(coordinates, np.float64)
-        grid = BoxGrid.spanning(places)
-        cells = grid.cell(places)
+        points = np.asarray(coordinates)
+        grid = BoxGrid.spanning(points)
+        cells = grid.cell(points)
     if grid is None:
         expected = "bins or a grid (BoxGrid((0,), (n,), (n,)) draws n numbered states as lines)"
         require(bins is not None, expected, "neither")

@@ -964,6 +964,10 @@ function csvOf(id) {
   if (id === "spectrum")
     return write(["component", "singular value", "energy captured", "noise floor"], described.singularValues.map((value, i) =>
       [i + 1, value, captured(i + 1), described.noiseFloor ? described.noiseFloor[i] ?? "" : ""]));
+  if (id === "coverage") {
+    const fits = runs.filter((run) => run.visits);
+    return write([x, y, ...fits.map((run) => run.label)], [...states].map((cell) => [...where(cell), ...fits.map((run) => arrays[run.visits][cell])]));
+  }
   const sets = [{ name: "true", maps: arrays.left, d: K }, ...runs.map((run) => ({ name: `${run.label} at ${run.steps[stepOf(run)]}`, maps: arrays[run.arrays[stepOf(run)]], d: run.cosines[0].length }))];
   const columnsShown = [];
   for (let k = shown.first; k < Math.min(K, shown.first + perPage); k++)

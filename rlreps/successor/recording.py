@@ -19,7 +19,6 @@ from jax import Array
 from rlreps.envs.core import Environment
 from rlreps.errors import InputError, own_code, require, require_memory, require_positive
 from rlreps.numerics import seed_key
-from rlreps.runs.progress import shown
 
 Observe: TypeAlias = Callable[[Any], Any]
 """Observation as the environment gives it → array of numbers, or an index of a state."""
@@ -161,7 +160,8 @@ class _Observations:
 
     def __init__(self, space: Any, observe: Observe | None) -> None:
         self._space, self._observe = space, observe
-        self._part, self._keys = (space if observe is None else None), list[Any]()
+        self._part: Any = space if observe is None else None
+        self._keys: list[Any] = []
         entries = _entries(self._part)
         while len(entries) == 1:
             ((key, self._part),) = entries.items()
@@ -181,13 +181,9 @@ class _Observations:
                 f"expected a dictionary or tuple of numbers alone, or one image, got {got}; use "
                 + " or ".join([*wrapped, "observe= with a function that returns one array"])
             )
-        if shown():
-            sizes = ", ".join(f"{key} ({flatdim(entry)})" for key, entry in entries.items())
-            print(
-                "observations are flattened in the order of gymnasium.wrappers.FlattenObservation: "
-                f"{sizes}",
-                file=sys.stderr,
-            )
+        sizes = ", ".join(f"{key} ({flatdim(entry)})" for key, entry in entries.items())
+        order = "observations are flattened in the order of gymnasium.wrappers.FlattenObservation"
+        print(f"{order}: {sizes}", file=sys.stderr)
 
     @property
     def num_states(self) -> int | None:
@@ -209,8 +205,9 @@ class _Observations:
             for key in self._keys:
                 observations = observations[key]
             return _observed(observations)
-        rows = iterate(batch_space(self._space, count), observations)
-        return np.stack([self(row) for row in rows])
+        with own_code("observations of the data set's space, and observe that takes one"):
+            rows = iterate(batch_space(self._space, count), observations)
+            return np.stack([self(row) for row in rows])
 
 
 class _Actions:

@@ -460,9 +460,7 @@ class Places(gymnasium.ObservationWrapper):
 
 
 @pytest.mark.parametrize("kind", ["dictionary", "tuple"])
-def test_numbers_of_dictionaries_and_tuples_are_flattened_as_by_gymnasium(
-    kind, capsys, progress_bars
-):
+def test_numbers_of_dictionaries_and_tuples_are_flattened_as_by_gymnasium(kind, capsys):
     def make():
         return Places(Grid()) if kind == "dictionary" else gymnasium.make("Blackjack-v1")
 
@@ -666,3 +664,5 @@ def test_dictionaries_of_minari_are_flattened_or_observed(minari):
     )
     with pytest.raises(InputError, match="'image': an image, 'mission': text; use"):
         Transitions.from_minari(grid)
+    with pytest.raises(InputError, match="observe that takes one, got KeyError: 'picture'"):
+        Transitions.from_minari(grid, observe=lambda seen: seen["picture"])

@@ -393,6 +393,8 @@ def test_where_the_data_of_a_fit_were_is_drawn(browser, fitted, page):
     said = browser.js("document.getElementById('visits').innerText").splitlines()
     assert said[0] == f"fit: no visit to {never} of 64 states"
     assert browser.js("explore.pngOf('coverage').then((b) => b.size)") > 2000
+    table = browser.js("explore.csvOf('coverage')").splitlines()
+    assert (table[0], sum(int(line.split(",")[2]) for line in table[1:])) == ("x,y,fit", len(seen))
     assert browser.troubles() == []
     browser.open(page.as_uri())
     assert not browser.find_element(By.ID, "coverage").is_displayed()
