@@ -491,8 +491,8 @@ class Transitions:
                 bounds.
             seed: Seed of all random draws, in [0, 2³²).
             copies: Number of copies of a JAX environment that run in parallel.
-            observe: Function from an observation of the environment to the array that is recorded,
-                and that the policy sees.
+            observe: Function from an observation of Gymnasium or dm_env to the array that is
+                recorded, and that the policy sees.
 
         Raises:
             InputError: If the environment, its actions or its observations are of an unsupported

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 from gymnasium.spaces.utils import flatdim, flatten
 from gymnasium.vector.utils import batch_space, iterate
 from jax import Array
@@ -51,7 +51,8 @@ def record(
     if not hasattr(environment, "action_space"):
         if isinstance(environment, Environment):
             require_positive("copies", copies)
-            return _record_jax(environment, steps, policy, seed, copies, observe)
+            require(observe is None, "no observe= with an environment in JAX", observe)
+            return _record_jax(environment, steps, policy, seed, copies)
         raise InputError(
             "expected an environment of Gymnasium, dm_env or rlreps.envs, got "
             f"{type(environment).__name__}"
@@ -90,20 +91,12 @@ def record(
 
 
 def _record_jax(
-    environment: Environment,
-    steps: int,
-    policy: Any,
-    seed: int,
-    copies: int,
-    observe: Observe | None,
+    environment: Environment, steps: int, policy: Any, seed: int, copies: int
 ) -> dict[str, Any]:
-    def seen(observation: Array) -> Array:
-        return observation if observe is None else jnp.asarray(observe(observation))
-
     def step(states: Any, key: Array) -> tuple[Any, tuple[Array, ...]]:
         def one(state: Any, key: Array) -> tuple[Any, tuple[Array, ...]]:
             action_key, step_key, reset_key = jax.random.split(key, 3)
-            observation = seen(environment.observe(state))
+            observation = environment.observe(state)
             if policy is None:
                 action = jax.random.randint(action_key, (), 0, environment.num_actions)
             else:
@@ -112,7 +105,7 @@ def _record_jax(
             fresh, over = environment.reset(reset_key), taken.terminated | taken.truncated
             following = jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, taken.state)
             flags = (taken.terminated, taken.truncated)
-            return following, (observation, action, seen(taken.observation), *flags)
+            return following, (observation, action, taken.observation, *flags)
 
         return jax.vmap(one)(states, jax.random.split(key, copies))
 
@@ -314,13 +307,8 @@ def _space_of(spec: Any) -> Any:
         return Tuple([_space_of(part) for part in spec])
     if hasattr(spec, "num_values"):
         return Discrete(int(spec.num_values))
-    kind = spec.dtype.kind
-    if kind == "f":
-        return Box(-np.inf, np.inf, spec.shape, spec.dtype)
-    if kind in "iu":
-        ends = np.iinfo(spec.dtype)
-        return Box(ends.min, ends.max, spec.shape, spec.dtype)
-    return MultiBinary(spec.shape) if kind == "b" else Text(1)
+    # Only shapes and types are used.
+    return Box(0, 1, spec.shape, spec.dtype) if spec.dtype.kind in "iubf" else Text(1)
 
 
 def _observed(observation: Any) -> np.ndarray:
