@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from gymnasium.spaces.utils import flatdim, flatten
 from gymnasium.vector.utils import batch_space, iterate
 from jax import Array
@@ -293,8 +293,8 @@ def _kind(space: Any) -> str:
     entries = _entries(space)
     if entries:
         return next((kind for kind in map(_kind, entries.values()) if kind != _NUMBERS), _NUMBERS)
-    if isinstance(space, Text) or not space.is_np_flattenable:
-        return type(space).__name__.lower()
+    if not isinstance(space, Box | Discrete | MultiBinary | MultiDiscrete):
+        return type(space).__name__.removesuffix("Space").lower()
     axes = len(space.shape or ())
     return _IMAGE if axes > 2 or (axes == 2 and space.dtype == np.uint8) else _NUMBERS
 
