@@ -117,7 +117,7 @@ OTHERS = {
     r"observations of one shape, \(4,\), got \(3,\)": lambda: misbehaving(np.zeros(3)),
     "that take steps, got KeyError: 'motor'": lambda: misbehaving(KeyError("motor")),
     "a MinariDataset .*, got 'dict'": lambda: Transitions.from_minari({}),
-    r"numbers alone, or one image, got 'direction': numbers, 'image': an image, 'mission': mission; "
+    r"alone, or one image, got 'direction': numbers, 'image': an image, 'mission': mission; "
     r"use gymnasium.wrappers.FilterObservation\(env, \['direction'\]\) or .*\(env, \['image'\]\)": (
         lambda: Transitions.collect(Grid(), steps=4)
     ),
