@@ -203,15 +203,17 @@ class LeastSquares:
             self._solve = self.solver(self.behaviour(self.rows.next_observation))
         return self._solve
 
-    def right_hand_side(self, cumulants: np.ndarray) -> np.ndarray:
+    def right_hand_side(self, cumulants: np.ndarray, taken: np.ndarray | None = None) -> np.ndarray:
         """Compute E[ψ(s, a) c(s')ᵀ], [q, k].
 
         Args:
             cumulants: c at every row's next state, [N, k].
+            taken: b(a), [N, m_b]; None takes the rows' own actions.
         """
+        taken = self.taken if taken is None else taken
         columns = [
-            np.asarray(last(self.features, own).T @ (taken[:, None] * cumulants), np.float64)
-            for own, taken in zip(self.sizes, self.taken.T, strict=True)
+            np.asarray(last(self.features, own).T @ (column[:, None] * cumulants), np.float64)
+            for own, column in zip(self.sizes, taken.T, strict=True)
         ]
         found: np.ndarray = np.concatenate(columns) / len(cumulants)
         return found

@@ -334,6 +334,7 @@ METHODS = {
 
 @few_arrivals
 @pytest.mark.filterwarnings("ignore:fitted Q iteration diverges")  # On 40 rows.
+@pytest.mark.filterwarnings("ignore:the policy leaves the data")
 @pytest.mark.filterwarnings("ignore:the equations take 30 of 40 transitions")
 @pytest.mark.parametrize("method", METHODS)
 def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path, monkeypatch):
