@@ -4,7 +4,9 @@ import collections
 import functools
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
@@ -104,6 +106,27 @@ def compile_once(
         while len(_programs) > _MOST_PROGRAMS:
             _programs.popitem(last=False)
     return program
+
+
+def interruptible(function: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
+    """Call a long native function that Ctrl-C ends at once.
+
+    Python handles signals between instructions of its main thread. So the call runs in another
+    thread while the main thread waits. An interrupted call goes on until its end, without effect.
+    The function has to release Python's lock, as BLAS, NumPy and SciPy's LU factors do.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function(*args, **named)
+    future: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args, **named))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future.result()
 
 
 def matmul(left: Array, right: Array) -> Array:

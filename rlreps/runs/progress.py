@@ -6,6 +6,8 @@ Bars are shown unless ``hidden``, so that no function needs an argument to show 
 import contextlib
 import contextvars
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -57,11 +59,23 @@ class _RateColumn(ProgressColumn):
         )
 
 
+_MINUTE = 60.0
+"""Seconds between the lines that stand for a bar where standard error is no terminal."""
+
+
 @contextlib.contextmanager
 def progress_bar(
-    description: str, *, total: int, done: int = 0, unit: str, show: bool = True
+    description: str,
+    *,
+    total: int,
+    done: int = 0,
+    unit: str,
+    show: bool = True,
+    after: float = 0.0,
 ) -> Iterator[Advance]:
     """Show a progress bar while the body runs; yield a function to call as units are done.
+
+    Where standard error is no terminal, a line a minute says how far the work is.
 
     Args:
         description: Name of the work.
@@ -69,8 +83,9 @@ def progress_bar(
         done: Number of units that an interrupted run had done.
         unit: Name of a unit, plural.
         show: Whether to show a bar that is not ``hidden``.
+        after: Seconds of work before the bar appears; shorter work shows none.
     """
-    console = Console(stderr=True)
+    console, show = Console(stderr=True), show and shown()
     # On a narrow terminal, long text shortens the bar instead of taking a second line.
     columns = (
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),
@@ -82,16 +97,35 @@ def progress_bar(
     )
     # On a terminal, lines printed meanwhile go above the bar; otherwise they go to the file or
     # pipe.
-    with Progress(
+    progress = Progress(
         *columns,
         console=console,
-        disable=not (show and shown()),
+        disable=not show,
         expand=True,
         redirect_stdout=sys.stdout.isatty(),
-    ) as progress:
-        task = progress.add_task(description, total=total, completed=done, unit=unit, note="")
+    )
+    task = progress.add_task(description, total=total, completed=done, unit=unit, note="")
+    started, begun, ended = time.monotonic(), done, threading.Event()
 
-        def advance(count: int, note: str = "") -> None:
-            progress.update(task, advance=count, note=note)
+    def lines() -> None:
+        while not ended.wait(_MINUTE):
+            now, seconds = int(progress.tasks[0].completed), time.monotonic() - started
+            left = (total - now) * seconds / (now - begun) / 60.0 if now > begun else None
+            rest = "" if left is None else f", about {left:,.0f} minutes left"
+            print(f"{description}: {now:,} of {total:,} {unit}{rest}", file=sys.stderr, flush=True)
 
+    def advance(count: int, note: str = "") -> None:
+        progress.update(task, advance=count, note=note)
+        if time.monotonic() - started >= after and not ended.is_set():
+            progress.start()
+
+    if show and not (console.is_terminal or console.is_jupyter):
+        threading.Thread(target=lines, daemon=True).start()
+    try:
+        if not after:
+            progress.start()
         yield advance
+    finally:
+        ended.set()
+        if progress.live.is_started:
+            progress.stop()

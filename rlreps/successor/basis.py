@@ -130,9 +130,9 @@ class FourierBasis(DenseBasis):
             seed: Seed of the frequencies and phases.
             axes: Map from differences to units, [c, k]. None takes ``standardised``.
         """
-        flat = observations.reshape(len(observations), -1).astype(np.float64)
+        flat = observations.reshape(len(observations), -1)
         axes = standardised(flat) if axes is None else axes
-        return cls(flat.mean(axis=0), *_waves(axes / width, count - 1, seed))
+        return cls(flat.mean(axis=0, dtype=np.float64), *_waves(axes / width, count - 1, seed))
 
     def redrawn(self, seed: int) -> "FourierBasis":
         """Draw new frequencies and phases for the same kernel."""

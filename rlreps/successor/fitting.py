@@ -14,6 +14,7 @@ from rlreps.config import as_json
 from rlreps.encoders import Tabular
 from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.data import Transitions, as_transitions
 from rlreps.successor.forward_backward import ForwardBackward
@@ -168,13 +169,9 @@ class Fit:
                     "got a box; use method td"
                 )
             if observed.num_states is None:
-                features, rows = self._most_features, min(len(self.data), MOST_ROWS)
-                count = sum(products(features, observed.actions))
-                # Features of s and of s', both for all rows and for the rows not held out.
-                require_memory(
-                    f"{count:,} unknowns (max_features for each action)",
-                    24 * count**2 + 16 * rows * features,
-                )
+                count = sum(products(self._most_features, observed.actions))
+                # Moments and factors, both of all rows and of those not held out, and a product.
+                require_memory(f"{count:,} unknowns (max_features for each action)", 40 * count**2)
             return None
         assert config.rows is not None  # ``Fit`` fills it in for networks.
         networks = networks_of(observed, config)
@@ -212,12 +209,17 @@ class Fit:
 
         quality: Quality | None = None
         whole, weights = solved(self.data)
-        factors = whole.factors(config.num_features)
+        kept = None if self._parts is None else solved(self._kept)[0]
+        total = whole.work(True) + (0 if kept is None else kept.work(False))
         said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to measure the quality"]
-        if self._parts is not None:
-            held = self.data.held_out(_HELD_OUT, config.seed)
-            quality = measure_quality(self.data, held, solved(self._kept)[0], factors, config.seed)
-            said = quality.warnings()
+        with progress_bar("least squares", total=total, unit="rows", after=2.0) as advance:
+            whole.advance = advance
+            factors = whole.factors(config.num_features)
+            if kept is not None:
+                kept.advance = advance
+                held = self.data.held_out(_HELD_OUT, config.seed)
+                quality = measure_quality(self.data, held, kept, factors, config.seed)
+                said = quality.warnings()
         if isinstance(basis, FourierBasis):
             if self._searched.noise:
                 said = [noise_line(self._searched.noise), *said]

@@ -2,17 +2,18 @@
 
 import functools
 import math
+import time
 import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jax import Array, lax
 
 from rlreps.errors import FitWarning
-from rlreps.numerics import jit, matmul
+from rlreps.numerics import interruptible, jit, matmul
+from rlreps.runs.progress import progress_bar
 from rlreps.successor.basis import Basis, Candidates, FourierBasis, UnitVectors
 from rlreps.successor.least_squares import LeastSquares
 
@@ -24,6 +25,10 @@ _RATIO_RIDGE = 1e-3
 """λ of the ratios of visits; with a smaller one, noise makes them negative."""
 _MOST_NEGATIVE = 0.2
 """Good policies of nine problems had at most 0.13, bad ones that left the data at least 0.36."""
+_STABLE = 20
+"""Number of successive rounds without a change of the policy after which iteration ends."""
+_MOST_NUMBERS = 500_000_000
+"""Largest number of features that fitted Q iteration holds, 2 GB; more rows are left out."""
 _DIVERGED = 1.5
 """Fitted Q iteration has diverged once |value| exceeds the largest possible value times this."""
 
@@ -94,14 +99,20 @@ class Improvement:
         return ActionValues([(self.solution.basis, weights)], self.candidates.weights)
 
     @functools.cached_property
-    def _redrawn(self) -> list["Improvement"]:
-        """The same equations with newly drawn random features; empty if features are not random."""
-        if not isinstance(self.solution.basis, FourierBasis):
-            return []
-        return [
-            Improvement(self.solution.in_basis(self.solution.basis.redrawn(seed)))
-            for seed in _DRAWS
-        ]
+    def _members(self) -> list["Improvement"]:
+        """These equations and, if features are random, the same in newly drawn features.
+
+        They have as many of the rows as fit in memory.
+        """
+        basis = self.solution.basis
+        drawn = _DRAWS if isinstance(basis, FourierBasis) else ()
+        most = _MOST_NUMBERS // (2 * basis.num_features * (1 + len(drawn)))
+        thin = self.solution.thinned(most)
+        members = [self if thin is self.solution else Improvement(thin)]
+        for seed in drawn:
+            assert isinstance(basis, FourierBasis)
+            members.append(Improvement(thin.in_basis(basis.redrawn(seed))))
+        return members
 
     @functools.cached_property
     def candidates(self) -> Candidates:
@@ -154,7 +165,7 @@ class Improvement:
                 greedy policy leaves the data (more than 0.2 of Σ w² of its ``visit_ratios`` is from
                 negative ones).
         """
-        solution, members = self.solution, (self, *self._redrawn)
+        members, solution = self._members, self._members[0].solution
         if not solution.rows.terminated.any():
             rewards = rewards - rewards.mean()
         kept = rewards if solution.chosen is None else rewards[solution.chosen]
@@ -174,7 +185,7 @@ class Improvement:
         said = None
         for ridge in _RIDGES:
             roots = [each.root(ridge) for each in members]
-            weights, most = _fitted_q(roots, *data, low, high, rounds)
+            weights, most = _rounds(rounds, f"ridge {ridge:g}", roots, *data, low, high)
             if float(most) <= _DIVERGED * max(-low, high):
                 break
         else:
@@ -229,7 +240,7 @@ class Improvement:
         system = solution.gram - solution._followed(followed)
         system[np.diag_indices(len(system))] += _RATIO_RIDGE - solution.regularisation
         visits = solution.right_hand_side(np.ones((len(begun), 1)), begun)
-        weights = solution.arranged(scipy.linalg.solve(system.T, visits))[:, :, 0]
+        weights = solution.arranged(interruptible(np.linalg.solve, system.T, visits))[:, :, 0]
         found = solution.basis.project(rows.observation, weights)
         return (1.0 - solution.discount) * np.einsum("nc,nc->n", solution.taken, found)
 
@@ -238,14 +249,41 @@ class Improvement:
         if self._last is None or self._last[0] != ridge:
             solution = self.solution
             gram = solution.gram + (ridge - solution.regularisation) * np.eye(len(solution.gram))
-            lower = scipy.linalg.cholesky(gram, lower=True)
-            root = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
+            lower = interruptible(np.linalg.cholesky, gram)
+            root = interruptible(np.linalg.solve, lower, np.eye(len(lower)))
             self._last = ridge, jnp.asarray(root / math.sqrt(len(solution.taken)), jnp.float32)
         return self._last[1]
 
 
+def _rounds(rounds: int, note: str, *data: Any) -> tuple[list[Array], Array]:
+    """Run fitted Q iteration; return each regression's weights [m_b, p] and the largest |value|.
+
+    Few rounds run at a time, since Ctrl-C cannot interrupt a compiled program.
+    """
+    _, features, _, taken, rewards, _, candidates, *_ = data
+    carry: Any = (
+        0,
+        [jnp.zeros((taken.shape[1], own.shape[1])) for own in features],
+        jnp.full((len(rewards), len(candidates)), -1, jnp.argmax(rewards).dtype),
+        0,
+        jnp.zeros(()),
+    )
+    done, many = 0, 1
+    with progress_bar("fitted Q iteration", total=rounds, unit="rounds", after=2.0) as advance:
+        while done < rounds and int(carry[3]) < _STABLE:
+            started, before = time.monotonic(), done
+            carry = _fitted_q(carry, min(rounds, done + many), *data)
+            done = int(carry[0])
+            advance(done - before, note)
+            if time.monotonic() - started < 0.2:
+                many *= 2
+    return carry[1], carry[4]
+
+
 @jit
 def _fitted_q(
+    carry: Any,
+    rounds: int,
     roots: list[Array],
     features: list[Array],
     following: list[Array],
@@ -257,9 +295,8 @@ def _fitted_q(
     left_out: list[Array],
     low: float,
     high: float,
-    rounds: int,
-) -> tuple[list[Array], Array]:
-    """Run fitted Q iteration; return each regression's weights [m_b, p] and the largest |value|."""
+) -> Any:
+    """Run fitted Q iteration until this many rounds are done."""
 
     def step(carry: Any) -> Any:
         count, weights, latest, stable, _ = carry
@@ -284,12 +321,4 @@ def _fitted_q(
 
     parts = candidates.reshape(-1, taken.shape[1])
     zeros = [jnp.zeros((taken.shape[1] * own.shape[1], 1)) for own in features]
-    start = (
-        0,
-        [zero.reshape(taken.shape[1], -1) for zero in zeros],
-        jnp.full((len(rewards), len(candidates)), -1, jnp.argmax(rewards).dtype),
-        0,
-        jnp.zeros(()),
-    )
-    end = lax.while_loop(lambda carry: (carry[0] < rounds) & (carry[3] < 20), step, start)
-    return end[1], end[4]
+    return lax.while_loop(lambda carry: (carry[0] < rounds) & (carry[3] < _STABLE), step, carry)

@@ -16,20 +16,22 @@ give the counted model: M = P̂ (I − γ P̂_π)⁻¹.
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from rlreps.errors import require
+from rlreps.errors import InputError, require, usable_memory
+from rlreps.numerics import interruptible
 from rlreps.successor.basis import (
     BLOCK,
     ActionBasis,
     Basis,
-    Features,
     FourierBasis,
     UnitVectors,
 )
@@ -43,8 +45,20 @@ MOST_RARE = 10_000
 MOST_UNKNOWNS = 2_400
 """Largest number of unknowns of a solution for continuous actions."""
 
+Solver: TypeAlias = Callable[..., np.ndarray]
+"""Map of right-hand sides [q, k] to solutions; sparse systems take ``transposed`` too."""
+
 _DENSE = 4_000
 """Largest number of unknowns of a sparse system whose measure is decomposed as a dense matrix."""
+
+_MOST_FILL = 10**9
+"""Estimated bytes of sparse factors beyond which systems are solved iteratively."""
+
+_RESIDUAL = 1e-8
+"""Relative residual of iterative solutions."""
+
+_BLOCK_NUMBERS = 2**22
+"""Largest number of features in a product, which Ctrl-C cannot interrupt."""
 
 
 class Rows(NamedTuple):
@@ -93,6 +107,7 @@ class LeastSquares:
         behaviour: E[b(a) | s] of the policy whose measure is solved for.
         recorded: All transitions, from which those of the equations are chosen.
         chosen: The indices of ``rows`` in ``recorded``; None for all.
+        advance: Called with the number of rows that a pass over the rows has done.
     """
 
     def __init__(
@@ -109,12 +124,23 @@ class LeastSquares:
         rows = rows if chosen is None else rows.at(chosen)
         self.basis, self.actions, self.rows = basis, actions, rows
         self.discount, self.regularisation, self.behaviour = discount, regularisation, behaviour
-        # Dense or sparse; SciPy's types have no union of both.
-        self.features: Any = basis.apply(rows.observation)
-        self.next_features: Any = basis.apply(rows.next_observation)
         self.taken = actions.weights(rows.action)
         self.continues = discount * (1.0 - rows.terminated.astype(np.float32))
-        self._solve: Callable[[np.ndarray], np.ndarray] | None = None
+        self.advance: Callable[[int], object] = lambda count: None
+        self._solve: Solver | None = None
+
+    # Features of all rows would need most of the memory, so nothing keeps them. They are dense or
+    # sparse; SciPy's types have no union of both.
+
+    @property
+    def features(self) -> Any:
+        """φ(s) of every row, [N, p], computed anew."""
+        return self.basis.apply(self.rows.observation)
+
+    @property
+    def next_features(self) -> Any:
+        """φ(s') of every row, [N, p], computed anew."""
+        return self.basis.apply(self.rows.next_observation)
 
     def at(self, discount: float) -> "LeastSquares":
         """Return the same equations with another discount, without recomputing what stays the same.
@@ -132,6 +158,15 @@ class LeastSquares:
     def in_basis(self, basis: Basis) -> "LeastSquares":
         """Return the equations of the same rows in other features."""
         return LeastSquares(basis, *self._given()[1:])
+
+    def thinned(self, most: int) -> "LeastSquares":
+        """Return the equations of at most this number of rows, drawn at random."""
+        if len(self.taken) <= most:
+            return self
+        chosen = np.arange(len(self.taken)) if self.chosen is None else self.chosen
+        some = np.sort(np.random.default_rng(0).permutation(chosen)[:most])
+        basis, actions, rows, discount, ridge, behaviour, _ = self._given()
+        return LeastSquares(basis, actions, rows, discount, ridge, behaviour, some)
 
     def _given(self) -> tuple[Any, ...]:
         """Return the arguments that make these equations."""
@@ -158,8 +193,8 @@ class LeastSquares:
     @functools.cached_property
     def gram(self) -> Any:
         """E[ψψᵀ] + λI, [q, q]."""
-        left = self.features, self.taken, self.sizes
-        return self._ridged(moment(*left, *left) / len(self.taken))
+        taken = self.rows.observation, self.taken, self.sizes
+        return self._ridged(self._moment(*taken, *taken))
 
     def _ridged(self, matrix: Any) -> Any:
         size = matrix.shape[0]
@@ -169,7 +204,7 @@ class LeastSquares:
         matrix[np.diag_indices(size)] += self.regularisation
         return matrix
 
-    def solver(self, following: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    def solver(self, following: np.ndarray) -> Solver:
         """Factorise A for the policy that takes ``following`` in the states reached.
 
         Args:
@@ -178,30 +213,64 @@ class LeastSquares:
         Returns:
             Map of right-hand sides [q, k] to solutions.
         """
-        system: Any = self.gram - self._followed(following)
         if isinstance(self.basis, UnitVectors):
-            factored: Any = scipy.sparse.linalg.splu(system.tocsc())
-            return lambda right: np.asarray(factored.solve(right))
-        factors = scipy.linalg.lu_factor(system, overwrite_a=True)
-        return lambda right: np.asarray(scipy.linalg.lu_solve(factors, right))
+            return self._counted_solver(following)
+        system = self.gram - self._followed(following)
+        factors = interruptible(scipy.linalg.lu_factor, system, overwrite_a=True)
+        return lambda right: np.asarray(interruptible(scipy.linalg.lu_solve, factors, right))
 
     def _followed(self, following: np.ndarray) -> Any:
         """E[ψ(s, a) γ c ψ̄(s')ᵀ] for the actions that follow, [q, q]."""
-        count, left = len(following), (self.features, self.taken, self.sizes)
-        if isinstance(self.next_features, np.ndarray) and (following == following[0]).all():
-            # A policy that does not depend on the state: one product serves all of its actions.
-            once = moment(*left, self.next_features, self.continues[:, None], self.sizes[:1])
-            parts = zip(self.sizes, following[0], strict=True)
-            return np.concatenate([last(once, own) * weight for own, weight in parts], 1) / count
-        weights = following * self.continues[:, None]
-        return moment(*left, self.next_features, weights, self.sizes) / count
+        taken, reached = (self.rows.observation, self.taken, self.sizes), self.rows.next_observation
+        if not _steady(following):
+            return self._moment(*taken, reached, following * self.continues[:, None], self.sizes)
+        # A policy that does not depend on the state: one product serves all of its actions.
+        once = self._moment(*taken, reached, self.continues[:, None], self.sizes[:1])
+        parts = zip(self.sizes, following[0], strict=True)
+        return np.concatenate([once[:, -own:] * weight for own, weight in parts], axis=1)
+
+    def _counted_solver(self, following: np.ndarray) -> Solver:
+        """Solve for unit vectors, by way of the values of states.
+
+        A = D − KΠᵀ with a diagonal D = E[ψψᵀ] + λI, K = γ E[ψ(s, a) c φ(s')ᵀ] and Π the actions
+        that follow. So A⁻¹ = D⁻¹ + D⁻¹K (I − ΠᵀD⁻¹K)⁻¹ ΠᵀD⁻¹, where ΠᵀD⁻¹K is γP̂ of the policy.
+        """
+        rows, size = self.rows, self.basis.num_features
+        taken = rows.observation, self.taken, self.sizes
+        later = self._moment(*taken, rows.next_observation, self.continues[:, None], [size])
+        policy = np.zeros((size, following.shape[1]))
+        policy[rows.next_observation] = following
+        over = 1.0 / self.gram.diagonal()
+        chosen = scipy.sparse.hstack([scipy.sparse.diags_array(each) for each in policy.T])
+        ahead, choose = later.multiply(over[:, None]).tocsr(), chosen.multiply(over).tocsr()
+        inner = _sparse_solver(scipy.sparse.eye_array(size) - chosen @ ahead, self.discount)
+
+        def solve(right: np.ndarray, transposed: bool = False) -> np.ndarray:
+            alone = (right.T * over).T
+            if transposed:
+                return np.asarray(alone + choose.T @ inner(later.T @ alone, transposed=True))
+            return np.asarray(alone + ahead @ inner(chosen @ alone))
+
+        return solve
 
     @property
-    def solve(self) -> Callable[[np.ndarray], np.ndarray]:
+    def solve(self) -> Solver:
         """The solver for the data's policy, with one factorisation for all right-hand sides."""
         if self._solve is None:
-            self._solve = self.solver(self.behaviour(self.rows.next_observation))
+            self._solve = self.solver(self._following)
         return self._solve
+
+    @functools.cached_property
+    def _following(self) -> np.ndarray:
+        """E[b(a') | s'] of the data's policy at every row's next state, [N, m_b]."""
+        return self.behaviour(self.rows.next_observation)
+
+    def work(self, decomposed: bool) -> int:
+        """Return the rows for which ``solve``, and ``factors`` if decomposed, call ``advance``."""
+        if isinstance(self.basis, UnitVectors):
+            return len(self.taken) * (2 + decomposed)
+        follow = 1 if _steady(self._following) else self.taken.shape[1]
+        return len(self.taken) * (1 + follow + 2 * decomposed)
 
     def right_hand_side(self, cumulants: np.ndarray, taken: np.ndarray | None = None) -> np.ndarray:
         """Compute E[ψ(s, a) c(s')ᵀ], [q, k].
@@ -211,12 +280,82 @@ class LeastSquares:
             taken: b(a), [N, m_b]; None takes the rows' own actions.
         """
         taken = self.taken if taken is None else taken
-        columns = [
-            np.asarray(last(self.features, own).T @ (column[:, None] * cumulants), np.float64)
-            for own, column in zip(self.sizes, taken.T, strict=True)
+        return self._mean(self.rows.observation, taken, self.sizes, cumulants)
+
+    def _mean(
+        self, states: np.ndarray, weights: np.ndarray, sizes: list[int], cumulants: np.ndarray
+    ) -> np.ndarray:
+        """Compute the mean of (w ⊗ φ(s)) cᵀ over the rows, [q, k].
+
+        Args:
+            states: s, [N, ...].
+            weights: w, [N, m].
+            sizes: How many of the last features each of the m weights multiplies.
+            cumulants: c, [N, k].
+        """
+        total = np.zeros((sum(sizes), cumulants.shape[1]))
+        counted = isinstance(self.basis, UnitVectors)
+        for some in blocks_of(len(weights), 1 if counted else self.basis.num_features):
+            features: Any = self.basis.apply(states[some])
+            for place, own, column in zip(_slices(sizes), sizes, weights[some].T, strict=True):
+                total[place] += last(features, own).T @ (column[:, None] * cumulants[some])
+        return total / len(weights)
+
+    def _moment(
+        self,
+        left: np.ndarray,
+        left_weights: np.ndarray,
+        left_sizes: list[int],
+        right: np.ndarray,
+        right_weights: np.ndarray,
+        right_sizes: list[int],
+    ) -> Any:
+        """Compute the mean of (w ⊗ φ(s)) (w' ⊗ φ(s'))ᵀ over the rows, [q, q'].
+
+        The result is sparse if the features are. Dense products use double precision, without which
+        small eigenvalues would become negative.
+
+        Args:
+            left: s, [N, ...].
+            left_weights: w, [N, m].
+            left_sizes: How many of the last features each of the m weights multiplies.
+            right: s', [N, ...].
+            right_weights: w', [N, m'].
+            right_sizes: As ``left_sizes``, of the m' weights.
+        """
+        basis, count = self.basis, len(left_weights)
+        if isinstance(basis, UnitVectors):
+            size = basis.num_states
+            first, second = _counts(left, left_weights, size), _counts(right, right_weights, size)
+            self.advance(count)
+            return (first.T @ second / count).tocsc()
+        symmetric = left is right and left_weights is right_weights
+        total = np.zeros((sum(left_sizes), sum(right_sizes)))
+        pairs = [
+            (c, e, rows, columns)
+            for c, rows in enumerate(_slices(left_sizes))
+            for e, columns in enumerate(_slices(right_sizes))
+            if c <= e or not symmetric
         ]
-        found: np.ndarray = np.concatenate(columns) / len(cumulants)
-        return found
+        # Rows of one action follow each other: a block then has few actions, and large products.
+        order = np.argsort(left_weights.argmax(axis=1), kind="stable")
+        for block in blocks_of(count, basis.num_features):
+            some = order[block]
+            one = basis.apply(left[some])
+            other = one if left is right else basis.apply(right[some])
+            for c, e, rows, columns in pairs:
+                scale = left_weights[some, c] * right_weights[some, e]
+                own = np.flatnonzero(scale)
+                if len(own):
+                    weighted = last(other[own], right_sizes[e]).astype(np.float64)
+                    weighted *= scale[own, None]
+                    first = last(one[own], left_sizes[c]).astype(np.float64)
+                    total[rows, columns] += first.T @ weighted
+            self.advance(len(some) * (1 if symmetric else len(right_sizes)))
+        for c, e, rows, columns in pairs:
+            if symmetric and c < e:
+                total[columns, rows] = total[rows, columns].T
+        return total / count
 
     def rewarded(self, rewards: np.ndarray) -> np.ndarray:
         """Compute E[ψ(s, a) r(s')], [q, 1].
@@ -243,9 +382,7 @@ class LeastSquares:
             found += (features.T @ weights).T.reshape(-1, 1)[self.kept]
         return found
 
-    def values(
-        self, cumulants: np.ndarray, solve: Callable[[np.ndarray], np.ndarray] | None = None
-    ) -> np.ndarray:
+    def values(self, cumulants: np.ndarray, solve: Solver | None = None) -> np.ndarray:
         """Return the weights of values Q(s, a) = Σ_c b(a)_c φ(s)ᵀ w[:, c], [p, m_b, k].
 
         Args:
@@ -281,18 +418,16 @@ class LeastSquares:
         near = self.basis.nearness(reached, goal) if isinstance(self.basis, FourierBasis) else None
         count = None if near is None else int((near >= 0.95).sum())
         there = np.asarray(self.basis.apply(goal))[0]
-        weights = scipy.linalg.solve(self._reached, there, assume_a="pos")
-        if self.chosen is None:
-            return count, np.asarray(self.next_features @ weights, np.float64)
-        return count, self.basis.project(reached, _single(weights)).astype(np.float64)
+        weights = np.linalg.solve(self._reached, there)
+        blocks = blocks_of(len(reached), len(weights))
+        return count, np.concatenate([self.basis.apply(reached[some]) @ weights for some in blocks])
 
     @functools.cached_property
     def _reached(self) -> np.ndarray:
         """G = E[φ(s') φ(s')ᵀ] + λI, [p, p], for dense features."""
         ones = np.ones((len(self.taken), 1), np.float32)
-        found: np.ndarray = self._ridged(
-            moment(*(self.next_features, ones, self.sizes[:1]) * 2) / len(ones)
-        )
+        reached = self.rows.next_observation, ones, self.sizes[:1]
+        found: np.ndarray = self._ridged(self._moment(*reached, *reached))
         return found
 
     def is_terminal(self, state: np.ndarray) -> bool:
@@ -301,9 +436,11 @@ class LeastSquares:
             return bool(self.ended(state)[0])
         if not self.rows.terminated.any():
             return False
-        target = self.next_features.T @ self.rows.terminated.astype(np.float32) / len(self.taken)
-        weights = scipy.linalg.solve(self._reached, target, assume_a="pos")
-        return bool((self.basis.apply(state) @ weights)[0] > 0.5)
+        ended = self.rows.terminated.astype(np.float32)[:, None]
+        reached = self.rows.next_observation
+        mean = self._mean(reached, ended, self.sizes[:1], np.ones_like(ended))
+        weights = np.linalg.solve(self._reached, mean)
+        return bool((self.basis.apply(state) @ weights)[0, 0] > 0.5)
 
     def ended(self, states: np.ndarray) -> np.ndarray:
         """Mask of states that ended episodes and start no row, [m]; False for dense features."""
@@ -339,14 +476,16 @@ class LeastSquares:
         return Factors(*(np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, missing)]) for a in found))
 
     def _dense_factors(self, rank: int) -> Factors:
-        left = scipy.linalg.cholesky(self.gram)
-        right = scipy.linalg.cholesky(self._reached)
-        crossed = self.right_hand_side(np.asarray(self.next_features))
+        # NumPy's functions, unlike SciPy's, let other threads run.
+        left = interruptible(np.linalg.cholesky, self.gram, upper=True)
+        right = interruptible(np.linalg.cholesky, self._reached, upper=True)
+        rows, ones = self.rows, np.ones((len(self.taken), 1), np.float32)
+        taken = rows.observation, self.taken, self.sizes
+        crossed = self._moment(*taken, rows.next_observation, ones, self.sizes[:1])
         middle = left @ self.solve(crossed)
-        middle = scipy.linalg.solve_triangular(right, middle.T, trans=1).T
-        size = len(right)
-        largest = [max(0, size - rank), size - 1]
-        squares, v = scipy.linalg.eigh(middle.T @ middle, subset_by_index=largest)
+        middle = interruptible(np.linalg.solve, right.T, middle.T).T
+        squares, v = interruptible(np.linalg.eigh, middle.T @ middle)
+        squares, v = squares[-rank:], v[:, -rank:]
         # Roots of computed squares have half the digits: values below this threshold are rounding
         # noise.
         values, v = np.sqrt(np.maximum(squares[::-1], 0.0)), v[:, ::-1]
@@ -359,27 +498,25 @@ class LeastSquares:
 
     def _counted_factors(self, rank: int) -> Factors:
         tried = np.sqrt(self.gram.diagonal() - self.regularisation)
-        reached = np.asarray(self.next_features.sum(axis=0)).ravel() / len(self.taken)
+        rows, ones = self.rows, np.ones((len(self.taken), 1))
+        taken = rows.observation, self.taken, self.sizes
+        arrivals = self._moment(*taken, rows.next_observation, ones, self.sizes[:1])
+        reached = np.asarray(arrivals.sum(axis=0)).ravel()
         scale = np.where(reached > 0.0, 1.0 / np.sqrt(np.where(reached > 0.0, reached, 1.0)), 0.0)
-        blocks = [
-            self.features.T @ self.next_features.multiply(self.taken[:, c, None]).tocsr()
-            for c in range(self.taken.shape[1])
-        ]
-        arrivals = (scipy.sparse.vstack(blocks) / len(self.taken)).tocsc()
         sizes = len(tried), len(scale)
         if max(sizes) <= _DENSE:
             middle = tried[:, None] * self.solve((arrivals * scale).toarray())
             try:
-                u, values, vt = scipy.linalg.svd(middle, full_matrices=False)
+                u, values, vt = interruptible(np.linalg.svd, middle, full_matrices=False)
             except np.linalg.LinAlgError:  # Divide and conquer may fail; the next driver is slower.
                 u, values, vt = scipy.linalg.svd(middle, full_matrices=False, lapack_driver="gesvd")
         else:
-            followed = self._followed(self.behaviour(self.rows.next_observation))
-            lu: Any = scipy.sparse.linalg.splu((self.gram - followed).tocsc())
             operator = scipy.sparse.linalg.LinearOperator(
                 sizes,
-                matvec=lambda x: tried * lu.solve(arrivals @ (scale * x.ravel())),
-                rmatvec=lambda y: scale * (arrivals.T @ lu.solve(tried * y.ravel(), trans="T")),
+                matvec=lambda x: tried * self.solve(arrivals @ (scale * x.ravel())),
+                rmatvec=lambda y: (
+                    scale * (arrivals.T @ self.solve(tried * y.ravel(), transposed=True))
+                ),
                 dtype=np.float64,
             )
             start = np.random.default_rng(0).normal(size=min(sizes))
@@ -419,58 +556,71 @@ def last(features: Any, count: int) -> Any:
     return features if count == features.shape[1] else features[:, -count:]
 
 
-def moment(
-    left: Features,
-    left_weights: np.ndarray,
-    left_sizes: list[int],
-    right: Features,
-    right_weights: np.ndarray,
-    right_sizes: list[int],
-) -> Any:
-    """Compute Σ_i (w_i ⊗ φ_i) (w'_i ⊗ φ'_i)ᵀ, [q, q'], sparse if the features are.
+def _slices(sizes: list[int]) -> list[slice]:
+    """Return where each of several blocks of these sizes lies in their sequence."""
+    ends = np.cumsum(sizes).tolist()
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
-    Dense products use double precision, without which small eigenvalues would become negative.
 
-    Args:
-        left: φ, [N, p].
-        left_weights: w, [N, m].
-        left_sizes: How many of the last features each of the m weights multiplies.
-        right: φ', [N, p].
-        right_weights: w', [N, m'].
-        right_sizes: As ``left_sizes``, of the m' weights.
+def _counts(states: np.ndarray, weights: np.ndarray, num_states: int) -> Any:
+    """Return w ⊗ φ(s) of indices of states [N] and weights [N, m], [N, m n], sparse."""
+    count, m = weights.shape
+    columns = states[:, None].astype(np.int64) + np.arange(m) * num_states
+    found = scipy.sparse.csr_array(
+        (weights.ravel().astype(np.float64), columns.ravel(), np.arange(count + 1) * m),
+        shape=(count, m * num_states),
+    )
+    found.eliminate_zeros()
+    return found
+
+
+def _steady(following: np.ndarray) -> bool:
+    """Tell whether actions that follow, [N, m_b], do not depend on the state."""
+    return bool((following == following[0]).all())
+
+
+def blocks_of(count: int, num_features: int) -> Iterator[slice]:
+    """Cut rows into blocks whose features are in memory at once."""
+    size = max(1, min(BLOCK, _BLOCK_NUMBERS // num_features))
+    return (slice(start, start + size) for start in range(0, count, size))
+
+
+def _sparse_solver(system: Any, discount: float) -> Solver:
+    """Solve a sparse system I − γP by its factors, or iteratively if they could need much memory.
+
+    The estimate is the memory of factors within the bandwidth of the reordered system. Rows of P
+    sum to at most 1, so that GMRES (Saad & Schultz 1986) reduces residuals at least about like γᵏ.
     """
-    blocks: list[list[Any]] = []
-    for c in range(left_weights.shape[1]):
-        blocks.append([])
-        own = np.flatnonzero(left_weights[:, c])
-        for e in range(right_weights.shape[1]):
-            if e < c and left is right and left_weights is right_weights:
-                blocks[-1].append(blocks[e][c].T)
-                continue
-            scale = left_weights[own, c] * right_weights[own, e]
-            rows = own[scale != 0.0]
-            weights = scale[scale != 0.0, None]
-            if isinstance(left, np.ndarray):
-                parts = last(left, left_sizes[c]), last(right, right_sizes[e])
-                blocks[-1].append(_product(parts[0], rows, parts[1], weights))
-            else:
-                blocks[-1].append(left[rows].T @ right[rows].multiply(weights).tocsr())
-    if isinstance(left, np.ndarray):
-        return np.block(blocks)
-    return scipy.sparse.block_array(blocks, format="csc")
+    size = system.shape[0]
+    system = system.tocsc()
+    place = np.argsort(reverse_cuthill_mckee(system))
+    rows, columns = system.nonzero()
+    width = int(np.abs(place[rows] - place[columns]).max())
+    # An entry has eight bytes and an index of four; pivots double the bandwidth of the upper half.
+    fill = 12 * size * min(size, 3 * width + 1)
+    if fill <= min(_MOST_FILL, usable_memory() or fill):
+        factors: Any = interruptible(scipy.sparse.linalg.splu, system)
+        return lambda right, transposed=False: np.asarray(
+            interruptible(factors.solve, right, "T" if transposed else "N")
+        )
+    restart = 50
+    cycles = 10 + math.ceil(math.log(_RESIDUAL) / math.log(discount) / restart)
 
+    def solve(right: np.ndarray, transposed: bool = False) -> np.ndarray:
+        matrix = system.T if transposed else system
+        found = np.empty((size, math.prod(right.shape[1:])))
+        for index, column in enumerate(right.reshape(size, -1).T):
+            found[:, index], failed = scipy.sparse.linalg.gmres(
+                matrix, column, rtol=_RESIDUAL, restart=restart, maxiter=cycles
+            )
+            if failed:
+                raise InputError(
+                    f"expected {size:,} states whose equations GMRES solves, got none after "
+                    f"{cycles * restart:,} steps; try a smaller discount"
+                )
+        return found.reshape(right.shape)
 
-def _product(
-    left: np.ndarray, rows: np.ndarray, right: Features, weights: np.ndarray
-) -> np.ndarray:
-    """Compute Σ_i w_i φ_i φ'_iᵀ over rows, a block at a time."""
-    assert isinstance(right, np.ndarray)
-    total = np.zeros((left.shape[1], right.shape[1]))
-    for start in range(0, len(rows), BLOCK):
-        some = slice(start, start + BLOCK)
-        weighted = right[rows[some]].astype(np.float64) * weights[some]
-        total += left[rows[some]].astype(np.float64).T @ weighted
-    return total
+    return solve
 
 
 # --- The policy that made the data --------------------------------------------------------------
@@ -499,19 +649,21 @@ def estimated_behaviour(
         np.add.at(counts, rows.observation, taken)
         total = np.bincount(rows.observation, minlength=basis.num_states)[:, None]
         return np.where(total > 0, counts / np.maximum(total, 1), mean)
-    features = np.asarray(basis.apply(rows.observation), np.float32)
-    own, other = features[~held], features[held]
-    gram = (own.T @ own).astype(np.float64) / len(own)
-    crossed = own.T @ (taken[~held] - mean) / len(own)
-    constant = np.zeros((features.shape[1], taken.shape[1]))
+    size, own = basis.num_features, np.flatnonzero(~held)
+    gram, crossed = np.zeros((size, size)), np.zeros((size, taken.shape[1]))
+    for some in blocks_of(len(own), size):
+        features = np.asarray(basis.apply(rows.observation[own[some]]), np.float32)
+        gram += features.T @ features / len(own)
+        crossed += features.T @ (taken[own[some]] - mean) / len(own)
+    constant = np.zeros_like(crossed)
     constant[-1] = mean
-    best, least = constant, 0.99 * np.square(taken[held] - mean).mean()
-    for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
-        weights = np.linalg.solve(gram + ridge * np.eye(len(gram)), crossed) + constant
-        error = np.square(taken[held] - other @ weights).mean()
-        if error < least:
-            best, least = weights, error
-    return best
+    ridges = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+    tried = [np.linalg.solve(gram + ridge * np.eye(size), crossed) + constant for ridge in ridges]
+    found = basis.projections(rows.observation[held], *tried)
+    errors = [np.square(taken[held] - each).mean() for each in found]
+    best = int(np.argmin(errors))
+    good = errors[best] < 0.99 * np.square(taken[held] - mean).mean()
+    return tried[best] if good else constant
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

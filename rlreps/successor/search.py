@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
+from rlreps.runs.progress import progress_bar
 from rlreps.successor.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.data import Transitions
 from rlreps.successor.least_squares import Behaviour, LeastSquares, Rows
@@ -108,18 +109,22 @@ def search_kernel(
     # All candidates share one estimate of the policy.
     behaviour = behave(bases[kernels[0]], rows)
 
-    def solve(kernel: tuple[str, float], ridge: float) -> LeastSquares:
-        return LeastSquares(bases[kernel], actions, rows, discount, ridge, behaviour)
-
     ridge = _RIDGE if method.regularisation is None else ridges[0]
-    errors, changes = [], []
-    for each in kernels:
-        solution = solve(each, ridge)
-        errors.append(squared_error(solution, other, seed))
-        changes.append(change_error(solution, rows_of(other), axes[names[-1]]))
-    good = [at for at, error in enumerate(errors) if error <= _TOLERANCE * min(errors)]
-    kernel = kernels[min(good, key=changes.__getitem__)]
-    errors = [squared_error(solve(kernel, each), other, seed) for each in ridges]
+    fits = len(kernels) + len(ridges)
+    with progress_bar("choice of features", total=fits, unit="fits", after=2.0) as advance:
+
+        def errors_of(kernel: tuple[str, float], ridge: float) -> tuple[float, float]:
+            """Return the errors of sums and of changes."""
+            solution = LeastSquares(bases[kernel], actions, rows, discount, ridge, behaviour)
+            change = change_error(solution, rows_of(other), axes[names[-1]])
+            advance(1)
+            return squared_error(solution, other, seed), change
+
+        found = {each: errors_of(each, ridge) for each in kernels}
+        most = _TOLERANCE * min(error for error, _ in found.values())
+        good = [each for each in kernels if found[each][0] <= most]
+        kernel = min(good, key=lambda each: found[each][1])
+        errors = [errors_of(kernel, each)[0] for each in ridges]
     chosen = next(at for at, error in enumerate(errors) if error <= _TOLERANCE * min(errors))
     return ChosenKernel(basis(kernel, count), ridges[chosen], noise)
 

@@ -28,7 +28,16 @@ MACHINERY = {"tyro", "rich", "matplotlib", "orbax", "PIL"}
 # Agents stand beside training; environments may be rolled out from sources upwards.
 LEVEL |= {"agents": 3, "envs": 2, "data": 2}
 # Fits train networks and keep folders: they stand above the measure's mathematics.
-FITS = {"methods", "networks", "fitting", "representation", "search", "storage", "wrapper"}
+FITS = {
+    "improvement",
+    "methods",
+    "networks",
+    "fitting",
+    "representation",
+    "search",
+    "storage",
+    "wrapper",
+}
 LEVEL |= {f"successor.{name}": 3 for name in FITS}
 
 
