@@ -1,3 +1,7 @@
+import signal
+import threading
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +11,7 @@ from rlreps.errors import InputError
 from rlreps.numerics import (
     DecayedMean,
     compile_once,
+    interruptible,
     largest_even_share,
     seed_key,
 )
@@ -71,3 +76,21 @@ def test_an_average_is_the_decayed_mean_of_what_was_added_as_often_as_it_was_cou
     expected = np.tensordot(weights / weights.sum(), arrays, axes=1)
     np.testing.assert_allclose(average.mean()["a"], expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(average.mean()["b"], expected[0, 0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no timers")
+def test_interruptible_calls_end_at_a_signal_and_return_or_raise_otherwise():
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    started, release = time.monotonic(), threading.Event()
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(release.wait, 20.0)
+    release.set()
+    assert time.monotonic() - started < 2.0
+    signal.signal(signal.SIGALRM, before)
+    assert interruptible(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        interruptible(divmod, 7, 0)

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from rlreps.errors import FitWarning
+from rlreps.errors import FitWarning, InputError
 from rlreps.successor import improvement, least_squares
 from rlreps.successor.basis import ActionBasis, FourierBasis, UnitVectors
 from rlreps.successor.improvement import Improvement
@@ -101,14 +101,50 @@ def test_factors_are_the_singular_value_decomposition(model, solution):
     np.testing.assert_allclose(moment, np.diag(values[:5]), atol=1e-2)
 
 
-def test_large_systems_are_decomposed_iteratively(counted, monkeypatch):
-    expected = counted.factors(4)
+@pytest.mark.parametrize("most_fill", [10**9, 0], ids=["factors", "GMRES"])
+def test_large_systems_are_decomposed_iteratively(model, rows, counted, most_fill, monkeypatch):
+    expected, rewards = counted.factors(4), np.eye(6)[rows.next_observation]
     monkeypatch.setattr(least_squares, "_DENSE", 0)
-    found = counted.factors(4)
+    monkeypatch.setattr(least_squares, "_MOST_FILL", most_fill)
+    large = solved(model, UnitVectors(6), rows, 1e-12)
+    np.testing.assert_allclose(large.values(rewards), counted.values(rewards), atol=1e-5)
+    found = large.factors(4)
     np.testing.assert_allclose(found.singular_values, expected.singular_values, rtol=1e-5)
     products = [part.forward @ part.backward.T for part in (found, expected)]
     np.testing.assert_allclose(*products, rtol=1e-4, atol=1e-4)
     assert (counted.factors(9).singular_values[6:] == 0.0).all()
+
+
+def test_an_unsolved_iterative_system_is_refused(model, rows, monkeypatch):
+    monkeypatch.setattr(least_squares, "_MOST_FILL", 0)
+    monkeypatch.setattr(least_squares, "_RESIDUAL", 1e-30)
+    with pytest.raises(InputError, match="expected 6 states whose equations GMRES solves, got non"):
+        solved(model, UnitVectors(6), rows, 1e-12).values(np.ones((len(rows.action), 1)))
+
+
+def test_blocks_of_rows_change_no_solution_and_report_each_row(model, solution, monkeypatch):
+    expected = solution.factors(3)
+    monkeypatch.setattr(least_squares, "_BLOCK_NUMBERS", 60 * 7)
+    blocks, done = solution.in_basis(solution.basis), []
+    blocks.advance = done.append
+    total = blocks.work(decomposed=True)
+    for found, wanted in zip(blocks.factors(3), expected, strict=True):
+        np.testing.assert_allclose(np.abs(found), np.abs(wanted), rtol=1e-4, atol=1e-4)
+    assert sum(done) == total
+    assert len(done) > 3 or isinstance(solution.basis, UnitVectors)
+
+
+def test_fitted_q_iteration_leaves_out_rows_that_memory_does_not_hold(dense, model, monkeypatch):
+    states, places = states_of(dense, model)
+    rewards = np.array([0.3, 0.0, -1.0, 0.1, 0.0, 1.0])
+    reached, count = rewards[indices_of(dense.rows.next_observation)], len(dense.rows.action)
+    most = 2 * count // 3
+    monkeypatch.setattr(improvement, "_MOST_NUMBERS", most * 2 * 60 * 3)
+    improved = Improvement(dense)
+    found = improved.values(reached, None)(places).argmax(axis=1)
+    assert [len(each.solution.rows.action) for each in improved._members] == [most] * 3
+    expected = model.optimal_policy(rewards)[states]
+    assert (found == expected).mean() >= 0.8
 
 
 def test_the_ridge_is_added_to_the_moments(model, rows):
