@@ -16,6 +16,7 @@ from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
+from rlreps.successor.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.data import Transitions, as_transitions
 from rlreps.successor.forward_backward import ForwardBackward
 from rlreps.successor.least_squares import (
@@ -24,8 +25,6 @@ from rlreps.successor.least_squares import (
     Behaviour,
     LeastSquares,
     Rows,
-    behaviour_of,
-    estimated_behaviour,
     products,
 )
 from rlreps.successor.methods import (

@@ -22,10 +22,11 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
 from rlreps.successor import storage
+from rlreps.successor.behaviour import shares
 from rlreps.successor.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.ground_truth import GroundTruth
 from rlreps.successor.improvement import ActionValues, Improvement
-from rlreps.successor.least_squares import Factors, LeastSquares, shares
+from rlreps.successor.least_squares import Factors, LeastSquares
 from rlreps.successor.methods import FitConfig
 from rlreps.successor.observed import Observed, finite, shown
 from rlreps.successor.quality import Quality

@@ -12,7 +12,8 @@ from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.basis import Basis, FourierBasis, UnitVectors
-from rlreps.successor.least_squares import Factors, LeastSquares, Rows, behaviour_of
+from rlreps.successor.behaviour import behaviour_of
+from rlreps.successor.least_squares import Factors, LeastSquares, Rows
 from rlreps.successor.methods import (
     FIT_ENCODERS,
     FIT_METHODS,

@@ -9,8 +9,9 @@ import pytest
 from rlreps.errors import FitWarning, InputError
 from rlreps.successor import improvement, least_squares
 from rlreps.successor.basis import ActionBasis, FourierBasis, UnitVectors
+from rlreps.successor.behaviour import estimated_behaviour
 from rlreps.successor.improvement import Improvement
-from rlreps.successor.least_squares import LeastSquares, Rows, estimated_behaviour
+from rlreps.successor.least_squares import LeastSquares, Rows
 
 BASES = ("unit vectors", "Fourier")
 
@@ -141,7 +142,7 @@ def test_fitted_q_iteration_leaves_out_rows_that_memory_does_not_hold(dense, mod
     most = 2 * count // 3
     monkeypatch.setattr(improvement, "_MOST_NUMBERS", most * 2 * 60 * 3)
     improved = Improvement(dense)
-    found = improved.values(reached, None)(places).argmax(axis=1)
+    found = improved.greedy(places, improved.values(reached, None))
     assert [len(each.solution.rows.action) for each in improved._members] == [most] * 3
     expected = model.optimal_policy(rewards)[states]
     assert (found == expected).mean() >= 0.8
@@ -349,5 +350,5 @@ def test_a_policy_that_leaves_the_data_is_told(most, leaves):
     greedy, rewards = Improvement(solution), reached[:, 0].astype(np.float64)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        values = greedy.fitted_q_iteration(rewards)
+        greedy.fitted_q_iteration(rewards)
     assert ["the policy leaves the data" in str(each.message) for each in caught] == [True] * leaves
