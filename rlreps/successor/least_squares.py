@@ -481,7 +481,7 @@ class LeastSquares:
         rows, ones = self.rows, np.ones((len(self.taken), 1), np.float32)
         taken = rows.observation, self.taken, self.sizes
         crossed = self._moment(*taken, rows.next_observation, ones, self.sizes[:1])
-        middle = left @ self.solve(crossed)
+        middle: np.ndarray = left @ self.solve(crossed)
         middle = interruptible(np.linalg.solve, right.T, middle.T).T
         squares, v = interruptible(np.linalg.eigh, middle.T @ middle)
         squares, v = squares[-rank:], v[:, -rank:]
