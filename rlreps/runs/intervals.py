@@ -387,7 +387,11 @@ def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
     tails = [possible & (order >= found - slack), possible & (order <= found + slack)]
     losing = np.linspace(max(0.0, -effect), (1.0 - effect) / 2.0, 101)[:, None, None]
     share = np.minimum(1.0, (losing + effect) / (1.0 - losing))
-    chances = stats.binom.pmf(losses, pairs, losing) * stats.binom.pmf(gains, pairs - losses, share)
+    lost, gained = (
+        stats.binom.pmf(losses, pairs, losing),
+        stats.binom.pmf(gains, pairs - losses, share),
+    )
+    chances = np.asarray(lost * gained)
     largest = [float(chances[:, tail].sum(axis=1).max()) for tail in tails]
     return min(1.0, 2.0 * min(largest))
 

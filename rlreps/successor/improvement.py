@@ -242,7 +242,8 @@ class Improvement:
         visits = solution.right_hand_side(np.ones((len(begun), 1)), begun)
         weights = solution.arranged(interruptible(np.linalg.solve, system.T, visits))[:, :, 0]
         found = solution.basis.project(rows.observation, weights)
-        return (1.0 - solution.discount) * np.einsum("nc,nc->n", solution.taken, found)
+        share = np.einsum("nc,nc->n", solution.taken, found)
+        return np.asarray((1.0 - solution.discount) * share)
 
     def root(self, ridge: float) -> Array:
         """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N; R is better conditioned than the inverse."""
