@@ -318,7 +318,7 @@ def test_zeros_of_both_signs_are_one_state():
         next_observation=np.stack([np.roll(zeros, -1), data.next_observation[:, 1]], axis=1),
     )
     rep, rewards = fit(data, num_features=2), np.arange(40.0)
-    task = rep.task(data.next_observation + 0.0, rewards)
+    task = rep.task((data.next_observation + 0.0)[::-1], rewards[::-1])
     np.testing.assert_array_equal(task.rewards, rewards)
 
 
