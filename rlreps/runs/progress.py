@@ -110,7 +110,7 @@ def progress_bar(
     def lines() -> None:
         while not ended.wait(_MINUTE):
             now, seconds = int(progress.tasks[0].completed), time.monotonic() - started
-            left = (total - now) * seconds / (now - begun) / 60.0 if now > begun else None
+            left = max(0, total - now) * seconds / (now - begun) / 60.0 if now > begun else None
             rest = "" if left is None else f", about {left:,.0f} minutes left"
             print(f"{description}: {now:,} of {total:,} {unit}{rest}", file=sys.stderr, flush=True)
 

@@ -36,7 +36,9 @@ _DIVERGED = 1.5
 class ActionValues:
     """Values of the parts of actions: the least of Σ_c b_c φ(s)ᵀ w[:, c] over pairs of φ and w.
 
-    An action's value is the sum of the values of its parts (``Candidates``).
+    An action's value is the sum of the values of its parts (``Candidates``). For a box of four or
+    more numbers, it is therefore at most the least of the pairs, and actions whose effect the pairs
+    agree on are preferred.
 
     Attributes:
         parts: Pairs of φ and w [p, m_b].
@@ -196,17 +198,24 @@ class Improvement:
         bases = [each.solution.basis for each in members]
         parts = zip(bases, (np.asarray(each).T for each in weights), strict=True)
         values = ActionValues(parts, self.candidates.weights)
-        ratios = self.visit_ratios(values)
-        left = np.square(ratios[ratios < 0.0]).sum() / np.square(ratios).sum()
-        if said is None and left > _MOST_NEGATIVE:
-            said = (
-                f"the policy leaves the data, where values are extrapolated: {left:.0%} of the "
-                "squared ratios of its visits to those of the data are negative; record steps of "
-                "this policy too, or try improvements=1"
-            )
+        # With several parts, features hold ratios so badly that even true ones would be negative.
+        if said is None and len(self.candidates.actions) == 1:
+            said = self._departure(values)
         if said is not None:
             warnings.warn(said, FitWarning, stacklevel=5)
         return values
+
+    def _departure(self, values: ActionValues) -> str | None:
+        """Say whether a greedy policy leaves the data."""
+        ratios = self.visit_ratios(values)
+        left = np.square(ratios[ratios < 0.0]).sum() / np.square(ratios).sum()
+        if left <= _MOST_NEGATIVE:
+            return None
+        return (
+            f"the policy leaves the data, where values are extrapolated: {left:.0%} of the "
+            "squared ratios of its visits to those of the data are negative; record steps of "
+            "this policy too, or try improvements=1"
+        )
 
     def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
         """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1].

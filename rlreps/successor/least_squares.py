@@ -151,6 +151,7 @@ class LeastSquares:
             return self
         other = copy.copy(self)
         other.discount, other.gram, other._solve = discount, self.gram, None
+        other.advance = lambda count: None  # The progress of these equations alone was estimated.
         other.continues = discount * (1.0 - self.rows.terminated.astype(np.float32))
         return other
 
@@ -292,10 +293,12 @@ class LeastSquares:
             sizes: How many of the last features each of the m weights multiplies.
             cumulants: c, [N, k].
         """
+        if isinstance(self.basis, UnitVectors):
+            counts = _counts(states, weights, self.basis.num_states)
+            return np.asarray(counts.T @ cumulants / len(weights))
         total = np.zeros((sum(sizes), cumulants.shape[1]))
-        counted = isinstance(self.basis, UnitVectors)
-        for some in blocks_of(len(weights), 1 if counted else self.basis.num_features):
-            features: Any = self.basis.apply(states[some])
+        for some in blocks_of(len(weights), self.basis.num_features):
+            features = self.basis.apply(states[some])
             for place, own, column in zip(_slices(sizes), sizes, weights[some].T, strict=True):
                 total[place] += last(features, own).T @ (column[:, None] * cumulants[some])
         return total / len(weights)
@@ -346,9 +349,9 @@ class LeastSquares:
                 scale = left_weights[some, c] * right_weights[some, e]
                 own = np.flatnonzero(scale)
                 if len(own):
-                    weighted = last(other[own], right_sizes[e]).astype(np.float64)
+                    weighted = last(other, right_sizes[e])[own].astype(np.float64)
                     weighted *= scale[own, None]
-                    first = last(one[own], left_sizes[c]).astype(np.float64)
+                    first = last(one, left_sizes[c])[own].astype(np.float64)
                     total[rows, columns] += first.T @ weighted
             self.advance(len(some) * (1 if symmetric else len(right_sizes)))
         for c, e, rows, columns in pairs:
@@ -475,7 +478,7 @@ class LeastSquares:
         return Factors(*(np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, missing)]) for a in found))
 
     def _dense_factors(self, rank: int) -> Factors:
-        # NumPy's functions, unlike SciPy's, let other threads run.
+        # NumPy's functions, unlike SciPy's Cholesky and eigh, let other threads run.
         left = interruptible(np.linalg.cholesky, self.gram, upper=True)
         right = interruptible(np.linalg.cholesky, self._reached, upper=True)
         rows, ones = self.rows, np.ones((len(self.taken), 1), np.float32)
@@ -588,7 +591,7 @@ def _sparse_solver(system: Any, discount: float) -> Solver:
     """Solve a sparse system I − γP by its factors, or iteratively if they could need much memory.
 
     The estimate is the memory of factors within the bandwidth of the reordered system. Rows of P
-    sum to at most 1, so that GMRES (Saad & Schultz 1986) reduces residuals at least about like γᵏ.
+    sum to at most 1: in practice, GMRES (Saad & Schultz 1986) reduces residuals like γᵏ or faster.
     """
     size = system.shape[0]
     system = system.tocsc()
@@ -598,7 +601,8 @@ def _sparse_solver(system: Any, discount: float) -> Solver:
     # An entry has eight bytes and an index of four; pivots double the bandwidth of the upper half.
     fill = 12 * size * min(size, 3 * width + 1)
     if fill <= min(_MOST_FILL, usable_memory() or fill):
-        factors: Any = interruptible(scipy.sparse.linalg.splu, system)
+        # SciPy frees the factors in the thread that made them, so no other thread makes them.
+        factors: Any = scipy.sparse.linalg.splu(system)
         return lambda right, transposed=False: np.asarray(
             interruptible(factors.solve, right, "T" if transposed else "N")
         )

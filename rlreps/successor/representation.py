@@ -22,6 +22,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
 from rlreps.successor import storage
+from rlreps.successor.basis import UnitVectors
 from rlreps.successor.behaviour import shares
 from rlreps.successor.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.ground_truth import GroundTruth
@@ -179,7 +180,7 @@ class SuccessorRepresentation:
         """
         require_choice("scaling", scaling, get_args(Scaling))
         array, unknown = self.observed.checked(observations), np.zeros(0)
-        if self.observed.num_states is not None:
+        if isinstance(self.solution.basis, UnitVectors):
             unknown = np.unique(array[self.solution.unknown[array]])
         if unknown.size:
             more = f" and {unknown.size - 1} more" if unknown.size > 1 else ""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 
+from rlreps.numerics import interruptible
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.data import Transitions
@@ -102,29 +102,32 @@ def search_kernel(
 
     if parts is None or len(kernels) + len(ridges) == 2:
         return ChosenKernel(basis(kernels[0], count), ridges[0], noise)
-    rest, other = parts
-    few = np.random.default_rng(seed).permutation(len(rest))[:_MOST_ROWS]
-    rows = rows_of(rest).at(np.sort(few))
+    _, other = parts
+    rows, tested = (
+        rows_of(part).at(np.sort(np.random.default_rng(seed).permutation(len(part))[:_MOST_ROWS]))
+        for part in parts
+    )
     bases = {kernel: basis(kernel, min(count, _MOST_FEATURES)) for kernel in kernels}
     # All candidates share one estimate of the policy.
     behaviour = behave(bases[kernels[0]], rows)
 
     ridge = _RIDGE if method.regularisation is None else ridges[0]
-    fits = len(kernels) + len(ridges)
+    fits = len(kernels) + len(ridges) - (ridge in ridges)
     with progress_bar("choice of features", total=fits, unit="fits", after=2.0) as advance:
 
-        def errors_of(kernel: tuple[str, float], ridge: float) -> tuple[float, float]:
-            """Return the errors of sums and of changes."""
-            solution = LeastSquares(bases[kernel], actions, rows, discount, ridge, behaviour)
-            change = change_error(solution, rows_of(other), axes[names[-1]])
+        def solved(kernel: tuple[str, float], ridge: float) -> tuple[LeastSquares, float]:
+            """Return a solution and its error of sums."""
             advance(1)
-            return squared_error(solution, other, seed), change
+            solution = LeastSquares(bases[kernel], actions, rows, discount, ridge, behaviour)
+            return solution, squared_error(solution, other, seed)
 
-        found = {each: errors_of(each, ridge) for each in kernels}
-        most = _TOLERANCE * min(error for error, _ in found.values())
-        good = [each for each in kernels if found[each][0] <= most]
-        kernel = min(good, key=lambda each: found[each][1])
-        errors = [errors_of(kernel, each)[0] for each in ridges]
+        sums, changes = {}, {}
+        for each in kernels:
+            solution, sums[each] = solved(each, ridge)
+            changes[each] = change_error(solution, tested, axes[names[-1]])
+        most = _TOLERANCE * min(sums.values())
+        kernel = min((each for each in kernels if sums[each] <= most), key=changes.__getitem__)
+        errors = [sums[kernel] if each == ridge else solved(kernel, each)[1] for each in ridges]
     chosen = next(at for at, error in enumerate(errors) if error <= _TOLERANCE * min(errors))
     return ChosenKernel(basis(kernel, count), ridges[chosen], noise)
 
@@ -145,12 +148,14 @@ def change_error(solution: LeastSquares, other: Rows, axes: np.ndarray) -> float
         return np.asarray((then.astype(np.float64) - now) @ axes)
 
     right = solution.right_hand_side(changes(solution.rows))
-    weights = solution.arranged(scipy.linalg.solve(solution.gram, right, assume_a="pos"))
+    weights = solution.arranged(interruptible(np.linalg.solve, solution.gram, right))
     taken = solution.actions.weights(other.action)
     found = solution.basis.project(other.observation, weights.reshape(len(weights), -1))
     found = np.einsum("nc,nck->nk", taken, found.reshape(*taken.shape, -1))
     happened = changes(other)
-    left = np.square(happened - found).mean(axis=0) / np.maximum(happened.var(axis=0), 1e-12)
+    # A change may happen in rows of one kind alone.
+    scale = np.maximum(changes(solution.rows).var(axis=0), happened.var(axis=0))
+    left = np.square(happened - found).mean(axis=0) / np.maximum(scale, 1e-12)
     return float(left.mean())
 
 

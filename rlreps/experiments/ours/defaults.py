@@ -95,7 +95,7 @@ PRESETS = {
         most_steps=2_000,
         num_seeds=1,
     ),
-    "laptop": Config(),
+    "laptop": Config(ways=(FIT, RANDOM), num_seeds=1),
     "paper": Config(num_seeds=5),
 }
 

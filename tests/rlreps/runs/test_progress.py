@@ -13,9 +13,9 @@ def test_progress_bar_without_a_terminal_prints_lines_with_the_time_left(
 ):
     monkeypatch.setattr(progress, "_MINUTE", 0.05)
     with progress.progress_bar("adding", total=1_000, unit="rows", after=after) as advance:
-        time.sleep(0.08)
+        time.sleep(0.3)
         advance(500)
-        time.sleep(0.08)
+        time.sleep(0.3)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "adding: 0 of 1,000 rows"
     assert "adding: 500 of 1,000 rows, about 0 minutes left" in lines
