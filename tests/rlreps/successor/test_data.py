@@ -119,7 +119,7 @@ OTHERS = {
     "a MinariDataset .*, got 'dict'": lambda: Transitions.from_minari({}),
     r"alone, or one image, got 'direction': numbers, 'image': an image, 'mission': mission; "
     r"use gymnasium.wrappers.FilterObservation\(env, \['direction'\]\) or .*\(env, \['image'\]\)": (
-        lambda: Transitions.collect(Grid(), steps=4)
+        lambda: Transitions.collect(MiniGrid(), steps=4)
     ),
     "that take steps, got KeyError: 'picture'": lambda: Transitions.collect(
         Grid(), steps=4, observe=lambda seen: seen["picture"]
@@ -416,17 +416,13 @@ def test_boxes_of_several_axes_and_policies_for_them():
     np.testing.assert_array_equal(rising.action[:, 3], [1.0, 2.0, 3.0])
 
 
-class MissionSpace(spaces.Space):
-    """As in MiniGrid: no text space, and without an answer whether it can be flattened."""
-
-
 class Grid(gymnasium.Env):
     """Observations as in MiniGrid."""
 
     observation_space = spaces.Dict(
         direction=spaces.Discrete(4),
         image=spaces.Box(0, 255, (7, 7, 3), np.uint8),
-        mission=MissionSpace(),
+        mission=spaces.Text(20),
     )
     action_space = spaces.Discrete(2)
 
@@ -439,6 +435,14 @@ class Grid(gymnasium.Env):
         direction = int(image[0, 0, 0]) % 4
         seen = {"image": image, "direction": direction, "mission": "go to the goal"}
         return seen, 0.0, False, False, {}
+
+
+class MissionSpace(spaces.Space):
+    """As in MiniGrid: no text space, and without an answer whether it can be flattened."""
+
+
+class MiniGrid(Grid):
+    observation_space = spaces.Dict({**Grid.observation_space.spaces, "mission": MissionSpace()})
 
 
 class Places(gymnasium.ObservationWrapper):
