@@ -60,7 +60,7 @@ class _RateColumn(ProgressColumn):
 
 
 _MINUTE = 60.0
-"""Seconds between the lines that stand for a bar where standard error is no terminal."""
+"""Seconds between two lines. A file or pipe as standard error gets lines instead of a bar."""
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ def progress_bar(
 ) -> Iterator[Advance]:
     """Show a progress bar while the body runs; yield a function to call as units are done.
 
-    Where standard error is no terminal, a line a minute says how far the work is.
+    If standard error is a file or a pipe, a line each minute says how far the work is.
 
     Args:
         description: Name of the work.

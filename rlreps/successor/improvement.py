@@ -104,7 +104,7 @@ class Improvement:
     def _members(self) -> list["Improvement"]:
         """These equations and, if features are random, the same in newly drawn features.
 
-        They have as many of the rows as fit in memory.
+        Rows whose features would need more than 2 GB are left out, by a random draw.
         """
         basis = self.solution.basis
         drawn = _DRAWS if isinstance(basis, FourierBasis) else ()

@@ -199,7 +199,7 @@ def measure_quality(
     if not data.terminated.any():
         weights = solution.values(np.ones((len(kept.action), 1), np.float32))
         taken = solution.actions.weights(rows.action)
-        sums = _contracted(solution, weights, rows.observation, taken)
+        sums = contracted(solution, weights, rows.observation, taken)
         row_sums = float(np.abs((1.0 - solution.discount) * sums - 1.0).mean())
     discount = solution.discount
     gamma = _judged_discount(ends, rows.terminated, discount)
@@ -291,17 +291,17 @@ def _errors(
     row of each stretch of time, the average is used only at the ends; other rows use the value of
     the action taken.
     """
-    values = _contracted(solution, weights, rows.observation, solution.actions.weights(rows.action))
+    values = contracted(solution, weights, rows.observation, solution.actions.weights(rows.action))
     averaged = np.ones(len(values), np.bool_) if ends is None else ends
     states = rows.next_observation[averaged]
     following = solution.behaviour(states)
     following = following * (solution.discount * ~rows.terminated[averaged, None])
     reached = np.roll(solution.discount * values, -1, axis=0)
-    reached[averaged] = _contracted(solution, weights, states, following)
+    reached[averaged] = contracted(solution, weights, states, following)
     return values, cumulants(rows.next_observation) + reached - values
 
 
-def _contracted(
+def contracted(
     solution: LeastSquares, weights: np.ndarray, states: np.ndarray, actions: np.ndarray
 ) -> np.ndarray:
     """Compute Σ_c b_c φ(s)ᵀ w[:, c] at states [m, ...] for b [m, m_b] and w [p, m_b, k], [m, k]."""
@@ -386,7 +386,7 @@ def _compared(
 def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ...]:
     """Return (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]."""
     # The scale of u does not matter: F = √σ u.
-    u = _contracted(solution, factors.forward, solution.rows.observation, solution.taken)
+    u = contracted(solution, factors.forward, solution.rows.observation, solution.taken)
     squares, fourths = np.square(u).sum(axis=0), np.maximum((u**4).sum(axis=0), 1e-300)
     return tuple(np.where(factors.singular_values > 0.0, squares**2 / fourths, 0.0).tolist())
 

@@ -16,7 +16,7 @@ from rlreps.successor.basis import ActionBasis, FourierBasis, standardised, whit
 from rlreps.successor.data import Transitions
 from rlreps.successor.least_squares import Behaviour, LeastSquares, Rows
 from rlreps.successor.methods import LeastSquaresFit
-from rlreps.successor.quality import rows_of, squared_error
+from rlreps.successor.quality import contracted, rows_of, squared_error
 
 _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
@@ -150,8 +150,7 @@ def change_error(solution: LeastSquares, other: Rows, axes: np.ndarray) -> float
     right = solution.right_hand_side(changes(solution.rows))
     weights = solution.arranged(interruptible(np.linalg.solve, solution.gram, right))
     taken = solution.actions.weights(other.action)
-    found = solution.basis.project(other.observation, weights.reshape(len(weights), -1))
-    found = np.einsum("nc,nck->nk", taken, found.reshape(*taken.shape, -1))
+    found = contracted(solution, weights, other.observation, taken)
     happened = changes(other)
     # A change may happen in rows of one kind alone.
     scale = np.maximum(changes(solution.rows).var(axis=0), happened.var(axis=0))
