@@ -22,7 +22,7 @@ from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require, require_positive
-from rlreps.successor.basis import MOST_NUMBERS
+from rlreps.successor.fitting.basis import MOST_NUMBERS
 
 PUDDLE_WORLD = "puddle-world"
 """The environment compiled together with the agent; an arena may follow after a colon."""

@@ -1,9 +1,10 @@
 """Features fitted to an agent's own replay, in front of its network.
 
 A fit takes all transitions in replay. It solves for the successor measure of the uniformly random
-policy by least squares (``rlreps.successor.least_squares``). Least squares can use the steps of any
-policy, so refits during learning estimate the same measure from more data. Features are the leading
-singular functions of the measure, averaged over actions and multiplied by their singular values.
+policy by least squares (``rlreps.successor.fitting.least_squares``). Least squares can use the
+steps of any policy, so refits during learning estimate the same measure from more data. Features
+are the leading singular functions of the measure, averaged over actions and multiplied by their
+singular values.
 
 **Alignment.** Singular functions of two fits differ in signs, and in rotations where singular
 values are close. New features are therefore turned by the orthogonal map that brings them nearest
@@ -28,9 +29,9 @@ from rlreps.config import checked, configurable, interval, leaf, positive
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
-from rlreps.successor.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
-from rlreps.successor.least_squares import LeastSquares
-from rlreps.successor.least_squares import Rows as Steps
+from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
+from rlreps.successor.fitting.least_squares import LeastSquares
+from rlreps.successor.fitting.least_squares import Rows as Steps
 
 UNUSED = 2.0**25
 """Marks an unused row of the table. It exceeds every hash, and is finite, as parameters must be."""

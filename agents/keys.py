@@ -15,7 +15,7 @@ from jax import Array
 from jax.extend.random import define_prng_impl
 
 from rlreps.numerics import PRNG
-from rlreps.successor.chains import threefry2x32
+from rlreps.successor.measure.chains import threefry2x32
 
 
 class Use(enum.IntEnum):

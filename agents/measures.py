@@ -31,11 +31,11 @@ from rlreps.errors import require
 from rlreps.losses.base import Params
 from rlreps.numerics import jit_briefly
 from rlreps.subspace import centre_columns, subspace_distance
-from rlreps.successor.grids import Grid
-from rlreps.successor.released import load
+from rlreps.successor.measure.grids import Grid
+from rlreps.successor.truth.released import load
 
 if TYPE_CHECKING:
-    from rlreps.successor.ground_truth import GroundTruth
+    from rlreps.successor.truth.ground_truth import GroundTruth
 
 DORMANT_THRESHOLD = 0.025
 """τ of Sokar et al. (2023), for agents that learn from replay."""

@@ -18,8 +18,8 @@ from rlreps.agents.fitted import fitted_features, state_numbers
 from rlreps.agents.replay import as_inputs
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
-from rlreps.successor.basis import FourierBasis, UnitVectors
-from rlreps.successor.representation import SuccessorRepresentation, Task
+from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
+from rlreps.successor.fitting.representation import SuccessorRepresentation, Task
 
 _BELOW = 0.01
 """Distance of untried actions below the smallest value, as a share of the range of values."""

@@ -49,7 +49,7 @@ from rlreps.streaming import RULES, PowerDecay, StreamingRule
 from rlreps.streaming.passes import scan_updates
 from rlreps.subspace.reconstruction import ExactComponents, exact_components
 from rlreps.successor import Grid, RowSampler, puddle_world_chain
-from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.training import Optimizer
 from rlreps.training.devices import devices_for_small_runs
 from rlreps.training.update import Learner

@@ -16,8 +16,8 @@ import tyro
 
 from rlreps.envs import load_arena
 from rlreps.subspace import nested_distances
-from rlreps.successor.grids import Grid
-from rlreps.successor.kernels.matrix import action_steps
+from rlreps.successor.measure.grids import Grid
+from rlreps.successor.measure.kernels.matrix import action_steps
 
 POINTS = 4096
 

@@ -21,11 +21,11 @@ import numpy as np
 
 from rlreps.config import as_json
 from rlreps.errors import require
-from rlreps.experiments.harness import crossed, in_path
 from rlreps.experiments.ours.benchmark_runs import CELL, TRIALS, Config, learner_of, trained
 from rlreps.experiments.ours.contestants import Row
 from rlreps.experiments.ours.worlds import World
 from rlreps.files import read_json, write_atomically
+from rlreps.study import crossed, in_path
 
 CONFIG = Config()
 CELLS = crossed(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)

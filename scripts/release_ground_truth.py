@@ -14,10 +14,10 @@ import tyro
 
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import PrincipalSubspace, RandomizedSVD, nested_distances
-from rlreps.successor.measure import SuccessorMeasure, Transition
-from rlreps.successor.store import open_store
-from rlreps.successor.store.cache import write_archive
-from rlreps.successor.stored_subspace import principal_subspace
+from rlreps.successor.measure.methods import SuccessorMeasure, Transition
+from rlreps.successor.truth.store import open_store
+from rlreps.successor.truth.store.cache import write_archive
+from rlreps.successor.truth.stored_subspace import principal_subspace
 from rlreps.workflows.generate import generate
 
 _POINTS = 1024

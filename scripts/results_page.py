@@ -24,11 +24,11 @@ import tyro
 from PIL import Image
 
 from rlreps.experiments import EXPERIMENTS, PAPERS
-from rlreps.experiments.harness import NOT_RUN
 from rlreps.files import read_json
-from rlreps.report.table import format_number
-from rlreps.runs.contrasts import VERDICTS
+from rlreps.formatting import format_number
 from rlreps.runs.folder import RunFolder
+from rlreps.stats.contrasts import VERDICTS
+from rlreps.study import NOT_RUN
 
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 DOCS = Path(__file__).parents[1] / "docs" / "results"

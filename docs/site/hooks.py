@@ -25,10 +25,20 @@ from pybtex.database import Entry, parse_file
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 LOG = logging.getLogger("mkdocs.hooks.rlreps")  # A warning fails a strict build.
-FOLDERS = {"envs": "", "agents": ""} | dict.fromkeys(
+FOLDERS = {"envs": "", "agents": "", "experiments": "scripts/"} | dict.fromkeys(
     (
         *("subspace", "successor", "operators", "encoders", "cumulants", "losses", "streaming"),
-        *("sources", "training", "runs", "plotting", "report", "workflows", "experiments"),
+        *(
+            "stats",
+            "sources",
+            "training",
+            "runs",
+            "plotting",
+            "report",
+            "explore",
+            "workflows",
+            "study",
+        ),
     ),
     "rlreps/",
 )
@@ -50,7 +60,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     sources = Path(tempfile.mkdtemp(prefix="rlreps-site-")) / "rlreps"
     atexit.register(shutil.rmtree, sources.parent, ignore_errors=True)
     sources.mkdir()
-    for path in [*(ROOT / "rlreps").iterdir(), *(ROOT / name for name in ("envs", "agents"))]:
+    outside = [ROOT / f"{FOLDERS[name]}{name}" for name in ("envs", "agents", "experiments")]
+    for path in [*(ROOT / "rlreps").iterdir(), *outside]:
         (sources / path.name).symlink_to(path)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [str(sources.parent)]
     sections = {name: value for section in config.nav for name, value in section.items()}
@@ -77,7 +88,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def page_to_explore() -> str:
     """Make the page of the released ground truth."""
     # Deferred: it needs JAX, which no other part of the site does.
-    from rlreps.workflows.explore import explore
+    from rlreps.explore.measure import explore
 
     with tempfile.TemporaryDirectory() as folder:
         page = explore((Path(RELEASED),), Path(folder) / "page.html")

@@ -33,7 +33,7 @@ def command_of(name: str) -> type:
         devices: int | None = None,
         jobs: int = 1,
     ) -> None:
-        from rlreps.experiments.harness import print_claims
+        from rlreps.study import print_claims
         from rlreps.training.devices import choose_devices, devices_for_small_runs
 
         options: dict[str, Any] = {"data": data, "jobs": jobs}

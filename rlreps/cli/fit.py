@@ -7,7 +7,7 @@ from rlreps.cli.options import Choice
 from rlreps.cli.training import NAMES as NAMES
 from rlreps.encoders import Encoder
 from rlreps.envs.observations import OBSERVATIONS, Observation
-from rlreps.successor.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
+from rlreps.successor.fitting.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.workflows.fit import Collection, print_fit, run_fit
 
 CHOICES: dict[Any, Choice] = {

@@ -3,8 +3,8 @@
 from typing import Any
 
 from rlreps.cli.options import Choice
+from rlreps.explore.measure import explore
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
-from rlreps.workflows.explore import explore
 from rlreps.workflows.figures import (
     draw_components,
     draw_coverage,

@@ -7,7 +7,7 @@ from rlreps.cli.options import Choice, Switch, print_json
 from rlreps.errors import InputError
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition, RandomizedSVD
-from rlreps.successor.measure import METHODS, MonteCarlo, SuccessorMeasure
+from rlreps.successor.measure.methods import METHODS, MonteCarlo, SuccessorMeasure
 
 DATA = Path("data")
 RANDOMIZED, MONTE_CARLO = RandomizedSVD(), MonteCarlo()
@@ -74,7 +74,7 @@ def verify(store: Path) -> None:
     Args:
         store: Folder of the store.
     """
-    from rlreps.successor.store.estimates import open_estimates
+    from rlreps.successor.truth.store.estimates import open_estimates
 
     found = open_estimates(store)
     row_sum = found.matrix.settings.get("row_sum")
@@ -130,8 +130,8 @@ def svd(
     from rlreps.runs import processes as share
     from rlreps.runs.machine import peak_memory_mib
     from rlreps.runs.progress import progress_bar
-    from rlreps.successor.store import open_store
-    from rlreps.successor.stored_subspace import principal_subspace
+    from rlreps.successor.truth.store import open_store
+    from rlreps.successor.truth.stored_subspace import principal_subspace
 
     principal = principal_subspace(open_store(store), config, progress=progress_bar, share=share)
     print(f"total energy {principal.total_energy:.6g}")

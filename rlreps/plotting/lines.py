@@ -1,7 +1,7 @@
 """Line plots: panels of lines with intervals.
 
 Heights are arithmetic or interquartile means over runs, with the same intervals as in tables
-(``rlreps.runs.intervals``).
+(``rlreps.stats.intervals``).
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 
 from rlreps.errors import InputError, require, require_choice
 from rlreps.plotting.style import MUTED, FloatArray, plain_log_ticks, series_style, styled
-from rlreps.runs.intervals import FEWEST_BANDED, interquartile_mean_interval, mean_interval
+from rlreps.stats.intervals import FEWEST_BANDED, interquartile_mean_interval, mean_interval
 
 DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 

@@ -35,7 +35,7 @@ from rlreps.plotting.style import (
     signed_colormap,
     styled,
 )
-from rlreps.successor.grids import BoxGrid, Grid
+from rlreps.successor.measure.grids import BoxGrid, Grid
 
 ACTIONS = ("up", "right", "down", "left")
 ARROWS = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])

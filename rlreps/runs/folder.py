@@ -21,7 +21,8 @@ from rlreps.files import (
     require_name,
     write_atomically,
 )
-from rlreps.report.table import Table, finite_or_none
+from rlreps.formatting import finite_or_none
+from rlreps.report.table import Table
 from rlreps.runs.locks import exclusive
 from rlreps.runs.processes import first_does, process_index, require_same
 from rlreps.runs.provenance import provenance as current_provenance

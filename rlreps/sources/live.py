@@ -42,8 +42,8 @@ from rlreps.cumulants import Cumulants
 from rlreps.envs import PuddleWorld
 from rlreps.losses.base import Batch
 from rlreps.numerics import PRNG
-from rlreps.successor.chains import MarkovChain, puddle_world_chain
-from rlreps.successor.grids import Grid
+from rlreps.successor.measure.chains import MarkovChain, puddle_world_chain
+from rlreps.successor.measure.grids import Grid
 
 
 @jax.tree_util.register_static

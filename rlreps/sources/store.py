@@ -23,8 +23,8 @@ from rlreps.sources.matrix import (
     draw_rows_and_tasks,
     encoder_inputs,
 )
-from rlreps.successor.store.blocks import Entries, Indices
-from rlreps.successor.store.blocks import StoreReader as StoreReader
+from rlreps.successor.truth.store.blocks import Entries, Indices
+from rlreps.successor.truth.store.blocks import StoreReader as StoreReader
 
 
 class EntryReader(Protocol):

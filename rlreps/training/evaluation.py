@@ -13,7 +13,7 @@ from rlreps import subspace
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import require
 from rlreps.subspace import RowBlocks
-from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.truth.ground_truth import GroundTruth
 
 
 def evaluate_features(features: Array, truth: GroundTruth) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from rlreps.losses.base import Params
 from rlreps.plotting import plot_components, plot_policy_and_value, save_figure
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import centre_columns, exact_svd
-from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.measure.grids import Grid
+from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.workflows.agent_report import CURVES, learning_curves
 from rlreps.workflows.agents import load_agent_config, load_agents
 from rlreps.workflows.ground_truths import ground_truth_of_run

@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 
 from rlreps.agents.config import AgentConfig
 from rlreps.errors import printable
+from rlreps.formatting import format_number
 from rlreps.plotting import Line, Panel, plot_panels, save_figure
 from rlreps.plotting.lines import have_intervals
 from rlreps.report.page import Section, write_report
-from rlreps.report.table import Table, format_number, with_interval
+from rlreps.report.table import Table, with_interval
 from rlreps.runs.folder import RunFolder
 
 FloatArray = npt.NDArray[np.float64]

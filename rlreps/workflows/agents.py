@@ -28,9 +28,9 @@ from rlreps.errors import InputError, TrainingDivergedError, require, require_po
 from rlreps.report.page import REPORT
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
-from rlreps.runs.intervals import aggregate
 from rlreps.runs.locks import exclusive
-from rlreps.successor.ground_truth import GroundTruth
+from rlreps.stats.intervals import aggregate
+from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.training.loop import Program, run
 from rlreps.workflows.agent_report import OF_TORSOS, history, write_agent_report
 from rlreps.workflows.ground_truths import ground_truth_of_run, ground_truth_of_store

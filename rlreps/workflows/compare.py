@@ -10,17 +10,18 @@ import numpy as np
 
 from rlreps.errors import InputError, differences, require
 from rlreps.files import require_free, write_atomically
-from rlreps.report.table import Table, format_number
-from rlreps.runs.contrasts import Sample, as_columns, said
+from rlreps.formatting import format_number
+from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, in_words
-from rlreps.runs.intervals import (
+from rlreps.stats.contrasts import Sample, as_columns, said
+from rlreps.stats.intervals import (
     FEWEST_BANDED,
     Interval,
     detectable,
     student_interval,
     welch_error,
 )
-from rlreps.successor.representation import KIND as SUCCESSOR
+from rlreps.successor.fitting.representation import KIND as SUCCESSOR
 from rlreps.workflows import live, sweep, train
 from rlreps.workflows.figures import draw_curves, labelled
 from rlreps.workflows.grid import as_text, flag_of

@@ -10,12 +10,12 @@ from rlreps.errors import require
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
 from rlreps.subspace.svd import DEFAULT_RANK
-from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import environment_of, state_cells
-from rlreps.successor.settings import TransitionSettings
-from rlreps.successor.store import MatrixStore
-from rlreps.successor.store.estimates import EstimateStore, open_estimates
-from rlreps.successor.stored_subspace import centring_of, principal_subspace, sampling_error
+from rlreps.successor.measure.grids import Grid
+from rlreps.successor.measure.settings import TransitionSettings
+from rlreps.successor.truth.ground_truth import environment_of, state_cells
+from rlreps.successor.truth.store import MatrixStore
+from rlreps.successor.truth.store.estimates import EstimateStore, open_estimates
+from rlreps.successor.truth.stored_subspace import centring_of, principal_subspace, sampling_error
 
 _LARGEST_FINE_GRID = 40
 """Largest number of sub-cells along an axis for which a transition matrix's error is computed."""
@@ -112,7 +112,7 @@ def _aggregation_error(store: MatrixStore) -> dict[str, Any] | None:
     would take minutes.
     """
     # Deferred: this part of SciPy takes longer to import than everything else.
-    from rlreps.successor.kernels.estimator import aggregation_error
+    from rlreps.successor.measure.kernels.estimator import aggregation_error
 
     fields = {field.name for field in dataclasses.fields(TransitionSettings)}
     stored = {name: value for name, value in store.settings.items() if name in fields}

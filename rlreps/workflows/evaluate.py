@@ -16,11 +16,11 @@ from rlreps.errors import InputError, require
 from rlreps.numerics import jit
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.ground_truth import GroundTruth
-from rlreps.successor.quality import Quality
-from rlreps.successor.representation import KIND as SUCCESSOR
-from rlreps.successor.representation import SuccessorRepresentation
-from rlreps.successor.store import open_store
+from rlreps.successor.fitting.quality import Quality
+from rlreps.successor.fitting.representation import KIND as SUCCESSOR
+from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.store import open_store
 from rlreps.training import Learner, evaluation
 from rlreps.workflows import live
 from rlreps.workflows.train import (

@@ -20,11 +20,11 @@ from rlreps.errors import FitWarning, InputError, require
 from rlreps.files import require_free, write_atomically
 from rlreps.numerics import matmul
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.basis import FourierBasis, UnitVectors
-from rlreps.successor.networks import NetworkBasis
-from rlreps.successor.observed import Flattened
-from rlreps.successor.representation import KIND as SUCCESSOR
-from rlreps.successor.representation import SuccessorRepresentation
+from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
+from rlreps.successor.fitting.networks import NetworkBasis
+from rlreps.successor.fitting.observed import Flattened
+from rlreps.successor.fitting.representation import KIND as SUCCESSOR
+from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.workflows import live
 from rlreps.workflows.evaluate import load_config, load_encoder, required_store, restored
 from rlreps.workflows.train import METHODS, ground_truth_for, make_learner

@@ -13,11 +13,11 @@ from rlreps.errors import require, require_positive
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.ground_truth import GroundTruth, environment_of
-from rlreps.successor.representation import SuccessorRepresentation
-from rlreps.successor.store import open_store
-from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.stored_subspace import (
+from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.truth.ground_truth import GroundTruth, environment_of
+from rlreps.successor.truth.store import open_store
+from rlreps.successor.truth.store.estimates import open_estimates
+from rlreps.successor.truth.stored_subspace import (
     DEFAULT_DECOMPOSITION,
     principal_subspace,
     sampling_error,

@@ -15,15 +15,16 @@ from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation
 from rlreps.errors import FitWarning, InputError, reason_of, require, require_memory
 from rlreps.files import DAMAGED, open_regular
+from rlreps.formatting import format_number
 from rlreps.plotting import plot_fit, save_figure
 from rlreps.report.page import REPORT, Section, write_report
-from rlreps.report.table import Table, format_number
+from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
-from rlreps.successor.data import Transitions
-from rlreps.successor.fitting import Fit, left_out
-from rlreps.successor.methods import FitConfig
-from rlreps.successor.quality import FEWEST_ROWS, Quality
-from rlreps.successor.representation import KIND, SuccessorRepresentation
+from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.fit import Fit, left_out
+from rlreps.successor.fitting.methods import FitConfig
+from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
+from rlreps.successor.fitting.representation import KIND, SuccessorRepresentation
 from rlreps.workflows.evaluate import OBSERVATION
 
 _PUDDLE_WORLD = "puddle-world"

@@ -20,9 +20,9 @@ from rlreps.runs.processes import (
 )
 from rlreps.runs.progress import progress_bar, shown
 from rlreps.runs.provenance import provenance
-from rlreps.successor.measure import SuccessorMeasure
-from rlreps.successor.store.estimates import EstimateStore, create_estimates
-from rlreps.successor.store.format import require_place
+from rlreps.successor.measure.methods import SuccessorMeasure
+from rlreps.successor.truth.store.estimates import EstimateStore, create_estimates
+from rlreps.successor.truth.store.format import require_place
 
 
 def generate(

@@ -15,11 +15,15 @@ from rlreps.numerics import usable_cores
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace.svd import Decomposition
-from rlreps.successor.ground_truth import GroundTruth, load_ground_truth
-from rlreps.successor.measure import SuccessorMeasure
-from rlreps.successor.store import STORE, open_store
-from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.stored_subspace import DEFAULT_DECOMPOSITION, centring_of, sampling_error
+from rlreps.successor.measure.methods import SuccessorMeasure
+from rlreps.successor.truth.ground_truth import GroundTruth, load_ground_truth
+from rlreps.successor.truth.store import STORE, open_store
+from rlreps.successor.truth.store.estimates import open_estimates
+from rlreps.successor.truth.stored_subspace import (
+    DEFAULT_DECOMPOSITION,
+    centring_of,
+    sampling_error,
+)
 from rlreps.workflows.evaluate import named_store
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import ground_truth_for

@@ -19,11 +19,11 @@ from rlreps.numerics import PRNG
 from rlreps.runs.folder import finished_summary
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
-from rlreps.successor.ground_truth import GroundTruth, state_cells
-from rlreps.successor.settings import LONGEST_HORIZON
-from rlreps.successor.store import MatrixStore, open_store
-from rlreps.successor.store.blocks import StoreBlocks
-from rlreps.successor.stored_subspace import centred
+from rlreps.successor.measure.settings import LONGEST_HORIZON
+from rlreps.successor.truth.ground_truth import GroundTruth, state_cells
+from rlreps.successor.truth.store import MatrixStore, open_store
+from rlreps.successor.truth.store.blocks import StoreBlocks
+from rlreps.successor.truth.stored_subspace import centred
 from rlreps.workflows.train import Problem, TrainingConfig, make_learner, train_in_folder
 
 KIND = "train-live"

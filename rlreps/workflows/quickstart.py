@@ -22,8 +22,8 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.subspace import RandomizedSVD
-from rlreps.successor.measure import MonteCarlo
-from rlreps.successor.store import STORE
+from rlreps.successor.measure.methods import MonteCarlo
+from rlreps.successor.truth.store import STORE
 from rlreps.training import Optimizer
 from rlreps.workflows.figures import plot_distances, plot_learned_components
 from rlreps.workflows.ground_truths import (

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from rlreps.experiments.harness import (
+from rlreps.report.table import Table, with_interval
+from rlreps.stats.contrasts import as_columns
+from rlreps.stats.intervals import mean_interval
+from rlreps.study import (
     SUBSPACE_DISTANCE,
     Axis,
     Curve,
@@ -22,11 +25,8 @@ from rlreps.experiments.harness import (
     Run,
     Tabulated,
 )
-from rlreps.report.table import Table, with_interval
-from rlreps.runs.contrasts import as_columns
-from rlreps.runs.intervals import mean_interval
-from rlreps.successor.ground_truth import GroundTruth
-from rlreps.successor.store import MatrixStore, open_store
+from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.training import Learner, stack
 from rlreps.workflows.grid import FieldValue, SweepConfig, as_text, flag_of
 from rlreps.workflows.train import (

@@ -27,9 +27,9 @@ from rlreps.sources.matrix import Source, matrix_source
 from rlreps.sources.store import StoreReader, streamed_source
 from rlreps.subspace import CentredBlocks
 from rlreps.subspace.svd import DEFAULT_RANK, RandomizedSVD
-from rlreps.successor.ground_truth import GroundTruth, distance_evaluation, load_ground_truth
-from rlreps.successor.store import MatrixStore, open_store
-from rlreps.successor.stored_subspace import centring_of
+from rlreps.successor.truth.ground_truth import GroundTruth, distance_evaluation, load_ground_truth
+from rlreps.successor.truth.store import MatrixStore, open_store
+from rlreps.successor.truth.stored_subspace import centring_of
 from rlreps.training import Learner, Optimizer, TrainingResult, evaluation, train_population
 from rlreps.training.devices import make_placement
 from rlreps.training.masked import masked_evaluation, masked_learners, masks

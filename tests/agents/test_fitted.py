@@ -17,8 +17,8 @@ from rlreps.encoders import MLP, Convolutional
 from rlreps.envs import Code, Image, Position
 from rlreps.errors import InputError
 from rlreps.successor import fit
-from rlreps.successor.data import Transitions
-from rlreps.successor.least_squares import Rows as Steps
+from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.least_squares import Rows as Steps
 
 SIDE, ACTIONS, DISCOUNT = 5, 4, 0.9
 STATES = SIDE**2

@@ -21,7 +21,7 @@ from rlreps.agents.measures import (
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError
-from rlreps.successor.released import load
+from rlreps.successor.truth.released import load
 
 rank_of = jax.jit(effective_rank)
 dormant = jax.jit(dormant_share)

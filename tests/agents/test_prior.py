@@ -23,7 +23,7 @@ from rlreps.envs import Code
 from rlreps.errors import FitWarning, InputError
 from rlreps.experiments.ours import mazes
 from rlreps.successor import fit
-from rlreps.successor.data import Transitions
+from rlreps.successor.fitting.data import Transitions
 
 ARENA, GOAL, SCALE, SHIFT = "five_corridors", (0.1, 0.5, 0.08), 0.5, -3.0
 SIDE, ACTIONS, DISCOUNT = 5, 4, 0.9

@@ -7,7 +7,7 @@ import pytest
 
 from rlreps.envs import ArenaError, Code, Disc, Image, Position, PuddleWorldState, load_arena
 from rlreps.envs.rendering import AGENT_COLOUR, FLOOR_COLOUR, GOAL_COLOUR, WALL_COLOUR
-from rlreps.successor.grids import Grid
+from rlreps.successor.measure.grids import Grid
 
 RIGHT, KEY = jnp.asarray(1, jnp.int32), jax.random.key(0)
 

@@ -12,9 +12,9 @@ import pytest
 from rlreps import cli
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden
-from rlreps.successor.data import Transitions
-from rlreps.successor.measure import MonteCarlo
-from rlreps.successor.store.estimates import open_estimates
+from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.measure.methods import MonteCarlo
+from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.workflows.generate import generate
 
 

@@ -36,7 +36,7 @@ from rlreps.errors import InputError, require
 from rlreps.losses import Naive
 from rlreps.sources import puddle_world_source
 from rlreps.successor import create_or_resume
-from rlreps.successor.store import create_estimates
+from rlreps.successor.truth.store import create_estimates
 from rlreps.training import Optimizer, train
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlreps.cli import main
-from rlreps.successor.store.estimates import open_estimates
+from rlreps.successor.truth.store.estimates import open_estimates
 
 pytestmark = pytest.mark.integration
 

@@ -18,13 +18,13 @@ from rlreps import cli
 from rlreps.agents import AgentConfig
 from rlreps.config import as_json
 from rlreps.errors import InputError, usable_memory
+from rlreps.explore import measure
 from rlreps.files import parse_json, read_json, read_lines, require_output
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.datasets import read_idx
-from rlreps.successor import store as stores
-from rlreps.successor.store.cache import read_archive, write_archive
-from rlreps.workflows import explore
+from rlreps.successor.truth import store as stores
+from rlreps.successor.truth.store.cache import read_archive, write_archive
 
 words = str.split
 
@@ -284,7 +284,7 @@ READ = {
     "run/checkpoints/2/seal.json": lambda folder: restore(folder / "run" / "checkpoints", 2),
     "run/checkpoints/2/default/_METADATA": lambda folder: restore(folder / "run/checkpoints", 2),
     "kept.npz": lambda folder: read_archive(folder / "kept.npz", "file"),
-    "numbers.npy": lambda folder: explore._recorded(folder / "numbers.npy", 4),
+    "numbers.npy": lambda folder: measure._recorded(folder / "numbers.npy", 4),
     "train-images-idx3-ubyte": lambda folder: read_idx(folder / "train-images-idx3-ubyte"),
     "data.npz": "fit {}/data.npz --out {}/new",
     "arena.toml": "plot env --arena {}/arena.toml --out {}/arena.png",

@@ -10,7 +10,7 @@ from PIL import Image
 
 from rlreps import cli
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.workflows.generate import generate
 
 words = str.split

@@ -18,7 +18,7 @@ from rlreps.cumulants import (
     cumulant_matrix,
 )
 from rlreps.cumulants.fourier import cosine
-from rlreps.successor.grids import Grid
+from rlreps.successor.measure.grids import Grid
 
 FAMILIES = {
     "discs": Discs(),

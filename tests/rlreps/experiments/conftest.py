@@ -8,8 +8,8 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.harness import Frame, Run, figures, flat, follows
-from rlreps.runs.contrasts import LONGEST
+from rlreps.stats.contrasts import LONGEST
+from rlreps.study import Frame, Run, figures, flat, follows
 from rlreps.training.population import Population
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))

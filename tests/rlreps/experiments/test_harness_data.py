@@ -15,7 +15,9 @@ from matplotlib.figure import Figure
 
 from rlreps.errors import InputError, require
 from rlreps.experiments import EXPERIMENTS
-from rlreps.experiments.harness import (
+from rlreps.stats.contrasts import LONGEST, Sample, Verdict
+from rlreps.stats.intervals import mean_interval
+from rlreps.study import (
     Axis,
     Claim,
     Curve,
@@ -36,8 +38,6 @@ from rlreps.experiments.harness import (
     varied,
     wide,
 )
-from rlreps.runs.contrasts import LONGEST, Sample, Verdict
-from rlreps.runs.intervals import mean_interval
 
 ROWS = [
     {"method": method, "d": d, "seed": seed, "step": step, "distance": distance, "diverged": lost}

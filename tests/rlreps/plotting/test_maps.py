@@ -24,7 +24,7 @@ from rlreps.plotting import (
 )
 from rlreps.plotting.maps import ACTIONS, outline
 from rlreps.plotting.style import MISSING, OKABE_ITO
-from rlreps.successor.grids import BoxGrid
+from rlreps.successor.measure.grids import BoxGrid
 
 HALF = 1.5 / 255  # Colours are stored as whole numbers of 255ths.
 SUTTON = load_arena("sutton")

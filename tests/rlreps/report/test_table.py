@@ -6,7 +6,8 @@ import io
 import numpy as np
 import pytest
 
-from rlreps.report.table import Table, format_number, with_interval
+from rlreps.formatting import format_number
+from rlreps.report.table import Table, with_interval
 
 ROWS = [
     ("a", 1, None, True),

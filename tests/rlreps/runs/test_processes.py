@@ -26,9 +26,9 @@ from rlreps.runs.processes import (
     wait_for_all,
 )
 from rlreps.subspace import RandomizedSVD, subspace_distance
-from rlreps.successor.store import open_store
-from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.stored_subspace import principal_subspace
+from rlreps.successor.truth.store import open_store
+from rlreps.successor.truth.store.estimates import open_estimates
+from rlreps.successor.truth.stored_subspace import principal_subspace
 
 QUICK = ["successor", "generate", "--quiet", "--bins", "9", "--block-rows", "5"]
 QUICK += ["--rollouts", "20", "--horizon", "50"]
@@ -201,7 +201,7 @@ def test_processes_train_what_one_does(start_together, quick, tmp_path, seeds, w
     """Seeds that share out evenly over two devices a process have their own; else rows do."""
     arguments = ["train", quick, *SHORT, "--num-seeds", seeds]
     alone(*arguments, "--out", tmp_path / "one")
-    code = "import rlreps.successor.stored_subspace as g; g.IN_MEMORY_BYTES = "
+    code = "import rlreps.successor.truth.stored_subspace as g; g.IN_MEMORY_BYTES = "
     options = {"first": code + ("0" if where == "disk" else "2**30"), **TWO_DEVICES}
     arguments += ["--devices", 2, "--out", tmp_path / "all"]
     ends = [finish(process) for process in start_together(arguments, **options)]
@@ -250,7 +250,7 @@ def test_training_whose_processes_die_goes_on_to_the_same_bits(start_together, q
 def test_processes_that_share_the_rows_of_a_large_matrix_find_the_components_of_one(
     start_rlreps, start_together, quick, tmp_path
 ):
-    options = {"first": "import rlreps.successor.stored_subspace as g; g.IN_MEMORY_BYTES = 0"}
+    options = {"first": "import rlreps.successor.truth.stored_subspace as g; g.IN_MEMORY_BYTES = 0"}
     paths = [shutil.copytree(quick, tmp_path / name) for name in ("one", "all")]
     arguments = ["svd", "--rank", 5, "--oversampling", 10, "--quiet"]
     ends = [finish(start_rlreps(*arguments, paths[0], **options))]

@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 from rlreps.sources.live import LiveSource
-from rlreps.successor.chains import MarkovChain
+from rlreps.successor.measure.chains import MarkovChain
 
 NUM_STATES, DISCOUNT, HORIZON = 5, 0.8, 6
 TRANSITIONS = np.random.default_rng(0).dirichlet([0.4] * NUM_STATES, NUM_STATES)

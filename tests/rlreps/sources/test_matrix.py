@@ -9,7 +9,7 @@ import scipy.stats
 
 from rlreps.errors import InputError
 from rlreps.sources.matrix import matrix_source
-from rlreps.successor.grids import Grid
+from rlreps.successor.measure.grids import Grid
 
 NUM_STATES, NUM_TASKS = 12, 7
 SAMPLE = jax.jit(

@@ -11,7 +11,7 @@ from rlreps.errors import InputError
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import StoreReader, raise_read_failure, streamed_source
 from rlreps.subspace import ArrayBlocks, centre_in_place, centring_means, column_means
-from rlreps.successor.store import create_or_resume
+from rlreps.successor.truth.store import create_or_resume
 
 # The last block is shorter than the others, and no block is a multiple of the centring's 64 rows.
 NUM_STATES, NUM_TASKS, BLOCK_ROWS = 203, 900, 23
@@ -125,7 +125,7 @@ def test_training_never_waits_for_itself(store, start_rlreps):
         from rlreps.encoders import FourierMLP
         from rlreps.losses import LargeBatch
         from rlreps.sources.store import StoreReader, streamed_source
-        from rlreps.successor.store import open_store
+        from rlreps.successor.truth.store import open_store
         from rlreps.training import train
         store = open_store(sys.argv[1])
         inputs = np.random.default_rng(0).random((store.shape[0], 2), np.float32)

@@ -7,7 +7,7 @@ import pytest
 from rlreps.encoders import MLP, FunctionEncoder, Tabular, TwoTowers
 from rlreps.errors import InputError
 from rlreps.subspace import exact_svd
-from rlreps.successor.ground_truth import GroundTruth
+from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.training.evaluation import (
     evaluate_encoder,
     evaluate_features,

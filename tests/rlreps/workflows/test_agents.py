@@ -24,7 +24,7 @@ from rlreps.encoders import MLP
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.grids import Grid
+from rlreps.successor.measure.grids import Grid
 from rlreps.workflows import agents
 from rlreps.workflows.agent_pictures import TrainedAgent, map_of_values
 from rlreps.workflows.agent_report import history

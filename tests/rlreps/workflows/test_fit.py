@@ -12,7 +12,7 @@ from rlreps.envs import Image, load_arena
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import SuccessorRepresentation, load_ground_truth
-from rlreps.successor.methods import FitConfig
+from rlreps.successor.fitting.methods import FitConfig
 from rlreps.training import Optimizer
 from rlreps.workflows.fit import Collection, read_data, run_fit
 

@@ -12,12 +12,12 @@ import zarr
 from rlreps.envs import arena_from_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.subspace import ExactSVD
-from rlreps.successor.ground_truth import load_ground_truth
-from rlreps.successor.measure import MonteCarlo
-from rlreps.successor.store import open_store, verify
-from rlreps.successor.store.estimates import open_estimates
-from rlreps.successor.store.format import MatrixStore
-from rlreps.successor.stored_subspace import centring_of
+from rlreps.successor.measure.methods import MonteCarlo
+from rlreps.successor.truth.ground_truth import load_ground_truth
+from rlreps.successor.truth.store import open_store, verify
+from rlreps.successor.truth.store.estimates import open_estimates
+from rlreps.successor.truth.store.format import MatrixStore
+from rlreps.successor.truth.stored_subspace import centring_of
 from rlreps.workflows.generate import generate
 from rlreps.workflows.train import describe_matrix
 

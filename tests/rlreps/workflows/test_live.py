@@ -9,7 +9,7 @@ from rlreps.cumulants import CUMULANTS, cumulant_matrix
 from rlreps.encoders import FourierMLP
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.store import open_store
+from rlreps.successor.truth.store import open_store
 from rlreps.training import Optimizer
 from rlreps.workflows.live import LiveConfig, live_ground_truth, run_live_training
 from rlreps.workflows.train import TrainingConfig

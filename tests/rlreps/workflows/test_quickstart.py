@@ -11,7 +11,7 @@ from rlreps.cli import main
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
-from rlreps.successor.measure import MonteCarlo
+from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.workflows import quickstart
 from rlreps.workflows.quickstart import MEASURES, PRESETS, QuickstartConfig, run_quickstart
 from rlreps.workflows.train import TrainingConfig

@@ -14,9 +14,9 @@ from rlreps.errors import InputError
 from rlreps.losses import Explicit
 from rlreps.runs.folder import RunFolder
 from rlreps.subspace import RandomizedSVD
-from rlreps.successor.measure import MonteCarlo
-from rlreps.successor.store import open_estimates, open_store
-from rlreps.successor.stored_subspace import sampling_error
+from rlreps.successor.measure.methods import MonteCarlo
+from rlreps.successor.truth.store import open_estimates, open_store
+from rlreps.successor.truth.stored_subspace import sampling_error
 from rlreps.training import Optimizer
 from rlreps.workflows import figures
 from rlreps.workflows import train as store_training

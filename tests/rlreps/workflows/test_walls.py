@@ -10,10 +10,10 @@ from rlreps.envs import load_arena
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import ExactSVD
-from rlreps.successor.grids import Grid
-from rlreps.successor.ground_truth import load_ground_truth
-from rlreps.successor.measure import MonteCarlo, Transition
-from rlreps.successor.store import open_estimates
+from rlreps.successor.measure.grids import Grid
+from rlreps.successor.measure.methods import MonteCarlo, Transition
+from rlreps.successor.truth.ground_truth import load_ground_truth
+from rlreps.successor.truth.store import open_estimates
 from rlreps.workflows.evaluate import load_encoder
 from rlreps.workflows.figures import draw_components
 from rlreps.workflows.generate import generate

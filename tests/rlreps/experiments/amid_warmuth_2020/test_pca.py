@@ -13,9 +13,9 @@ from rlreps.experiments.amid_warmuth_2020 import distributed_pca, online_pca, pc
 from rlreps.experiments.amid_warmuth_2020 import learning_rate_sensitivity as sensitivity
 from rlreps.experiments.amid_warmuth_2020.pca import PcaConfig
 from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT, SANGER, Repeated
-from rlreps.experiments.harness import Frame, Run
 from rlreps.sources.datasets import Observations
 from rlreps.streaming import RULES
+from rlreps.study import Frame, Run
 
 DIGITS = (load_digits().images[:600].reshape(600, 64) / 16).astype(np.float32)
 ROWS = np.random.default_rng(0).normal(size=(40, 32)).astype(np.float32)

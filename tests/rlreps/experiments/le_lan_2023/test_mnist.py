@@ -8,13 +8,13 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from rlreps.errors import InputError
-from rlreps.experiments.harness import Results, Run
 from rlreps.experiments.le_lan_2023 import mnist, pixels
 from rlreps.experiments.le_lan_2023.mnist import EXPERIMENT
 from rlreps.experiments.le_lan_2023.pixels import PRESETS, Config
-from rlreps.runs.contrasts import Sample
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.datasets import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, Images, load_images
+from rlreps.stats.contrasts import Sample
+from rlreps.study import Results, Run
 from rlreps.subspace.reconstruction import reconstruction_errors
 from rlreps.training import Optimizer
 

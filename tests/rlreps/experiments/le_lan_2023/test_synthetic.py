@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.experiments.harness import Frame, Run
 from rlreps.experiments.le_lan_2023 import planted, synthetic
 from rlreps.experiments.le_lan_2023.planted import PRESETS, ROLES, Setting
 from rlreps.runs.folder import RunFolder
+from rlreps.study import Frame, Run
 
 SMOKE = PRESETS["smoke"]
 STATES, FEATURES, ROWS, KAPPA0, SEED = 6, 2, 4, 1.5, 5

@@ -34,9 +34,9 @@ from rlreps.experiments.ours.agent_arms import (
 )
 from rlreps.experiments.ours.agents import EXPERIMENT, PRESETS, SHARE
 from rlreps.experiments.ours.mazes import MAZES, NULL
-from rlreps.runs import contrasts
-from rlreps.runs.intervals import sign_flip_p_value
-from rlreps.successor.grids import Grid
+from rlreps.stats import contrasts
+from rlreps.stats.intervals import sign_flip_p_value
+from rlreps.successor.measure.grids import Grid
 
 LAPTOP = PRESETS["laptop"]
 CODES = mazes.observation_of("spiral").table()

@@ -17,7 +17,6 @@ from rlreps.cli import main
 from rlreps.config import configurable
 from rlreps.encoders import Cosine
 from rlreps.errors import InputError
-from rlreps.experiments.harness import Run, crossed
 from rlreps.experiments.ours import benchmark_report, benchmark_runs
 from rlreps.experiments.ours.benchmark import EXPERIMENT
 from rlreps.experiments.ours.benchmark_runs import Config
@@ -33,6 +32,7 @@ from rlreps.experiments.ours.contestants import (
 from rlreps.experiments.ours.worlds import PENDULUM, World
 from rlreps.losses import GraphDrawing
 from rlreps.losses.pairs import PairObjective
+from rlreps.study import Run, crossed
 
 SMALL = Config(worlds=("sutton",), bins=5, encoder=Cosine(frequencies=4), batch=32, trials=12)
 BY_METHOD = {row.method: row for row in OBJECTIVES}

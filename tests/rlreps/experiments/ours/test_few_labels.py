@@ -15,7 +15,7 @@ from rlreps.experiments.ours.few_labels import (
     Config,
 )
 from rlreps.experiments.ours.mazes import MAZES, NULL, CellModel
-from rlreps.successor.forward_backward import unexplained_share
+from rlreps.successor.fitting.forward_backward import unexplained_share
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 
 from rlreps.agents import Rows
 from rlreps.agents.config import puddle_world_of
-from rlreps.experiments.harness import Run
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.goal_change_runs import (
     ARMS,
@@ -21,6 +20,7 @@ from rlreps.experiments.ours.goal_change_runs import (
     with_goal,
 )
 from rlreps.experiments.ours.goal_changes import EXPERIMENT, PRESETS
+from rlreps.study import Run
 
 LAPTOP = PRESETS["laptop"]
 

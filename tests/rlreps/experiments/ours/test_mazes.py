@@ -11,7 +11,7 @@ import scipy.optimize
 from rlreps.envs import PuddleWorldState
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import NULL, AtCells, CellModel
-from rlreps.successor.grids import Grid
+from rlreps.successor.measure.grids import Grid
 
 
 @pytest.fixture

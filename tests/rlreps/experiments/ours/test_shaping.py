@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from rlreps.experiments.harness import varied
 from rlreps.experiments.ours import shaping
 from rlreps.experiments.ours.mazes import MAZES, NULL
 from rlreps.experiments.ours.shaping import (
@@ -19,7 +18,8 @@ from rlreps.experiments.ours.shaping import (
     goals_to_repay,
     scaled,
 )
-from rlreps.runs.intervals import Interval
+from rlreps.stats.intervals import Interval
+from rlreps.study import varied
 
 LAPTOP = PRESETS["laptop"]
 

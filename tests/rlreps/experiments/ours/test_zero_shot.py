@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.experiments.harness import varied
 from rlreps.experiments.ours import mazes, zero_shot
 from rlreps.experiments.ours.mazes import MAZES, NULL, AtCells, CellModel
 from rlreps.experiments.ours.zero_shot import (
@@ -20,9 +19,10 @@ from rlreps.experiments.ours.zero_shot import (
     TABULAR,
     Config,
 )
-from rlreps.successor.data import Transitions
-from rlreps.successor.fitting import fit
-from rlreps.successor.tabular import TabularProblem, counted, greedy
+from rlreps.study import varied
+from rlreps.successor.exact.tabular import TabularProblem, counted, greedy
+from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.fit import fit
 
 CODES = mazes.observation_of("spiral").table()[:6]
 

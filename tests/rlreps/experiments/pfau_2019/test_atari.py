@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.experiments.harness import Run
 from rlreps.experiments.pfau_2019 import atari, recording
 from rlreps.experiments.pfau_2019.atari import PRESETS
+from rlreps.study import Run
 
 SMOKE = PRESETS["smoke"]
 

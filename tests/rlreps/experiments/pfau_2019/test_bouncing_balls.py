@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from rlreps.experiments.harness import Frame
 from rlreps.experiments.pfau_2019 import bouncing_balls
 from rlreps.experiments.pfau_2019.bouncing_balls import PRESETS
+from rlreps.study import Frame
 
 LINEAR = np.asarray([0.02, 0.02, 0.04, 0.04])
 BEST = LINEAR / 2.0

@@ -1,0 +1,1 @@
+"""The interactive page of a successor measure, with its style sheet and scripts beside it."""

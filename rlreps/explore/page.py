@@ -1,0 +1,231 @@
+"""One self-contained, interactive page of a successor measure: numbers in, HTML out.
+
+The page is plain JavaScript and canvas (``explore.js``, ``explore.css`` and ``explore.html`` in
+this package) with its arrays embedded. It needs no server and no network, and its content security
+policy forbids network access. The same arguments give the same bytes.
+
+Each map is divided by its largest magnitude and quantised to 8 or 16 bits. The values are then
+predicted from the cells to the left and below, and the differences are deflated.
+"""
+
+import base64
+import dataclasses
+import html
+import importlib.resources
+import json
+import math
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.plotting.style import MISSING, OKABE_ITO, signed_colormap
+from rlreps.successor.measure.grids import BoxGrid
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cells:
+    """The grid on which every map is drawn: cells of a box in the plane.
+
+    Attributes:
+        grid: The cells, along two axes.
+        states: The cells that are states, rising, [n].
+        outlines: Closed lines to draw on every map, [points, 2] each, in the box's units.
+    """
+
+    grid: BoxGrid
+    states: npt.NDArray[np.int64]
+    outlines: Sequence[FloatArray] = ()
+
+    def on_cells(self, values: np.ndarray) -> np.ndarray:
+        """Return values of states [n, ...] as maps [..., rows, columns], 0 where no state is."""
+        cells = np.zeros((self.grid.num_cells, *values.shape[1:]), values.dtype)
+        cells[self.states] = values
+        return np.moveaxis(cells, 0, -1).reshape(*values.shape[1:], *self.grid.bins[::-1])
+
+
+class Arrays:
+    """Arrays of a page as blocks of text, and the information needed to read them.
+
+    Attributes:
+        blocks: Name → text.
+        described: Name → type, scales and whether it is read later.
+        runs: Entries that the page's script reads for each run.
+    """
+
+    def __init__(self, cells: Cells) -> None:
+        """Start with the indices of the cells that are states."""
+        self.blocks: dict[str, str] = {}
+        self.described: dict[str, dict[str, Any]] = {}
+        self.runs: list[dict[str, Any]] = []
+        self._cells = cells
+        self._plain("states", cells.on_cells(np.ones(len(cells.states), np.uint8)))
+
+    def numbers(self, name: str, values: np.ndarray) -> None:
+        """Add a number for each state [n], in single precision."""
+        self._plain(name, self._cells.on_cells(values).astype(np.float32))
+
+    def maps(self, name: str, values: np.ndarray, *, later: bool = False) -> None:
+        """Add columns [n, count] as maps in 16 bits."""
+        self.add(name, *_packed_maps(self._cells.on_cells(values), 16), later=later)
+
+    def moves(self, counts: Sequence[Any]) -> None:
+        """Add moves by action: each cell's window (top, left, height, width), and its counts.
+
+        Args:
+            counts: For each action, the sparse matrix of the number of moves from cell (row) to
+                cell (column).
+        """
+        for action, matrix in enumerate(counts):
+            by_row = matrix.tocsr()
+            windows = np.zeros((by_row.shape[0], 4), np.int16)
+            along = self._cells.grid.bins[0]
+            dense = []
+            for cell in np.flatnonzero(np.diff(by_row.indptr)):
+                entries = slice(by_row.indptr[cell], by_row.indptr[cell + 1])
+                rows, columns = np.divmod(by_row.indices[entries], along)
+                top, left = int(rows.min()), int(columns.min())
+                height, width = int(rows.max()) - top + 1, int(columns.max()) - left + 1
+                window = np.zeros((height, width), np.uint16)
+                window[rows - top, columns - left] = by_row.data[entries]
+                here = divmod(int(cell), along)
+                windows[cell] = top - here[0], left - here[1], height, width
+                dense.append(window.ravel())
+            self._plain(f"windows{action}", windows.T, later=True)
+            self._plain(f"counts{action}", np.concatenate(dense), later=True)
+
+    def learned(
+        self,
+        label: str,
+        num_features: int,
+        components: Mapping[int, np.ndarray],
+        cosines: Mapping[int, np.ndarray],
+        curve: tuple[np.ndarray, np.ndarray] | None,
+        visits: np.ndarray | None = None,
+    ) -> None:
+        """Add features that one run has learned.
+
+        Args:
+            label: Name of the run.
+            num_features: d, number of features.
+            components: Step of training, increasing → the k = min(d, K) orthonormal directions [n,
+                k] in the features' span that are nearest to the true components.
+            cosines: Step → |cosine| [k] of each direction with its true component.
+            curve: Steps and subspace distances of its learning curve, if it has one.
+            visits: How often its data visited each state, [n], if known.
+        """
+        names = {step: f"run{len(self.runs)}-{step}" for step in components}
+        for step, name in names.items():
+            # Values are projected on the last step; the other steps are only displayed.
+            bits = 16 if step == max(names) else 8
+            packed = _packed_maps(self._cells.on_cells(components[step]), bits)
+            self.add(name, *packed, later=True)
+        visited = f"visits{len(self.runs)}"
+        if visits is not None:
+            self.numbers(visited, visits)
+        self.runs.append(
+            {
+                "label": label,
+                "features": num_features,
+                "steps": list(names),
+                "arrays": list(names.values()),
+                "cosines": [short_numbers(cosines[step]) for step in names],
+                "curve": curve and [curve[0].tolist(), short_numbers(curve[1])],
+                "visits": None if visits is None else visited,
+            }
+        )
+
+    def _plain(self, name: str, values: np.ndarray, *, later: bool = False) -> None:
+        self.add(name, _deflated(values), {"type": values.dtype.name}, later=later)
+
+    def add(
+        self, name: str, content: bytes, described: Mapping[str, Any], *, later: bool = False
+    ) -> None:
+        """Add packed numbers; the page reads those marked ``later`` after its first drawing."""
+        self.blocks[name] = base64.b64encode(content).decode()
+        self.described[name] = {**described, "later": later}
+
+
+def exploration_page(
+    title: str,
+    facts: Mapping[str, Any],
+    cells: Cells,
+    arrays: Arrays,
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        title: Title of the page.
+        facts: JSON values on the matrix, under the names that the page's script reads.
+        cells: The grid.
+        arrays: ``left``: left singular vectors [n, K]; ``right``: right ones times the singular
+            values; ``task_means`` and ``state_means``: the means that centring subtracted;
+            ``row_energies``: squared norms of centred rows, if the page has no rows;
+            ``rows``: the matrix transposed, if the page holds it; moves of actions, if known; and
+            features that runs have learned.
+    """
+    grid = cells.grid
+    described = {
+        "title": title,
+        **{"columns": grid.bins[0], "rows": grid.bins[1]},
+        **{"low": grid.low, "high": grid.high, "axes": grid.names},
+        "outlines": [np.round(line, 4).tolist() for line in cells.outlines],
+        **facts,
+        "colours": {
+            "sequential": _colours(matplotlib.colormaps["viridis"]),
+            "signed": _colours(signed_colormap()),
+            "missing": MISSING,
+            "series": list(OKABE_ITO),
+        },
+        "arrays": arrays.described,
+        "runs": arrays.runs,
+    }
+    # "<" would end the script that holds the text.
+    text = json.dumps(described, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    parts = {"title": html.escape(title), "described": text}
+    for name in ("explore.html", "explore.css", "explore.js"):
+        source = importlib.resources.files(__package__).joinpath(name)
+        parts[name] = source.read_text(encoding="utf-8")
+    parts["blocks"] = "\n".join(
+        f'<script type="application/octet-stream" id="array-{name}">{block}</script>'
+        for name, block in arrays.blocks.items()
+    )
+    return re.sub(r"@@([\w.]+)@@", lambda match: parts[match[1]], parts.pop("explore.html"))
+
+
+def _packed_maps(values: np.ndarray, bits: int) -> tuple[bytes, dict[str, Any]]:
+    """Quantise and deflate maps [count, rows, columns]."""
+    largest = np.abs(values).max(axis=(1, 2)).astype(np.float64)
+    scales = np.where(largest > 0.0, largest, 1.0) / (2 ** (bits - 1) - 1)
+    whole = np.rint(values / scales[:, None, None]).astype(f"int{bits}")
+    # Integer differences wrap around, and the sums that undo them wrap around too.
+    across = np.diff(whole, axis=2, prepend=np.zeros_like(whole[:, :, :1]))
+    predicted = np.diff(across, axis=1, prepend=np.zeros_like(across[:, :1]))
+    return _deflated(predicted), {"type": whole.dtype.name, "scales": short_numbers(scales)}
+
+
+def _deflated(values: np.ndarray) -> bytes:
+    """Deflate an array in byte planes: the lowest bytes of all entries come first."""
+    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    planes = little.reshape(-1, 1).view(np.uint8).T
+    return zlib.compress(planes.tobytes(), 6)
+
+
+def short_numbers(values: Any) -> list[float | None]:
+    """Return numbers with seven digits, and None for numbers that are not finite."""
+    return [
+        float(f"{float(value):.7g}") if math.isfinite(value) else None
+        for value in np.asarray(values, np.float64)
+    ]
+
+
+def _colours(colormap: Any) -> str:
+    """Return 256 colours, red, green and blue in a byte each, as base64."""
+    table = np.rint(255 * np.asarray(colormap(np.arange(256)))[:, :3]).astype(np.uint8)
+    return base64.b64encode(table.tobytes()).decode()

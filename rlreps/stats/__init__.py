@@ -1,0 +1,1 @@
+"""Intervals, contrasts and verdicts: numbers in, numbers out."""

@@ -1,0 +1,410 @@
+"""Comparisons of runs that share seeds, and the one rule for verdicts on statements.
+
+A statement says that a mean difference is above an effect. It **holds** if the whole 95 % interval
+lies above the effect, and **does not hold** if the whole interval lies below. It **cannot be told**
+if the interval contains the effect, if there are too few runs, or if all differences are equal: no
+interval has width zero. A statement that holds or fails in each run is judged by the share of runs
+in which it holds, with the exact interval of this share (``in_more_than``). Runs that share a seed
+share their start and their data. They are compared in pairs, so that variation between seeds does
+not widen the interval.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.config import checked
+from rlreps.errors import require
+from rlreps.formatting import format_number
+from rlreps.stats.intervals import (
+    Interval,
+    StandardError,
+    detectable,
+    equal_outcomes_interval,
+    holm,
+    mean_interval,
+    share_interval,
+    sign_flip_p_value,
+    sign_test,
+    sign_test_detectable,
+    standard_error,
+    student_interval,
+)
+
+FloatArray = npt.NDArray[np.float64]
+
+VERDICTS: Mapping[bool | None, str] = {
+    True: "holds",
+    False: "does not hold",
+    None: "cannot be told",
+}
+"""``Verdict.holds`` → its name in reports."""
+
+NOTHING = "nothing to compare"
+"""Words of a verdict that combines no verdicts."""
+
+LONGEST = 120
+"""Largest number of characters of a verdict's words."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Verdict on a statement, and the finding behind it.
+
+    Attributes:
+        holds: None if it cannot be told.
+        words: The finding; cut to 120 characters.
+    """
+
+    holds: bool | None
+    words: str
+
+    def __post_init__(self) -> None:
+        if self.holds is not None:
+            object.__setattr__(self, "holds", bool(self.holds))  # JSON refuses NumPy's.
+        if len(self.words) > LONGEST:
+            object.__setattr__(self, "words", f"{self.words[: LONGEST - 1].rstrip()}…")
+
+    def __invert__(self) -> "Verdict":
+        """Judge the opposite statement with the same finding."""
+        return dataclasses.replace(self, holds=None if self.holds is None else not self.holds)
+
+    def __and__(self, other: "Verdict") -> "Verdict":
+        """Judge that both statements hold."""
+        return all_of([self, other])
+
+    def open(self) -> "Verdict":
+        """Return the verdict that the statement cannot be told, with the same words."""
+        return dataclasses.replace(self, holds=None)
+
+    def saying(self, words: str) -> "Verdict":
+        """Describe the finding in other words."""
+        return dataclasses.replace(self, words=words)
+
+
+Parts = Mapping[str, Verdict] | Iterable[Verdict]
+"""Verdicts to combine. Names in a mapping stand before the words of each verdict."""
+
+
+def at_least(count: int, parts: Parts, *, of: int | None = None) -> Verdict:
+    """Judge that at least a number of statements hold.
+
+    Args:
+        count: How many must hold.
+        parts: Their verdicts. If their words together are too long, the words of one are shown.
+        of: Number of statements. A statement that has no verdict in ``parts`` cannot be told.
+    """
+    named = dict(parts) if isinstance(parts, Mapping) else None
+    verdicts = _listed(parts)
+    missing = max(0, (of or 0) - len(verdicts))
+    told = [each.holds for each in verdicts] + [None] * missing
+    holding, failing = told.count(True), told.count(False)
+    holds = True if holding >= count else False if len(told) - failing < count else None
+    return Verdict(holds if told else None, _words_of(verdicts, named))
+
+
+def all_of(parts: Parts, *, of: int | None = None) -> Verdict:
+    """Judge that all statements hold, as ``at_least`` does. Without statements: cannot be told."""
+    kept = parts if isinstance(parts, Mapping) else list(parts)
+    return at_least(max(1, of or 0, len(kept)), kept, of=of)
+
+
+def any_of(parts: Parts, *, of: int | None = None) -> Verdict:
+    """Judge that at least one statement holds, as ``at_least`` does."""
+    return at_least(1, parts, of=of)
+
+
+def in_more_than(share: float, holding: Iterable[bool], words: str) -> Verdict:
+    """Judge that a statement holds for more than a share of all runs, by the exact interval.
+
+    Six runs that agree are the fewest that decide a share of one half.
+
+    Args:
+        share: The share.
+        holding: Whether the statement holds for each run, independent of other runs.
+        words: The finding.
+    """
+    found = [bool(each) for each in holding]
+    if not found:
+        return Verdict(None, words)
+    _, low, high = share_interval(sum(found), len(found))
+    return Verdict(True if low > share else False if high < share else None, words)
+
+
+def _listed(parts: Parts) -> list[Verdict]:
+    return list(parts.values() if isinstance(parts, Mapping) else parts)
+
+
+def _words_of(verdicts: Sequence[Verdict], named: Mapping[str, Verdict] | None) -> str:
+    """Join the words of verdicts; if too long, give counts and the deciding verdict's words.
+
+    The deciding verdict is the first that does not hold, else the first that cannot be told, else
+    the first.
+    """
+    names = list(named) if named is not None else [""] * len(verdicts)
+    listed = [
+        f"{name}: {each.words}" if name else each.words
+        for name, each in zip(names, verdicts, strict=True)
+    ]
+    full = "; ".join(listed)
+    if len(full) <= LONGEST:
+        return full or NOTHING
+    told = [each.holds for each in verdicts]
+    deciding = next((holds for holds in (False, None) if holds in told), True)
+    return f"{told.count(True)} of {len(told)} as stated; {listed[told.index(deciding)]}"
+
+
+def said(found: Interval, *, signed: bool = False) -> str:
+    """Write an estimate with its interval, if it has one: "0.120 [0.110, 0.130]"."""
+    value, low, high = (
+        ("+" if signed and part > 0.0 else "") + format_number(float(part)) for part in found
+    )
+    return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
+
+
+@checked
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sample:
+    """A number for each of several runs, or for other units such as rewards.
+
+    Samples are compared by their common units: ``a < b``, or ``a < 0.5``, is a verdict on the
+    mean difference. ``a - b`` and ``0.5 * a`` are samples.
+
+    Attributes:
+        values: [units].
+        units: Names of the units, such as seeds.
+        fewest: Least number of units for a verdict.
+    """
+
+    values: FloatArray
+    units: Sequence[Hashable]
+    fewest: int = 2
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Mean with its 95 % interval."""
+        return mean_interval(self.values)
+
+    @property
+    def mean(self) -> float:
+        """Mean."""
+        return float(self.values.mean())
+
+    def against(self, other: "Sample | float", effect: float = 0.0) -> "Contrast":
+        """Pair this sample with another, or with a number, by their common units."""
+        ours, theirs = self._paired(other)
+        least = max(self.fewest, getattr(other, "fewest", 0))
+        constant = not isinstance(other, Sample)
+        return Contrast(ours, theirs, effect=effect, fewest=least, constant=constant)
+
+    def needing(self, fewest: int) -> "Sample":
+        """Return the sample with another value of ``fewest``."""
+        return dataclasses.replace(self, fewest=fewest)
+
+    def __lt__(self, other: "Sample | float") -> Verdict:
+        return self.against(other).below
+
+    def __gt__(self, other: "Sample | float") -> Verdict:
+        return self.against(other).above
+
+    def __sub__(self, other: "Sample | float") -> "Sample":
+        ours, theirs = self._paired(other)
+        return dataclasses.replace(self, values=ours - theirs, units=self._common(other))
+
+    def __mul__(self, factor: float) -> "Sample":
+        return dataclasses.replace(self, values=factor * self.values)
+
+    __rmul__ = __mul__
+
+    def _common(self, other: "Sample | float") -> Sequence[Hashable]:
+        if not isinstance(other, Sample):
+            return self.units
+        return [unit for unit in self.units if unit in {*other.units}]
+
+    def _paired(self, other: "Sample | float") -> tuple[FloatArray, FloatArray]:
+        if not isinstance(other, Sample):
+            return self.values, np.full(len(self.values), float(other))
+        if list(self.units) == list(other.units):
+            return self.values, other.values
+        common = self._common(other)
+        require(len(common) >= 1, "samples with a common unit", (self.units, other.units))
+        ours = dict(zip(self.units, self.values, strict=True))
+        theirs = dict(zip(other.units, other.values, strict=True))
+        return (
+            np.array([ours[unit] for unit in common]),
+            np.array([theirs[unit] for unit in common]),
+        )
+
+
+@checked
+@dataclasses.dataclass(frozen=True, eq=False)
+class Contrast:
+    """A paired comparison of the runs of two methods with the same seeds.
+
+    Attributes:
+        ours: [pairs].
+        theirs: Runs with the same seeds in the same order, [pairs].
+        effect: Verdicts compare the mean of ours minus theirs with this number.
+        fewest: Least number of pairs for a verdict.
+        constant: Whether ``theirs`` is one number, known beforehand.
+        by_signs: Whether to test the signs of differences, for runs that succeed or fail.
+    """
+
+    ours: FloatArray
+    theirs: FloatArray
+    effect: float = 0.0
+    fewest: int = 2
+    constant: bool = False
+    by_signs: bool = False
+
+    @cached_property
+    def differences(self) -> FloatArray:
+        """Ours minus theirs, [pairs]."""
+        return np.asarray(self.ours, np.float64) - np.asarray(self.theirs, np.float64)
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Mean difference with its 95 % interval; NaN ends if a difference is not finite.
+
+        Equal differences have NaN ends too. Differences of successes (``by_signs``) have no long
+        tail: their interval is Student's, or exact if they are all equal.
+        """
+        if not np.isfinite(self.differences).all():
+            return Interval(float(np.mean(self.differences)), math.nan, math.nan)
+        if self.by_signs and self.error.freedom:
+            value = float(np.mean(self.differences))
+            if self.error.error:
+                return student_interval(value, self.error)
+            return equal_outcomes_interval(value, len(self.differences), -1.0, 1.0)
+        return mean_interval(self.differences, self._largest)
+
+    @cached_property
+    def _largest(self) -> float:
+        return float(max(np.abs(part).max() for part in (self.ours, self.theirs)))
+
+    @cached_property
+    def error(self) -> StandardError:
+        """Standard error of the mean difference."""
+        return standard_error(self.differences, self._largest)
+
+    @cached_property
+    def p_value(self) -> float:
+        """Two-sided p-value for a mean difference equal to the effect; not adjusted.
+
+        By sign flips, or by the exact test of signs (``sign_test``).
+        """
+        if self.by_signs:
+            return sign_test(self.differences, self.effect)
+        return sign_flip_p_value(np.asarray(self.ours, np.float64) - self.effect, self.theirs)
+
+    def detectable(self, level: float) -> float | None:
+        """Compute the smallest mean difference that a paired t-test detects in 80 of 100 cases.
+
+        The reported p-value is by sign flips, which detect about as much as a t-test. With
+        ``by_signs``, compute the smallest detectable difference of shares instead
+        (``sign_test_detectable``).
+
+        Args:
+            level: Level of the test, corrected for the number of tests.
+
+        Returns:
+            The difference; None if there are too few pairs for any p-value at or below the level,
+            if all differ equally, or if no difference of shares is detectable.
+        """
+        if self.by_signs:
+            found = sign_test_detectable(self.differences, level)
+        elif 2.0 ** (1 - len(self.differences)) > level:
+            return None
+        else:
+            found = detectable(self.error, level)
+        return found if math.isfinite(found) else None
+
+    @property
+    def above(self) -> Verdict:
+        """Judge that the mean difference is above the effect."""
+        _, low, high = self.interval
+        holds = True if low > self.effect else False if high < self.effect else None
+        return Verdict(None if len(self.differences) < self.fewest else holds, self.words)
+
+    @property
+    def below(self) -> Verdict:
+        """Judge that the mean difference is below the effect."""
+        return ~self.above
+
+    @property
+    def of_signs(self) -> "Contrast":
+        """The contrast, tested by the signs of its differences."""
+        return dataclasses.replace(self, by_signs=True)
+
+    @property
+    def words(self) -> str:
+        """Describe the finding: both means, and the difference with its interval."""
+        if self.constant:
+            # The difference plus the constant is the mean of ours, with its interval.
+            return said(Interval(*(part + self.theirs[0] for part in self.interval)))
+        means = [format_number(float(np.mean(each))) for each in (self.ours, self.theirs)]
+        return f"{means[0]} against {means[1]}, {said(self.interval, signed=True)}"
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def corrected(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Key, Verdict]:
+    """Judge whether each contrast of a family is above its effect, with p-values by Holm's method.
+
+    A contrast holds if ``Contrast.above`` holds and the adjusted p-value for a difference equal to
+    the effect is below the level. If only ``Contrast.above`` holds, the statement cannot be told.
+    If the interval says that the contrast does not hold, the p-value does not count.
+    """
+    verdicts = {}
+    p_values = holm([each.p_value for each in contrasts.values()]).tolist()
+    for (name, each), p_value in zip(contrasts.items(), p_values, strict=True):
+        found = f"{said(each.interval, signed=True)}, p = {format_number(p_value)}"
+        verdict = each.above.saying(found)
+        verdicts[name] = verdict.open() if verdict.holds and p_value >= level else verdict
+    return verdicts
+
+
+def as_columns(name: str, found: Interval) -> dict[str, float]:
+    """Return an estimate and the ends of its interval as columns of a result file."""
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def contrast_rows(
+    contrasts: Sequence[tuple[Mapping[str, Any], Contrast]],
+    level: float = 0.05,
+    tested: Callable[[Mapping[str, Any]], bool] = lambda about: True,
+) -> list[dict[str, Any]]:
+    """Tabulate a family of contrasts: differences, p-values and detectable differences.
+
+    Args:
+        contrasts: Pairs of a label (columns of the row) and a contrast.
+        level: Level of the whole family.
+        tested: Whether to test a contrast, by its label; the others have only an interval.
+
+    Returns:
+        A row for each: its label, ``pairs``, ``difference``, ``difference_low``,
+        ``difference_high``, ``p_value`` (Holm 1979) and ``detectable`` at ``level`` divided by the
+        number of tests.
+    """
+    chosen = [tested(about) for about, _ in contrasts]
+    count = sum(chosen)
+    given = [each.p_value for (_, each), is_in in zip(contrasts, chosen, strict=True) if is_in]
+    p_values = iter(holm(given).tolist())
+    return [
+        {
+            **about,
+            "pairs": len(each.differences),
+            **as_columns("difference", each.interval),
+            "p_value": next(p_values) if is_in else None,
+            "detectable": each.detectable(level / count) if is_in else None,
+        }
+        for (about, each), is_in in zip(contrasts, chosen, strict=True)
+    ]

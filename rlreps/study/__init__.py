@@ -1,0 +1,84 @@
+"""The harness of every experiment; its class ``Experiment`` says how to write one."""
+
+from rlreps.study.claims import (
+    HALVED,
+    NOT_RUN,
+    Claim,
+    Found,
+    differences,
+    falling,
+    flat,
+    follows,
+    halved,
+)
+from rlreps.study.experiment import (
+    Experiment,
+    Part,
+    Run,
+    crossed,
+    in_path,
+    print_claims,
+    varied,
+)
+from rlreps.study.figures import (
+    Curve,
+    DoubleArray,
+    Drawn,
+    aligned_maps,
+    image_components,
+)
+from rlreps.study.frame import Frame, NotRunError, Rows, summarised
+from rlreps.study.results import (
+    STEP,
+    SUBSPACE_DISTANCE,
+    Axis,
+    D,
+    Measure,
+    Results,
+    design_of,
+)
+from rlreps.study.tables import (
+    DETECTABLE,
+    Tabulated,
+    summary,
+    wide,
+)
+
+__all__ = [
+    "DETECTABLE",
+    "HALVED",
+    "NOT_RUN",
+    "STEP",
+    "SUBSPACE_DISTANCE",
+    "Axis",
+    "Claim",
+    "Curve",
+    "D",
+    "DoubleArray",
+    "Drawn",
+    "Experiment",
+    "Found",
+    "Frame",
+    "Measure",
+    "NotRunError",
+    "Part",
+    "Results",
+    "Rows",
+    "Run",
+    "Tabulated",
+    "aligned_maps",
+    "crossed",
+    "design_of",
+    "differences",
+    "falling",
+    "flat",
+    "follows",
+    "halved",
+    "image_components",
+    "in_path",
+    "print_claims",
+    "summarised",
+    "summary",
+    "varied",
+    "wide",
+]

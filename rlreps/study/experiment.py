@@ -1,0 +1,412 @@
+"""An experiment as data, and the harness that runs it: folder, resumption, report, summary.
+
+One file holds the science of an experiment and ends with one ``Experiment``, which
+``rlreps.experiments.EXPERIMENTS`` names. docs/CONTRIBUTING.md has a complete one.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import jax
+
+from rlreps.config import as_json
+from rlreps.errors import printable, require
+from rlreps.numerics import largest_even_share, usable_cores
+from rlreps.report import page
+from rlreps.report.table import Table
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary
+from rlreps.runs.progress import hidden, progress_bar
+from rlreps.runs.workers import map_in_workers
+from rlreps.stats.contrasts import VERDICTS
+from rlreps.study.claims import Claims, Found, differences, follows, scalars
+from rlreps.study.figures import Curve, Drawn, Shown
+from rlreps.study.frame import Frame
+from rlreps.study.results import Measure, Results, text_of
+from rlreps.study.tables import Tabulated
+from rlreps.successor.truth.store import STORE, find_store
+from rlreps.training.devices import devices_for_small_runs
+
+Config = TypeVar("Config")
+
+
+def crossed(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, Any]]:
+    """Make a cell for every combination of values, named by a template such as "{arena}-{seed}"."""
+    cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    named = {in_path(template.format(**cell)): cell for cell in cells}
+    require(len(named) == len(cells), f"cells with different names by {template!r}", [*named])
+    return named
+
+
+def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
+    """Make a frame of ``values`` along ``axes``; a cell that is a mapping adds columns."""
+    about = cell if isinstance(cell, Mapping) else {}
+    return Frame.grid(found["values"], **about, **found.get("axes", {}))
+
+
+Part: TypeAlias = str | Curve | Drawn | Tabulated
+"""Paragraphs, a figure or a table."""
+
+
+def section(title: str, parts: Iterable[Part], results: Results[Any]) -> page.Section:
+    """Make a section of the report and write its files: first texts, then tables, then figures."""
+    texts: list[str] = []
+    shown: list[Table | Shown] = []
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(text_of(part, results))
+        else:
+            shown += part.show(results)
+    return page.Section(
+        title=title,
+        text="\n\n".join(filter(None, texts)),
+        figures=[each for each in shown if not isinstance(each, Table)],
+        tables=[each for each in shown if isinstance(each, Table)],
+    )
+
+
+@dataclasses.dataclass(eq=False)
+class Run(Generic[Config]):
+    """One run of an experiment.
+
+    Attributes:
+        data: What ``check`` returned, else what ``load`` returned, else None.
+        devices: Devices over which training is distributed; None is JAX's default device.
+        shared: What ``prepare`` returned.
+        jobs: Number of cells to measure at a time, each in a process with its share of the cores.
+    """
+
+    config: Config
+    folder: RunFolder
+    data: Any = None
+    devices: Sequence[jax.Device] | None = None
+    shared: Any = None
+    jobs: int = 1
+
+    def measured(
+        self,
+        measure: Callable[["Run[Config]", str, Any], Any],
+        cells: Mapping[str, Any],
+        *,
+        keep: bool,
+        title: str,
+    ) -> dict[str, Any]:
+        """Measure cells, ``jobs`` at a time; return name → measurement.
+
+        One progress bar counts the cells if measurements are kept or if several cells are measured
+        at a time. Otherwise each training shows its own progress bar.
+
+        Args:
+            measure: As for ``Experiment``.
+            cells: As returned by ``Experiment.cells``.
+            keep: Whether to keep measurements in ``parts``.
+            title: Title of the progress bar.
+        """
+        several = min(self.jobs, len(cells)) > 1
+        counted, shares = keep or several, several and self.devices is not None
+        # A worker has its own devices.
+        run = dataclasses.replace(self, devices=None, jobs=1) if several else self
+
+        def one(name: str) -> Any:
+            own = dataclasses.replace(run, devices=devices_for_small_runs()) if shares else run
+            found = partial(measure, own, name, cells[name])
+            with hidden(counted):
+                return own.folder.part(name, found) if keep else found()
+
+        def in_turn() -> Generator[tuple[str, Any]]:
+            for name in cells:
+                advance(0, name)
+                yield name, one(name)
+
+        found: dict[str, Any] = {}
+        with progress_bar(title, total=len(cells), unit="parts", show=counted) as advance:
+            pairs = map_in_workers(one, [*cells], self.jobs) if several else in_turn()
+            with contextlib.closing(pairs):
+                for name, each in pairs:
+                    found[name] = each
+                    advance(1, name)
+        return {name: found[name] for name in cells}
+
+    def training_folder(self, name: str, **described: Any) -> RunFolder:
+        """Create or resume the folder ``runs/<name>`` of one training.
+
+        Args:
+            name: Name of the folder.
+            **described: JSON values that distinguish this training from the experiment's others.
+
+        Raises:
+            InputError: If the folder holds something else.
+        """
+        return RunFolder.create_or_resume(
+            self.folder.path / "runs" / name,
+            kind=f"{self.folder.kind}-run",
+            config={**as_json(described), "experiment": self.folder.config},
+            provenance=self.folder.provenance,
+        )
+
+    def training(
+        self,
+        name: str,
+        steps: int,
+        evaluations: int,
+        *,
+        every: int = 5,
+        title: str | None = None,
+        members: int | None = None,
+        **described: Any,
+    ) -> dict[str, Any]:
+        """Return the arguments of ``train`` that all trainings of this run share.
+
+        Args:
+            name: Name of its folder.
+            steps: Number of updates.
+            evaluations: Number of evaluations after the one before the first update.
+            every: Evaluations from one checkpoint to the next.
+            title: Title of its progress bar; by default the name.
+            members: Number of runs, to distribute whole runs over devices; by default, the rows of
+                each batch are distributed.
+            **described: Further arguments of ``training_folder``.
+        """
+        devices = self.devices
+        return {
+            "steps": steps,
+            "evaluate_every": steps // evaluations,
+            "checkpoint_every": every * (steps // evaluations),
+            "folder": self.training_folder(name, **described),
+            "devices": devices and largest_even_share(devices, members) if members else devices,
+            "description": title or name.replace("-", " "),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment(Generic[Config]):
+    """An experiment as data.
+
+    Attributes:
+        name: The kind of run, as the command line spells it.
+        title: Title of the report.
+        paper: Its source, such as a paper's section, shown below the title.
+        presets: Name → configuration, a frozen dataclass: smoke, laptop, paper. Its fields decide
+            the result and identify the run's folder. Nothing checks presets: they are code.
+        cells: Run → name of a cell and of its file → what ``measure`` needs. Runs that one program
+            can train together form one cell.
+        measure: (run, name, cell) → measurement, kept as JSON in ``parts``: a resumed run measures
+            only what is missing. A cell that trains does so in ``run.training_folder(name, ...)``.
+        value: Default measure of figures, tables and samples.
+        frame: (run, cell, measurement) → measurements in long form: a row for each method, d, seed
+            and step. By default, ``Frame.grid`` of the measurement's ``values`` and ``axes``, with
+            the cell's entries as columns.
+        unit: Column of the frame by which samples are paired.
+        fewest: Least number of units for a verdict.
+        sections: Title → content of a section of the report: paragraphs, figures (``Curve``,
+            ``Drawn``) and tables (``Tabulated``, ``summary``, ``wide``). Texts may name fields of
+            the configuration. The claims head the first section.
+        claims: Statements and their verdicts, such as ``r.end(method=A) < r.end(method=B)``.
+        decided_on: The only configuration that decides claims, such as a paper's protocol; by
+            default, every configuration decides them.
+        free: Fields in which a configuration may differ from ``decided_on``, dotted as in
+            ``config.json``.
+        decides: Results → whether they can decide claims, judged by more than the configuration,
+            such as by the data set.
+        load: Path given as ``--data`` (or None) → data set with a ``fingerprint()``.
+        check: (configuration, data set) → ``Run.data``; raises if they cannot be run.
+        prepare: Run → ``Run.shared``.
+        keeps_parts: Whether to keep measurements in ``parts``. Otherwise a measurement may be any
+            object, and a resumed run measures every cell again; training still resumes from its
+            checkpoints.
+        stated: Heading of the column of statements.
+        deviations: Field of the ``paper`` preset, dotted as in ``config.json``, or another part of
+            the protocol → what the paper does, and why the preset does not.
+    """
+
+    name: str
+    title: str
+    paper: str
+    presets: Mapping[str, Config]
+    cells: Callable[[Run[Config]], Mapping[str, Any]]
+    measure: Callable[[Run[Config], str, Any], Any]
+    value: Measure
+    sections: Mapping[str, Sequence[Part]]
+    frame: Callable[[Run[Config], Any, Any], Frame] = as_measured
+    unit: str = "seed"
+    fewest: int = 2
+    claims: Claims = ()
+    decided_on: Config | None = None
+    free: Collection[str] = ()
+    decides: Callable[[Results[Config]], bool] | None = None
+    load: Callable[[Path | None], Any] | None = None
+    check: Callable[[Config, Any], Any] | None = None
+    prepare: Callable[[Run[Config]], Any] | None = None
+    keeps_parts: bool = True
+    stated: str = "what the paper states"
+    deviations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def run(
+        self,
+        config: Config,
+        out: Path,
+        *,
+        data: Path | None = None,
+        devices: Sequence[jax.Device] | None = None,
+        jobs: int = 1,
+    ) -> dict[str, Any]:
+        """Run the experiment in a folder, resuming an interrupted run.
+
+        Args:
+            config: A preset, or another configuration.
+            out: The folder: ``parts``, ``runs``, ``results``, ``figures``, ``report.html`` and
+                ``summary.json``.
+            data: The data set, for experiments that take one.
+            devices: Devices over which training is distributed; None is JAX's default device. With
+                several jobs, each job uses all devices that it sees.
+            jobs: Number of cells to measure at a time on a CPU, each in a process with its share of
+                the cores; see ``map_in_workers``. Numbers may differ by rounding if several jobs
+                place the seeds on other devices. Measured times include the slowdown by other jobs.
+
+        Returns:
+            The summary: rows of named tables, ``claims`` and the ``report``'s path.
+
+        Raises:
+            InputError: If the data cannot be used, the folder holds another run, or there are more
+                jobs than cores.
+            WorkerDiedError: If one of several jobs died.
+        """
+        RunFolder.find(out, kind=self.name)  # Before a data set is read or downloaded.
+        loaded = self.load(data) if self.load is not None else None
+        described = as_json(config)
+        if loaded is not None:
+            described = {"data": loaded.fingerprint(), **described}
+        finished = finished_summary(out, self.name, described)
+        if finished is not None:
+            return finished
+        # Before the folder is made, so that a refused run leaves nothing behind.
+        if jobs != 1:
+            kind, most = jax.default_backend(), usable_cores()
+            require(kind == "cpu", "jobs on a CPU alone", kind)
+            require(1 <= jobs <= most, f"jobs in [1, {most}], the cores of the CPU", jobs)
+        checked = self.check(config, loaded) if self.check is not None else loaded
+
+        def compute(folder: RunFolder) -> dict[str, Any]:
+            run = Run(config, folder, checked, devices, jobs=jobs)
+            run.shared = self.prepare(run) if self.prepare is not None else None
+            cells = self.cells(run)
+            found = run.measured(self.measure, cells, keep=self.keeps_parts, title=self.name)
+            frames = {name: self.frame(run, cell, found[name]) for name, cell in cells.items()}
+            return self._report(self.results(run, found, frames))
+
+        return complete_run(out, kind=self.name, config=described, compute=compute)
+
+    def results(
+        self, run: Run[Config], found: Mapping[str, Any], frames: Mapping[str, Frame]
+    ) -> Results[Config]:
+        """Return the results of cells, given their measurements and frames by name."""
+        named = scalars([as_json(each) for each in self.presets.values()])
+        return Results(run, found, frames, self.value, self.unit, self.fewest, named)
+
+    def judged(self, results: Results[Config]) -> list[Found]:
+        """Judge the claims."""
+        decided = self.decided_on is None or follows(results.config, self.decided_on, self.free)
+        decided = decided and (self.decides is None or self.decides(results))
+        claims = self.claims(results) if callable(self.claims) else self.claims
+        return [each.judged(results, decided=decided) for each in claims]
+
+    def _report(self, results: Results[Config]) -> dict[str, Any]:
+        """Write the report, whose first section starts with the claims; return the summary."""
+        run = results.run
+        first, *others = [section(*each, results) for each in self.sections.items()]
+        claims = self.judged(results)
+        path = page.write_report(
+            run.folder,
+            title=self.title,
+            summary=f"{self.paper}\n\n{counted(claims) if claims else ''}",
+            sections=[
+                dataclasses.replace(first, tables=[*self._tables(run, claims), *first.tables]),
+                *others,
+            ],
+            explorable=find_store(run.folder.path / STORE) is not None,
+        )
+        return {
+            **{name: results.rows[name] for name in results.tables},
+            "claims": [dataclasses.asdict(claim) for claim in claims],
+            "report": str(path),
+        }
+
+    def _tables(self, run: Run[Config], claims: Sequence[Found]) -> list[Table]:
+        """Tabulate claims, deviations, and the run's differences from the protocol."""
+        unknown = "cannot be told from this run"
+        rows: list[tuple[Any, ...]] = [
+            (each.statement, each.stated, each.found, unknown if each.holds is None else each.holds)
+            for each in claims
+        ]
+        header = ("", self.stated, "what was found", "holds?")
+        caption = f"{self.stated.capitalize()} and what was found."
+        tables = [Table(header, rows, caption)] if rows else []
+        if self.deviations:
+            caption = "Where the paper preset differs from the paper's protocol."
+            tables.append(Table(("", "deviation"), list(self.deviations.items()), caption))
+        changed = differences(run.config, self.decided_on) if self.decided_on is not None else {}
+        if changed:
+            rows = [(name, str(theirs), str(ours)) for name, (theirs, ours) in changed.items()]
+            caption = "Changes of this run from the paper's protocol, and all fields that are free."
+            tables.append(Table(("setting", "paper preset", "this run"), rows, caption))
+        return tables
+
+
+def counted(claims: Sequence[Found]) -> str:
+    """State how many claims hold, fail or remain undecided."""
+    verdicts = [each.holds for each in claims]
+    said = [f"{verdicts.count(each)} {VERDICTS[each]}" for each in VERDICTS if each in verdicts]
+    return f"Statements: {', '.join(said)}."
+
+
+def varied(config: Config, **changes: Any) -> Config:
+    """Replace fields of a configuration and of the configurations nested in it.
+
+    Args:
+        config: A dataclass; configurations in its fields are searched, lists are not.
+        **changes: Field → value. A field of the configuration itself takes precedence over a nested
+            one.
+
+    Raises:
+        InputError: For an unknown field, or one that several nested configurations have.
+    """
+    fields = dataclasses.fields(config)  # type: ignore[arg-type]
+    parts = {each.name: getattr(config, each.name) for each in fields}
+    found = {name: value for name, value in changes.items() if name in parts}
+    within: dict[str, dict[str, Any]] = {}
+    for name in changes.keys() - parts.keys():
+        having = [part for part, value in parts.items() if _has(found.get(part, value), name)]
+        require(len(having) == 1, f"one part of {type(config).__name__} with {name}", having)
+        within.setdefault(having[0], {})[name] = changes[name]
+    for part, inner in within.items():
+        found[part] = varied(found.get(part, parts[part]), **inner)
+    return dataclasses.replace(config, **found)  # type: ignore[type-var]
+
+
+def _has(value: Any, name: str) -> bool:
+    """Return whether a configuration, or one nested in it, has a field."""
+    if not dataclasses.is_dataclass(value):
+        return False
+    fields = {field.name for field in dataclasses.fields(value)}
+    return name in fields or any(_has(getattr(value, each), name) for each in fields)
+
+
+def print_claims(summary: Mapping[str, Any]) -> None:
+    """Print a summary's claims beside their findings, and the report's path."""
+    if summary["claims"]:
+        print("What is stated, and what was found")
+    for claim in summary["claims"]:
+        print(f"\n{printable(claim['statement'])}: {VERDICTS[claim['holds']]}")
+        print(printable(f"  stated  {claim['stated']}"))
+        print(printable(f"  found   {claim['found']}"))
+    print(f"\nReport: {summary['report']}")
+
+
+def in_path(name: str) -> str:
+    """Spell a name in plain letters, as part of a path."""
+    return re.sub(r"\W+", "-", name, flags=re.ASCII).strip("-")

@@ -1,0 +1,235 @@
+"""Figures as data: each writes its numbers, its picture and its caption from the results."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from rlreps import subspace
+from rlreps.plotting import (
+    Line,
+    Panel,
+    plot_panels,
+    plot_signed_images,
+    save_figure,
+)
+from rlreps.plotting.lines import over_runs
+from rlreps.study.frame import Frame, Rows, fields_of, summarised
+from rlreps.study.results import Axis, Chosen, Measure, Results, chosen, text_of
+
+Shown = tuple[Path, str]
+"""Path of a figure and its caption."""
+
+DoubleArray = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Panels of lines: the mean of a measure over units, against another column.
+
+    The file's columns are the columns of panels, lines and ``keys``, x, and the columns of
+    ``summarised``. If ``keys`` contain the unit, the file has a row for each measurement instead,
+    with the measure and the columns ``beside``.
+
+    Attributes:
+        name: Name of its files.
+        caption: Caption in the report.
+        x: Horizontal axis.
+        y: Measure of the vertical axis; the experiment's by default.
+        line: Label of lines, such as "d = {d}"; without braces, the column that holds it.
+        panel: Title of panels, in the same format as ``line``; without it, one panel has all lines.
+        of: The measurements to draw.
+        at_end: Whether to take only the last step.
+        each: Columns that split a line into several with one label.
+        variant: Another column that splits lines; its value selects one of the ``looks`` in
+            ``axes``.
+        file: Measurements to write to the file, without duplicates; by default, the ones drawn.
+        keys: Further columns that distinguish rows of the file.
+        beside: Further columns of the file, as for ``summarised``.
+        rows: Results → rows of the file, instead of the rows described above.
+        middle: Whether lines are interquartile means.
+        note: Description of the lines; by default it states the number of units.
+        axes: Further arguments of ``plot_panels``, or a function that makes them.
+    """
+
+    name: str
+    caption: str
+    x: Axis
+    y: Measure | None = None
+    line: str = "method"
+    panel: str = ""
+    of: Chosen = dataclasses.field(default_factory=dict)
+    at_end: bool = False
+    each: Sequence[str] = ()
+    variant: str = ""
+    file: Chosen | None = None
+    keys: Sequence[str] = ()
+    beside: Sequence[str] = ()
+    rows: Callable[[Results[Any]], Rows] | None = None
+    middle: bool = False
+    note: str | None = None
+    axes: Mapping[str, Any] | Callable[[Results[Any]], Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict
+    )
+
+    def show(self, results: Results[Any]) -> list[Shown]:
+        """Write the rows and the picture; write nothing if there is nothing to draw."""
+        measure, unit = self.y or results.measure, results.unit
+        frame = chosen(self.of, results, at_end=self.at_end)
+        if not len(frame):
+            return []
+        axes = dict(self.axes(results) if callable(self.axes) else self.axes)
+        if self.x.ticks:
+            axes.setdefault("x_ticks", sorted({*frame[self.x.column].tolist()}))
+        parts = frame.labelled(self.panel)
+        panels = [
+            Panel(
+                title=label,
+                lines=self._lines(part, measure, unit),
+                noise_floor=_floor(part, self.x.column, measure),
+            )
+            for label, part in parts.items()
+        ]
+        kind = "interquartile " if self.middle else ""
+        most = max(len(part.groups(unit)) for part in parts.values())
+        said = f"{kind}{over_runs(most, unit)}"
+        default = f"{said}; {measure.note}" if measure.note else said
+        note = text_of(self.note, results) if self.note is not None else default
+        figure = plot_panels(
+            panels,
+            x_label=self.x.label,
+            y_label=measure.label,
+            log_x=self.x.log,
+            log_y=measure.log,
+            note=note,
+            **axes,
+        )
+        rows = results.once(self.rows) if self.rows is not None else self._filed(results, frame)
+        results.write(self.name, rows)
+        return [save(results, self.name, text_of(self.caption, results), figure)]
+
+    def _filed(self, results: Results[Any], frame: Frame) -> Rows:
+        measure = self.y or results.measure
+        filed = frame if self.file is None else chosen(self.file, results, at_end=self.at_end)
+        unit = results.unit
+        named = [*fields_of(self.panel), *fields_of(self.line), *self.each, *self.keys]
+        keys = [
+            name for name in dict.fromkeys(named) if name != self.x.column and name in filed.columns
+        ]
+        if unit in self.keys:
+            return filed.rows(*keys, self.x.column, measure.value, *self.beside)
+        return summarised(
+            filed,
+            keys,
+            measure.value,
+            unit,
+            x=self.x.column,
+            within=measure.within,
+            beside=self.beside,
+        )
+
+    def _lines(self, frame: Frame, measure: Measure, unit: str) -> list[Line]:
+        lines = []
+        columns = [*self.each, *filter(None, [self.variant])]
+        for label, part in frame.labelled(self.line).items():
+            for group in part.groups(*columns).values():
+                values, _, places = group.pivot(measure.value, unit, self.x.column)
+                variant = group[self.variant][0] if self.variant else None
+                lines.append(
+                    Line.of_runs(
+                        label,
+                        places,
+                        values,
+                        middle=self.middle,
+                        within=measure.within,
+                        variant=variant,
+                    )
+                )
+        return lines
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """A figure that a function of the results draws.
+
+    Attributes:
+        name: Name of its files.
+        caption: Caption in the report.
+        draw: Results → rows of its file (or None for a figure without numbers) and the figure; or
+            None if these results have nothing to draw.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[Results[Any]], tuple[Rows | None, Figure] | None]
+
+    def show(self, results: Results[Any]) -> list[Shown]:
+        """Write the rows and the picture."""
+        drawn = self.draw(results)
+        if drawn is None:
+            return []
+        rows, figure = drawn
+        if rows is not None:
+            results.write(self.name, rows)
+        return [save(results, self.name, text_of(self.caption, results), figure)]
+
+
+def aligned_maps(
+    exact: DoubleArray, learned: Mapping[str, npt.ArrayLike]
+) -> tuple[dict[str, DoubleArray], dict[str, DoubleArray]]:
+    """Rotate features [n, d] within their span onto exact components [n, d] (Procrustes).
+
+    Returns:
+        Name → rotated features [n, d], and name → |cosine| of each feature with its component [d].
+    """
+    target, maps = jnp.asarray(exact, jnp.float32), {}
+    for name, features in learned.items():
+        found = subspace.align(jnp.asarray(features, jnp.float32), target)
+        maps[name] = np.asarray(found, np.float64)
+    return maps, {name: np.abs(np.sum(each * exact, axis=0)) for name, each in maps.items()}
+
+
+def image_components(
+    exact: DoubleArray, learned: Mapping[str, npt.ArrayLike], shape: tuple[int, ...]
+) -> tuple[Rows, Figure]:
+    """Draw exact components of images above learned ones, which are rotated to match them.
+
+    Args:
+        exact: Components as columns, [pixels, k].
+        learned: Learned components by label, [pixels, k].
+        shape: (height, width), or (height, width, channels), whose means over channels are drawn.
+
+    Returns:
+        The matched |cosines|, and the figure.
+    """
+    maps, cosines = aligned_maps(exact, learned)
+    images = {}
+    for label, basis in {"exact": exact, **maps}.items():
+        each = basis.T.reshape(-1, *shape)
+        images[label] = each if len(shape) == 2 else each.mean(axis=-1)
+    rows = [
+        {"method": label, "component": component, "cosine": cosine}
+        for label, found in cosines.items()
+        for component, cosine in enumerate(found.tolist(), start=1)
+    ]
+    titles = [str(number) for number in range(1, exact.shape[1] + 1)]
+    return rows, plot_signed_images(images, titles=titles, cosines=cosines)
+
+
+def save(results: Results[Any], name: str, caption: str, figure: Figure) -> Shown:
+    """Write ``figures/<name>.png``; return its path and its caption."""
+    return save_figure(figure, results.run.folder.figures / f"{name}.png"), caption
+
+
+def _floor(frame: Frame, x: str, measure: Measure) -> tuple[list[Any], list[Any]] | None:
+    """Return the places at which the ground truth's own error is known, and the error there."""
+    if measure.floor is None or measure.floor not in frame.columns or x == "step":
+        return None
+    found = {place: group[measure.floor][0] for (place,), group in frame.groups(x).items()}
+    known = sorted(place for place, floor in found.items() if floor is not None)
+    return (known, [float(found[place]) for place in known]) if known else None

@@ -1,0 +1,1 @@
+"""Solve tabular problems exactly, and compute fixed points of objectives."""

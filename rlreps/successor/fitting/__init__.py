@@ -1,0 +1,1 @@
+"""Fit a successor representation to transitions: data, basis, solution, quality, policies."""

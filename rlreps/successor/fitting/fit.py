@@ -1,0 +1,340 @@
+"""Fit successor representations to a user's own transitions."""
+
+import dataclasses
+import functools
+import hashlib
+import math
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+
+from rlreps.config import as_json
+from rlreps.encoders import Tabular
+from rlreps.errors import FitWarning, InputError, require, require_memory
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
+from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
+from rlreps.successor.fitting.behaviour import behaviour_of, estimated_behaviour
+from rlreps.successor.fitting.data import Transitions, as_transitions
+from rlreps.successor.fitting.forward_backward import ForwardBackward
+from rlreps.successor.fitting.least_squares import (
+    MOST_RARE,
+    MOST_UNKNOWNS,
+    Behaviour,
+    LeastSquares,
+    Rows,
+    products,
+)
+from rlreps.successor.fitting.methods import (
+    BehaviourName,
+    FitConfig,
+    LeastSquaresFit,
+    TemporalDifferences,
+    configured,
+)
+from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_networks
+from rlreps.successor.fitting.observed import Observed
+from rlreps.successor.fitting.quality import Quality, measure_quality, rows_of
+from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.fitting.search import (
+    HIDDEN,
+    ChosenKernel,
+    hides_state,
+    noise_line,
+    search_kernel,
+)
+from rlreps.successor.fitting.storage import described
+from rlreps.training.optimizers import Optimizer
+
+MOST_ROWS = 100_000
+"""Largest number of rows that a solution with dense features uses; others are left out."""
+
+_HELD_OUT = 0.2
+_FEWEST_ROWS = 50
+"""With fewer rows than this, none are held out."""
+
+
+def fit(
+    transitions: Any,
+    config: FitConfig | None = None,
+    *,
+    behaviour: Behaviour | BehaviourName | None = None,
+    folder: RunFolder | None = None,
+    **given: Any,
+) -> SuccessorRepresentation:
+    """Fit a successor representation of the policy that made some transitions.
+
+    Args:
+        transitions: ``Transitions``, a dictionary of arrays (``Transitions.from_dictionary``) or
+            arrays (observation, action, next_observation, terminated[, truncated]). For an
+            environment, use ``Transitions.collect(environment, steps=...)``.
+        config: The options; None takes the defaults.
+        behaviour: ``estimated`` (the default), ``uniform``, or the data's policy itself:
+            observations [m, ...] → probabilities [m, A].
+        folder: Where networks log and keep checkpoints; an interrupted fit resumes from it.
+        **given: Fields of ``FitConfig`` (``num_features``, ``discount``, ...), where ``method`` may
+            be a name (``least_squares`` or ``td``), and fields of the method (``max_features``,
+            ``averaging_rate``, ...).
+
+    Returns:
+        The representation. The same data, configuration and device give the same bits.
+
+    Raises:
+        InputError: If the data cannot be used or options do not fit together.
+        TrainingDivergedError: If training became non-finite.
+
+    Warns:
+        FitWarning: One for each failed check on the held-out data, and if rows are left out.
+    """
+    data = as_transitions(transitions)
+    if isinstance(behaviour, str):
+        given, behaviour = {**given, "behaviour": behaviour}, None
+    parts = Fit(data=data, config=configured(config, given), behaviour=behaviour)
+    return parts.run(folder=folder)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Fit:
+    """The steps of a fit of a representation to data.
+
+    Attributes:
+        data: The transitions.
+        config: The options; an option that was None is filled in from the data.
+        behaviour: The data's policy, if it is known and not uniform.
+    """
+
+    data: Transitions
+    config: FitConfig
+    behaviour: Behaviour | None = None
+
+    def __post_init__(self) -> None:
+        config, observed = self.config, self.observed
+        method = config.method
+        if method is None:
+            small = observed.is_small and config.encoder is None
+            method = LeastSquaresFit() if small else TemporalDifferences()
+        names = ("encoder", "optimizer", "steps", "rows")
+        of_networks: dict[str, Any] = {name: getattr(config, name) for name in names}
+        if isinstance(method, LeastSquaresFit):
+            for name, value in of_networks.items():
+                wanted = f"no {name} with method least_squares, which trains no network"
+                require(value is None, wanted, value)
+        else:
+            encoder = observed.default_encoder if config.encoder is None else config.encoder
+            rate = 0.02 if isinstance(encoder, Tabular) else 1e-3
+            defaults = (encoder, Optimizer(learning_rate=rate), 5_000, 512)
+            for name, default in zip(names, defaults, strict=True):
+                of_networks[name] = default if of_networks[name] is None else of_networks[name]
+        filled = dataclasses.replace(config, method=method, **of_networks)
+        object.__setattr__(self, "config", filled)
+
+    @functools.cached_property
+    def observed(self) -> Observed:
+        """The kind of the observations and actions."""
+        return Observed.of(self.data)
+
+    def describe(self) -> dict[str, Any]:
+        """Describe everything that decides the result, as JSON values."""
+        config, observed = self.config, self.observed
+        stored = as_json(dataclasses.replace(config, encoder=None))
+        digest = hashlib.sha256()
+        for name in ("observation", "action", "next_observation", "terminated", "truncated"):
+            array = np.ascontiguousarray(getattr(self.data, name))
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(array.data)
+        return {
+            **stored,
+            "encoder": described(config.encoder),
+            "behaviour": config.behaviour if self.behaviour is None else "own",
+            "observed": as_json(observed),
+            "data": {"rows": len(self.data), "sha256": digest.hexdigest()},
+        }
+
+    def check(self) -> ForwardBackward | None:
+        """Return the networks; raise an ``InputError`` for invalid options before any training."""
+        config, observed = self.config, self.observed
+        if observed.num_actions is None:
+            require(self.behaviour is None, "discrete actions for a function as behaviour", "a box")
+            require(
+                config.behaviour == "estimated",
+                "discrete actions for behaviour='uniform'; leave it out for a box",
+                "a box",
+            )
+        if isinstance(config.method, LeastSquaresFit):
+            if len(observed.shape) > 1:
+                raise InputError(
+                    "expected indices of states or vectors for method least_squares, got "
+                    f"observations of shape {observed.shape}; use method td"
+                )
+            if observed.num_states is not None and observed.num_actions is None:
+                raise InputError(
+                    "expected discrete actions for indices of states with method least_squares, "
+                    "got a box; use method td"
+                )
+            if observed.num_states is None:
+                count = sum(products(self._most_features, observed.actions))
+                # Moments and factors, both of all rows and of those not held out, and a product.
+                require_memory(f"{count:,} unknowns (max_features for each action)", 40 * count**2)
+            return None
+        assert config.rows is not None  # ``Fit`` fills it in for networks.
+        networks = networks_of(observed, config)
+        shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
+        # Parameters, their average, their gradients and two moments of the optimizer.
+        count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+        require_memory(f"a network of {count:,} parameters", 20 * count)
+        width = (observed.actions.size + 1) * config.num_features
+        require_memory(f"{width:,} features of all actions", 24 * width**2)
+        # Temporal differences compare all pairs of observations in an update.
+        size = 4 * config.rows * (math.prod(observed.shape) + config.rows)
+        require_memory(f"{config.rows:,} observations in an update (rows)", size)
+        return networks
+
+    @property
+    def _most_features(self) -> int:
+        """Largest number of features of observations under least squares."""
+        method = self.config.method
+        assert isinstance(method, LeastSquaresFit)
+        most = min(method.max_features, max(2, len(self.data) // 4))
+        # A row has entries in one block (discrete actions) or in every block (a box).
+        return min(most, MOST_UNKNOWNS // 3) if self.data.continuous else most
+
+    def run(self, *, folder: RunFolder | None = None) -> SuccessorRepresentation:
+        """Fit, with or without a folder; see ``fit``."""
+        config, observed = self.config, self.observed
+        networks = self.check()
+        basis, regularisation = self._basis(networks, folder)
+
+        def solved(data: Transitions) -> tuple[LeastSquares, np.ndarray | None]:
+            rows, chosen = rows_of(data), self._chosen(len(data), basis)
+            behaviour, weights = self._behaviour(basis, rows if chosen is None else rows.at(chosen))
+            given = config.discount, regularisation, behaviour, chosen
+            return LeastSquares(basis, observed.actions, rows, *given), weights
+
+        quality: Quality | None = None
+        whole, weights = solved(self.data)
+        kept = None if self._parts is None else solved(self._kept)[0]
+        total = whole.work(True) + (0 if kept is None else kept.work(False))
+        said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to measure the quality"]
+        with progress_bar("least squares", total=total, unit="rows", after=2.0) as advance:
+            whole.advance = advance
+            factors = whole.factors(config.num_features)
+            if kept is not None:
+                kept.advance = advance
+                held = self.data.held_out(_HELD_OUT, config.seed)
+                quality = measure_quality(self.data, held, kept, factors, config.seed)
+                said = quality.warnings()
+        if isinstance(basis, FourierBasis):
+            if self._searched.noise:
+                said = [noise_line(self._searched.noise), *said]
+            if hides_state(self.data, basis, observed.actions, config.seed):
+                said.append(HIDDEN)
+        for line in [*left_out(whole), *said]:
+            warnings.warn(line, FitWarning, stacklevel=3)
+        return SuccessorRepresentation(
+            config=config,
+            observed=observed,
+            solution=whole,
+            factors=factors,
+            behaviour_weights=weights,
+            description=self.describe(),
+            quality=quality,
+        )
+
+    @functools.cached_property
+    def _parts(self) -> tuple[Transitions, Transitions] | None:
+        """Split the data into rows to solve for and rows held out; None if there are too few."""
+        if len(self.data) < _FEWEST_ROWS:
+            return None
+        return self.data.split(_HELD_OUT, self.config.seed)
+
+    @property
+    def _kept(self) -> Transitions:
+        """The rows that are not held out; all rows if there are too few to split."""
+        return self.data if self._parts is None else self._parts[0]
+
+    def _chosen(self, count: int, basis: Basis) -> np.ndarray | None:
+        """Choose random rows if features are dense and rows many; None takes all of them."""
+        if isinstance(basis, UnitVectors) or count <= MOST_ROWS:
+            return None
+        return np.sort(np.random.default_rng(self.config.seed).permutation(count)[:MOST_ROWS])
+
+    def _behaviour(self, basis: Basis, rows: Rows) -> tuple[Behaviour, np.ndarray | None]:
+        """Return E[b(a) | s] of the data's policy and its weights of φ (None for a function)."""
+        observed, config = self.observed, self.config
+        weights = None
+        if self.behaviour is None and config.behaviour == "uniform":
+            assert observed.num_actions is not None
+            weights = np.zeros((basis.num_features, observed.num_actions), np.float32)
+            # The last dense feature is the constant.
+            constant = slice(None) if isinstance(basis, UnitVectors) else -1
+            weights[constant] = 1.0 / observed.num_actions
+        elif self.behaviour is None:
+            held = np.random.default_rng(config.seed).random(len(rows.terminated)) < _HELD_OUT
+            held[:1], held[1:2] = True, False
+            found = estimated_behaviour(basis, observed.actions, rows, held)
+            weights = np.asarray(found, np.float32)
+        return behaviour_of(basis, observed.num_actions, weights, self.behaviour), weights
+
+    def _basis(
+        self, networks: ForwardBackward | None, folder: RunFolder | None
+    ) -> tuple[Basis, float]:
+        """Return the features φ and the ridge λ."""
+        data, config, observed = self.data, self.config, self.observed
+        if networks is not None:
+            inputs = observed.inputs(data)
+            # The held-out rows measure the networks' quality too, so train on the others.
+            kept, policy = self._kept, self._policy
+            params = train_networks(
+                kept, observed.actions, config, networks, inputs, policy, folder
+            )
+            some = _some(data.next_observation, 10_000, config.seed)
+            return NetworkBasis.of(networks, params, inputs, some), 1e-6
+        method = config.method
+        assert isinstance(method, LeastSquaresFit)
+        if observed.num_states is not None:
+            ridge = method.regularisation
+            # This ridge is far below the weight of one row: untried actions get 0, and counts of
+            # tried actions hardly change.
+            return UnitVectors(observed.num_states), 1e-6 / len(data) if ridge is None else ridge
+        return self._searched.basis, self._searched.regularisation
+
+    @functools.cached_property
+    def _searched(self) -> ChosenKernel:
+        assert isinstance(self.config.method, LeastSquaresFit)
+        return search_kernel(
+            self.config.method,
+            self.data,
+            self._parts,
+            self.observed.actions,
+            self.config.discount,
+            self._most_features,
+            self.config.seed,
+            lambda basis, rows: self._behaviour(basis, rows)[0],
+        )
+
+    def _policy(self, observations: np.ndarray) -> np.ndarray:
+        """Return the average of b over the actions that follow each cut, [m, m_b]."""
+        if self.behaviour is not None:
+            return np.asarray(self.behaviour(observations), np.float32)
+        actions = self.observed.actions
+        mean = actions.weights(self.data.action).mean(axis=0)
+        if self.config.behaviour == "uniform":
+            mean = np.full(actions.size, 1.0 / actions.size)
+        return np.tile(mean.astype(np.float32), (len(observations), 1))
+
+
+def left_out(solution: LeastSquares) -> list[str]:
+    """Say in a line how many transitions a solution leaves out; empty if there are none."""
+    if solution.chosen is None:
+        return []
+    rows, chosen = len(solution.recorded.action), len(solution.chosen)
+    return [
+        f"the equations take {chosen:,} of {rows:,} transitions, drawn at random; rewards that at "
+        f"most {MOST_RARE:,} transitions have count in all of them"
+    ]
+
+
+def _some(array: np.ndarray, count: int, seed: int) -> np.ndarray:
+    return array[np.random.default_rng(seed).permutation(len(array))[:count]]

@@ -1,0 +1,334 @@
+"""Better policies from a solution: policy iteration on counts, fitted Q iteration on features."""
+
+import functools
+import math
+import time
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from rlreps.errors import FitWarning
+from rlreps.numerics import interruptible, jit, matmul
+from rlreps.runs.progress import progress_bar
+from rlreps.successor.fitting.basis import Basis, Candidates, FourierBasis, UnitVectors
+from rlreps.successor.fitting.least_squares import LeastSquares
+
+_MOST_ITERATIONS = 1_000
+_DRAWS = (2**32, 2**32 + 1)
+"""Seeds of further draws of random features; fits use smaller seeds."""
+_RIDGES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
+_RATIO_RIDGE = 1e-3
+"""λ of the ratios of visits; with a smaller one, noise makes them negative."""
+_MOST_NEGATIVE = 0.2
+"""Good policies of nine problems had at most 0.13, bad ones that left the data at least 0.36."""
+_STABLE = 20
+"""Number of successive rounds without a change of the policy after which iteration ends."""
+_MOST_NUMBERS = 500_000_000
+"""Largest number of features that fitted Q iteration holds, 2 GB; more rows are left out."""
+_DIVERGED = 1.5
+"""Fitted Q iteration has diverged once |value| exceeds the largest possible value times this."""
+
+
+class ActionValues:
+    """Values of the parts of actions: the least of Σ_c b_c φ(s)ᵀ w[:, c] over pairs of φ and w.
+
+    An action's value is the sum of the values of its parts (``Candidates``). For a box of four or
+    more numbers, it is therefore at most the least of the pairs, and actions whose effect the pairs
+    agree on are preferred.
+
+    Attributes:
+        parts: Pairs of φ and w [p, m_b].
+        actions: Features b of the parts of actions, [g, c, m_b].
+    """
+
+    def __init__(self, parts: Iterable[tuple[Basis, np.ndarray]], actions: np.ndarray) -> None:
+        self.parts, self.actions = tuple(parts), actions
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        """Compute the values at states [m, ...], [m, g, c]."""
+        found = [
+            np.tensordot(basis.project(states, weights), self.actions, ([1], [2]))
+            for basis, weights in self.parts
+        ]
+        return np.asarray(np.min(found, axis=0))
+
+
+class Improvement:
+    """Greedy policies on the values of the data's policy or of improved policies.
+
+    Attributes:
+        solution: The solved equations.
+    """
+
+    def __init__(self, solution: LeastSquares) -> None:
+        self.solution = solution
+        # The last ridge and its root: the next reward usually needs the same ridge.
+        self._last: tuple[float, Array] | None = None
+
+    def values(self, rewards: np.ndarray, improvements: int | None) -> ActionValues:
+        """Return action values for a greedy policy.
+
+        Dense features use fitted Q iteration. Policy iteration would solve for the fixed point of
+        each intermediate policy, which can be far off on the data of another policy.
+
+        Args:
+            rewards: Reward on arrival at the next state of every recorded transition, [N].
+            improvements: 1 takes the values of the data's policy. For unit vectors, k runs k − 1
+                steps of least-squares policy iteration first, and None iterates until the policy
+                stops changing. For dense features, any value but 1 runs fitted Q iteration.
+        """
+        solution = self.solution
+        if improvements != 1 and not isinstance(solution.basis, UnitVectors):
+            return self.fitted_q_iteration(rewards)
+        cumulants, reached = rewards[:, None], solution.rows.next_observation
+        values = self.of_weights(solution.values(cumulants)[:, :, 0])
+        latest = None
+        for _ in range((_MOST_ITERATIONS if improvements is None else improvements) - 1):
+            greedy = self.greedy(reached, values)
+            if latest is not None and (greedy == latest).all():
+                break
+            latest = greedy
+            solve = solution.solver(solution.actions.weights(greedy))
+            values = self.of_weights(solution.values(cumulants, solve)[:, :, 0])
+        return values
+
+    def of_weights(self, weights: np.ndarray) -> ActionValues:
+        """Return the values with weights [p, m_b] of φ."""
+        return ActionValues([(self.solution.basis, weights)], self.candidates.weights)
+
+    @functools.cached_property
+    def _members(self) -> list["Improvement"]:
+        """These equations and, if features are random, the same in newly drawn features.
+
+        Rows whose features would need more than 2 GB are left out, by a random draw.
+        """
+        basis = self.solution.basis
+        drawn = _DRAWS if isinstance(basis, FourierBasis) else ()
+        most = _MOST_NUMBERS // (2 * basis.num_features * (1 + len(drawn)))
+        thin = self.solution.thinned(most)
+        members = [self if thin is self.solution else Improvement(thin)]
+        for seed in drawn:
+            assert isinstance(basis, FourierBasis)
+            members.append(Improvement(thin.in_basis(basis.redrawn(seed))))
+        return members
+
+    @functools.cached_property
+    def candidates(self) -> Candidates:
+        """Actions to choose from."""
+        return self.solution.actions.candidates(self.solution.rows.action)
+
+    def greedy(self, states: np.ndarray, values: ActionValues) -> np.ndarray:
+        """Return the best action at states [m, ...], [m] or [m, k].
+
+        For indices of states, actions that no row took in a state are left out: their values are 0,
+        which would be the largest in a task with negative rewards.
+
+        Args:
+            states: [m, ...].
+            values: The action values.
+        """
+        found = values(states)
+        if isinstance(self.solution.basis, UnitVectors):
+            found = np.where(self._tried[states, None], found, -np.inf)
+        return self.candidates.best(found)
+
+    @functools.cached_property
+    def _tried(self) -> np.ndarray:
+        """Mask of the candidates that rows took in each state, [n, c]; all if none starts there."""
+        rows, size = self.solution.rows, self.solution.basis.num_features
+        actions = self.candidates.actions[0]
+        tried = np.zeros((size, len(actions)), np.bool_)
+        tried[rows.observation, np.searchsorted(actions, rows.action)] = True
+        return tried | ~tried.any(axis=1, keepdims=True)
+
+    def fitted_q_iteration(self, rewards: np.ndarray) -> ActionValues:
+        """Return action values after rounds of regression on r + γ max_a Q(s', a).
+
+        Fitted Q iteration of Ernst, Geurts & Wehenkel (2005). With random features, Q is the
+        smallest of three regressions on independently drawn features, in the targets too. The
+        regressions disagree where the data are few; the smallest of them does not lead a policy
+        there (Fujimoto, van Hoof & Meger 2018 take it of two networks).
+
+        Iteration stops once the greedy action has changed at less than 0.1 % of the rows in each of
+        twenty successive rounds, or after n rounds with γⁿ ≤ 0.01. The maximum over actions picks
+        the largest errors of a regression that extrapolates, and iteration would diverge. The
+        values of the next states are therefore clipped to the smallest interval that contains 0 and
+        all possible discounted sums of rewards. The ridge is the smallest of 10⁻⁵ … 10⁻² for which
+        no |value| exceeds 1.5 times the larger bound of this interval. If no row terminates, a
+        constant added to all rewards changes no policy. In this case the mean reward is subtracted
+        first. The ridge then shrinks values towards the value of the mean reward instead of 0.
+
+        Warns:
+            FitWarning: If a |value| exceeds 1.5 times the larger bound with every ridge, or if the
+                greedy policy leaves the data (more than 0.2 of Σ w² of its ``visit_ratios`` is from
+                negative ones).
+        """
+        members, solution = self._members, self._members[0].solution
+        if not solution.rows.terminated.any():
+            rewards = rewards - rewards.mean()
+        kept = rewards if solution.chosen is None else rewards[solution.chosen]
+        horizon = 1.0 / (1.0 - solution.discount)
+        low, high = min(0.0, horizon * rewards.min()), max(0.0, horizon * rewards.max())
+        rounds = math.ceil(math.log(0.01) / math.log(solution.discount))
+        data = (
+            [jnp.asarray(each.solution.features) for each in members],
+            [jnp.asarray(each.solution.next_features) for each in members],
+            jnp.asarray(solution.taken),
+            jnp.asarray(kept, jnp.float32),
+            jnp.asarray(solution.continues, jnp.float32),
+            jnp.asarray(self.candidates.weights),
+            jnp.asarray(solution.kept),
+            [each._left_out(rewards, kept) for each in members],
+        )
+        said = None
+        for ridge in _RIDGES:
+            roots = [each.root(ridge) for each in members]
+            weights, most = _rounds(rounds, f"ridge {ridge:g}", roots, *data, low, high)
+            if float(most) <= _DIVERGED * max(-low, high):
+                break
+        else:
+            said = (
+                f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
+                f"{max(-low, high):.3g}; try more data or fewer features"
+            )
+        bases = [each.solution.basis for each in members]
+        parts = zip(bases, (np.asarray(each).T for each in weights), strict=True)
+        values = ActionValues(parts, self.candidates.weights)
+        # With several parts, features hold ratios so badly that even true ones would be negative.
+        if said is None and len(self.candidates.actions) == 1:
+            said = self._departure(values)
+        if said is not None:
+            warnings.warn(said, FitWarning, stacklevel=5)
+        return values
+
+    def _departure(self, values: ActionValues) -> str | None:
+        """Say whether a greedy policy leaves the data."""
+        ratios = self.visit_ratios(values)
+        left = np.square(ratios[ratios < 0.0]).sum() / np.square(ratios).sum()
+        if left <= _MOST_NEGATIVE:
+            return None
+        return (
+            f"the policy leaves the data, where values are extrapolated: {left:.0%} of the "
+            "squared ratios of its visits to those of the data are negative; record steps of "
+            "this policy too, or try improvements=1"
+        )
+
+    def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
+        """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1].
+
+        Args:
+            rewards: Of every recorded transition.
+            kept: Of the rows of the equations.
+        """
+        solution = self.solution
+        if solution.chosen is None:
+            return jnp.zeros((len(solution.gram), 1))
+        more = solution.rewarded(rewards) - solution.right_hand_side(kept[:, None])
+        return jnp.asarray(len(kept) * more, jnp.float32)
+
+    def visit_ratios(self, values: ActionValues) -> np.ndarray:
+        """Estimate ratios of a greedy policy's discounted visits to the rows, [N]; dense features.
+
+        Visits start in the states of the rows. The ratios w solve E[w (ψ(s, a) - γ c ψ_π(s'))] =
+        (1 - γ) E[ψ_π(s)]. With w linear in ψ this is minimax weight learning (Uehara, Huang & Jiang
+        2020, Section 4). True ratios are not negative. If the policy reaches states, or takes
+        actions, that few rows have, solutions often are, in places.
+
+        Args:
+            values: The values on which the policy is greedy.
+        """
+        solution, rows = self.solution, self.solution.rows
+        begun, followed = (
+            solution.actions.weights(self.greedy(states, values))
+            for states in (rows.observation, rows.next_observation)
+        )
+        system = solution.gram - solution._followed(followed)
+        system[np.diag_indices(len(system))] += _RATIO_RIDGE - solution.regularisation
+        visits = solution.right_hand_side(np.ones((len(begun), 1)), begun)
+        weights = solution.arranged(interruptible(np.linalg.solve, system.T, visits))[:, :, 0]
+        found = solution.basis.project(rows.observation, weights)
+        share = np.einsum("nc,nc->n", solution.taken, found)
+        return np.asarray((1.0 - solution.discount) * share)
+
+    def root(self, ridge: float) -> Array:
+        """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N; R is better conditioned than the inverse."""
+        if self._last is None or self._last[0] != ridge:
+            solution = self.solution
+            gram = solution.gram + (ridge - solution.regularisation) * np.eye(len(solution.gram))
+            lower = interruptible(np.linalg.cholesky, gram)
+            root = interruptible(np.linalg.solve, lower, np.eye(len(lower)))
+            self._last = ridge, jnp.asarray(root / math.sqrt(len(solution.taken)), jnp.float32)
+        return self._last[1]
+
+
+def _rounds(rounds: int, note: str, *data: Any) -> tuple[list[Array], Array]:
+    """Run fitted Q iteration; return each regression's weights [m_b, p] and the largest |value|.
+
+    Few rounds run at a time, since Ctrl-C cannot interrupt a compiled program.
+    """
+    _, features, _, taken, rewards, _, candidates, *_ = data
+    carry: Any = (
+        0,
+        [jnp.zeros((taken.shape[1], own.shape[1])) for own in features],
+        jnp.full((len(rewards), len(candidates)), -1, jnp.argmax(rewards).dtype),
+        0,
+        jnp.zeros(()),
+    )
+    done, many = 0, 1
+    with progress_bar("fitted Q iteration", total=rounds, unit="rounds", after=2.0) as advance:
+        while done < rounds and int(carry[3]) < _STABLE:
+            started, before = time.monotonic(), done
+            carry = _fitted_q(carry, min(rounds, done + many), *data)
+            done = int(carry[0])
+            advance(done - before, note)
+            if time.monotonic() - started < 0.2:
+                many *= 2
+    return carry[1], carry[4]
+
+
+@jit
+def _fitted_q(
+    carry: Any,
+    rounds: int,
+    roots: list[Array],
+    features: list[Array],
+    following: list[Array],
+    taken: Array,
+    rewards: Array,
+    continues: Array,
+    candidates: Array,
+    products: Array,
+    left_out: list[Array],
+    low: float,
+    high: float,
+) -> Any:
+    """Run fitted Q iteration until this many rounds are done."""
+
+    def step(carry: Any) -> Any:
+        count, weights, latest, stable, _ = carry
+        each = [
+            matmul(matmul(reached, own.T), parts.T)
+            for reached, own in zip(following, weights, strict=True)
+        ]
+        values = jnp.min(jnp.stack(each), axis=0).reshape(-1, *candidates.shape[:2])
+        greedy, best = jnp.argmax(values, axis=2), jnp.sum(jnp.max(values, axis=2), axis=1)
+        targets = rewards + continues * jnp.clip(best, low, high)
+        moments = [
+            matmul((taken * targets[:, None]).T, own).reshape(-1, 1)[products] + more
+            for own, more in zip(features, left_out, strict=True)
+        ]
+        weights = [
+            zero.at[products].set(matmul(root.T, matmul(root, moment))).reshape(taken.shape[1], -1)
+            for root, moment, zero in zip(roots, moments, zeros, strict=True)
+        ]
+        changed = jnp.mean((greedy != latest).astype(jnp.float32))
+        stable = jnp.where(changed < 1e-3, stable + 1, 0)
+        return count + 1, weights, greedy, stable, jnp.max(jnp.abs(best))
+
+    parts = candidates.reshape(-1, taken.shape[1])
+    zeros = [jnp.zeros((taken.shape[1] * own.shape[1], 1)) for own in features]
+    return lax.while_loop(lambda carry: (carry[0] < rounds) & (carry[3] < _STABLE), step, carry)

@@ -1,0 +1,536 @@
+"""Successor representations of a user's own data, used and stored as one object.
+
+Values and features belong to the policy, or the mixture of policies, that made the data. Old rows
+of a replay buffer belong to old policies of the agent and give the values of these policies.
+``SuccessorRepresentation.policy`` returns an improved policy.
+"""
+
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from rlreps.encoders import Encoder
+from rlreps.errors import FitWarning, InputError, require, require_choice, require_positive
+from rlreps.numerics import bytes_of
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.locks import exclusive
+from rlreps.runs.provenance import provenance
+from rlreps.successor.fitting import storage
+from rlreps.successor.fitting.basis import UnitVectors
+from rlreps.successor.fitting.behaviour import shares
+from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
+from rlreps.successor.fitting.improvement import ActionValues, Improvement
+from rlreps.successor.fitting.least_squares import Factors, LeastSquares
+from rlreps.successor.fitting.methods import FitConfig
+from rlreps.successor.fitting.observed import Observed, finite, shown
+from rlreps.successor.fitting.quality import Quality
+from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.stored_subspace import centring_of
+
+KIND = "successor representation"
+"""Kind of the run folders that hold a representation."""
+
+Scaling = Literal["singular", "white", "none"]
+
+FEWEST_ARRIVALS = 100
+"""Least number of arrivals at a goal without a warning: this count's relative error is 0.1."""
+
+_SAME_REWARD = 1e-5
+"""Rewards of one state that differ by less, relative to the largest reward, count as equal."""
+
+_RARE = 0.05
+"""Share of the transitions below which rewards are rare."""
+
+_MOST_SAMPLES = 5_000
+"""Largest number of reward samples in a regression."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """A reward on arrival, made by ``SuccessorRepresentation.task`` or ``goal``.
+
+    Attributes:
+        solution: The solution that gives its values.
+        rewards: The reward of arriving in the next state of each recorded transition, [N].
+    """
+
+    solution: LeastSquares
+    rewards: np.ndarray
+
+    @functools.cached_property
+    def weights(self) -> np.ndarray:
+        """Weights of the action values of the data's policy, [p, m_b]."""
+        solution = self.solution
+        return solution.arranged(solution.solve(solution.rewarded(self.rewards)))[:, :, 0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SuccessorRepresentation:
+    """A policy's successor measure m, as a solution in p features, and its best factors of rank d.
+
+    F(s, a) = √σ u and B(s) = √σ v with m ≈ FᵀB. The leading singular functions u and v of m are
+    orthonormal over the data; σ are the singular values. Features, shaping and distances use rank
+    d. Values and policies use the whole solution. A reward counts on arrival: values are Σ_t γᵗ
+    r(s_{t+1}).
+
+    Attributes:
+        config: The options of the fit.
+        observed: The kind of the observations and actions.
+        solution: The whole solution.
+        factors: F and B.
+        behaviour_weights: E[b(a) | s] of the data's policy as weights of φ, [p, m_b]; None if the
+            user gave the policy as a function.
+        description: Everything that decided the fit, as JSON values.
+        quality: What the held-out data say about the fit; None if there were too few.
+    """
+
+    config: FitConfig
+    observed: Observed
+    solution: LeastSquares
+    factors: Factors
+    behaviour_weights: np.ndarray | None
+    description: Mapping[str, Any]
+    quality: Quality | None = None
+
+    def __repr__(self) -> str:
+        rows, d = len(self.solution.rows.terminated), self.num_features
+        return f"SuccessorRepresentation({d} features of {self.observed.shape}, {rows} transitions)"
+
+    @property
+    def num_features(self) -> int:
+        """Number of features, d."""
+        return len(self.factors.singular_values)
+
+    @property
+    def singular_values(self) -> np.ndarray:
+        """Singular values σ of m in L2 of the data, falling, [d]; zero beyond the rank of m."""
+        return self.factors.singular_values
+
+    def forward(self, observations: Any, actions: Any = None) -> np.ndarray:
+        """Compute F(s, a) of all discrete actions, [m, A, d], or of given actions, [m, d].
+
+        Args:
+            observations: s, [m, ...].
+            actions: a, [m] (integers) or [m, k] (a box); None is every discrete action.
+
+        Raises:
+            InputError: For observations or actions unlike the data's, or a box and no ``actions``.
+        """
+        return self._at(self._projected(observations, self._forward), actions)
+
+    def _at(self, blocks: np.ndarray, actions: Any) -> np.ndarray:
+        """Compute Σ_c b(a)_c of blocks [m, m_b, d]: of all actions, [m, A, d], or some, [m, d]."""
+        if actions is None:
+            require(self.observed.num_actions is not None, "actions= of a box", None)
+            return blocks
+        weights = self.solution.actions.weights(self.observed.checked_actions(actions, len(blocks)))
+        return np.asarray(np.einsum("mcd,mc->md", blocks, weights))
+
+    @functools.cached_property
+    def _forward(self) -> np.ndarray:
+        """Weights of F in C order; in another order, every product would copy them."""
+        return np.ascontiguousarray(self.factors.forward)
+
+    def backward(self, observations: Any) -> np.ndarray:
+        """Compute B(s), [m, d]."""
+        return self._projected(observations, self.factors.backward)
+
+    def measure(self, observations: Any, goals: Any) -> np.ndarray:
+        """Compute FᵀB, the density of states s⁺ relative to the states of the data, [m, A, g].
+
+        Args:
+            observations: s, [m, ...].
+            goals: s⁺, [g, ...], observations like s.
+
+        Raises:
+            InputError: For observations unlike the data's, or continuous actions.
+        """
+        forward, backward = self.forward(observations), self.backward(goals)
+        measure: np.ndarray = np.einsum("mad,gd->mag", forward, backward)
+        return measure
+
+    def probabilities(self, observations: Any) -> np.ndarray:
+        """Return the probabilities of the data's policy, [m, A].
+
+        Raises:
+            InputError: For continuous actions.
+        """
+        require(self.observed.num_actions is not None, "discrete actions", "a box")
+        return self.solution.behaviour(self.observed.checked(observations))
+
+    def features(self, observations: Any, *, scaling: Scaling = "singular") -> np.ndarray:
+        """Compute state features [m, d]: averages of u(s, a) over the policy's actions.
+
+        Features are 0 at indices of states that ended episodes, since nothing follows them.
+
+        Args:
+            observations: [m, ...].
+            scaling: ``singular`` multiplies by σ, so that the features that matter most to values
+                are largest. ``white`` makes the second moment over the data's states the identity.
+                ``none`` returns u.
+
+        Warns:
+            FitWarning: For indices of states in which no row starts and no episode ended.
+        """
+        require_choice("scaling", scaling, get_args(Scaling))
+        array, unknown = self.observed.checked(observations), np.zeros(0)
+        if isinstance(self.solution.basis, UnitVectors):
+            unknown = np.unique(array[self.solution.unknown[array]])
+        if unknown.size:
+            more = f" and {unknown.size - 1} more" if unknown.size > 1 else ""
+            _warn(
+                f"no transition starts from state {unknown[0]}{more}, so features there are 0; "
+                "collect transitions from there"
+            )
+        return np.asarray(self._averaged(array, self._forward) @ self._scaled_by(scaling))
+
+    def _scaled_by(self, scaling: Scaling) -> np.ndarray:
+        """Return the map from averages of F to features, [d, d]."""
+        root = np.sqrt(self.singular_values)
+        if scaling == "singular":
+            return np.diag(root)
+        raw = np.diag(np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0))
+        return np.asarray(raw @ self._whitening if scaling == "white" else raw, np.float32)
+
+    @functools.cached_property
+    def _whitening(self) -> np.ndarray:
+        """Map from u [d] to features whose second moment is the identity, [d, d]."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)
+            features = self.features(self.solution.rows.observation, scaling="none")
+        values, vectors = np.linalg.eigh(features.T.astype(np.float64) @ features / len(features))
+        kept = values > len(values) * np.finfo(np.float32).eps * values[-1]
+        scale = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
+        return np.asarray((vectors * scale) @ vectors.T)
+
+    # --- Tasks ------------------------------------------------------------------------------------
+
+    def task(
+        self,
+        observations: Any = None,
+        rewards: Any = None,
+        *,
+        reward: Callable[[Any], Any] | None = None,
+    ) -> Task:
+        """Define a reward on arrival, by samples or by a function.
+
+        Args:
+            observations: States, [m, ...].
+            rewards: The reward of arriving in each state, [m]. If the states are the data's next
+                observations, row by row, each transition has its own reward, which may depend on
+                its state and action too. Otherwise, a state of the data that occurs in the samples
+                gets the mean of its samples; other states get a ridge regression on the samples
+                (vectors, images) or 0 (indices of states).
+            reward: Instead of samples, a function from observations [n, ...] to rewards [n].
+
+        Warns:
+            FitWarning: If samples of one state differ, if no transition reaches a reward, or if
+                fewer than 100 transitions, and 5 % of all, have another reward than most.
+        """
+        reached = self.solution.recorded.next_observation
+        if reward is not None:
+            require(observations is None and rewards is None, "samples or reward=", "both")
+            return self._rewarding(finite("rewards", reward(reached), len(reached)))
+        samples = self.observed.checked(observations)
+        require(len(samples) >= 1, "at least one reward", len(samples))
+        values = finite("rewards", rewards, len(samples))
+        if np.array_equal(samples, reached):
+            return self._rewarding(values)
+        kind = np.result_type(samples, reached)
+        keys, inverse = np.unique(bytes_of(samples, kind), return_inverse=True)
+        means = np.bincount(inverse, values) / np.bincount(inverse)
+        apart = np.zeros(len(keys))
+        np.maximum.at(apart, inverse, np.abs(values - means[inverse]))
+        differ = apart > _SAME_REWARD * np.abs(values).max()
+        if differ.any():
+            _warn(
+                f"rewards of one state differ in {differ.sum():,} of {len(keys):,} states, by up "
+                f"to {apart.max():.3g} from the mean, which the task takes: they depend on the "
+                "action or on the state before, or are noise"
+            )
+        own = bytes_of(reached, kind)
+        place = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
+        known = keys[place] == own
+        found = np.where(known, means[place], 0.0)
+        if not known.all() and self.observed.num_states is None and len(samples) >= 2:
+            few = np.random.default_rng(0).permutation(len(samples))[:_MOST_SAMPLES]
+            basis = self.solution.basis
+            ridge = ridge_by_leave_one_out(np.asarray(basis.apply(samples[few])), values[few])
+            guessed = basis.project(reached[~known], np.asarray(ridge.weights)) + ridge.intercept
+            found[~known] = guessed
+        if values.any() and not found.any():
+            _warn("no transition reaches a state with a reward, so all values are 0; collect more")
+        return self._rewarding(found)
+
+    def _rewarding(self, rewards: np.ndarray) -> Task:
+        """Return the task of these rewards; warn if few transitions tell them apart."""
+        values, counts = np.unique(rewards, return_counts=True)
+        others = len(rewards) - int(counts.max())
+        if 0 < others < min(FEWEST_ARRIVALS, _RARE * len(rewards)):
+            _warn(
+                f"{others} of {len(rewards):,} transitions have another reward than "
+                f"{values[counts.argmax()]:.3g}: values and policies depend on these few; collect "
+                "more of them",
+                stacklevel=4,
+            )
+        return Task(self.solution, rewards)
+
+    def goal(self, observation: Any) -> Task:
+        """Return the task of reaching a state; its values are the density m at the state.
+
+        Warns:
+            FitWarning: If fewer than 100 rows reach the state (indices) or its surroundings, or if
+                arriving in the state ends episodes and observations are not indices.
+        """
+        goal = self.observed.checked(np.asarray(observation)[None])
+        if self.observed.num_states is None and self.solution.is_terminal(goal):
+            _warn(
+                f"the goal {shown(goal[0])} ends episodes, and its density is smooth: a policy "
+                "may stay beside it, where the density is not 0; give the reward of arriving "
+                "instead, rep.task(reward=...)"
+            )
+        return self._arriving(goal)
+
+    def _arriving(self, goal: np.ndarray) -> Task:
+        """Return the task of reaching a state [1, ...]."""
+        arrivals, rewards = self.solution.arrivals(goal)
+        if arrivals is not None and arrivals < FEWEST_ARRIVALS:
+            _warn(
+                f"{arrivals} of {len(rewards)} transitions reach the goal {shown(goal[0])}: its "
+                "values and policy depend on these few; collect more there"
+            )
+        return Task(self.solution, rewards)
+
+    def action_values(self, observations: Any, task: Task, actions: Any = None) -> np.ndarray:
+        """Compute Q(s, a) of the data's policy for all discrete or given actions, [m, A] or [m].
+
+        Args:
+            observations: s, [m, ...].
+            task: The reward.
+            actions: a, as for ``forward``.
+        """
+        weights = self._projected(observations, self._of(task).weights)
+        return self._at(weights[:, :, None], actions)[..., 0]
+
+    def values(self, observations: Any, task: Task) -> np.ndarray:
+        """Compute values Σ_t γᵗ r(s_{t+1}) of the data's policy, [m]."""
+        return self._averaged(observations, self._of(task).weights)
+
+    def policy(self, task: Task, improvements: int | None = 1) -> Callable[[Any], np.ndarray]:
+        """Return the greedy policy: observations [m, ...] → actions [m] or [m, k].
+
+        A single observation gives a single action.
+
+        Args:
+            task: The reward.
+            improvements: 1 is greedy on the values of the data's policy. For indices of states, k
+                adds k − 1 steps of policy iteration, and None iterates until the policy stops
+                changing. Otherwise, any value but 1 runs fitted Q iteration to its end.
+
+        Warns:
+            FitWarning: If the data do not distinguish actions, or fitted Q iteration diverges.
+        """
+        return functools.partial(self._greedy, self._improved(task, improvements))
+
+    def _greedy(self, values: ActionValues, observations: Any) -> np.ndarray:
+        array = np.asarray(observations)
+        single = array.shape == self.observed.shape
+        checked = self.observed.checked(array[None] if single else array)
+        actions = self._improvement.greedy(checked, values)
+        return np.asarray(actions[0] if single else actions)
+
+    def improved_values(self, task: Task, improvements: int | None = 1) -> ActionValues:
+        """Return the action values on which ``policy`` is greedy.
+
+        Args:
+            task: The reward.
+            improvements: As for ``policy``.
+
+        Warns:
+            FitWarning: As ``policy``.
+        """
+        return self._improved(task, improvements)
+
+    def _improved(self, task: Task, improvements: int | None) -> ActionValues:
+        if improvements is not None:
+            require_positive("improvements", improvements)
+        rewards, solution = self._of(task).rewards, self.solution
+        alike = bool(np.ptp(rewards) == 0.0)
+        alike &= rewards[0] == 0.0 or not solution.rows.terminated.any()
+        if alike:
+            ends = "" if rewards[0] == 0.0 else " and none ends an episode"
+            _warn(
+                f"all transitions have the reward {rewards[0]:.3g}{ends}: their values do not tell "
+                "actions apart; collect others",
+                stacklevel=4,
+            )
+        if improvements == 1 or alike:
+            return self._improvement.of_weights(task.weights)
+        return self._improvement.values(rewards, improvements)
+
+    @functools.cached_property
+    def _improvement(self) -> Improvement:
+        return Improvement(self.solution)
+
+    def _of(self, task: Task) -> Task:
+        require(isinstance(task, Task), "a task (rep.task, rep.goal)", type(task).__name__)
+        require(task.solution is self.solution, "a task of this representation", "another's")
+        return task
+
+    def fit_values(self, observations: Any, returns: Any) -> Callable[[Any], np.ndarray]:
+        """Fit values to returns, [m] or k columns [m, k], by ridge regression on the features u.
+
+        The result predicts values [m] or [m, k] at observations [m, ...].
+
+        The prior variance of the weight of u_i is proportional to σ_i². Its scale minimises the
+        leave-one-out error, column by column (``ridge_by_leave_one_out``).
+        """
+        features = self.features(observations, scaling="singular")
+        returns = np.asarray(returns, np.float64)
+        fits = returns.ndim in (1, 2) and returns.shape[:1] == features.shape[:1]
+        require(fits, f"returns {features.shape[:1]}, or columns of them", returns.shape)
+        require(bool(np.isfinite(returns).all()), "finite returns", "NaN or infinity")
+        require(len(returns) >= 2, "at least two returns", len(returns))
+        ridge = ridge_by_leave_one_out(features, returns)
+        weights, intercept = (np.asarray(part, np.float32) for part in ridge[:2])
+
+        return functools.partial(self._predicted, weights, intercept)
+
+    def _predicted(self, weights: np.ndarray, intercept: Any, observations: Any) -> np.ndarray:
+        return np.asarray(self.features(observations, scaling="singular") @ weights + intercept)
+
+    def potential(self, goal: Any) -> Callable[[Any], np.ndarray]:
+        """Return a potential for reward shaping: observations [m, ...] → [m], at most 0.
+
+        It is −‖σu(s) − σu(goal)‖. If arriving at the goal ends episodes, no row starts there and
+        u(goal) is unknown; the potential is then log(m(s, goal) / max m) / log(1/γ), in steps.
+
+        Adding γ Φ(s') − Φ(s) to a reward changes no optimal policy, provided that Φ(s') counts as 0
+        at a terminal s' (Ng, Harada & Russell 1999).
+        """
+        checked = self.observed.checked(np.asarray(goal)[None])
+        if self.solution.is_terminal(checked):
+            return self._measured_potential(self._arriving(checked))
+        return functools.partial(self._nearness, self.features(checked, scaling="singular"))
+
+    def _nearness(self, target: np.ndarray, observations: Any) -> np.ndarray:
+        offsets = self.features(observations, scaling="singular") - target
+        return np.asarray(-np.linalg.norm(offsets, axis=1))
+
+    def _measured_potential(self, task: Task) -> Callable[[Any], np.ndarray]:
+        seen = self.values(self.solution.rows.observation, task)
+        most, floor = float(seen.max()), float(seen[seen > 0.0].min(initial=np.inf))
+        require(most > 0.0, "a goal that the data reach", "none")
+        return functools.partial(self._steps_to, task, floor, most)
+
+    def _steps_to(self, task: Task, floor: float, most: float, observations: Any) -> np.ndarray:
+        array = self.observed.checked(observations)
+        share = np.clip(self.values(array, task), floor, most) / most
+        steps = np.log(share) / math.log(1.0 / self.config.discount)
+        return np.where(self.solution.ended(array), 0.0, steps)
+
+    def components(self, truth: GroundTruth) -> np.ndarray:
+        """Return features at the states of a ground truth, centred like the truth.
+
+        States are observed as ``truth.observations``, or else by their positions. For a fit to
+        pictures, ``truth.seen_as("image")`` fills in the observations.
+
+        For a truth that is centred by rows, the result is all d features σu, [n, d]. Otherwise the
+        result is the leading d − 1 principal components of the centred features, [n, d − 1]:
+        features span (nearly) the constant function, so centring removes one direction.
+        """
+        seen = truth.coordinates if truth.observations is None else truth.observations
+        features = self.features(np.asarray(seen), scaling="singular")
+        if truth.settings and centring_of(truth.settings) == "rows":
+            return features
+        left, values, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
+        count = max(1, self.num_features - 1)
+        return np.asarray(left[:, :count] * values[:count], np.float32)
+
+    def distance(self, truth: GroundTruth) -> float:
+        """Return the subspace distance of ``components`` from the truth's leading components.
+
+        Even a perfect fit has a distance above 0, since the truth weighs all states equally and a
+        fit weighs them by visits. The distance of a perfect fit is 0.006 for ten components in
+        ``sutton``, 20 x 20 cells, γ = 0.95 (``scripts/distance_floor.py``).
+        """
+        return truth.distance(self.components(truth))
+
+    # --- Storage ----------------------------------------------------------------------------------
+
+    def save(self, path: Path | str) -> None:
+        """Write everything to a folder, which is new or holds the same representation.
+
+        Raises:
+            InputError: If the folder holds something else or cannot be written.
+        """
+        out = Path(path)
+        RunFolder.find(out, kind=KIND, config=self.description)
+        with exclusive(out):
+            folder = RunFolder.create_or_resume(
+                out, kind=KIND, config=self.description, provenance=provenance()
+            )
+            folder.write_summary(self.write(folder))
+
+    def write(self, folder: RunFolder) -> dict[str, Any]:
+        """Write the numbers to a run's folder; return its summary."""
+        return storage.write(
+            folder,
+            solution=self.solution,
+            factors=self.factors,
+            behaviour_weights=self.behaviour_weights,
+            quality=self.quality,
+            rows=self.description["data"]["rows"],
+        )
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        encoder: Encoder | None = None,
+        behaviour: Callable[[Any], Any] | None = None,
+    ) -> "SuccessorRepresentation":
+        """Read a representation that ``save`` or ``rlreps fit`` wrote, bit for bit.
+
+        Args:
+            path: The folder.
+            encoder: F's encoder, if it was the user's own, since a folder stores no code.
+            behaviour: The behaviour policy, if it was the user's own function.
+
+        Raises:
+            InputError: If the folder holds no representation, or the user's own parts are missing.
+        """
+        folder = RunFolder(Path(path))
+        folder.require_kind(KIND)
+        try:
+            return cls(**storage.read(folder, encoder, behaviour))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise InputError(
+                f"expected {path} to describe a representation, got {type(error).__name__}: {error}"
+            ) from error
+
+    # --- Observations -----------------------------------------------------------------------------
+
+    def _projected(self, observations: Any, weights: np.ndarray) -> np.ndarray:
+        return self.solution.basis.project(self.observed.checked(observations), weights)
+
+    def _averaged(self, observations: Any, weights: np.ndarray) -> np.ndarray:
+        """Compute Σ_c E[b(a)_c | s] φ(s)ᵀ weights[:, c], [m, ...], an average over the policy."""
+        array, solution = self.observed.checked(observations), self.solution
+        if self.behaviour_weights is None:
+            blocks, policy = solution.basis.project(array, weights), solution.behaviour(array)
+        else:
+            blocks, found = solution.basis.projections(array, weights, self.behaviour_weights)
+            policy = shares(found, self.observed.num_actions)
+        return np.asarray(np.einsum("mc...,mc->m...", blocks, policy))
+
+
+def _warn(message: str, stacklevel: int = 3) -> None:
+    warnings.warn(message, FitWarning, stacklevel=stacklevel)

@@ -1,0 +1,257 @@
+"""Choose the kernel of a least-squares fit to vectors by the error on held-out rows.
+
+Candidates are kernels of several widths, along the coordinates or along the principal axes of the
+data. Coordinates that are noise are left out of all of them.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlreps.numerics import interruptible
+from rlreps.runs.progress import progress_bar
+from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
+from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Rows
+from rlreps.successor.fitting.methods import LeastSquaresFit
+from rlreps.successor.fitting.quality import contracted, rows_of, squared_error
+
+_WIDTHS = (1.0, 0.5, 0.25)
+_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
+_RIDGE = 1e-5
+"""λ at which kernels are compared; with a smaller λ, some systems are close to singular."""
+_MOST_ROWS = 10_000
+_MOST_FEATURES = 300
+_TOLERANCE = 1.1
+"""A candidate is good if its error is at most this multiple of the least error."""
+
+_PREDICTED = 0.1
+"""A coordinate is noise if state and action explain less than this share of its variance."""
+_USEFUL = 0.02
+"""Noise is kept if it explains this share of what the other coordinates leave of any of them."""
+_FEWEST_ROWS = 1_000
+"""With fewer rows, no coordinate is judged to be noise."""
+_REMEMBERING = 100
+"""Number of features of the state beside which the row before is judged."""
+_MOST_PREDICTORS = 2_000
+"""With more numbers of state and action together, no coordinate is judged to be noise."""
+
+
+HIDDEN = (
+    "the row before a row predicts the next observation better: observations lack a part of the "
+    "state, such as speeds; stack two frames, or add what is missing"
+)
+
+
+class ChosenKernel(NamedTuple):
+    """The chosen features.
+
+    Attributes:
+        basis: φ.
+        regularisation: λ.
+        noise: Indices of the coordinates that are left out.
+    """
+
+    basis: FourierBasis
+    regularisation: float
+    noise: tuple[int, ...]
+
+
+def search_kernel(
+    method: LeastSquaresFit,
+    data: Transitions,
+    parts: tuple[Transitions, Transitions] | None,
+    actions: ActionBasis,
+    discount: float,
+    count: int,
+    seed: int,
+    behave: Callable[[FourierBasis, Rows], Behaviour],
+) -> ChosenKernel:
+    """Choose coordinates, then axes and width of the kernel, then λ.
+
+    A candidate is good if its error (``squared_error``) on the held-out rows is at most 1.1 times
+    the least error. Of the good kernels, the one counts that predicts changes of observation best
+    (``change_error``): policies act through the change of one step. Of the good λ, the smallest
+    counts.
+
+    Args:
+        method: The options; those that are not None are not searched.
+        data: The transitions.
+        parts: Rows to solve for and rows held out; None if there are too few to choose by.
+        actions: b.
+        discount: γ.
+        count: Number of features, p.
+        seed: Seed of the features and of the rows that are drawn.
+        behave: Estimates the policy of some rows, in some features.
+    """
+    flat = data.observation.reshape(len(data), -1)
+    noise = noise_coordinates(data, actions, seed)
+    kept = ~np.isin(np.arange(flat.shape[1]), noise)
+    widths = _WIDTHS if method.width is None else (method.width,)
+    ridges = _RIDGES if method.regularisation is None else (method.regularisation,)
+    along = {"coordinates": standardised, "principal": whitened}
+    names = list(along) if method.axes is None else [method.axes]
+    axes = {name: along[name](flat, kept) for name in names}
+    kernels = list(itertools.product(names if kept.sum() > 1 else names[:1], widths))
+
+    def basis(kernel: tuple[str, float], most: int) -> FourierBasis:
+        name, width = kernel
+        return FourierBasis.of(flat, most, width, seed, axes[name])
+
+    if parts is None or len(kernels) + len(ridges) == 2:
+        return ChosenKernel(basis(kernels[0], count), ridges[0], noise)
+    _, other = parts
+    rows, tested = (
+        rows_of(part).at(np.sort(np.random.default_rng(seed).permutation(len(part))[:_MOST_ROWS]))
+        for part in parts
+    )
+    bases = {kernel: basis(kernel, min(count, _MOST_FEATURES)) for kernel in kernels}
+    # All candidates share one estimate of the policy.
+    behaviour = behave(bases[kernels[0]], rows)
+
+    ridge = _RIDGE if method.regularisation is None else ridges[0]
+    fits = len(kernels) + len(ridges) - (ridge in ridges)
+    with progress_bar("choice of features", total=fits, unit="fits", after=2.0) as advance:
+
+        def solved(kernel: tuple[str, float], ridge: float) -> tuple[LeastSquares, float]:
+            """Return a solution and its error of sums."""
+            advance(1)
+            solution = LeastSquares(bases[kernel], actions, rows, discount, ridge, behaviour)
+            return solution, squared_error(solution, other, seed)
+
+        sums, changes = {}, {}
+        for each in kernels:
+            solution, sums[each] = solved(each, ridge)
+            changes[each] = change_error(solution, tested, axes[names[-1]])
+        most = _TOLERANCE * min(sums.values())
+        kernel = min((each for each in kernels if sums[each] <= most), key=changes.__getitem__)
+        errors = [sums[kernel] if each == ridge else solved(kernel, each)[1] for each in ridges]
+    chosen = next(at for at, error in enumerate(errors) if error <= _TOLERANCE * min(errors))
+    return ChosenKernel(basis(kernel, count), ridges[chosen], noise)
+
+
+def change_error(solution: LeastSquares, other: Rows, axes: np.ndarray) -> float:
+    """Return the share of the variance of s' - s that the features of state and action leave.
+
+    Args:
+        solution: Holds the features ψ, and the rows of the regression on them.
+        other: Rows on which the regression is tested.
+        axes: Axes along which changes count equally, [c, k].
+    """
+
+    def changes(rows: Rows) -> np.ndarray:
+        now, then = (
+            each.reshape(len(each), -1) for each in (rows.observation, rows.next_observation)
+        )
+        return np.asarray((then.astype(np.float64) - now) @ axes)
+
+    right = solution.right_hand_side(changes(solution.rows))
+    weights = solution.arranged(interruptible(np.linalg.solve, solution.gram, right))
+    taken = solution.actions.weights(other.action)
+    found = contracted(solution, weights, other.observation, taken)
+    happened = changes(other)
+    # A change may happen in rows of one kind alone.
+    scale = np.maximum(changes(solution.rows).var(axis=0), happened.var(axis=0))
+    left = np.square(happened - found).mean(axis=0) / np.maximum(scale, 1e-12)
+    return float(left.mean())
+
+
+def noise_line(noise: Sequence[int]) -> str:
+    """Say which coordinates a fit leaves out."""
+    shown = ", ".join(map(str, noise[:8])) + (", ..." if len(noise) > 8 else "")
+    return (
+        f"{len(noise)} coordinates of the observations are noise, which no state or action "
+        f"predicts, and are left out: {shown}; do not let rewards depend on them"
+    )
+
+
+def noise_coordinates(data: Transitions, actions: ActionBasis, seed: int) -> tuple[int, ...]:
+    """Return the coordinates of observations [N, ...] that are noise.
+
+    A coordinate is noise if state and action explain less than a tenth of the variance of its next
+    value, by linear regression on [1, s] ⊗ b(a) tested on other rows, and if leaving it out does
+    not predict any other coordinate worse by more than 2 %.
+
+    Args:
+        data: The transitions.
+        actions: b.
+        seed: Decides the rows of the regression.
+    """
+    count = int(np.prod(data.observation.shape[1:], dtype=int))
+    if count == 1 or len(data) < _FEWEST_ROWS or actions.size * (count + 1) > _MOST_PREDICTORS:
+        return ()
+    few = np.random.default_rng(seed).permutation(len(data))[: 2 * _MOST_ROWS]
+    now, then = (
+        _standard(states[few].reshape(len(few), -1))
+        for states in (data.observation, data.next_observation)
+    )
+    taken = actions.weights(data.action[few])
+
+    def unexplained(used: np.ndarray) -> np.ndarray:
+        """Return the share of the variance that coordinates ``used`` do not explain, [c]."""
+        state = np.column_stack([np.ones(len(now)), now[:, used]])
+        return _unexplained((taken[:, :, None] * state[:, None, :]).reshape(len(now), -1), then)
+
+    whole = unexplained(np.ones(count, np.bool_))
+    noise = whole > 1.0 - _PREDICTED
+    if not noise.any() or noise.all():
+        return ()
+    worse = unexplained(~noise) > (1.0 + _USEFUL) * whole
+    return () if worse[~noise].any() else tuple(np.flatnonzero(noise).tolist())
+
+
+def hides_state(data: Transitions, basis: FourierBasis, actions: ActionBasis, seed: int) -> bool:
+    """Tell whether the row before a row helps to predict its change of observation.
+
+    It helps if it halves the error of a regression on features of state and action, on other rows,
+    where these explain less than 3/4 of the variance. Observations then lack a part of the
+    state, such as speeds.
+
+    Args:
+        data: The transitions.
+        basis: φ.
+        actions: b.
+        seed: Decides the rows and features of the regression.
+    """
+    rows = np.flatnonzero(~data.ends[:-1]) + 1  # A row within the episode comes before them.
+    # Many actions would need more memory than the data.
+    if len(rows) < _FEWEST_ROWS or actions.size * _REMEMBERING > 5_000:
+        return False
+    rows = np.random.default_rng(seed).permutation(rows)[:_MOST_ROWS]
+    axes = basis.axes.astype(np.float64)
+    # A hundred features are few: their kernel is wide, whatever the width of the fit's.
+    along = data.observation[rows].reshape(len(rows), -1) @ axes
+    axes /= along.std(axis=0).max() * np.sqrt(axes.shape[1])
+    before, now, then = (
+        states.reshape(len(states), -1) @ axes
+        for states in (
+            data.observation[rows - 1],
+            data.observation[rows],
+            data.next_observation[rows],
+        )
+    )
+    few = FourierBasis.of(data.observation, _REMEMBERING, 1.0, seed, axes)
+    taken = actions.weights(data.action[rows])
+    features = np.einsum("np,nc->npc", few.apply(data.observation[rows]), taken)
+    alone = np.column_stack([features.reshape(len(rows), -1), now])
+    joint = np.column_stack([alone, before, actions.weights(data.action[rows - 1])])
+    left = [float(_unexplained(each, then - now).mean()) for each in (alone, joint)]
+    return left[0] > 0.25 and left[1] < 0.5 * left[0]
+
+
+def _unexplained(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Regress on every other row; return the share of variance left on the others, [k]."""
+    own, other = features[::2].astype(np.float64), features[1::2].astype(np.float64)
+    gram = own.T @ own / len(own)
+    gram[np.diag_indices(len(gram))] += 1e-6
+    weights = np.linalg.solve(gram, own.T @ targets[::2] / len(own))
+    errors = np.square(targets[1::2] - other @ weights).mean(axis=0)
+    return np.asarray(errors / np.maximum(targets[1::2].var(axis=0), 1e-12))
+
+
+def _standard(states: np.ndarray) -> np.ndarray:
+    deviation = states.std(axis=0, dtype=np.float64)
+    centred = states - states.mean(axis=0, dtype=np.float64)
+    return np.asarray(centred / np.where(deviation > 0.0, deviation, 1.0))

@@ -1,0 +1,128 @@
+"""Representations in run folders: their arrays, and everything needed to rebuild them."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlreps.config import as_json, from_json, registry
+from rlreps.encoders import Encoder
+from rlreps.errors import InputError, require
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
+from rlreps.successor.fitting.behaviour import behaviour_of
+from rlreps.successor.fitting.least_squares import Factors, LeastSquares, Rows
+from rlreps.successor.fitting.methods import (
+    FIT_ENCODERS,
+    FIT_METHODS,
+    FitConfig,
+    TemporalDifferences,
+)
+from rlreps.successor.fitting.networks import NetworkBasis, networks_of
+from rlreps.successor.fitting.observed import Observed
+from rlreps.successor.fitting.quality import Quality
+from rlreps.successor.truth.store.cache import read_archive, write_archive
+
+_ARRAYS = "representation.npz"
+
+
+def described(encoder: Encoder | None) -> dict[str, Any] | None:
+    """Describe an encoder as JSON values; the user's own encoder by its class alone."""
+    if encoder is None:
+        return None
+    if FIT_ENCODERS.get(encoder.name) is type(encoder):
+        found: dict[str, Any] = as_json(encoder)
+        return found
+    return {"name": encoder.name, "own": True}
+
+
+def write(
+    folder: RunFolder,
+    *,
+    solution: LeastSquares,
+    factors: Factors,
+    behaviour_weights: np.ndarray | None,
+    quality: Quality | None,
+    rows: int,
+) -> dict[str, Any]:
+    """Write the numbers of a representation to a run's folder; return the summary of the run."""
+    arrays: dict[str, np.ndarray] = {**solution.recorded._asdict(), **factors._asdict()}
+    if solution.chosen is not None:
+        arrays["chosen"] = solution.chosen
+    if behaviour_weights is not None:
+        arrays["behaviour"] = np.asarray(behaviour_weights, np.float32)
+    basis = solution.basis
+    if isinstance(basis, NetworkBasis):
+        arrays |= basis.arrays()
+    elif isinstance(basis, FourierBasis):
+        arrays |= {f.name: getattr(basis, f.name) for f in dataclasses.fields(basis)}
+    write_archive(folder.path / _ARRAYS, arrays, {"run": folder.identity})
+    return {
+        "num_features": len(factors.singular_values),
+        "discount": solution.discount,
+        "rows": rows,
+        "regularisation": solution.regularisation,
+        "singular_values": factors.singular_values.tolist(),
+        "quality": None if quality is None else dataclasses.asdict(quality),
+    }
+
+
+def read(
+    folder: RunFolder, encoder: Encoder | None, behaviour: Callable[[Any], Any] | None
+) -> dict[str, Any]:
+    """Read the fields of a representation from a run's folder; see its ``load``."""
+    stored, summary, path = dict(folder.config), folder.read_summary(), folder.path
+    if summary is None:
+        raise InputError(f"expected a finished fit in {path}, got none: fit again to resume")
+    found = stored.pop("encoder")
+    own = found is not None and found.get("own", False)
+    _require_own(own, encoder, "encoder=", path)
+    if found is not None and not own:
+        fields = {key: value for key, value in found.items() if key != "name"}
+        encoder = from_json(FIT_ENCODERS[found["name"]], fields)
+    own_policy = stored["behaviour"] == "own"
+    _require_own(own_policy, behaviour, "behaviour=", path)
+    observed = from_json(Observed, stored.pop("observed"))
+    del stored["data"]
+    named = {**stored, "behaviour": "uniform" if own_policy else stored["behaviour"]}
+    config = from_json(FitConfig, named, registry(*FIT_METHODS.values()))
+    config = dataclasses.replace(config, encoder=encoder)
+    arrays, record = read_archive(path / _ARRAYS, f"{path / _ARRAYS}; fit again")
+    require(record["run"] == folder.identity, f"arrays of the fit in {path}", "those of another")
+    basis: Basis
+    if isinstance(config.method, TemporalDifferences):
+        networks = networks_of(observed, config)
+        basis = NetworkBasis.stored(networks, observed, arrays)
+    elif observed.num_states is not None:
+        basis = UnitVectors(observed.num_states)
+    else:
+        basis = FourierBasis(*(arrays[f.name] for f in dataclasses.fields(FourierBasis)))
+    weights = arrays.get("behaviour")
+    solution = LeastSquares(
+        basis,
+        observed.actions,
+        Rows(*(arrays[name] for name in Rows._fields)),
+        config.discount,
+        summary["regularisation"],
+        behaviour_of(basis, observed.num_actions, weights, behaviour),
+        arrays.get("chosen"),
+    )
+    quality = summary["quality"]
+    return {
+        "config": config,
+        "observed": observed,
+        "solution": solution,
+        "factors": Factors(*(arrays[name] for name in Factors._fields)),
+        "behaviour_weights": weights,
+        "description": folder.config,
+        "quality": None if quality is None else from_json(Quality, quality),
+    }
+
+
+def _require_own(needed: bool, given: object, name: str, path: Path) -> None:
+    """Raise if a user's own part is missing, or is given although the fit used none."""
+    place = f"for the representation of {path}"
+    require(not needed or given is not None, f"{name} {place}", "none")
+    require(needed or given is None, f"no {name} {place}, which was not fitted with one", given)

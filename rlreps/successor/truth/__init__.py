@@ -1,0 +1,1 @@
+"""Ground truths: stores on disk, released matrices, and their principal subspaces."""

@@ -1,0 +1,356 @@
+"""Ground truths: a stored matrix, centred, with its principal subspace."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax import Array
+
+from rlreps import __version__
+from rlreps.config import from_json
+from rlreps.encoders import Encoder, Params, Tabular, TwoTowers
+from rlreps.envs import PuddleWorld, arena_from_settings
+from rlreps.envs.observations import Observation, as_observation
+from rlreps.errors import InputError, require, require_memory, require_positive
+from rlreps.subspace import (
+    ArrayBlocks,
+    PrincipalSubspace,
+    RowBlocks,
+    numerical_rank,
+    subspace_distance,
+)
+from rlreps.subspace.svd import Decomposition
+from rlreps.successor.measure.grids import BoxGrid, spell_cells, spelled_cells
+from rlreps.successor.measure.rows import RowEstimates
+from rlreps.successor.truth.store import MatrixStore, open_store
+from rlreps.successor.truth.store.estimates import create_estimates
+from rlreps.successor.truth.stored_subspace import (
+    ALONE,
+    DEFAULT_DECOMPOSITION,
+    Progress,
+    Share,
+    centred_matrix,
+    no_progress,
+    principal_subspace,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class GroundTruth:
+    """A ground truth against which representations are measured.
+
+    Attributes:
+        coordinates: Position of every state in [0, 1]ᵏ, [n, k].
+        matrix: Ψ, centred, [n, tasks]; row blocks if it is larger than memory, None if only its
+            subspace is known.
+        principal: Leading left singular vectors and values of Ψ, and its squared Frobenius norm.
+        settings: The settings of the store it came from.
+        error: Estimated subspace distance of the leading d components from the exact ones, for
+            d = 1 … k, [k], if known. ``load`` takes a store's error from ``sampling_error``.
+        grid: The grid whose cells are the states, with units and names, if states are cells.
+        cells: Cell of each state, in ascending order, [n].
+        observations: Observation of every state, [n, ...]; None if agents observe positions.
+            ``seen_as`` fills it in.
+    """
+
+    coordinates: Array
+    matrix: Array | RowBlocks | None
+    principal: PrincipalSubspace
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    error: np.ndarray | None = None
+    grid: BoxGrid | None = None
+    cells: np.ndarray | None = None
+    observations: Array | None = None
+
+    @property
+    def num_states(self) -> int:
+        """Number of states, n."""
+        return len(self.principal.basis)
+
+    @property
+    def cell_widths(self) -> np.ndarray | None:
+        """Extent of a cell along each coordinate, [k], if states are cells."""
+        bins = None if self.grid is None else np.asarray(self.grid.bins, np.float32)
+        return None if bins is None else np.float32(1.0) / bins
+
+    def seen_as(self, observation: Observation | str) -> "GroundTruth":
+        """Return the truth with the observation of every state in its PuddleWorld.
+
+        Args:
+            observation: ``Position``, ``Code`` or ``Image``, or the name of one. It may differ from
+                the arena's own observation.
+
+        Raises:
+            InputError: If the truth is of another environment, or pictures exceed the memory.
+            ArenaError: For an unknown observation or options out of range.
+        """
+        described = self.settings.get("environment")
+        if not isinstance(described, Mapping):
+            raise InputError(
+                "expected a ground truth of a PuddleWorld arena for observations of its states, "
+                "got one of another environment"
+            )
+        world = arena_from_settings({**described, "observation": as_observation(observation)})
+        seen = jax.eval_shape(world.observe_position, self.coordinates[0])
+        size = self.num_states * seen.size * seen.dtype.itemsize
+        require_memory(f"observations of {self.num_states} states", size)
+        observations = jax.jit(jax.vmap(world.observe_position))(self.coordinates)
+        return dataclasses.replace(self, observations=observations)
+
+    def require_dimension(self, d: int) -> None:
+        """Raise an ``InputError`` unless the subspace holds d components."""
+        available = self.principal.basis.shape[1]
+        require_positive("d", d)
+        require(d <= available, f"1 <= d <= {available} components of the ground truth", d)
+
+    def distance(self, features: Array | np.ndarray) -> float:
+        """Return the subspace distance of features [n, d] from the leading d components."""
+        require(features.ndim == 2, "features of shape [states, d]", features.shape)
+        fitting = len(features) == self.num_states
+        require(fitting, f"features of all {self.num_states} states, a row each", features.shape)
+        d = features.shape[1]
+        self.require_dimension(d)
+        basis = jnp.asarray(self.principal.truncated(d).basis)
+        return float(subspace_distance(jnp.asarray(features), basis))
+
+    def inputs(self, encoder: Encoder) -> Array:
+        """Return an encoder's inputs for all states: indices if tabular, else positions."""
+        encoder = encoder.forward if isinstance(encoder, TwoTowers) else encoder
+        return jnp.arange(self.num_states) if isinstance(encoder, Tabular) else self.coordinates
+
+    def evaluation(self, encoder: Encoder) -> Callable[[Params], dict[str, Array]]:
+        """Return a function that measures the distance, for ``evaluate`` of ``training.train``.
+
+        Args:
+            encoder: An encoder of d features; for ``TwoTowers``, the features of f.
+
+        Returns:
+            Parameters → ``subspace_distance`` to the leading d components and ``feature_rank``,
+            both [].
+
+        Raises:
+            InputError: If the encoder gives no features [n, d] of the states, or d exceeds the
+                number of components.
+        """
+        if isinstance(encoder, TwoTowers):
+            follow = self.evaluation(encoder.forward)
+            return lambda params: follow(params["forward"])
+        inputs = self.inputs(encoder)
+        if isinstance(encoder, Tabular):
+            expected = f"a tabular encoder of the {self.num_states} states"
+            require(encoder.num_states == self.num_states, expected, encoder.num_states)
+        shape = encoder_shape(encoder, inputs)
+        require(
+            len(shape) == 2 and shape[0] == self.num_states,
+            f"an encoder with features of shape ({self.num_states}, d) of the states",
+            shape,
+        )
+        self.require_dimension(shape[1])
+        return distance_evaluation(encoder, inputs, self.principal.truncated(shape[1]).basis)
+
+
+def encoder_shape(encoder: Encoder, inputs: Array | jax.ShapeDtypeStruct) -> tuple[int, ...]:
+    """Return the shape of an encoder's features of inputs [b, ...] without computing them.
+
+    Raises:
+        InputError: If the encoder cannot take the inputs.
+    """
+
+    def features(inputs: Array) -> Array:
+        return encoder.apply(encoder.init(jax.random.key(0)), inputs)
+
+    try:
+        return tuple(jax.eval_shape(features, inputs).shape)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"expected an encoder of inputs of shape {inputs.shape}, got one that cannot take "
+            f"them ({first})"
+        ) from error
+
+
+def distance_evaluation(
+    encoder: Encoder, inputs: Array, basis: np.ndarray | Array
+) -> Callable[[Params], dict[str, Array]]:
+    """Return a function for ``evaluate``: parameters → distance to a basis, and rank, both [].
+
+    Args:
+        encoder: The encoder.
+        inputs: Encoder inputs of all states, [n, ...].
+        basis: Orthonormal leading singular vectors, [n, d].
+    """
+    target = jnp.asarray(basis)
+
+    def evaluate(params: Params) -> dict[str, Array]:
+        features = encoder.apply(params, inputs)
+        return {
+            "subspace_distance": subspace_distance(features, target),
+            "feature_rank": numerical_rank(features),
+        }
+
+    return evaluate
+
+
+def load_ground_truth(
+    path: str | Path,
+    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
+    *,
+    progress: Progress = no_progress,
+    share: Share = ALONE,
+) -> GroundTruth:
+    """Read a store of a successor measure as a ground truth, with its ``principal_subspace``.
+
+    A matrix that fits in memory is put on the default device.
+
+    Args:
+        path: The store's folder.
+        decomposition: How to compute the subspace, if the store does not keep it.
+        progress: Shows the progress of the decomposition.
+        share: As for ``principal_subspace``.
+
+    Raises:
+        InputError: If there is no such store, blocks are missing or corrupt, or the rank exceeds
+            the rank of the matrix.
+    """
+    store = open_store(path)
+    grid, cells = state_cells(store)
+    matrix = centred_matrix(store, share)
+    principal = principal_subspace(
+        store, decomposition, matrix=matrix, progress=progress, share=share
+    )
+    return GroundTruth(
+        coordinates=jnp.asarray(grid.unit_centres()[cells]),
+        matrix=jnp.asarray(matrix.matrix) if isinstance(matrix, ArrayBlocks) else matrix,
+        principal=principal,
+        settings=dict(store.settings),
+        grid=grid,
+        cells=cells,
+    )
+
+
+_BLOCK_ENTRIES = 2**20
+
+
+def save_matrix(
+    path: str | Path,
+    matrix: npt.ArrayLike | RowEstimates,
+    grid: BoxGrid | None = None,
+    *,
+    cells: npt.ArrayLike | None = None,
+) -> MatrixStore:
+    """Store a matrix of your own, so that every command and ``load`` can read it.
+
+    ``rlreps svd``, ``train`` and ``plot components`` then take the folder. As for any store, column
+    means are subtracted on reading. Everything is checked before anything is written.
+
+    Args:
+        path: A folder that does not exist, is empty, or holds this matrix already.
+        matrix: One row per state and one column per task, [n, tasks], finite; kept as float32. For
+            ``RowEstimates``, the difference of the halves is kept too; ``rlreps successor info``
+            and learning curves compute the noise floor from it.
+        grid: The grid whose cells are the states, for maps and for encoders of coordinates. None
+            places the states 0 … n − 1 along one axis.
+        cells: The cell of each state, [n], in ascending order; None if every cell is a state.
+
+    Returns:
+        The store.
+
+    Raises:
+        InputError: If shapes do not match, an entry is not finite, cells are invalid, or the path
+            holds something else.
+    """
+    rows, half = matrix if isinstance(matrix, RowEstimates) else (matrix, None)
+    parts = [_single(part) for part in (rows, half) if part is not None]
+    shape = parts[0].shape
+    require(len(shape) == 2 and min(shape) >= 1, "a matrix [states, tasks]", f"shape {shape}")
+    require(all(part.shape == shape for part in parts), f"half differences {shape}", "others")
+    states, tasks = shape
+    if grid is None:
+        grid = BoxGrid((0,), (states,), (states,), ("state",))
+    found = np.arange(grid.num_cells) if cells is None else np.asarray(cells)
+    inside = found.ndim == 1 and np.issubdtype(found.dtype, np.integer) and found.size > 0
+    inside = inside and found[0] >= 0 and found[-1] < grid.num_cells
+    expected = f"cells in [0, {grid.num_cells}), rising, one for each state"
+    require(bool(inside and (np.diff(found) > 0).all()), expected, found)
+    expected = f"{len(found)} rows, one for each of the states, which are cells of the grid"
+    require(len(found) == states, expected, states)
+    others, hasher = np.setdiff1d(np.arange(grid.num_cells), found), hashlib.sha256()
+    for part in parts:
+        hasher.update(part.data)
+    store = create_estimates(
+        Path(path),
+        shape=(states, tasks),
+        block_rows=min(states, max(1, _BLOCK_ENTRIES // tasks)),
+        settings={
+            "quantity": "matrix of a user's own",
+            "method": "given",
+            "box": dataclasses.asdict(grid),
+            **({"wall_cells": spell_cells(others)} if others.size else {}),
+            **({} if half is None else {"halves": 2}),
+            "centring": "none",
+            "sha256": hasher.hexdigest(),
+        },
+        provenance={"saved_by": f"rlreps {__version__}"},
+        sampled=half is not None,
+    )
+    for index in store.missing_blocks():
+        block = slice(*store.matrix.block_range(index))
+        store.write_block(index, RowEstimates(*(part[block] for part in parts)))
+    return store.matrix
+
+
+def _single(matrix: Any) -> np.ndarray:
+    """Return a matrix of finite numbers in single precision (little-endian)."""
+    array = np.asarray(matrix)
+    require(array.dtype.kind in "iuf", "a matrix of real numbers", array.dtype.name)
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(array, "<f4")
+    bad = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
+    if bad.size:
+        raise InputError(
+            "expected a matrix of finite entries in the range of float32, got another entry in row "
+            f"{bad[0]}; leave out the rows of unknown states, and give the cells of the other rows "
+            "by cells="
+        )
+    return found
+
+
+def state_cells(store: MatrixStore) -> tuple[BoxGrid, np.ndarray]:
+    """Return the grid and the cell [n] of each state, from the settings.
+
+    Raises:
+        InputError: If the settings describe no grid with that number of states.
+    """
+    bins, box = store.settings.get("bins"), store.settings.get("box")
+    if isinstance(box, Mapping):
+        grid = from_json(BoxGrid, box)
+    else:
+        expected = "a store over a grid of bins x bins states, or of a box"
+        require(isinstance(bins, int), expected, f"bins={bins!r}")
+        grid = BoxGrid.unit_square(int(cast(int, bins)))
+    inside = spelled_cells(store.settings.get("wall_cells", ""), grid.num_cells)
+    cells = np.delete(np.arange(grid.num_cells), inside)
+    require(
+        len(cells) == store.shape[0],
+        f"a store over a grid of bins x bins states ({len(cells)})",
+        f"{store.shape[0]} rows, bins={bins!r}",
+    )
+    return grid, cells
+
+
+def environment_of(settings: Mapping[str, Any]) -> PuddleWorld | None:
+    """Return the PuddleWorld whose measure a store holds; None for another environment.
+
+    Raises:
+        ArenaError: If the settings describe no arena.
+    """
+    described = settings.get("environment")
+    return arena_from_settings(described) if isinstance(described, Mapping) else None

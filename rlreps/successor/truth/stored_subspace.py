@@ -1,0 +1,324 @@
+"""Subspaces of stored matrices and their sampling errors: computed once, kept beside the matrix.
+
+Matrices are stored uncentred; a setting of the store says which means to subtract
+(``centring_of``). A matrix of up to ``IN_MEMORY_BYTES`` is held in memory. A larger matrix is read
+block by block with the same arithmetic; several processes can share the work.
+"""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, cast, get_args
+
+import numpy as np
+
+from rlreps.errors import InputError, require, require_choice
+from rlreps.subspace import (
+    ArrayBlocks,
+    CentredBlocks,
+    Centring,
+    PrincipalSubspace,
+    RowBlocks,
+    centre_in_place,
+    centring_means,
+    noise_floor,
+)
+from rlreps.subspace.products import Products
+from rlreps.subspace.row_blocks import column_means, row_means
+from rlreps.subspace.svd import Decomposition, RandomizedSVD
+from rlreps.successor.measure.methods import CENTRED_ON_READING
+from rlreps.successor.truth.store import MatrixStore, load_subspace, save_subspace
+from rlreps.successor.truth.store.blocks import HalfBlocks, StoreBlocks, WatchedBlocks
+from rlreps.successor.truth.store.estimates import EstimateStore
+
+IN_MEMORY_BYTES = 2**30
+"""Largest matrix that is held in memory: 128 x 128 cells."""
+
+DEFAULT_DECOMPOSITION = RandomizedSVD()
+
+
+class Progress(Protocol):
+    """Shows the progress of long work; for example ``runs.progress.progress_bar``."""
+
+    def __call__(
+        self, description: str, *, total: int, unit: str
+    ) -> contextlib.AbstractContextManager[Callable[[int], object]]:
+        """Return a context manager that yields a function to call as units are done."""
+        ...
+
+
+class Share(Protocol):
+    """This process's place among those that work on one matrix; for example ``runs.processes``."""
+
+    def process_index(self) -> int:
+        """Return the index of this process."""
+        return 0
+
+    def process_count(self) -> int:
+        """Return the number of processes."""
+        return 1
+
+    def first_does(self, work: Callable[[], Any]) -> Any:
+        """Run ``work`` on the first process and give its result, JSON values, to all processes."""
+        return work()
+
+    def total(self, part: np.ndarray) -> np.ndarray:
+        """Return the sum of every process's array."""
+        return part
+
+
+class _Alone(Share):
+    """The place of a process that works by itself."""
+
+
+ALONE = _Alone()
+
+
+@contextlib.contextmanager
+def no_progress(description: str, *, total: int, unit: str) -> Iterator[Callable[[int], object]]:
+    """Show nothing."""
+    yield lambda count: None
+
+
+def centring_of(settings: Mapping[str, Any]) -> Centring:
+    """Return which means a store's setting subtracts; columns, if it has no such setting.
+
+    Raises:
+        InputError: If this version does not know the setting, or the matrix was centred before it
+            was stored.
+    """
+    stored = settings.get("centring", "none")
+    require(stored == "none", "a matrix that is stored uncentred (centring none)", stored)
+    found = settings.get(CENTRED_ON_READING, "columns")
+    require_choice(CENTRED_ON_READING, found, get_args(Centring))
+    return cast(Centring, found)
+
+
+def centred(source: RowBlocks, centring: Centring = "columns") -> RowBlocks:
+    """Return a matrix less its means: in memory if it fits, else block by block."""
+    if source.dtype.itemsize * source.shape[0] * source.shape[1] > IN_MEMORY_BYTES:
+        return CentredBlocks(source, *centring_means(source, centring))
+    matrix = np.empty(source.shape, source.dtype)
+    for start, rows in source.blocks():
+        matrix[start : start + len(rows)] = rows
+    centre_in_place(matrix, centring)
+    # Products read groups of rows. A group within one block is a view; a group across blocks is a
+    # copy.
+    return ArrayBlocks(matrix, block_rows=len(matrix))
+
+
+def principal_subspace(
+    store: MatrixStore,
+    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
+    *,
+    matrix: RowBlocks | None = None,
+    progress: Progress = no_progress,
+    share: Share = ALONE,
+) -> PrincipalSubspace:
+    """Return the principal subspace of a stored matrix; compute it once and cache it in the store.
+
+    Args:
+        store: A complete store.
+        decomposition: How to compute it.
+        matrix: Its ``centred_matrix``, if it has been read.
+        progress: Shows the progress of the decomposition.
+        share: The processes that compute it together if the matrix is larger than memory: each
+            reads its own rows, and their results are summed.
+
+    Raises:
+        InputError: If blocks are missing or corrupt, or the rank exceeds the matrix's.
+    """
+    kept = _load(store, decomposition, share)
+    if kept is not None:
+        return kept
+    matrix = centred_matrix(store, share) if matrix is None else matrix
+    return _compute(store, matrix, decomposition, progress, share)
+
+
+def _own_part(store: MatrixStore, share: Share) -> StoreBlocks:
+    """Return this process's blocks of a store."""
+    bounds = [
+        store.num_blocks * index // share.process_count()
+        for index in (share.process_index(), share.process_index() + 1)
+    ]
+    return StoreBlocks(store, range(*bounds))
+
+
+def centred_matrix(store: MatrixStore, share: Share = ALONE) -> RowBlocks:
+    """Return a store's matrix less its means; processes share the means of a large matrix."""
+    whole, centring = StoreBlocks(store), centring_of(store.settings)
+    small = whole.dtype.itemsize * math.prod(whole.shape) <= IN_MEMORY_BYTES
+    if small or share.process_count() == 1:
+        return centred(whole, centring)
+    own = _own_part(store, share)
+    count = own.shape[0]
+    sums, of_rows = np.zeros(whole.shape[1]), np.zeros(whole.shape[0])
+    if count and centring != "rows":
+        sums = column_means(own) * count
+    if count and centring != "columns":
+        of_rows[own.rows] = row_means(own)
+    means = share.total(sums) / whole.shape[0]
+    if centring == "columns":
+        return CentredBlocks(whole, means)
+    return CentredBlocks(whole, means, share.total(of_rows) - means.mean())
+
+
+def _watched(
+    matrix: RowBlocks,
+    decomposition: Decomposition,
+    description: str,
+    progress: Progress,
+    join: Callable[[RowBlocks], Any] = lambda blocks: blocks,
+) -> PrincipalSubspace:
+    """Decompose row blocks together with the row blocks of other processes, if there are any.
+
+    A bar shows the progress of the reads.
+    """
+    total, done = decomposition.num_reads * matrix.shape[0], 0
+    if decomposition.num_reads == 0:
+        return decomposition.decompose(matrix)
+
+    def count(rows: int) -> None:
+        nonlocal done
+        done += rows
+        advance(rows)
+
+    # The bar counts a row every time it is read.
+    title = f"{description} ({decomposition.num_reads} x {matrix.shape[0]:,} rows)"
+    with progress(title, total=total, unit="rows") as advance:
+        result = decomposition.decompose(join(WatchedBlocks(matrix, count)))
+        advance(total - done)  # A matrix of low rank needs fewer reads.
+    return result
+
+
+def _cache_settings(store: MatrixStore, decomposition: Decomposition) -> dict[str, Any]:
+    return {"centring": centring_of(store.settings), **decomposition.settings()}
+
+
+def _load(
+    store: MatrixStore, decomposition: Decomposition, share: Share
+) -> PrincipalSubspace | None:
+    def find() -> dict[str, np.ndarray] | None:
+        return load_subspace(store, _cache_settings(store, decomposition))
+
+    # The first process decides, so that all compute the subspace or none does. Otherwise it might
+    # write the file before another process looks for it.
+    if not share.first_does(lambda: find() is not None):
+        return None
+    arrays = find()
+    if arrays is None:
+        raise InputError(f"expected the subspace beside {store.path} that process 0 has found")
+    settings = dict(decomposition.settings())
+    return PrincipalSubspace(
+        basis=arrays["basis"],
+        singular_values=arrays["singular_values"],
+        total_energy=float(arrays["total_energy"]),
+        distance_bound=arrays.get("distance_bound"),
+        method=settings.pop("method"),
+        settings={**settings, "rank": arrays["basis"].shape[1]},
+    )
+
+
+def _compute(
+    store: MatrixStore,
+    matrix: RowBlocks,
+    decomposition: Decomposition,
+    progress: Progress,
+    share: Share,
+) -> PrincipalSubspace:
+    title = "principal subspace"
+    if share.process_count() > 1 and isinstance(matrix, CentredBlocks):
+        own, of_rows = _own_part(store, share), matrix.row_means
+        part = CentredBlocks(own, matrix.means, None if of_rows is None else of_rows[own.rows])
+        place = {"first": own.rows.start, "num_rows": store.shape[0], "total": share.total}
+        principal = _watched(
+            part, decomposition, title, progress, lambda blocks: Products(blocks, **place)
+        )
+    else:
+        principal = _watched(matrix, decomposition, title, progress)
+    arrays = {
+        "basis": principal.basis,
+        "singular_values": principal.singular_values,
+        "total_energy": np.asarray(principal.total_energy),
+    }
+    if principal.distance_bound is not None:
+        arrays["distance_bound"] = principal.distance_bound
+    if share.process_index() == 0:
+        save_subspace(store, arrays, _cache_settings(store, decomposition))
+    return principal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SamplingError:
+    """The error of a Monte-Carlo matrix, from the difference of its halves.
+
+    Attributes:
+        noise_floor: Expected subspace distance of the matrix from the truth for d = 1 … k, [k]:
+            results below it are meaningless.
+        standard_error: Root mean square, over all entries, of an entry's standard error.
+    """
+
+    noise_floor: np.ndarray
+    standard_error: float
+
+    def floor(self, d: int) -> float | None:
+        """Return the noise floor at d, or None if it was not computed up to d."""
+        return float(self.noise_floor[d - 1]) if d <= len(self.noise_floor) else None
+
+
+def sampling_error(
+    store: EstimateStore,
+    decomposition: Decomposition = DEFAULT_DECOMPOSITION,
+    *,
+    progress: Progress = no_progress,
+) -> SamplingError | None:
+    """Return the sampling error of a stored matrix; compute it once and cache it in the store.
+
+    Both halves are centred and decomposed like the matrix itself.
+
+    Returns:
+        The error; None for a matrix that was not sampled.
+
+    Raises:
+        InputError: If blocks are missing or corrupt.
+    """
+    if store.half_difference is None:
+        return None
+    settings = {
+        "kind": "sampling error from two halves",
+        "half_difference": store.half_difference.content_key(),
+        **_cache_settings(store.matrix, decomposition),
+    }
+    arrays = load_subspace(store.matrix, settings)
+    if arrays is None:
+        arrays = _compute_error(store, decomposition, progress)
+        save_subspace(store.matrix, arrays, settings)
+    return SamplingError(
+        noise_floor=arrays["noise_floor"], standard_error=float(arrays["standard_error"])
+    )
+
+
+def _compute_error(
+    store: EstimateStore, decomposition: Decomposition, progress: Progress
+) -> dict[str, np.ndarray]:
+    assert store.half_difference is not None
+    matrix, difference = StoreBlocks(store.matrix), StoreBlocks(store.half_difference)
+    bases = [
+        _watched(
+            centred(HalfBlocks(matrix, difference, sign), centring_of(store.matrix.settings)),
+            decomposition,
+            f"subspace of the {name} half",
+            progress,
+        ).basis
+        for name, sign in (("first", 1), ("second", -1))
+    ]
+    shared = min(basis.shape[1] for basis in bases)
+    squares = sum(
+        float(np.einsum("ij,ij->", rows, rows, dtype=np.float64)) for _, rows in difference.blocks()
+    )
+    states, tasks = store.matrix.shape
+    return {
+        "noise_floor": noise_floor(*(basis[:, :shared] for basis in bases)),
+        "standard_error": np.asarray(np.sqrt(squares / (states * tasks))),
+    }

@@ -1,0 +1,167 @@
+"""Tables and figures of the benchmark."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+
+from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
+from rlreps.experiments.ours.contestants import CONTROLS
+from rlreps.plotting import plot_components
+from rlreps.stats.intervals import mean_interval, median_interval, samples_to_reach
+from rlreps.study import (
+    STEP,
+    SUBSPACE_DISTANCE,
+    Axis,
+    Curve,
+    Frame,
+    Measure,
+    Results,
+    Rows,
+    in_path,
+)
+from rlreps.study.figures import aligned_maps
+
+NEVER = "never"
+
+DENSITY = Measure(
+    value="density_distance",
+    label="subspace distance to M̃ (0 equal, 1 orthogonal)",
+    within=(0.0, 1.0),
+    log=True,
+)
+
+FAMILIES = ("entries", "transitions", "futures", "futures, ordered")
+"""Groups of rows with a figure each (``Row.family``)."""
+
+_PICTURES = 4
+"""Number of functions whose pictures are shown."""
+
+
+def lines(results: Results[Config]) -> Rows:
+    """Tabulate every row at the end of training: means with intervals, or why it has none."""
+    found, named = [], (*KEYS, "sees", "truth", "options")
+    for values, group in results.ends.groups(*named).items():
+        row: dict[str, object] = dict(zip(named, values, strict=True))
+        for name in MEASURED:
+            known = group[name][np.isfinite(group[name])]
+            # No distance and no cosine is below 0; R² may be.
+            least = -math.inf if name == "r2" else 0.0
+            ends = np.clip(mean_interval(known), least, 1.0).tolist() if len(known) else [None] * 3
+            row |= zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
+        failed, without = str(group["failed"][0]), int(np.isnan(group["subspace_distance"]).sum())
+        row["seconds"] = float(group["seconds"][0])
+        row |= {"released": True} if group["released"][0] else {}
+        row["diverged"] = None if failed else int(np.sum(group["diverged"]))
+        if without and not failed:
+            row["note"] = f"no truth of its own for {without} of {len(group)} seeds"
+        else:
+            row["note"] = failed
+        found.append(row)
+    return found
+
+
+def by_world(results: Results[Config], value: str) -> Rows:
+    """Tabulate means at ``tuned_at`` by method (lines) and world (columns), the best first.
+
+    Methods that lack a value in some world come last; methods without any value are left out.
+    """
+    config, found = results.config, dict[str, dict[str, Any]]()
+    for row in results.once(lines):
+        if row["d"] == config.tuned_at and row[value] is not None:
+            line = {name: row[name] for name in ("method", "sees", "truth")}
+            found.setdefault(str(row["method"]), line)[str(row["world"])] = row[value]
+
+    def rank(line: Mapping[str, Any]) -> tuple[int, float]:
+        mean = float(np.mean([line[world] for world in config.worlds if world in line]))
+        return -len(line), mean if value.endswith("distance") else -mean
+
+    return sorted(found.values(), key=rank)
+
+
+def times(results: Results[Config]) -> Rows:
+    """Tabulate each row's cost of coming within each threshold: medians with intervals."""
+    found, known = list[dict[str, object]](), {"subspace_distance": np.isfinite}
+    for values, group in results.frame.where(**known).groups(*KEYS).items():
+        curves, seeds, steps = group.pivot("subspace_distance", "seed", "step")
+        # The same for all seeds.
+        costs = group.where(seed=seeds[0])
+        for threshold in results.config.thresholds:
+            reached = samples_to_reach(steps, -curves, -threshold)
+            row: dict[str, object] = dict(zip(KEYS, values, strict=True))
+            row |= {"threshold": threshold, "never": int(np.isinf(reached).sum())}
+            for name in ("step", "seconds", "environment_steps"):
+                cost = dict(zip(steps, costs[name].tolist(), strict=True))
+                cost[math.inf] = math.nan if math.isnan(costs[name][0]) else math.inf
+                ends = median_interval([cost[step] for step in reached])
+                for end, each in zip(("", "_low", "_high"), ends, strict=True):
+                    unknown = math.isnan(each)
+                    row[f"{name}{end}"] = None if unknown else NEVER if math.isinf(each) else each
+            found.append(row)
+    return found
+
+
+def named(start: str, family: str) -> str:
+    """Name a figure of a family."""
+    return in_path(f"{start} {family}").replace("-", "_")
+
+
+def curves(start: str, x: Axis, y: Measure = SUBSPACE_DISTANCE) -> list[Curve]:
+    """Draw a distance at ``tuned_at`` where the distance is known and x is above 0.
+
+    Each family has a figure of all worlds; only the figure against updates has controls.
+    """
+    beside = ", and controls" if x is STEP else ""
+
+    def of(family: str) -> Callable[[Results[Any], Frame], Frame]:
+        def known(results: Results[Any], rows: Frame) -> Frame:
+            every = (*results.config.rows, *released_rows(results.config))
+            methods = [row.method for row in every if row.family == family]
+            methods += [row.method for row in CONTROLS if methods]
+            above: Any = {x.column: lambda each: each > 0, y.value: np.isfinite}
+            return rows.where(d=results.config.tuned_at, method=methods, **above)
+
+        return known
+
+    return [
+        Curve(
+            name=named(start, family),
+            caption=f"{y.label[0].upper()}{y.label[1:]}: objectives that see {family}{beside}, d = "
+            "{config.tuned_at}; each against its own truth unless M̃ is named.",
+            x=x,
+            y=y,
+            of=of(family),
+            panel="{world}",
+        )
+        for family in FAMILIES
+    ]
+
+
+def draw_components(results: Results[Config], family: str) -> tuple[None, Figure] | None:
+    """Draw what the first seed learned in the first world at ``tuned_at``, beside M̃'s functions.
+
+    Features are rotated within their span onto the functions. The functions are orthogonal without
+    weights, since states are drawn uniformly.
+    """
+    config, arena = results.config, results.config.worlds[0]
+    world, drawn = results.run.data[arena], {}
+    for name, each in results.cells.items():
+        found = released()["cells"] if each["released"][0] else results.found
+        features = found[name].get("features")
+        if features and len(each.where(world=arena, d=config.tuned_at, family=family)):
+            drawn[str(each["method"][0])] = jnp.asarray(features)
+    if not drawn:
+        return None
+    behind = world.truth("M̃").behind_constant().first(config.tuned_at).functions
+    exact = behind / np.linalg.norm(behind, axis=0)
+    maps, cosines = aligned_maps(exact, drawn)
+    figure = plot_components(
+        {name: each[:, :_PICTURES] for name, each in {"M̃": exact, **maps}.items()},
+        bins=config.bins,
+        cells=world.model.cells,
+        cosines={name: each[:_PICTURES] for name, each in cosines.items()},
+    )
+    return None, figure

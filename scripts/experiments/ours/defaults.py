@@ -1,0 +1,339 @@
+"""The fit with its defaults on problems that a new user may try first.
+
+**Ways**, each from the same uniformly random steps:
+
+- fit: ``fit`` with its defaults and the problem's discount. The reward is given afterwards: by the
+  recorded rewards of the states reached, or by a function of these states. The policy is
+  ``rep.policy(task, improvements=None)``. A problem that the fit refuses has a random policy;
+- extra-trees: fitted Q iteration with extremely randomised trees (Ernst, Geurts & Wehenkel 2005) on
+  the same rows and rewards. Dictionaries are flattened as by Gymnasium's ``FlattenObservation``.
+  Continuous actions are chosen among 17 levels of one number, 3 x 3 of two, or 32 of the data;
+- random: uniformly random actions.
+
+**Metric.** The gain (score - random) / (solved - random). A score is the mean undiscounted return
+of greedy episodes, or the share of them that terminate; random is its mean over seeds; the scores
+that count as solved are published or follow from the problem. A policy is bad if its gain is below
+0.5. A fit is told to be bad if it was refused, or if collecting, fitting or improving warned.
+
+**Goals**, for all problems and for those that were kept aside before any default was tuned on the
+others: at most one bad policy in 20 without a warning; at most one good policy in 20 with a
+warning; a mean gain of the fit that is at most 0.05 below the trees' gain, or above it, in at least
+three quarters of the problems. Exact 95 % intervals of these shares decide. They treat policies as
+independent, although seeds of one problem are alike: 72 policies without an exception are the
+fewest for which a share of one in 20 holds.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from rlreps.errors import FitWarning, InputError, TrainingDivergedError
+from rlreps.experiments.ours.problems import PROBLEMS, Choose, FloatArray, Problem, numbers, play
+from rlreps.plotting.style import MUTED, series_style, styled
+from rlreps.stats.contrasts import Verdict, in_more_than
+from rlreps.study import (
+    Claim,
+    Drawn,
+    Experiment,
+    Frame,
+    Measure,
+    Results,
+    Rows,
+    Run,
+    Tabulated,
+    crossed,
+    design_of,
+)
+from rlreps.successor import Transitions, fit
+
+FIT, TREES, RANDOM = WAYS = ("fit", "extra-trees", "random")
+GOOD = 0.5
+"""Least gain of a good policy."""
+MOST_MISJUDGED = 0.05
+"""Largest share of bad policies without a warning, and of good policies with one."""
+LEVEL = 0.05
+"""Largest gain by which the fit may be below the trees and still count as level."""
+LEAST_LEVEL = 0.75
+"""Least share of problems in which the fit is level with the trees, or above."""
+FEWEST = 10
+"""Least number of problems for a verdict."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Problems, and the ways to find their policies.
+
+    Attributes:
+        most_steps: Largest number of random steps; None takes each problem's own.
+        rounds: Rounds of fitted Q iteration with trees.
+        trees: Number of trees.
+    """
+
+    problems: tuple[str, ...] = tuple(PROBLEMS)
+    ways: tuple[str, ...] = WAYS
+    most_steps: int | None = None
+    rounds: int = 50
+    trees: int = 50
+    seed: int = 0
+    num_seeds: int = 2
+
+
+PRESETS = {
+    "smoke": Config(
+        problems=("CartPole", "FrozenLake 4x4, no slip"),
+        ways=(FIT, RANDOM),
+        most_steps=2_000,
+        num_seeds=1,
+    ),
+    "laptop": Config(ways=(FIT, RANDOM), num_seeds=1),
+    "paper": Config(num_seeds=5),
+}
+
+
+def check(config: Config, _: Any) -> None:
+    """Raise an ``InputError`` unless the packages of all problems and ways are installed."""
+    try:
+        if TREES in config.ways:
+            import sklearn.ensemble  # noqa: F401
+        for name in config.problems:
+            PROBLEMS[name].judge().close()
+    except (ImportError, gymnasium.error.Error) as error:
+        raise InputError(
+            f"expected the packages of the extras sklearn and problems, got: {error}"
+        ) from error
+
+
+# --- Ways -----------------------------------------------------------------------------------------
+
+
+def fitted(problem: Problem, steps: int, seed: int) -> Choose:
+    """Fit random steps of a problem as it comes; return the policy of its reward."""
+    with contextlib.closing(problem.record()) as environment:
+        data = Transitions.collect(environment, steps=steps, seed=seed)
+        rep = fit(data, discount=problem.discount)
+        if problem.reward is not None:
+            task = rep.task(reward=problem.reward)
+        else:
+            task = rep.task(data.next_observation, environment.rewards)
+    return rep.policy(task, improvements=None)
+
+
+def candidates(data: Transitions) -> npt.NDArray[Any]:
+    """Return the actions that trees choose among, [c, k]."""
+    if data.action_low is None or data.action_high is None:
+        return np.arange(data.num_actions or 0)[:, None]
+    ends = [*zip(data.action_low, data.action_high, strict=True)]
+    if len(ends) > 2:
+        return data.action[np.random.default_rng(0).choice(len(data), 32)]
+    levels = [np.linspace(*each, 17 if len(ends) == 1 else 3, dtype=np.float32) for each in ends]
+    return np.array([*itertools.product(*levels)])
+
+
+def trees_policy(
+    data: Transitions, rewards: FloatArray, discount: float, rounds: int, trees: int
+) -> Choose:
+    """Return the greedy policy of fitted Q iteration with extremely randomised trees."""
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    def inputs(states: npt.NDArray[Any], actions: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        flat = [np.reshape(each, (len(each), -1)) for each in (states, actions)]
+        return np.concatenate(flat, axis=1, dtype=np.float32)
+
+    def values(model: Any, states: npt.NDArray[Any]) -> FloatArray:
+        tiled = (np.broadcast_to(action, (len(states), len(action))) for action in choices)
+        return np.stack([model.predict(inputs(states, each)) for each in tiled], axis=1)
+
+    choices, pairs = candidates(data), inputs(data.observation, data.action)
+    reached, place = np.unique(data.next_observation, axis=0, return_inverse=True)
+    targets = rewards
+    for index in range(rounds):
+        model = ExtraTreesRegressor(trees, min_samples_leaf=5, random_state=index)
+        model.fit(pairs, targets)
+        if index + 1 < rounds:
+            best = values(model, reached).max(axis=1)[place.ravel()]
+            targets = rewards + discount * np.where(data.terminated, 0.0, best)
+
+    def choose(states: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        best = choices[values(model, states).argmax(axis=1)]
+        return np.asarray(best if data.continuous else best[:, 0])
+
+    return choose
+
+
+def by_trees(config: Config, problem: Problem, steps: int, seed: int) -> Choose:
+    """Run fitted Q iteration with trees on the random steps that the fit sees."""
+    with contextlib.closing(problem.record()) as environment:
+        data = Transitions.collect(numbers(environment), steps=steps, seed=seed)
+        rewards = np.array(environment.rewards)
+    return trees_policy(data, rewards, problem.discount, config.rounds, config.trees)
+
+
+def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]:
+    """Make a policy; measure its score, and note what was said."""
+    config, (named, way, seed) = run.config, cell.values()
+    problem, refused, begun = PROBLEMS[named], "", time.perf_counter()
+    steps = min(problem.steps, config.most_steps or problem.steps)
+    choose: Choose | None = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            if way == FIT:
+                choose = fitted(problem, steps, seed)
+            elif way == TREES:
+                choose = by_trees(config, problem, steps, seed)
+        except (InputError, TrainingDivergedError) as error:
+            refused = f"{type(error).__name__}: {error}"
+    said = [str(each.message) for each in caught if issubclass(each.category, FitWarning)]
+    seconds = time.perf_counter() - begun
+    first = 10_000 * (seed + 1)
+    returns = play(problem.judge, choose, range(first, first + problem.episodes))
+    score = {"score": float(returns.mean()), "worst": float(returns.min()), "seconds": seconds}
+    return {"values": {**score, "refused": refused, "warnings": " | ".join(said)}}
+
+
+# --- What is reported -----------------------------------------------------------------------------
+
+
+def judged(results: Results[Config]) -> Frame:
+    """Add to the measurements: the gain, whether the fit was told to be bad, and kept aside."""
+    frame, problems = results.frame, [PROBLEMS[name] for name in results.frame["problem"]]
+    random = {name: results.sample(problem=name, way=RANDOM).mean for name in {*frame["problem"]}}
+    low = np.array([random[name] for name in frame["problem"]])
+    gain = (frame["score"] - low) / (np.array([each.solved for each in problems]) - low)
+    told = (frame["refused"] != "") | (frame["warnings"] != "")
+    aside = np.array([each.kept_aside for each in problems])
+    return frame.adding(gain=gain, bad=gain < GOOD, told=told, kept_aside=aside)
+
+
+def silent(found: Frame) -> Verdict:
+    """Judge that few bad policies are not told to be bad."""
+    bad = found.where(way=FIT, bad=True)
+    quiet = bad.where(told=False)["problem"]
+    words = "; ".join([f"{len(quiet)} of {len(bad)} bad policies", *dict.fromkeys(quiet)])
+    return ~in_more_than(MOST_MISJUDGED, ~bad["told"], words)
+
+
+def warned(found: Frame) -> Verdict:
+    """Judge that few good policies are told to be bad."""
+    told = found.where(way=FIT, bad=False)["told"]
+    return ~in_more_than(MOST_MISJUDGED, told, f"{told.sum()} of {len(told)} good policies")
+
+
+def level(found: Frame) -> Verdict:
+    """Judge that the fit is level with the trees, or above, in most problems."""
+    pairs = [
+        [part.where(way=way).sample("gain", "seed").mean for way in (FIT, TREES)]
+        for part in found.groups("problem").values()
+    ]
+    levels = [ours >= theirs - LEVEL for ours, theirs in pairs]
+    return in_more_than(LEAST_LEVEL, levels, f"{sum(levels)} of {len(levels)} problems")
+
+
+GOALS: dict[str, tuple[str, Callable[[Frame], Verdict]]] = {
+    "bad policies without a warning": (f"at most {MOST_MISJUDGED:.0%}", silent),
+    "good policies with a warning": (f"at most {MOST_MISJUDGED:.0%}", warned),
+    "problems in which the fit is level with extra-trees, or above": (
+        f"at least {LEAST_LEVEL:.0%}",
+        level,
+    ),
+}
+
+
+def claims(results: Results[Config]) -> Iterator[Claim]:
+    """State the goals, for all problems and for those kept aside."""
+
+    def judge(results: Results[Config], goal: str, wanted: dict[str, bool]) -> Verdict:
+        found = results.once(judged).where(**wanted)
+        verdict = GOALS[goal][1](found)
+        return verdict if len({*found["problem"]}) >= FEWEST else verdict.open()
+
+    for where, wanted in {"all problems": {}, "kept aside": {"kept_aside": True}}.items():
+        for goal, (stated, _) in GOALS.items():
+            yield Claim(f"{where}: {goal}", stated, partial(judge, goal=goal, wanted=wanted))
+
+
+def table(results: Results[Config]) -> Rows:
+    """Tabulate mean scores; bad and told fits; fits that were right to warn or to be silent."""
+    rows = []
+    for (name, aside), part in results.once(judged).groups("problem", "kept_aside").items():
+        scores = part.labelled("way").items()
+        fits, about = part.where(way=FIT), {"problem": name, "kept_aside": aside}
+        rows.append(
+            about
+            | {"solved": PROBLEMS[name].solved}
+            | {way: each.sample("score", "seed").mean for way, each in scores}
+            | {"bad": int(fits["bad"].sum()), "told": int(fits["told"].sum())}
+            | {"right": int((fits["bad"] == fits["told"]).sum()), "fits": len(fits)}
+        )
+    return rows
+
+
+@styled
+def draw(results: Results[Config]) -> tuple[Rows, Figure]:
+    """Draw the gain of every policy, a line for each problem; fits that were told are hollow."""
+    found, names = results.once(judged), results.config.problems
+    figure = Figure(figsize=(6.5, 1.2 + 0.22 * len(names)))
+    axes, ways = figure.subplots(), [way for way in results.config.ways if way != RANDOM]
+    for index, (way, hollow) in enumerate(itertools.product(ways, (False, True))):
+        part = found.where(way=way, told=hollow)
+        style = {**series_style(index // 2), "linestyle": "", "markersize": 4.0}
+        style |= {"markerfacecolor": "none"} if hollow else {"label": way}
+        places = [names.index(name) + 0.3 * (index // 2) for name in part["problem"]]
+        axes.plot(np.clip(part["gain"], -1.0, 1.25), places, **style)
+    for gain, line in ((0.0, ":"), (GOOD, "--"), (1.0, ":")):
+        axes.axvline(gain, linestyle=line, color=MUTED, linewidth=0.7)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("gain (0 random, 1 solved; cut at -1 and 1.25)")
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(ways))
+    return found.rows(*found.columns), figure
+
+
+EXPERIMENT = Experiment(
+    name="defaults",
+    title="Defaults of the fit on problems of new users",
+    paper="Our own experiment.",
+    presets=PRESETS,
+    check=check,
+    cells=lambda run: crossed(
+        "{problem}-{way}-{seed}",
+        problem=run.config.problems,
+        way=run.config.ways,
+        seed=range(run.config.seed, run.config.seed + run.config.num_seeds),
+    ),
+    measure=measure,
+    value=Measure(value="score", label="score"),
+    claims=claims,
+    sections={
+        "Problems": [
+            design_of(__doc__),
+            Tabulated(
+                name="problems",
+                rows=table,
+                caption="Mean scores over {config.num_seeds} seeds. Of the fits: how many policies "
+                "are bad, how many were told to be (warned or refused), and how many times both or "
+                "neither.",
+            ),
+            Drawn(
+                name="gains",
+                caption="Gain of every policy. Fits that warned or were refused are hollow.",
+                draw=draw,
+            ),
+            Tabulated(
+                caption="Every policy, and what the fit said.",
+                rows=lambda r: r.rows["gains"],
+            ),
+        ],
+    },
+    stated="our goal",
+)

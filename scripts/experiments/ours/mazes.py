@@ -1,0 +1,218 @@
+"""Shared parts of the experiments in mazes: arenas, goals, reward-free data, exact values of cells.
+
+Agents see a fixed random code of their cell (``Code``), and must learn which cells are near each
+other and where the walls are. ``sutton``, whose agents see their position, is the control arena, in
+which we expect no effect.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
+from rlreps.stats.contrasts import Contrast, Verdict, all_of, at_least, corrected
+from rlreps.study import Results
+from rlreps.successor.exact.tabular import TabularModel
+from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.fit import fit
+from rlreps.successor.fitting.methods import FitConfig
+from rlreps.successor.fitting.representation import Scaling, SuccessorRepresentation, Task
+from rlreps.successor.measure.grids import Grid
+from rlreps.successor.measure.kernels.actions import cell_moves
+
+FloatArray = npt.NDArray[np.float64]
+
+MAZES = ("five_corridors", "spiral", "four_rooms")
+"""Arenas in which learned features are expected to help."""
+
+NULL = "sutton"
+"""The arena in which learned features are not expected to help."""
+
+BINS = 20
+"""Cells along each axis, for codes and for exact values; walls lie along the cells' sides."""
+
+CAP = 300
+"""Largest number of steps of an episode."""
+
+GOALS = tuple((x, y, 0.08) for x, y in ((0.9, 0.9), (0.1, 0.9), (0.9, 0.1), (0.1, 0.1), (0.5, 0.5)))
+"""Discs (x, y, radius) within a corridor or a room of every maze."""
+
+FIT = FitConfig(behaviour="uniform")
+"""Options of the fit to free transitions: the defaults, with the known policy."""
+
+
+Contrasting: TypeAlias = Callable[[str, str], Contrast]
+"""(maze, other arm) → the contrast with the other arm in this maze."""
+
+
+def observation_of(arena: str) -> Observation:
+    """Return what agents see: a code of their cell, or in ``sutton`` their position."""
+    return Position() if arena == NULL else Code(bins=BINS)
+
+
+def world_of(arena: str, **changes: Any) -> PuddleWorld:
+    """Load an arena with its observation and its cap; it has no goal and no reward by default."""
+    return load_arena(arena, **{"observation": observation_of(arena), "max_steps": CAP, **changes})
+
+
+def free_transitions(arena: str, steps: int, seed: int, **changes: Any) -> Transitions:
+    """Collect transitions of the uniformly random policy, without goal or reward.
+
+    Args:
+        arena: Its name.
+        steps: Least number of rows. Each of ``steps / CAP`` copies of the arena, at most 100, plays
+            episodes of at most ``CAP`` steps, from uniform starts.
+        seed: Seed of all random draws.
+        **changes: Changes of the arena, as for ``world_of``.
+    """
+    copies = min(100, max(1, steps // CAP))
+    return Transitions.collect(world_of(arena, **changes), steps=steps, seed=seed, copies=copies)
+
+
+def mazes_of(results: Results[Any]) -> list[str]:
+    """List the mazes among a run's arenas."""
+    return [arena for arena in results.config.arenas if arena != NULL]
+
+
+def in_mazes(results: Results[Any], judge: Callable[[str], Verdict], needed: int = 2) -> Verdict:
+    """Judge that a statement holds in ``needed`` of the three mazes; a maze not run is open."""
+    return at_least(needed, {maze: judge(maze) for maze in mazes_of(results)}, of=len(MAZES))
+
+
+def beats(results: Results[Any], contrast: Contrasting, others: Sequence[str]) -> Verdict:
+    """Judge that two of three mazes have the effect against every other arm.
+
+    p-values are adjusted for all mazes and other arms (Holm).
+    """
+    pairs = itertools.product(mazes_of(results), others)
+    found = corrected({pair: contrast(*pair) for pair in pairs})
+    return in_mazes(results, lambda maze: all_of({each: found[maze, each] for each in others}))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CellModel(TabularModel):
+    """An arena as a Markov decision process of its n cells, with rewards on arrival.
+
+    The model assumes that an agent that enters a cell is equally likely to be anywhere in it.
+
+    Attributes:
+        cells: Place of each cell in the grid, [n].
+        centres: Centres of the cells, [n, 2].
+        observations: What an agent sees at the centres, [n, ...].
+    """
+
+    arena: str
+    cells: npt.NDArray[np.int64]
+    centres: npt.NDArray[np.float32]
+    observations: npt.NDArray[Any]
+
+    def cells_of(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Return the cells [m] of observations [m, ...]; -1 for one without a cell."""
+        if self.arena != NULL:
+            return _places(self.observations, observations)
+        return self.around(observations)
+
+    def around(self, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return the cells [m] that hold positions [m, 2]; -1 for those within a wall."""
+        found = np.full(BINS**2, -1, np.int64)
+        found[self.cells] = np.arange(self.num_states)
+        places = jax.vmap(Grid(BINS).cell)(jnp.asarray(positions))
+        cells: npt.NDArray[np.int64] = found[np.asarray(places)]
+        return cells
+
+    def nearest(self, positions: npt.ArrayLike) -> npt.NDArray[np.intp]:
+        """Return the cells [m] whose centres are nearest to positions [m, 2]."""
+        offsets = self.centres[:, None] - np.asarray(positions, np.float64)[None]
+        cells: npt.NDArray[np.intp] = np.argmin(np.linalg.norm(offsets, axis=2), axis=0)
+        return cells
+
+    def discs(self, goals: Any) -> FloatArray:
+        """Return the indicators of discs (x, y, radius) [m, 3] at the cells' centres, [n, m].
+
+        The cell that contains a disc's centre belongs to the disc, however small its radius.
+        """
+        discs = np.asarray(goals, np.float64)
+        offsets = np.linalg.norm(self.centres[:, None] - discs[None, :, :2], axis=2)
+        inside = offsets <= discs[None, :, 2]
+        inside[self.nearest(discs[:, :2]), np.arange(len(discs))] = True
+        found: FloatArray = inside.astype(np.float64)
+        return found
+
+
+@functools.cache
+def cell_model(arena: str) -> CellModel:
+    """Estimate the cells' model of an arena, from 256 moves from each cell by each action."""
+    world, grid = world_of(arena), Grid(BINS)
+    moves = cell_moves(world, grid, jax.random.key(0))
+    centres = grid.centres()[moves.cells]
+    seen = jax.vmap(lambda place: world.observation.observe(place, world.backdrop))(centres)
+    return CellModel(moves.to, arena, moves.cells, centres, np.asarray(seen))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AtCells:
+    """A representation of free transitions, at the cells of a model.
+
+    If the data do not contain a cell's code, the cell's features are 0 and its policy is uniform.
+
+    Attributes:
+        data: The transitions, in the form that the fit took.
+        inputs: The representation's inputs at the cells, [n, ...].
+        known: Whether the data contain a cell's observation, [n].
+    """
+
+    representation: SuccessorRepresentation
+    data: Transitions
+    model: CellModel
+    inputs: npt.NDArray[Any]
+    known: npt.NDArray[np.bool_]
+
+    def features(self, scaling: Scaling) -> FloatArray:
+        """Compute state features, [n, d]."""
+        found = self.representation.features(self.inputs, scaling=scaling)
+        table: FloatArray = np.where(self.known[:, None], found, 0.0)
+        return table
+
+    def policy(self, task: Task, improvements: int | None = 1) -> FloatArray:
+        """Return the probabilities of the policy of a task, [n, A]."""
+        choose = self.representation.policy(task, improvements)
+        greedy = self.model.probabilities(choose(self.inputs))
+        policy: FloatArray = np.where(self.known[:, None], greedy, self.model.uniform)
+        return policy
+
+
+def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:
+    """Replace codes by their index among the distinct codes of the data, [c, size].
+
+    This uses only that an agent recognises a code that it sees again.
+    """
+    states = np.concatenate([data.observation, data.next_observation])
+    codes, numbers = np.unique(states, axis=0, return_inverse=True)
+    first, then = numbers.reshape(2, -1)
+    return dataclasses.replace(
+        data, observation=first, next_observation=then, num_states=len(codes)
+    ), codes
+
+
+def fit_at_cells(arena: str, data: Transitions, config: FitConfig) -> AtCells:
+    """Fit a representation to free transitions: of counted codes, or of positions."""
+    model = cell_model(arena)
+    if arena == NULL:
+        everywhere = np.ones(model.num_states, np.bool_)
+        return AtCells(fit(data, config), data, model, model.observations, everywhere)
+    table, codes = numbered(data)
+    places = _places(codes, model.observations)
+    return AtCells(fit(table, config), table, model, np.maximum(places, 0), places >= 0)
+
+
+def _places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Find rows [m, c] among others [k, c]; return indices [m], -1 for rows not found."""
+    places = {row.tobytes(): place for place, row in enumerate(known)}
+    return np.array([places.get(row.tobytes(), -1) for row in wanted], np.int64)

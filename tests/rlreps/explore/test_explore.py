@@ -1,0 +1,445 @@
+"""The page to explore: what it embeds, what it refuses, and in a browser, what it shows."""
+
+import base64
+import dataclasses
+import json
+import re
+import shutil
+import time
+import warnings
+import zlib
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from selenium import webdriver
+from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver.common.by import By
+
+from rlreps import subspace
+from rlreps.encoders import FourierMLP
+from rlreps.envs import load_arena
+from rlreps.errors import FitWarning, InputError
+from rlreps.explore import measure as workflow
+from rlreps.explore.measure import explore
+from rlreps.report.page import Section, write_report
+from rlreps.report.table import Table
+from rlreps.runs.folder import RunFolder
+from rlreps.successor import Transitions, fit
+from rlreps.successor.measure.grids import BoxGrid, Grid
+from rlreps.successor.measure.kernels.matrix import action_steps
+from rlreps.successor.measure.methods import Transition
+from rlreps.successor.truth.ground_truth import load_ground_truth, save_matrix
+from rlreps.successor.truth.store import open_store
+from rlreps.successor.truth.store.blocks import StoreBlocks
+from rlreps.workflows.evaluate import load_encoder
+from rlreps.workflows.generate import generate
+from rlreps.workflows.train import TrainingConfig, run_training
+
+TRAINING = TrainingConfig(
+    encoder=FourierMLP(hidden=(16,), frequencies=3),
+    num_features=3,
+    steps=40,
+    rows=40,
+    tasks=32,
+    num_seeds=2,
+    evaluate_every=10,
+    checkpoint_every=20,
+)
+
+
+@pytest.fixture(scope="module")
+def trained(toy_store, tmp_path_factory):
+    out = tmp_path_factory.mktemp("trained") / "run"
+    run_training(TRAINING, toy_store, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(trained, tmp_path_factory):
+    """8 x 8 cells with all rows, and a run, whose store is found without being named."""
+    out = tmp_path_factory.mktemp("pages") / "rows.html"
+    return explore([trained], out, components=12)
+
+
+def stored(path):
+    return np.concatenate([rows for _, rows in StoreBlocks(open_store(path)).blocks()])
+
+
+class Contents:
+    """Read what a page embeds as its script does."""
+
+    def __init__(self, text):
+        self.described = json.loads(
+            re.search(r'<script type="application/json" id="described">(.*?)</script>', text)[1]
+        )
+        pattern = r'<script type="application/octet-stream" id="array-([^"]+)">([^<]*)</script>'
+        self.blocks = dict(re.findall(pattern, text))
+        self.shape = (self.described["rows"], self.described["columns"])
+
+    def __getitem__(self, name):
+        entry = self.described["arrays"][name]
+        dtype = np.dtype(entry["type"])
+        planes = np.frombuffer(zlib.decompress(base64.b64decode(self.blocks[name])), np.uint8)
+        whole = planes.reshape(dtype.itemsize, -1).T.copy().view(dtype)[:, 0]
+        if "scales" not in entry:
+            return whole
+        maps = whole.reshape(-1, *self.shape)
+        maps = np.cumsum(np.cumsum(maps, axis=1, dtype=dtype), axis=2, dtype=dtype)
+        return maps * np.asarray(entry["scales"])[:, None, None]
+
+
+def test_the_page_holds_the_store_s_numbers_and_asks_nothing_of_a_network(page, toy_store):
+    text = page.read_text(encoding="utf-8")
+    # The one reference is the link of a download that the page makes itself.
+    assert re.findall(r"""(?:src|href)\s*=|https?://|@import|url\(""", text) == ["href ="]
+    assert "default-src 'none'" in text
+    contents = Contents(text)
+    truth = load_ground_truth(toy_store)
+    matrix = stored(toy_store)
+    left, right = contents["left"].reshape(12, 64), contents["right"].reshape(12, 64)
+    np.testing.assert_allclose(left.T, truth.principal.basis[:, :12], atol=2e-5)
+    exact = (matrix - matrix.mean(axis=0)).T @ truth.principal.basis[:, :12]
+    np.testing.assert_allclose(right.T, exact, atol=2e-5 * np.abs(exact).max())
+    rows = contents["rows"].reshape(64, 64)
+    np.testing.assert_allclose(rows, matrix, atol=1e-4)
+    assert np.sqrt(np.mean((rows - matrix) ** 2)) == pytest.approx(
+        contents.described["source"]["difference"], rel=0.05
+    )
+    assert contents.described["source"]["label"] == "stored"
+    energies = np.sum((matrix - matrix.mean(axis=0)) ** 2, axis=1)
+    np.testing.assert_allclose(contents["row_energies"], energies, rtol=1e-5)
+
+
+def test_a_run_s_components_are_on_the_page_at_every_step_that_it_recorded(
+    page, toy_store, trained
+):
+    contents = Contents(page.read_text(encoding="utf-8"))
+    (run,) = contents.described["runs"]
+    assert (run["label"], run["steps"]) == ("run", [0, 10, 20, 30, 40])
+    assert run["features"] == 3
+    truth = load_ground_truth(toy_store)
+    basis = truth.principal.basis[:, :3]
+    trained_encoder = load_encoder(RunFolder(trained), truth)
+    aligned = np.asarray(subspace.align(trained_encoder.features()[0], jnp.asarray(basis)))
+    np.testing.assert_allclose(contents["run0-40"].reshape(3, 64).T, aligned, atol=1e-4)
+    cosines = np.abs(np.sum(aligned * basis, axis=0))
+    np.testing.assert_allclose(run["cosines"][-1], cosines, atol=1e-5)
+    records = RunFolder(trained).read_metrics()
+    assert run["curve"][1] == pytest.approx([r["subspace_distance"][0] for r in records], rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def fitted(toy_store, tmp_path_factory):
+    """The page of a fit to positions, and the positions from which its rows start."""
+    places = tmp_path_factory.mktemp("fitted")
+    seen, actions = np.random.default_rng(0).uniform(size=(61, 2)), np.arange(60) % 4
+    data = Transitions(
+        observation=seen[:-1],
+        action=actions,
+        next_observation=seen[1:],
+        terminated=np.zeros(60, bool),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # Few data.
+        fit(data, num_features=3, max_features=20, behaviour="uniform").save(places / "fit")
+    page = explore([toy_store, places / "fit"], places / "page.html", components=3)
+    return page, data.observation
+
+
+def test_the_page_of_a_fit_shows_how_often_its_data_visited_each_cell(fitted):
+    page, seen = fitted
+    contents = Contents(page.read_text(encoding="utf-8"))
+    (run,) = contents.described["runs"]
+    wanted = np.histogram2d(seen[:, 1], seen[:, 0], 8, ((0, 1), (0, 1)))[0]
+    np.testing.assert_array_equal(contents[run["visits"]].reshape(8, 8), wanted)
+
+
+def test_a_run_on_another_matrix_is_evaluated_at_the_states_of_this_one_and_says_so(
+    trained, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
+    path, out = tmp_path / "wide", tmp_path / "page.html"
+    matrix = np.random.default_rng(0).uniform(size=(64, 64))
+    save_matrix(path, matrix, BoxGrid((0, 0), (1, 1), (16, 4)))
+    contents = Contents(explore([path, trained], out, components=5).read_text())
+    # Nothing is known of a matrix of one's own but what its components tell.
+    source = contents.described["source"]
+    assert (source["kind"], source["label"]) == ("rank", "rank 5")
+    (run,) = contents.described["runs"]
+    assert run["label"] == "run (trained on another matrix)"
+    # What it recorded, and its curve, are of 8 x 8 cells.
+    assert (run["steps"], run["curve"]) == ([20, 40], None)
+    truth = load_ground_truth(path)
+    features = load_encoder(RunFolder(trained), truth).features()[0]
+    aligned = np.asarray(subspace.align(features, jnp.asarray(truth.principal.basis[:, :3])))
+    np.testing.assert_allclose(contents["run0-40"].reshape(3, 64).T, aligned, atol=1e-4)
+
+
+def test_what_cannot_be_shown_is_refused_in_a_line(toy_store, trained, tmp_path):
+    out = tmp_path / "page.html"
+    with pytest.raises(InputError, match=r"config\.json"):
+        explore([tmp_path], out)
+    other = shutil.copytree(toy_store, tmp_path / "other")
+    with pytest.raises(InputError, match="one store"):
+        explore([toy_store, other], out)
+    with pytest.raises(InputError, match="components >= 1"):
+        explore([toy_store], out, components=0)
+    run = shutil.copytree(trained, tmp_path / "run")
+    for wrong, expected in ((np.array([None]), "allow_pickle"), (np.ones((63, 3)), "of 64 states")):
+        np.save(run / "features" / "000000010.npy", wrong)
+        with pytest.raises(InputError, match=f"^expected features .*{expected}"):
+            explore([toy_store, run], out)
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def walled_store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stores") / "walled"
+    settings = {"horizon": 90, "discount": 0.95, "count_start": False, "points": 1024}
+    generate(Transition(arena="two_room", bins=10, block_rows=32, **settings), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def solving_page(walled_store, tmp_path_factory):
+    """A walled arena whose rows the page solves for, as it does with larger matrices."""
+    out = tmp_path_factory.mktemp("pages") / "chain.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
+        return explore([walled_store], out, components=20)
+
+
+@pytest.mark.integration
+def test_a_released_truth_has_the_page_of_the_store_that_it_was_made_from(tmp_path, monkeypatch):
+    path, components = tmp_path / "store", 12
+    config = Transition(bins=10, horizon=90, discount=0.95, points=256, block_rows=32)
+    generate(config, path)
+    monkeypatch.setattr(workflow, "_MOST_ROWS_KEPT", 0)
+    stored_page = explore([path], tmp_path / "stored.html", components=components)
+    # Released truths have no matrix.
+    truth = dataclasses.replace(load_ground_truth(path), matrix=None, error=np.full(50, 1e-3))
+    values = 1.03 * truth.principal.singular_values  # as of another refinement
+    principal = dataclasses.replace(truth.principal, singular_values=values)
+    truth = dataclasses.replace(truth, principal=principal)
+    monkeypatch.setattr(workflow, "released_names", lambda: ["small"])
+    monkeypatch.setattr(workflow, "load", {"small": truth}.__getitem__)
+    out = tmp_path / "released.html"
+    page = explore([Path("small")], out, components=components)
+    found, expected = (Contents(each.read_text("utf-8")) for each in (page, stored_page))
+    for name in ("left", "right", "task_means", "windows2", "counts3"):
+        largest = np.abs(expected[name]).max()
+        np.testing.assert_allclose(found[name], expected[name], atol=5e-5 * largest, err_msg=name)
+    computed, by_store = (contents.described["source"] for contents in (found, expected))
+    assert computed["kind"] == by_store["kind"] == "chain"
+    # Rows that differ from the store's are not called stored or exact.
+    assert computed["label"] == by_store["label"] == "computed"
+    assert computed["difference"] == pytest.approx(by_store["difference"], rel=1e-3)
+    np.testing.assert_allclose(found.described["singularValues"], values, rtol=1e-6)
+    assert found.described["noiseFloor"][0] == 1e-3
+
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+in_browser = pytest.mark.skipif(
+    CHROMIUM is None or DRIVER is None, reason="needs the system's chromium and chromedriver"
+)
+
+
+class Browser(webdriver.Chrome):
+    """A headless Chromium."""
+
+    def __init__(self):
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        for flag in ("headless", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+            options.add_argument(f"--{flag}")
+        # With the driver's path, nothing is searched for or downloaded.
+        super().__init__(options, webdriver.ChromeService(DRIVER))
+        self.set_script_timeout(60)
+
+    def js(self, expression):
+        """Evaluate an expression, and wait for it if it is a promise."""
+        return self.execute_script(f"return {expression}")
+
+    def array(self, expression):
+        return np.asarray(self.js(f"Array.from({expression})"), np.float64)
+
+    def open(self, url, *, width=1280, height=1000):
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.get("about:blank")
+        self.get(url)
+        self.js("explore.ready")
+
+    def settle(self):
+        """Wait until what was asked for is drawn."""
+        self.js("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
+
+    def at(self, name, x, y):
+        """Point at a place of an element; x, y in [0, 1] from below left."""
+        element = self.find_element(By.ID, name)
+        self.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        wide, high = element.size["width"], element.size["height"]
+        pointer = ActionChains(self, duration=0)
+        return pointer.move_to_element_with_offset(element, (x - 0.5) * wide, (0.5 - y) * high)
+
+    def key(self, name):
+        ActionChains(self).send_keys(name).perform()
+        self.settle()
+
+    def choose(self, name, value):
+        """Move a slider, or choose an option."""
+        self.execute_script(
+            "arguments[0].value = arguments[1];"
+            "for (const kind of ['input', 'change']) arguments[0].dispatchEvent(new Event(kind));",
+            self.find_element(By.ID, name),
+            value,
+        )
+
+    def troubles(self):
+        """Return what the browser's console has said since it was asked."""
+        return self.get_log("browser")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as found:
+        yield found
+
+
+@in_browser
+@pytest.mark.integration
+def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, toy_store, trained):
+    browser.open(page.as_uri())
+    matrix = stored(toy_store).astype(np.float64)
+    truth = load_ground_truth(toy_store)
+    basis = truth.principal.basis.astype(np.float64)
+    means = matrix.mean(axis=0)
+    for state, d in ((0, 1), (27, 5), (63, 12)):
+        np.testing.assert_allclose(browser.array(f"explore.row({state})"), matrix[state], atol=1e-4)
+        rank = means + basis[state, :d] @ (basis[:, :d].T @ (matrix - means))
+        np.testing.assert_allclose(browser.array(f"explore.rank({state}, {d})"), rank, atol=2e-4)
+    # Hover: the state under the pointer, its error as NumPy has it.
+    browser.at("row-whole", 3.5 / 8, 5.5 / 8).perform()
+    browser.settle()
+    assert browser.js("explore.shown.state") == 5 * 8 + 3
+    row = matrix[43] - means
+    lost = row - basis[43, :10] @ (basis[:, :10].T @ (matrix - means))
+    error = np.linalg.norm(lost) / np.linalg.norm(row)
+    assert browser.js("explore.cache.error") == pytest.approx(error, rel=2e-3)
+    browser.choose("d", 4)
+    # Paint two cells, one of each sign.
+    browser.find_element(By.ID, "clear").click()
+    browser.choose("width", 1)
+    reward = np.zeros(64)
+    for sign, cell in ((1, 9), (-1, 54)):
+        browser.choose("brush", sign)
+        browser.at("reward-map", (cell % 8 + 0.5) / 8, (cell // 8 + 0.5) / 8).click().perform()
+        reward[cell] = sign
+    browser.settle()
+    np.testing.assert_array_equal(browser.array("explore.reward"), reward)
+    value = matrix @ reward
+    np.testing.assert_allclose(browser.array("explore.cache.value"), value, atol=3e-4)
+    features = np.column_stack([np.ones(64), basis[:, :4]])
+    linear = features @ np.linalg.lstsq(features, value)[0]
+    np.testing.assert_allclose(browser.array("explore.cache.linear"), linear, atol=5e-4)
+    counts = action_steps(load_arena("sutton"), Grid(8), points=1024, seed=0)
+    ahead = np.stack([by_action @ value / 1024 for by_action in counts], axis=1)
+    found = browser.array("explore.cache.greedy").astype(int)
+    best = ahead.max(axis=1)
+    np.testing.assert_allclose(ahead[np.arange(64), found], best, atol=1e-3)
+    # The learned features are as good a choice.
+    browser.choose("features", 0)
+    browser.settle()
+    features = np.column_stack([np.ones(64), load_encoder(RunFolder(trained), truth).features()[0]])
+    linear = features @ np.linalg.lstsq(features, value)[0]
+    np.testing.assert_allclose(browser.array("explore.cache.linear"), linear, atol=5e-4)
+    assert browser.troubles() == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_rows_that_the_page_solves_for_are_those_of_a_walled_store(
+    browser, solving_page, walled_store
+):
+    browser.open(solving_page.as_uri())
+    matrix = stored(walled_store).astype(np.float64)
+    contents = Contents(solving_page.read_text(encoding="utf-8"))
+    cells = np.flatnonzero(contents["states"])
+    assert len(cells) == len(matrix) < 100
+    found = np.stack([browser.array(f"explore.row({cell})") for cell in cells])
+    assert not np.delete(found, cells, axis=1).any()
+    found = found[:, cells]
+    np.testing.assert_allclose(found.sum(axis=1), matrix.sum(axis=1), rtol=2e-3)
+    apart = np.sqrt(np.mean((found - matrix) ** 2))
+    assert apart == pytest.approx(contents.described["source"]["difference"], rel=1e-3)
+    # Of walls at which agents stand, a cell of this width forgets something.
+    assert apart < 0.05 * np.sqrt(np.mean(matrix**2))
+    reward = np.zeros(100)
+    reward[cells[:7]] = 1.0
+    value = browser.array(f"explore.value(Float64Array.from({reward.tolist()}))")[cells]
+    np.testing.assert_allclose(value, found @ reward[cells], rtol=1e-3, atol=1e-3)
+    assert browser.troubles() == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_where_the_data_of_a_fit_were_is_drawn(browser, fitted, page):
+    found, seen = fitted
+    browser.open(found.as_uri())
+    never = 64 - len(np.unique(BoxGrid.unit_square(8).cell(seen)))
+    said = browser.js("document.getElementById('visits').innerText").splitlines()
+    assert said[0] == f"fit: no visit to {never} of 64 states"
+    assert browser.js("explore.pngOf('coverage').then((b) => b.size)") > 2000
+    table = browser.js("explore.csvOf('coverage')").splitlines()
+    assert (table[0], sum(int(line.split(",")[2]) for line in table[1:])) == ("x,y,fit", len(seen))
+    assert browser.troubles() == []
+    browser.open(page.as_uri())
+    assert not browser.find_element(By.ID, "coverage").is_displayed()
+
+
+@in_browser
+@pytest.mark.integration
+def test_keys_the_address_and_exports_work(browser, page, toy_store):
+    browser.open(page.as_uri() + "#s=20&d=3&r=0.2.1_a.1.2&t=20&f=1&m=linear")
+    assert np.flatnonzero(browser.array("explore.reward")).tolist() == [0, 1, 10]
+    assert browser.js("explore.reward[10]") == -1
+    assert browser.js("explore.encoded()") == "s=20&d=3&m=linear&t=20&f=1&r=0.2.1_a.1.2"
+    browser.js("document.getElementById('row-whole').focus()")
+    arrows = (Keys.ARROW_RIGHT, 21), (Keys.ARROW_UP, 29), (Keys.ARROW_LEFT, 28)
+    for key, state in (*arrows, (Keys.ARROW_DOWN, 20)):
+        browser.key(key)
+        assert browser.js("explore.shown.state") == state
+    browser.key("]")
+    browser.key(".")
+    time.sleep(0.4)
+    assert browser.js("location.hash").startswith("#s=20&d=4&m=linear&t=30")
+    table = browser.js("explore.csvOf('rows')").splitlines()
+    assert (table[0], len(table)) == ("x,y,stored,rank 4", 65)
+    cells = np.asarray([line.split(",") for line in table[1:]], np.float64)
+    np.testing.assert_allclose(cells[:, 2], stored(toy_store)[20], atol=1e-4)
+    for section in ("rows", "components", "reward", "spectrum"):
+        assert browser.js(f"explore.pngOf('{section}').then((b) => b.size)") > 5000
+    assert browser.troubles() == []
+
+
+@in_browser
+@pytest.mark.integration
+def test_a_heading_of_a_report_sorts_the_rows_of_its_table(browser, tmp_path):
+    rows = [("b", 0.5), ("a", 12345.0), ("c", -6.2e-4), ("d", None)]
+    table = Table(("name", "value"), rows, "Values.")
+    run = RunFolder.create_or_resume(tmp_path / "run", kind="train", config={}, provenance={})
+    path = write_report(run, title="t", summary="", sections=[Section("s", tables=[table])])
+    browser.get(path.as_uri())
+
+    def sorted_by(column):
+        browser.find_elements(By.CSS_SELECTOR, "thead button")[column].click()
+        cells = "[...document.querySelectorAll('td:first-child')].slice(0, 4)"
+        return browser.js(f"{cells}.map(cell => cell.textContent).join('')")
+
+    assert [sorted_by(0), sorted_by(0)] == ["abcd", "dcba"]
+    # Numbers by their size; what is missing comes last both ways.
+    assert [sorted_by(1), sorted_by(1)] == ["cbad", "abcd"]
+    assert browser.troubles() == []

@@ -1,0 +1,49 @@
+"""Feature maps of least-squares fits."""
+
+import numpy as np
+
+from rlreps.successor.fitting.basis import ActionBasis, FourierBasis
+
+
+def test_fourier_features_estimate_the_kernel():
+    places = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32) * [1.0, 5.0]
+    basis = FourierBasis.of(places, 4001, 0.5, 0)
+    features = basis.apply(places)
+    assert features.shape[1] == basis.num_features == 4001
+    scaled = places / (places.std(axis=0) * 0.5 * np.sqrt(2.0))
+    squares = np.square(scaled[:, None] - scaled).sum(axis=2)
+    # The standard deviation of each is at most 4000 ** -0.5.
+    np.testing.assert_allclose(features @ features.T, np.exp(-0.5 * squares) + 1.0, atol=0.08)
+    near = basis.nearness(places, places[3:4])
+    np.testing.assert_allclose(near, np.exp(-0.5 * squares[:, 3]), atol=1e-5)
+
+
+def test_actions_of_a_box_have_quadratic_features():
+    box = ActionBasis(None, np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(box.low, box.high, (50, 2)).astype(np.float32)
+    x, y = (actions / [2.0, 0.5] - [0.0, 1.0]).T
+    design = np.column_stack([np.ones(50), x, y, x * x, x * y, y * y])
+    found = box.weights(actions)
+    assert found.shape == (50, box.size)
+    np.testing.assert_allclose(found, design, atol=1e-6)
+    # Candidates stay in the range of the data.
+    (candidates,) = box.candidates(np.float32([[-2.0, 0.5], [1.0, 1.0]])).actions
+    assert ((candidates >= [-2.0, 0.5]) & (candidates <= 1.0)).all()
+    for corner in ([-2.0, 0.5], [1.0, 0.5], [-2.0, 1.0], [1.0, 1.0], [-0.5, 0.75]):
+        assert (candidates == corner).all(axis=1).any()
+
+
+def test_actions_of_many_numbers_are_maximised_number_by_number():
+    rng = np.random.default_rng(0)
+    box = ActionBasis(None, np.float32([-2.0, 0.0, 0.0, -1.0]), np.float32([2.0, 1.0, 3.0, 1.0]))
+    corners = np.stack([box.low, box.high])
+    found = box.candidates(corners)
+    assert found.actions.shape == (4, 9, 4)
+    weights = rng.normal(size=(20, box.size))
+    values = np.einsum("nm,gcm->ngc", weights, found.weights)
+    best = found.best(values)
+    grid = np.stack(np.meshgrid(*np.linspace(*corners, 9).T), axis=-1).reshape(-1, 4)
+    every = weights @ box.weights(grid).T
+    np.testing.assert_array_equal(best, np.float32(grid[every.argmax(axis=1)]))
+    np.testing.assert_allclose(values.max(axis=2).sum(axis=1), every.max(axis=1), rtol=1e-5)

@@ -1,0 +1,231 @@
+"""Quality of a fit: figures against exact enumeration, warnings of bad fits and of no good one."""
+
+import dataclasses
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlreps.errors import FitWarning
+from rlreps.successor import fit
+from rlreps.successor.fitting.basis import ActionBasis, UnitVectors
+from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.least_squares import Factors, LeastSquares, Rows
+from rlreps.successor.fitting.quality import measure_quality, random_cumulants
+
+GAMMA = 0.9
+
+
+def random_chain(seed, states, actions, branches, stay=0.0):
+    """Return transition probabilities, [n, A, n]."""
+    rng = np.random.default_rng(seed)
+    moves = np.zeros((states, actions, states))
+    for pair in np.ndindex(states, actions):
+        reached = rng.choice(states, branches, replace=False)
+        moves[*pair, reached] = rng.dirichlet(np.ones(branches))
+    return (1.0 - stay) * moves + stay * np.eye(states)[:, None]
+
+
+def steps_of(moves, steps, seed, *, over=0.0, limit=None):
+    """Act uniformly; every step terminates with probability ``over``, ``limit`` steps are a cut."""
+    rng = np.random.default_rng(seed)
+    states, actions, _ = moves.shape
+    ladder = moves.cumsum(axis=-1)
+    taken, draws = rng.integers(actions, size=steps), rng.random(steps)
+    ended = rng.random(steps) < over
+    cut = np.zeros(steps, np.bool_)
+    before, after, state, time = [], [], 0, 0
+    for i in range(steps):
+        before.append(state)
+        state = min(int((ladder[state, taken[i]] < draws[i]).sum()), states - 1)
+        after.append(state)
+        time += 1
+        cut[i] = not ended[i] and time == limit
+        if ended[i] or cut[i]:
+            state, time = 0, 0
+    return Transitions(
+        observation=np.array(before),
+        action=taken,
+        next_observation=np.array(after),
+        terminated=ended,
+        truncated=cut,
+        num_states=states,
+    )
+
+
+def training_rows(data, held):
+    columns = (data.observation, data.action, data.next_observation, data.terminated)
+    return Rows(*(column[~held] for column in columns))
+
+
+def measured(data, *, gamma=GAMMA, ridge=None, rank=8):
+    held = data.held_out(0.2, 0)
+    actions = ActionBasis(data.num_actions, data.action_low, data.action_high)
+    average = actions.weights(data.action).mean(axis=0)
+    solution = LeastSquares(
+        UnitVectors(data.num_states),
+        actions,
+        training_rows(data, held),
+        gamma,
+        1e-6 / len(data) if ridge is None else ridge,
+        lambda states: np.tile(average, (len(states), 1)),
+    )
+    return measure_quality(data, held, solution, solution.factors(rank), 0)
+
+
+def test_figures_are_those_of_the_exact_chain():
+    moves = random_chain(0, states=6, actions=2, branches=6, stay=0.9)
+    data = steps_of(moves, 60_000, seed=1)
+    found = measured(data, rank=4)
+    chain = moves.mean(axis=1)
+    kernel = np.repeat(moves.reshape(12, 6), 2, axis=1) / 2  # (s, a) → (s', a').
+    cumulants = random_cumulants(data, np.random.default_rng(0))(np.arange(6)).astype(np.float64)
+    reward = moves.reshape(12, 6) @ cumulants
+    values = np.linalg.solve(np.eye(12) - GAMMA * kernel, reward)
+    eigenvalues, vectors = np.linalg.eig(chain.T)
+    stationary = np.real(vectors[:, np.argmax(eigenvalues.real)])
+    weights = np.repeat(stationary / stationary.sum(), 2) / 2
+    # What follows a pair, (s', a'), gives c(s') + γ Q(s', a').
+    following = np.repeat(cumulants, 2, axis=0) + GAMMA * values
+    noise = weights @ (kernel @ following**2 - (kernel @ following) ** 2) / (1 - GAMMA**2)
+    signal = weights @ values**2 - (weights @ values) ** 2
+    exact = signal.sum() / (signal + noise).sum()
+    assert 0.3 < exact < 0.9
+    np.testing.assert_allclose([found.r_squared, found.attainable], exact, atol=0.04)
+    assert found.missed == 0.0
+    assert abs(found.overfit) < 0.03
+    assert found.row_sums < 2e-3
+    assert found.warnings() == []
+
+
+def test_starts_are_chosen_by_their_time_alone():
+    moves = random_chain(0, states=4, actions=2, branches=4, stay=0.995)
+    data = steps_of(moves, 40_000, seed=0, over=0.01, limit=120)
+    found = measured(data, gamma=0.97)
+    # 99 steps are complete at 0.97. From step 21 on, they are so only where episodes terminate.
+    count = data.held_out(0.2, 0).sum()
+    assert 0.2 < found.starts / count < 0.4
+    assert found.missed == 0.0
+
+
+def test_without_complete_sums_the_discount_is_smaller():
+    chain = random_chain(0, 5, 2, 2)
+    found = measured(steps_of(chain, 2_000, seed=0, limit=10))
+    # Sums from the first five rows of ten lack 5 %.
+    assert found.discount == pytest.approx(0.05 ** (1 / 5))
+    assert 150 < found.starts <= 240
+    assert 0.2 < found.r_squared < 0.6
+    assert found.warnings() == []
+    same = measured(steps_of(chain, 2_000, seed=0, limit=10), gamma=found.discount)
+    assert (found.starts, found.r_squared) == (same.starts, pytest.approx(same.r_squared))
+    found = measured(steps_of(chain, 2_000, seed=0, limit=2))
+    assert (found.starts, found.r_squared, found.attainable) == (0, None, None)
+
+
+def test_states_without_rows_are_counted_unless_they_ended_episodes():
+    before = np.tile([0, 1, 2, 0], 100)
+    after = np.tile([1, 2, 3, 4], 100)  # 3 ends episodes, nothing starts from 4.
+    data = Transitions(
+        observation=before,
+        action=np.zeros(400, np.int64),
+        next_observation=after,
+        terminated=after == 3,
+        truncated=after == 4,
+        num_actions=1,
+        num_states=7,
+    )
+    found = measured(data)
+    assert found.untried == pytest.approx(1 / 4)
+    assert found.row_sums is None
+    assert any("no row starts in 25% of the states" in said for said in found.warnings())
+
+
+def test_effective_rows_of_components():
+    data = steps_of(np.full((4, 1, 4), 0.25), 4_000, seed=0)
+    held = data.held_out(0.2, 0)
+    kept = training_rows(data, held)
+    solution = LeastSquares(
+        UnitVectors(4), ActionBasis(1), kept, GAMMA, 1e-9, lambda s: np.ones((len(s), 1))
+    )
+    # The constant, the indicator of a state, and a component beyond the rank.
+    forward = np.float32([[3, 0, 1], [3, 2, 1], [3, 0, 1], [3, 0, 1]])[:, None]
+    factors = Factors(forward, forward[:, 0], np.float32([5.0, 1.0, 0.0]))
+    found = measure_quality(data, held, solution, factors, 0)
+    rows = len(kept.action), (kept.observation == 1).sum(), 0
+    np.testing.assert_allclose(found.effective_rows, rows, rtol=1e-6)
+
+
+# --- Bad fits and good ones -----------------------------------------------------------------------
+
+
+def random_mdp(steps, seed):
+    return steps_of(random_chain(seed, states=200, actions=4, branches=5), steps, seed=seed + 100)
+
+
+def steady(over=0.0):
+    return steps_of(random_chain(0, 20, 2, 3, stay=0.5), 10_000, seed=0, over=over)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "expected"),
+    [
+        (lambda: random_mdp(600, 0), {}, "too few rows for the states"),
+        (lambda: random_mdp(5_000, 0), {}, "worse than their mean|too few rows"),
+        (steady, {"ridge": 10.0}, "values are far off.* row sums are 100% from"),
+        (lambda: steady(over=0.05), {"ridge": 10.0}, "values are far off(?!.* row sums)"),
+    ],
+)
+def test_bad_fits_are_warned_of(data, options, expected):
+    assert re.search(expected, " ".join(measured(data(), **options).warnings()))
+
+
+def test_excess_errors_of_vectors_may_be_larger_than_those_of_counts():
+    found = dataclasses.replace(measured(steady()), overfit=0.5)
+    assert "too few rows" in found.warnings()[0]
+    assert dataclasses.replace(found, untried=None).warnings() == []
+    assert "too few rows" in dataclasses.replace(found, untried=None, overfit=1.5).warnings()[0]
+
+
+def test_sums_that_hardly_vary_are_compared_with_their_size():
+    # State 0 is left once in 5,000 steps: sums are 10 c(0) nearly everywhere.
+    moves = np.full((4, 2, 4), 0.0002 / 3)
+    moves[:, :, 0] = 0.9998
+    data = steps_of(moves, 5_000, seed=0)
+    # Shrunk by a thousandth, values are exact enough, and far from their tiny variance.
+    found = measured(data, ridge=3e-4, rank=1)
+    assert (found.r_squared, found.attainable, found.warnings()) == (None, None, [])
+    assert found.lines()[0] == "R² on held-out episodes: unknown, sums hardly vary"
+    assert 0.0 < found.missed < 1e-3
+    bad = measured(data, ridge=10.0, rank=1).warnings()
+    assert re.search(r"values are far off: errors on held-out episodes are 9\d% of the", bad[0])
+
+
+@pytest.mark.integration
+def test_good_fits_are_not_warned_of():
+    # Warnings are errors.
+    fit(random_mdp(40_000, 0))
+    for slippery in (False, True):
+        lake = gymnasium.make("FrozenLake-v1", is_slippery=slippery)
+        fit(Transitions.collect(lake, steps=20_000))
+    # Fewer features than the default for time alone.
+    cart_pole = Transitions.collect(gymnasium.make("CartPole-v1"), steps=20_000, seed=0)
+    fit(cart_pole, max_features=200)
+
+
+def test_records_that_are_cut_after_a_few_steps_do_not_judge_a_long_horizon():
+    rng, rows = np.random.default_rng(0), 2_000
+    cut = np.arange(rows) % 5 == 4
+    states = rng.integers(4, size=rows)
+    after = np.append(states[1:], 0)
+    after[cut] = rng.integers(4, size=cut.sum())
+    data = Transitions(
+        observation=states,
+        action=np.zeros(rows, int),
+        next_observation=after,
+        terminated=np.zeros(rows, bool),
+        truncated=cut,
+    )
+    with pytest.warns(FitWarning, match="too short to judge the fit.* discount of 0.22;"):
+        rep = fit(data, num_features=2, discount=0.98)
+    assert rep.quality.horizon == pytest.approx(0.02 / (1.0 - 0.05**0.5))

@@ -1,0 +1,407 @@
+"""Successor representations as objects, against dense linear algebra on small chains."""
+
+import dataclasses
+import pickle
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from rlreps.encoders import FourierMLP, FunctionEncoder
+from rlreps.errors import FitWarning, InputError
+from rlreps.subspace import PrincipalSubspace
+from rlreps.successor import (
+    SuccessorRepresentation,
+    Task,
+    Transitions,
+    fit,
+    fitting,
+    least_squares,
+)
+from rlreps.successor.truth.ground_truth import GroundTruth
+
+QUICK = {"steps": 2, "rows": 8}
+pytestmark = pytest.mark.filterwarnings("ignore:fewer than 50 transitions")
+few_arrivals = pytest.mark.filterwarnings("ignore:.*transitions reach the goal")
+
+
+@pytest.fixture(scope="module")
+def rep(chain):
+    return fit(chain.transitions(), num_features=4, discount=chain.discount)
+
+
+@pytest.fixture(scope="module")
+def corridor_rep(corridor):
+    return fit(corridor.transitions(), num_features=5, discount=corridor.discount)
+
+
+def living(chain):
+    return np.flatnonzero(~chain.terminal)
+
+
+def test_features_are_singular_functions_of_the_measure(chain, rep):
+    states, data = living(chain), chain.transitions()
+    density = chain.measure()[states] / chain.reached()
+    found = rep.measure(states, np.arange(chain.size))
+    np.testing.assert_allclose(found, density, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        rep.forward(data.observation, data.action),
+        rep.forward(data.observation)[np.arange(len(data)), data.action],
+    )
+    left = rep.features(data.observation, scaling="none")
+    scaled = rep.features(data.observation, scaling="singular")
+    np.testing.assert_allclose(scaled, left * rep.singular_values, rtol=1e-4, atol=1e-5)
+    # u averaged over actions: σu is Mv of the state.
+    values = np.maximum(rep.singular_values, 1e-3)
+    mean = chain.measure().mean(axis=1) @ (rep.backward(np.arange(chain.size)) / np.sqrt(values))
+    expected = mean[data.observation]
+    np.testing.assert_allclose(scaled, expected, rtol=1e-3, atol=1e-3)
+    white = rep.features(data.observation, scaling="white")
+    moment = np.linalg.eigvalsh(white.T @ white / len(data))
+    np.testing.assert_allclose(moment, np.arange(4) >= 4 - len(states), atol=1e-3)
+
+
+def test_values_are_those_of_the_data_policy(chain, rep):
+    states, rewards = living(chain), np.array([0.5, -1.0, 2.0, 1.0])
+    # The reward of a state counts on arrival: (I − γP)⁻¹ r less r itself, a step earlier.
+    visits = np.linalg.inv(np.eye(chain.size) - chain.discount * chain.policy_matrix())
+    expected = (visits @ rewards - rewards) / chain.discount
+    # Two samples of a state count by their mean.
+    with pytest.warns(FitWarning, match="differ in 1 of 4 states, by up to 2 from the mean.*noise"):
+        task = rep.task(np.array([3, 0, 1, 2, 3]), [3.0, 0.5, -1.0, 2.0, -1.0])
+    np.testing.assert_allclose(rep.values(states, task), expected[states], rtol=1e-4, atol=1e-4)
+    task = rep.task(reward=lambda states: rewards[states])
+    actions = rep.action_values(states, task)
+    np.testing.assert_allclose(actions, (chain.measure() @ rewards)[states], rtol=1e-4, atol=1e-4)
+    # Indices without a sample have reward 0.
+    task = rep.task(np.array([1]), [2.0])
+    alone = (chain.measure() @ [0.0, 2.0, 0.0, 0.0])[states]
+    np.testing.assert_allclose(rep.action_values(states, task), alone, rtol=1e-4, atol=1e-4)
+
+
+def test_rewards_of_transitions_may_depend_on_the_action(chain, rep):
+    data, states = chain.transitions(), living(chain)
+    task = rep.task(data.next_observation, 3.0 * data.action)
+    share = np.array([data.action[data.observation == s].mean() for s in states])
+    later = chain.discount * chain.measure()[states][:, :, states] @ (3.0 * share)
+    expected = 3.0 * np.arange(later.shape[1]) + later
+    np.testing.assert_allclose(rep.action_values(states, task), expected, rtol=1e-3, atol=1e-3)
+
+
+@few_arrivals
+def test_the_policy_takes_as_many_steps_of_improvement_as_it_is_told(
+    chain, rep, corridor, corridor_rep
+):
+    rewards = np.array([0.0, 1.0, -0.5, 2.0])
+    values, states = chain.measure() @ rewards, living(chain)
+    task = rep.task(np.arange(4), rewards)
+    np.testing.assert_array_equal(rep.policy(task)(states), values.argmax(axis=1)[states])
+    best = chain.optimal_policy(rewards)[states]
+    np.testing.assert_array_equal(rep.policy(task, improvements=None)(states), best)
+    for goal in (0, 4):
+        best = corridor.optimal_policy(np.eye(5)[goal])
+        greedy = corridor_rep.policy(corridor_rep.goal(goal))
+        np.testing.assert_array_equal(greedy(np.arange(5)), best)
+        assert greedy(2) == best[2]
+
+
+@pytest.mark.parametrize("improvements", [1, 3, None])
+def test_rewards_that_tell_nothing_apart_are_warned_of(chain, rep, improvements):
+    task = rep.task(np.arange(4), -np.ones(4))
+    if chain.terminal.any():
+        best = chain.optimal_policy(-np.ones(4))[living(chain)]
+        np.testing.assert_array_equal(rep.policy(task, None)(living(chain)), best)
+    else:
+        with pytest.warns(FitWarning, match="all transitions have the reward -1 and none ends"):
+            rep.policy(task, improvements)
+
+
+def test_a_reward_that_no_transition_reaches_is_warned_of(chain):
+    # Bytes would wrap: 258 would be read as state 2.
+    data = chain.transitions()
+    columns = {
+        name: getattr(data, name).astype(np.uint8) for name in ("observation", "next_observation")
+    }
+    small = fit(dataclasses.replace(data, **columns, num_states=300), num_features=2)
+    with pytest.warns(FitWarning, match="no transition reaches a state with a reward"):
+        task = small.task(np.array([258]), [1.0])
+    assert not task.rewards.any()
+
+
+def test_actions_that_no_row_took_count_for_nothing():
+    # A ring of six states; the third action is never taken, and the second never in state 0.
+    rng = np.random.default_rng(0)
+    states, action = [0], []
+    for _ in range(400):
+        action.append(int(rng.integers(2)) if states[-1] else 0)
+        states.append((states[-1] + (1, -1)[action[-1]]) % 6)
+    seen, taken = np.asarray(states), np.asarray(action)
+    ends = np.zeros(400, np.bool_)
+    counted = transitions(seen[:-1], taken, seen[1:], ends, ends, num_actions=3)
+    places = np.float32(np.stack([np.cos(seen), np.sin(seen)], axis=1))
+    dense = transitions(places[:-1], taken, places[1:], ends, ends, num_actions=3)
+    rep = fit(counted, num_features=4, discount=0.8)
+    task = rep.task(np.arange(6), [-1.0, -1.0, -2.0, -3.0, -2.0, -1.0])
+    # The policy of the data takes the first action in state 0.
+    start = np.array([0])
+    found = rep.values(start, task)
+    np.testing.assert_allclose(found, rep.action_values(start, task)[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(
+        rep.features(start), rep.forward(start)[:, 0] * np.sqrt(rep.singular_values), rtol=1e-4
+    )
+    for improvements in (1, 5, None):
+        chosen = rep.policy(task, improvements)(np.arange(6))
+        assert chosen[0] == 0
+        assert (chosen < 2).all()
+    rep = fit(dense, num_features=4, discount=0.8, max_features=20, width=1.0)
+    task = rep.task(reward=lambda reached: -1.0 - np.abs(reached[:, 1]))
+    for improvements in (1, None):
+        assert (rep.policy(task, improvements)(places) < 2).all()
+
+
+@few_arrivals
+def test_potentials_fall_with_the_distance_along_a_corridor(corridor_rep):
+    potential = corridor_rep.potential(4)(np.arange(5))
+    np.testing.assert_allclose(potential[4], 0.0, atol=1e-5)
+    assert (np.diff(potential) > 0).all()
+
+
+def transitions(*columns, **more):
+    names = ("observation", "action", "next_observation", "terminated", "truncated")
+    return Transitions(**dict(zip(names, columns, strict=True)), **more)
+
+
+def line(seed, steps=15_000):
+    """A walk on twelve cells from anywhere; the last one terminates, 60 steps cut."""
+    rng, rows, state, age = np.random.default_rng(seed), [], 0, 0
+    for _ in range(steps):
+        action = int(rng.integers(2))
+        reached, age = max(0, min(11, state + 2 * action - 1)), age + 1
+        rows.append((state, action, reached, reached == 11, age == 60))
+        over = reached == 11 or age == 60
+        state, age = (int(rng.integers(11)), 0) if over else (reached, age)
+    return transitions(*map(np.array, zip(*rows, strict=True)))
+
+
+def test_the_potential_of_a_terminal_goal_follows_the_way_there():
+    rep = fit(line(0), num_features=8)
+    potential = rep.potential(11)(np.arange(12))
+    assert spearmanr(potential, np.arange(12)).statistic >= 0.95
+    # In steps: 0 next to the goal, where its density is largest, and no distance of features.
+    assert potential[10] == potential[11] == potential.max() == 0.0
+    for scaling in ("singular", "white", "none"):
+        np.testing.assert_array_equal(rep.features(np.array([11]), scaling=scaling), 0.0)
+    np.testing.assert_array_equal(rep.values(np.array([11]), rep.goal(11)), 0.0)
+
+
+def test_a_goal_of_vectors_that_ends_episodes_is_named():
+    data = line(0)
+    places = {
+        name: getattr(data, name).astype(np.float32)[:, None]
+        for name in ("observation", "next_observation")
+    }
+    vectors = dataclasses.replace(data, **places, num_states=None)
+    rep = fit(vectors, num_features=4, discount=0.9, max_features=100)
+    with pytest.warns(FitWarning, match=r"the goal 11.0 ends episodes, .* rep.task\(reward"):
+        rep.goal([11.0])
+    # Silent: warnings are errors here.
+    rep.goal([5.0])
+    rep.potential([11.0])
+    with pytest.warns(FitWarning, match="no transition reaches a state with a reward"):
+        assert not rep.task([[20.0]], [1.0]).rewards.any()
+    # The remedy reaches it.
+    arriving = rep.task(reward=lambda seen: (seen[:, 0] > 10.5).astype(np.float32))
+    assert arriving.rewards.any()
+
+
+def test_states_and_goals_that_the_data_hardly_know_are_named(corridor):
+    rep = fit(dataclasses.replace(corridor.transitions(), num_states=8), num_features=3)
+    with pytest.warns(FitWarning, match="no transition starts from state 5 and 1 more, so"):
+        features = rep.features(np.array([0, 6, 5, 6]))
+    np.testing.assert_array_equal(features[1:], 0.0)
+    with pytest.raises(InputError, match=r"the 8 states of the data, in \[0, 8\), got 8: give num"):
+        rep.features(np.array([8]))
+    with pytest.warns(FitWarning, match="8 of 40 transitions reach the goal 2: its values"):
+        rep.goal(2)
+    with pytest.warns(FitWarning, match="0 of 40 transitions reach the goal 7"):
+        assert (rep.goal(7).rewards == 0.0).all()
+
+
+def test_values_are_fitted_from_returns(corridor_rep, corridor):
+    rewards = np.array([0.0, 1.0, 0.0, 3.0, -1.0])
+    values = (corridor.measure() @ rewards).mean(axis=1)
+    columns = np.tile(np.stack([values, 2.0 - values], axis=1), (3, 1))
+    found = corridor_rep.fit_values(np.tile(np.arange(5), 3), columns)(np.arange(5))
+    np.testing.assert_allclose(found, columns[:5], atol=1e-3)
+
+
+def test_distance_to_a_ground_truth_of_the_same_chain_is_small(corridor_rep, corridor):
+    matrix = corridor.measure().mean(axis=1)
+    left, values, _ = np.linalg.svd(matrix - matrix.mean(axis=0))
+    principal = PrincipalSubspace(
+        basis=left[:, :4].astype(np.float32),
+        singular_values=values[:4].astype(np.float32),
+        total_energy=float((values**2).sum()),
+        distance_bound=None,
+        method="exact",
+        settings={},
+    )
+    truth = GroundTruth(coordinates=jnp.arange(5), matrix=None, principal=principal)
+    assert corridor_rep.distance(truth) < 1e-4
+
+
+def walk(rows=40, cut_every=10, seed=0, continuous=False):
+    """A walk of vectors [2], cut into episodes."""
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=(rows + 1, 2)).cumsum(axis=0)
+    actions = rng.normal(size=(rows, 2)) if continuous else rng.integers(3, size=rows)
+    cut = np.arange(rows) % cut_every == cut_every - 1
+    return transitions(states[:-1], actions, states[1:], np.zeros(rows, bool), cut)
+
+
+def test_rewards_of_vectors_are_looked_up_or_regressed():
+    data = walk()
+    rep = fit(data, num_features=2)
+    rewards = np.tanh(data.next_observation @ [1.0, -2.0])
+    task = rep.task(data.next_observation[::2], rewards[::2])
+    np.testing.assert_allclose(task.rewards[::2], rewards[::2], rtol=1e-5)
+    assert np.corrcoef(task.rewards[1::2], rewards[1::2])[0, 1] > 0.7
+
+
+def uses_of(rep, seen):
+    """A representation, its tasks, and functions that belong to it."""
+    task = rep.task(seen, np.arange(40.0) if seen.ndim > 1 else np.float64(seen))
+    values = rep.fit_values(seen, np.arange(40.0))
+    return rep, task, rep.policy(task), rep.policy(task, None), values, rep.potential(seen[0])
+
+
+def test_rewards_of_rows_that_the_equations_leave_out_count(monkeypatch):
+    data = walk(rows=4_000, cut_every=100)
+    rewarded = np.zeros(4_000)
+    rewarded[[700, 1_500, 2_300, 3_100]] = 5.0
+    rep = fit(data, num_features=2, max_features=20, width=1.0, regularisation=1e-5)
+    whole = rep.solution.rewarded(rewarded - 1.0)
+    monkeypatch.setattr(fitting, "MOST_ROWS", 1_000)
+    with pytest.warns(
+        FitWarning, match="take 1,000 of 4,000 transitions, drawn at random; rewards"
+    ):
+        some = fit(data, num_features=2, max_features=20, width=1.0, regularisation=1e-5)
+    solution, at = (
+        some.solution,
+        dict(zip(map(tuple, data.next_observation), rewarded, strict=True)),
+    )
+    with pytest.warns(FitWarning, match="^4 of 4,000 transitions have another reward than 0: "):
+        task = some.task(reward=lambda seen: np.array([at[tuple(place)] for place in seen]))
+    assert task.rewards.sum() == 20.0
+    # The mean reward, -1, is that of the rows of the equations, and the others' is exact.
+    common = solution.right_hand_side(np.ones((1_000, 1)))
+    exact = whole + rep.solution.right_hand_side(np.ones((4_000, 1))) - common
+    np.testing.assert_allclose(solution.rewarded(rewarded - 1.0), exact, atol=1e-9)
+    sampled = solution.right_hand_side(rewarded[solution.chosen, None])
+    assert np.abs(sampled - solution.rewarded(rewarded)).max() > 1e-4
+    # Fitted Q iteration tells states apart by rewards that no chosen row has.
+    lost = np.setdiff1d(np.arange(4_000), solution.chosen)[[50, 900, 2_000]]
+    task = Task(solution, np.isin(np.arange(4_000), lost).astype(np.float64))
+    assert some.improved_values(task, None)(data.observation).std() > 0.01
+    # Many rewards are those of the chosen rows.
+    monkeypatch.setattr(least_squares, "MOST_RARE", 3)
+    np.testing.assert_array_equal(solution.rewarded(rewarded), sampled)
+
+
+def test_zeros_of_both_signs_are_one_state():
+    data = walk()
+    zeros = np.where(np.arange(40) % 2, 0.0, -0.0)
+    data = dataclasses.replace(
+        data,
+        observation=np.stack([zeros, data.observation[:, 1]], axis=1),
+        next_observation=np.stack([np.roll(zeros, -1), data.next_observation[:, 1]], axis=1),
+    )
+    rep, rewards = fit(data, num_features=2), np.arange(40.0)
+    task = rep.task((data.next_observation + 0.0)[::-1], rewards[::-1])
+    np.testing.assert_array_equal(task.rewards, rewards)
+
+
+METHODS = {
+    "counts": {},
+    "least squares": {},
+    "left out": {},
+    "box": {"max_features": 8},
+    "td": {"method": "td", "encoder": FourierMLP(hidden=(8,), frequencies=1), **QUICK},
+    "td, box": {"method": "td", "encoder": FourierMLP(hidden=(8,), frequencies=1), **QUICK},
+}
+
+
+@few_arrivals
+@pytest.mark.filterwarnings("ignore:fitted Q iteration diverges")  # On 40 rows.
+@pytest.mark.filterwarnings("ignore:the policy leaves the data")
+@pytest.mark.filterwarnings("ignore:the equations take 30 of 40 transitions")
+@pytest.mark.parametrize("method", METHODS)
+def test_what_was_saved_is_loaded_bit_for_bit(method, corridor, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "MOST_ROWS", 30 if method == "left out" else 100)
+    data = corridor.transitions() if method == "counts" else walk(continuous="box" in method)
+    rep = fit(data, num_features=3, **METHODS[method])
+    for _ in range(2):
+        rep.save(tmp_path / "rep")
+    again, seen = SuccessorRepresentation.load(tmp_path / "rep"), data.observation
+    copied = pickle.loads(pickle.dumps(rep))
+    assert (again.config, again.quality) == (rep.config, rep.quality)
+    goal = data.next_observation[5]
+    for part in (
+        lambda rep: rep.features(seen),
+        lambda rep: rep.forward(seen, data.action),
+        lambda rep: rep.backward(seen),
+        lambda rep: rep.singular_values,
+        lambda rep: rep.policy(rep.goal(goal), improvements=2)(seen),
+        lambda rep: rep.policy(uses_of(rep, seen)[1], improvements=None)(seen),
+    ):
+        assert np.isfinite(part(rep)).all()
+        for other in (again, copied):
+            np.testing.assert_array_equal(part(other), part(rep))
+    own, task, *made = pickle.loads(pickle.dumps(uses_of(rep, seen)))
+    for found, expected in zip(made, uses_of(rep, seen)[2:], strict=True):
+        np.testing.assert_array_equal(found(seen), expected(seen))
+    np.testing.assert_array_equal(own.values(seen, task), rep.values(seen, uses_of(rep, seen)[1]))
+    action = rep.policy(rep.goal(goal))(seen[0])
+    assert (action.shape, action.dtype.kind) == (((2,), "f") if "box" in method else ((), "i"))
+    other = transitions(seen, data.action[::-1], data.next_observation, data.terminated, data.ends)
+    with pytest.raises(InputError, match=r"holds another run: expected data\.sha256"):
+        fit(other, num_features=3, **METHODS[method]).save(tmp_path / "rep")
+    (tmp_path / "rep" / "representation.npz").unlink()
+    with pytest.raises(InputError, match=r"got the corrupt .*representation\.npz; fit again"):
+        SuccessorRepresentation.load(tmp_path / "rep")
+
+
+def even(observations):
+    return np.full((len(observations), 3), 1 / 3)
+
+
+def test_parts_of_ones_own_are_asked_for_when_loading(tmp_path):
+    own = FunctionEncoder(
+        lambda key: jnp.ones((2, 6)) * jnp.arange(6.0)[None], lambda params, seen: seen @ params
+    )
+    data = walk()
+    parts = {"encoder": own, "behaviour": even}
+    rep = fit(data, num_features=2, **QUICK, **parts)
+    rep.save(tmp_path / "rep")
+    with pytest.raises(InputError, match="expected encoder= for the representation"):
+        SuccessorRepresentation.load(tmp_path / "rep", behaviour=even)
+    with pytest.raises(InputError, match="expected behaviour= for the representation"):
+        SuccessorRepresentation.load(tmp_path / "rep", encoder=own)
+    again = SuccessorRepresentation.load(tmp_path / "rep", **parts)
+    np.testing.assert_array_equal(again.features(data.observation), rep.features(data.observation))
+
+
+@few_arrivals
+def test_observations_and_tasks_that_do_not_fit_are_refused(corridor_rep, rep):
+    for call, expected in {
+        lambda: rep.forward(np.array([0]), np.array([7])): "whole numbers of actions",
+        lambda: corridor_rep.task(reward=lambda states: 1.0): r"rewards of shape \(40,\)",
+        lambda: corridor_rep.policy(np.ones(5)): r"a task \(rep.task, rep.goal\), got 'ndarray'",
+        lambda: corridor_rep.values([0], rep.goal(0)): "a task of this representation",
+        lambda: corridor_rep.features([5]): r"in \[0, 5\), got 5",
+        lambda: corridor_rep.task([0], [np.inf]): "finite rewards",
+        lambda: corridor_rep.fit_values([0, 1], [0.0, np.nan]): "finite returns",
+    }.items():
+        with pytest.raises(InputError, match=expected):
+            call()

@@ -1,0 +1,64 @@
+"""A matrix of one's own: stored with its grid and read back as a ground truth."""
+
+import numpy as np
+import pytest
+
+from rlreps.errors import InputError
+from rlreps.successor import BoxGrid, RowEstimates, load
+from rlreps.successor.truth.ground_truth import save_matrix
+
+GRID = BoxGrid((-1.2, -0.07), (0.6, 0.07), (6, 5), ("position (m)", "velocity (m/step)"))
+
+
+def planted(states, tasks=20, rank=4, seed=0):
+    """A matrix without column means, and its left singular vectors [states, rank]."""
+    generator = np.random.default_rng(seed)
+    left = generator.normal(size=(states, rank))
+    left = np.linalg.qr(left - left.mean(axis=0))[0]
+    right = np.linalg.qr(generator.normal(size=(tasks, rank)))[0]
+    return left * 2.0 ** -np.arange(rank) @ right.T + generator.normal(size=tasks), left
+
+
+def test_a_matrix_comes_back_with_its_subspace_grid_and_coordinates(tmp_path):
+    matrix, left = planted(30)
+    store = save_matrix(tmp_path / "own", matrix, GRID)
+    np.testing.assert_array_equal(store.read(), matrix.astype(np.float32))
+    truth = load(tmp_path / "own")
+    assert truth.grid == GRID
+    np.testing.assert_array_equal(truth.coordinates, GRID.unit_centres())
+    assert truth.distance(left) < 1e-9
+    # Saved again it is as it was; another matrix does not take its place.
+    assert save_matrix(tmp_path / "own", matrix, GRID).content_key() == store.content_key()
+    with pytest.raises(InputError, match=r"made under other settings: expected sha256="):
+        save_matrix(tmp_path / "own", matrix + 1.0, GRID)
+    with pytest.raises(InputError, match="features of all 30 states, a row each"):
+        truth.distance(left.T)
+
+
+def test_states_may_be_some_of_the_cells_or_have_no_grid(tmp_path):
+    cells = np.delete(np.arange(30), [0, 7, 8, 29])
+    matrix, left = planted(26)
+    save_matrix(tmp_path / "some", matrix, GRID, cells=cells)
+    truth = load(str(tmp_path / "some"))
+    np.testing.assert_array_equal(truth.cells, cells)
+    np.testing.assert_array_equal(truth.coordinates, GRID.unit_centres()[cells])
+    save_matrix(tmp_path / "numbered", matrix)
+    numbered = load(tmp_path / "numbered")
+    np.testing.assert_allclose(numbered.coordinates[:, 0], (np.arange(26) + 0.5) / 26, rtol=1e-6)
+    assert numbered.grid.names == ("state",)
+    assert max(truth.distance(left), numbered.distance(left)) < 1e-9
+
+
+def test_what_does_not_fit_is_named_and_nothing_is_written(tmp_path):
+    matrix, _ = planted(30)
+    broken = np.where(np.arange(30)[:, None] == 7, np.nan, matrix)
+    for arguments, options, message in (
+        ((broken, GRID), {}, r"finite entries .* in row 7; .* by cells="),
+        ((np.where(broken > 0, 1e39, 0.0), GRID), {}, "in the range of float32"),
+        ((matrix[:9], GRID), {}, "30 rows, one for each of the states, .* got 9"),
+        ((RowEstimates(matrix, matrix[:2]), GRID), {}, r"half differences \(30, 20\)"),
+        ((matrix, GRID), {"cells": [1, 0]}, r"cells in \[0, 30\), rising, one for each state"),
+    ):
+        with pytest.raises(InputError, match=message):
+            save_matrix(tmp_path / "own", *arguments, **options)
+    assert not (tmp_path / "own").exists()
