@@ -12,43 +12,49 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rlreps import agents as agents
+    from rlreps import app as app
     from rlreps import cumulants as cumulants
     from rlreps import encoders as encoders
     from rlreps import envs as envs
     from rlreps import errors as errors
     from rlreps import experiments as experiments
+    from rlreps import explore as explore
     from rlreps import losses as losses
     from rlreps import operators as operators
     from rlreps import plotting as plotting
     from rlreps import report as report
     from rlreps import runs as runs
     from rlreps import sources as sources
+    from rlreps import stats as stats
     from rlreps import streaming as streaming
+    from rlreps import study as study
     from rlreps import subspace as subspace
     from rlreps import successor as successor
     from rlreps import training as training
-    from rlreps import workflows as workflows
 
 __version__ = "0.2.0"
 
 _SUBMODULES = (
     "agents",
+    "app",
     "cumulants",
     "encoders",
     "envs",
     "errors",
     "experiments",
+    "explore",
     "losses",
     "operators",
     "plotting",
     "report",
     "sources",
+    "stats",
     "streaming",
+    "study",
     "subspace",
     "successor",
     "runs",
     "training",
-    "workflows",
 )
 
 __all__ = ["__version__", *_SUBMODULES]

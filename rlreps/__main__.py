@@ -6,9 +6,9 @@ import os
 def main() -> None:
     """Run the command; Ctrl-C while its modules load ends it as it does later."""
     try:
-        from rlreps import cli
+        from rlreps.app.main import main as run
 
-        cli.main()
+        run()
     except KeyboardInterrupt:
         os.write(2, b"rlreps: interrupted; run the same command again to continue\n")
         os._exit(130)

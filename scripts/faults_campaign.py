@@ -52,7 +52,7 @@ JOBS: Mapping[str, tuple[str, str]] = {
 
 def start(job: str, folder: Path, prepare: Callable[[], None] | None = None) -> Any:
     """Start a command in a folder."""
-    program = [sys.executable, "-c", "from rlreps.cli import main; main()"]
+    program = [sys.executable, "-c", "from rlreps.app.main import main; main()"]
     words = [*JOBS[job][1].split(), "--quiet"]
     pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([*program, *words], cwd=folder, preexec_fn=prepare, **pipes)

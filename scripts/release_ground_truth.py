@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import tyro
 
+from rlreps.app.generate import generate
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import PrincipalSubspace, RandomizedSVD, nested_distances
 from rlreps.successor.measure.methods import SuccessorMeasure, Transition
 from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.store.cache import write_archive
 from rlreps.successor.truth.stored_subspace import principal_subspace
-from rlreps.workflows.generate import generate
 
 _POINTS = 1024
 """Quadrature points a sub-cell, 4,096 a cell at refinement 2."""

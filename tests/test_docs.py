@@ -11,7 +11,7 @@ import jax
 import pytest
 
 import rlreps
-from rlreps.cli import parse_command
+from rlreps.app.main import parse_command
 from rlreps.errors import InputError
 
 ROOT = Path(__file__).parents[1]

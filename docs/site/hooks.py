@@ -36,7 +36,7 @@ FOLDERS = {"envs": "", "agents": "", "experiments": "scripts/"} | dict.fromkeys(
             "plotting",
             "report",
             "explore",
-            "workflows",
+            "app",
             "study",
         ),
     ),

@@ -10,6 +10,15 @@ import numpy as np
 import scipy.sparse
 from matplotlib.transforms import Affine2D
 
+from rlreps.app.evaluate import (
+    distance_history,
+    features_of,
+    load_config,
+    trained_store,
+)
+from rlreps.app.figures import labelled, rotated
+from rlreps.app.jobs.train import KIND as TRAIN
+from rlreps.app.jobs.train import MATRIX, describe_matrix, recorded_features
 from rlreps.config import from_json
 from rlreps.encoders import Tabular
 from rlreps.errors import InputError, reason_of, require, require_positive
@@ -32,15 +41,6 @@ from rlreps.successor.truth.store import STORE, MatrixStore, find_store, open_st
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.successor.truth.stored_subspace import centring_of, principal_subspace, sampling_error
-from rlreps.workflows.evaluate import (
-    distance_history,
-    features_of,
-    load_config,
-    trained_store,
-)
-from rlreps.workflows.figures import labelled, rotated
-from rlreps.workflows.train import KIND as TRAIN
-from rlreps.workflows.train import MATRIX, describe_matrix, recorded_features
 
 _MOST_ROWS_KEPT = 1600
 """Largest number of states for which the page holds the whole matrix, with 16 bits per entry."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from rlreps import plotting, successor
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig
+from rlreps.app.jobs.agents import run_agents
 from rlreps.encoders import FourierMLP
-from rlreps.workflows.agents import run_agents
 
 truth = successor.load("sutton-100")
 found = {}

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from rlreps import encoders, envs, losses, plotting, sources, successor, training
+from rlreps.app.generate import generate
 from rlreps.subspace import align
-from rlreps.workflows.generate import generate
 
 generate(successor.Transition(arena="two_room", bins=40, points=256), Path("two_room"))
 truth = successor.load_ground_truth(Path("two_room"))

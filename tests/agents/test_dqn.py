@@ -21,12 +21,12 @@ from rlreps.agents import (
     transitions,
 )
 from rlreps.agents.auxiliary import GradientNorms
+from rlreps.app.jobs.agents import METHODS
 from rlreps.config import as_json, from_json
 from rlreps.cumulants import Cells, RandomIndicators
 from rlreps.encoders import MLP, FourierMLP, Tabular
 from rlreps.errors import InputError
 from rlreps.losses import DanskinLissa, Oracle, Spin
-from rlreps.workflows.agents import METHODS
 
 STATES, ACTIONS = 5, 2
 NETWORK = QNetwork(MLP(4, num_inputs=STATES, hidden=(8,)), 4, ACTIONS)

@@ -9,13 +9,13 @@ import sys
 import numpy as np
 import pytest
 
-from rlreps import cli
+from rlreps.app.generate import generate
+from rlreps.app.main import main
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.successor.truth.store.estimates import open_estimates
-from rlreps.workflows.generate import generate
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,7 +45,7 @@ def rlreps(capsys):
     """Runs a command that has to succeed and returns what it printed."""
 
     def run(*arguments):
-        cli.main([str(argument) for argument in arguments])
+        main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         assert captured.err == ""
         return captured.out
@@ -60,7 +60,7 @@ def refused(capsys, tmp_path, files_below):
     def run(*arguments):
         before = files_below(tmp_path)
         with pytest.raises(SystemExit) as ending:
-            cli.main([str(argument) for argument in arguments])
+            main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         assert (ending.value.code, captured.out) == (2, "")
         assert captured.err.startswith("rlreps: error: ")
@@ -152,7 +152,7 @@ def start_rlreps():
     }
 
     def start(*arguments, first="pass", **variables):
-        command = f"{first}\nfrom rlreps.cli import main; main()"
+        command = f"{first}\nfrom rlreps.app.main import main; main()"
         process = subprocess.Popen(
             [sys.executable, "-c", command, *map(str, arguments)],
             env=environment | variables,

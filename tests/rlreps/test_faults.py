@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from rlreps.cli import main
+from rlreps.app.main import main
 from rlreps.successor.truth.store.estimates import open_estimates
 
 pytestmark = pytest.mark.integration

@@ -17,16 +17,17 @@ LEVELS = [
     {"subspace", "encoders", "operators", "cumulants"},
     {"losses", "sources", "successor", "streaming"},
     {"training", "runs", "report", "plotting"},
-    {"study"},
-    {"workflows", "explore"},
+    {"app", "study", "explore"},
     {"experiments"},
-    {"cli", "__main__"},
+    {"__main__"},
 ]
 LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
 MATHEMATICS = LEVELS[1] | LEVELS[2]
 MACHINERY = {"tyro", "rich", "matplotlib", "orbax", "PIL"}
 # Agents stand beside training; environments may be rolled out from sources upwards.
 LEVEL |= {"agents": 3, "envs": 2, "data": 2}
+# The command line lists experiments.
+LEVEL |= dict.fromkeys(("app.main", "app.command_experiment"), LEVEL["__main__"])
 # Fits train networks and keep folders: they stand above the measure's mathematics.
 LEVEL |= {"successor.fitting": 3, "successor.fitting.data": 2, "successor.fitting.recording": 2}
 

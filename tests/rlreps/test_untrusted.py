@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps import cli
 from rlreps.agents import AgentConfig
+from rlreps.app.main import COMMANDS
 from rlreps.config import as_json
 from rlreps.errors import InputError, usable_memory
 from rlreps.explore import measure
@@ -142,7 +142,7 @@ def with_places(*names):
 
 
 def test_every_command_has_its_arguments_here():
-    assert set(EVERY_COMMAND) - {"experiment mnist"} == set(cli.COMMANDS)
+    assert set(EVERY_COMMAND) - {"experiment mnist"} == set(COMMANDS)
 
 
 @pytest.mark.parametrize(("command", "place"), with_places("store", "run", "out", "made"))

@@ -20,6 +20,7 @@ from typing import Any
 import jax.numpy as jnp
 from matplotlib.figure import Figure
 
+from rlreps.app.jobs.train import TrainingConfig, train_masked
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
@@ -42,11 +43,10 @@ from rlreps.study import (
     summary,
     varied,
 )
+from rlreps.study.ground_truths import own_ground_truth
 from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.training import Optimizer
 from rlreps.training.evaluation import evaluate_features
-from rlreps.workflows.ground_truths import own_ground_truth
-from rlreps.workflows.train import TrainingConfig, train_masked
 
 _METHODS: tuple[Objective, ...] = (
     DanskinLissa(gradient_rows=50, weight_rows=50, covariance_rows=50),

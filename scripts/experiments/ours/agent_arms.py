@@ -17,6 +17,8 @@ from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.keys import agent_keys
+from rlreps.app.agent_report import history
+from rlreps.app.jobs.agents import OwnParts, StartingTorsos, mean_returns, run_agents
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import Convolutional, CosineFeatures, Encoder, TableFeatures
@@ -30,8 +32,6 @@ from rlreps.runs.folder import RunFolder
 from rlreps.stats.intervals import samples_to_reach
 from rlreps.study import DoubleArray, Run, varied
 from rlreps.successor.measure.grids import Grid
-from rlreps.workflows.agent_report import history
-from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns, run_agents
 
 SCRATCH, WIDER, EMBEDDING = "from scratch", "wider network", "trainable embedding"
 EXPLICIT, LARGE_BATCH, CONTROL = "explicit per action", "large batch", "data-free control"

@@ -33,6 +33,7 @@ from matplotlib.figure import Figure
 from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.agents.host_observations import observations_of_space
 from rlreps.agents.keys import Use, environment_seed
+from rlreps.app.jobs.agents import load_agents, run_agents
 from rlreps.experiments.ours.problems import Choose, FloatArray, play, upright
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
@@ -53,7 +54,6 @@ from rlreps.study import (
     design_of,
 )
 from rlreps.successor import Transitions, fit
-from rlreps.workflows.agents import load_agents, run_agents
 
 FIT, DQN, RANDOM = WAYS = ("fit", "DQN", "random")
 FEWEST = 5

@@ -19,6 +19,7 @@ from rlreps.agents import (
     prior_of,
 )
 from rlreps.agents.config import puddle_world_of
+from rlreps.app.jobs.agents import load_agents, run_agents
 from rlreps.envs.core import observation_struct
 from rlreps.errors import FitWarning, require
 from rlreps.experiments.ours import mazes
@@ -34,7 +35,6 @@ from rlreps.study import (
 )
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import fit
-from rlreps.workflows.agents import load_agents, run_agents
 
 ZERO_SHOT, FIXED, TUNED = "zero-shot start", "zero-shot policy", "fine-tuning"
 OVER = "starting over"

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from rlreps.app.jobs.train import TrainingConfig, learner_for, stored_problem
 from rlreps.encoders import Cosine, FourierMLP, Params
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
 from rlreps.stats.contrasts import Sample, Verdict, in_more_than
@@ -41,14 +42,13 @@ from rlreps.study import (
     in_path,
     varied,
 )
+from rlreps.study.ground_truths import OwnGroundTruth, own_ground_truth
 from rlreps.subspace import leading_combinations, subspace_distance
 from rlreps.successor.measure.methods import SuccessorMeasure, Transition
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.released import load
 from rlreps.successor.truth.store import open_store
 from rlreps.training import Optimizer, train_population
-from rlreps.workflows.ground_truths import OwnGroundTruth, own_ground_truth
-from rlreps.workflows.train import TrainingConfig, learner_for, stored_problem
 
 RELEASED = "sutton-100"
 

@@ -18,6 +18,9 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 
 from rlreps import subspace
+from rlreps.app.evaluate import load_encoder
+from rlreps.app.generate import generate
+from rlreps.app.jobs.train import TrainingConfig, run_training
 from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
 from rlreps.errors import FitWarning, InputError
@@ -33,9 +36,6 @@ from rlreps.successor.measure.methods import Transition
 from rlreps.successor.truth.ground_truth import load_ground_truth, save_matrix
 from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
-from rlreps.workflows.evaluate import load_encoder
-from rlreps.workflows.generate import generate
-from rlreps.workflows.train import TrainingConfig, run_training
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(16,), frequencies=3),

@@ -3,7 +3,7 @@ import subprocess
 import sys
 import types
 
-from rlreps.cli import main
+from rlreps.app.main import main
 from rlreps.runs.machine import peak_memory_mib, quieten_libraries
 
 PROGRAM = """

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.cli import main
+from rlreps.app.main import main
 from rlreps.errors import InputError
 from rlreps.runs.processes import (
     ProcessesConfig,

@@ -95,7 +95,7 @@ def test_a_worker_that_is_killed_is_an_error():
 
 PARENT = """
 import os, pathlib, signal, sys, time
-from rlreps.cli import _leave
+from rlreps.app.main import _leave
 from rlreps.runs.machine import quieten_libraries
 from rlreps.runs.workers import map_in_workers
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.cli import main
+from rlreps.app.main import main
 from rlreps.config import configurable
 from rlreps.encoders import Cosine
 from rlreps.errors import InputError

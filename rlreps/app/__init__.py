@@ -1,0 +1,1 @@
+"""Run things in folders of their own, and the command line."""

@@ -1,0 +1,215 @@
+"""Single figures from stores and runs: what ``rlreps plot`` draws."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from jax import Array
+from matplotlib.figure import Figure
+
+from rlreps import plotting, subspace
+from rlreps.app.evaluate import (
+    distance_history,
+    features_of,
+    load_config,
+    trained_store,
+)
+from rlreps.app.jobs.train import KIND, ground_truth_for
+from rlreps.envs import load_arena
+from rlreps.errors import require, require_positive
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
+from rlreps.subspace.svd import Decomposition
+from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.truth.ground_truth import GroundTruth, environment_of
+from rlreps.successor.truth.store import open_store
+from rlreps.successor.truth.store.estimates import open_estimates
+from rlreps.successor.truth.stored_subspace import (
+    DEFAULT_DECOMPOSITION,
+    principal_subspace,
+    sampling_error,
+)
+
+MOST_DRAWN_BINS = 1000
+
+
+def draw_environment(
+    out: Path,
+    arena: str = "sutton",
+    bins: int | None = None,
+    goal: tuple[float, float, float] | None = None,
+) -> Path:
+    """Draw an arena.
+
+    Args:
+        out: Figure file (.png, .svg or .pdf).
+        arena: Name of an arena, or path of a TOML file.
+        bins: Also draw the cells of a bins x bins grid; none by default.
+        goal: Also draw a goal, a disc (x, y, radius); none by default.
+
+    Returns:
+        The figure's path.
+    """
+    require(bins is None or bins <= MOST_DRAWN_BINS, f"bins <= {MOST_DRAWN_BINS} to draw", bins)
+    plotting.require_figure(out)
+    environment = load_arena(arena, **({} if goal is None else {"goal": goal}))
+    return plotting.save_figure(plotting.plot_environment(environment, bins=bins), out)
+
+
+def draw_spectrum(store: Path, out: Path, config: Decomposition = DEFAULT_DECOMPOSITION) -> Path:
+    """Draw the singular values of a store and the energy they capture.
+
+    Args:
+        store: Folder of the store.
+        out: Figure file (.png, .svg or .pdf).
+        config: How the principal subspace is computed.
+
+    Returns:
+        The figure's path.
+    """
+    plotting.require_figure(out)
+    principal = principal_subspace(open_store(store), config)
+    figure = plotting.plot_spectrum(principal.singular_values, principal.total_energy)
+    return plotting.save_figure(figure, out)
+
+
+def draw_components(
+    store: Path,
+    out: Path,
+    runs: tuple[Path, ...] = (),
+    d: int = 10,
+) -> Path:
+    """Draw the leading principal components of a store, and those that runs have learned.
+
+    Args:
+        store: Folder of the store.
+        out: Figure file (.png, .svg or .pdf).
+        runs: Training runs to draw beside the ground truth, aligned to it.
+        d: Number of components.
+
+    Returns:
+        The figure's path.
+
+    Raises:
+        InputError: If d exceeds the components of the store, or a run has fewer than d features.
+    """
+    require_positive("d", d)
+    plotting.require_figure(out)
+    truth = ground_truth_for(store, d)
+    folders = {label: RunFolder(run) for label, run in labelled(runs)}
+    return plotting.save_figure(plot_learned_components(truth, folders, d), out)
+
+
+def plot_learned_components(truth: GroundTruth, runs: Mapping[str, RunFolder], d: int) -> Figure:
+    """Draw d leading components above the components that runs have learned, by label."""
+    components, cosines = {"ground truth": truth.principal.truncated(d).basis}, {}
+    for label, folder in runs.items():
+        components[label], cosines[label] = aligned_components(folder, truth, d)
+    return plotting.plot_components(
+        components,
+        grid=truth.grid,
+        cells=truth.cells,
+        environment=environment_of(truth.settings),
+        cosines=cosines,
+    )
+
+
+def aligned_components(
+    folder: RunFolder, truth: GroundTruth, d: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rotate a run's components within their span onto the true ones.
+
+    These are the components of the first seed at the run's newest checkpoint, or of a successor
+    representation.
+
+    Returns:
+        The components [n, d] and each one's |cosine| [d] with the true component.
+
+    Raises:
+        InputError: If the run has fewer than d features.
+    """
+    features = features_of(folder, truth)
+    available = features.shape[1]
+    require(d <= available, f"d <= {available}, the features of {folder.path}", d)
+    return rotated(features, truth.principal.truncated(d).basis)
+
+
+def rotated(features: Array | np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rotate features [n, d] within their span onto a basis [n, k]; return |cosines| [k] too."""
+    aligned = np.asarray(subspace.align(features, basis))
+    return aligned, np.abs(np.sum(aligned * basis, axis=0))
+
+
+def draw_coverage(run_folder: Path, out: Path, coordinates: tuple[int, ...] = (0, 1)) -> Path:
+    """Draw how many observations in the data of a fit lie in each part of the world.
+
+    Args:
+        run_folder: Folder of the fit, to indices of states or to vectors.
+        out: Figure file (.png, .svg or .pdf).
+        coordinates: One or two coordinates of the vectors, counted from 0.
+
+    Returns:
+        The figure's path.
+
+    Raises:
+        InputError: If the folder holds no fit, or its observations have no such coordinates.
+    """
+    plotting.require_figure(out)
+    seen = SuccessorRepresentation.load(run_folder).solution.recorded.observation
+    if seen.ndim == 1:
+        return plotting.save_figure(plotting.plot_coverage(seen, names=["state"]), out)
+    require(seen.ndim == 2, "indices of states or vectors", f"observations {seen.shape[1:]}")
+    chosen, count = coordinates[: seen.shape[1]], seen.shape[1]
+    known = 1 <= len(chosen) <= 2 and all(0 <= each < count for each in chosen)
+    require(known, f"one or two coordinates in [0, {count})", coordinates)
+    names = [f"coordinate {each}" for each in chosen]
+    return plotting.save_figure(plotting.plot_coverage(seen[:, list(chosen)], names=names), out)
+
+
+def draw_curves(runs: tuple[Path, ...], out: Path) -> Path:
+    """Draw the learning curves of training runs.
+
+    Args:
+        runs: Folders of training runs.
+        out: Figure file (.png, .svg or .pdf).
+
+    Returns:
+        The figure's path.
+    """
+    require(len(runs) >= 1, "at least one training run", list(runs))
+    plotting.require_figure(out)
+    folders = {label: RunFolder(run) for label, run in labelled(runs)}
+    figure = plot_distances(folders, _common_noise_floor([*folders.values()]))
+    return plotting.save_figure(figure, out)
+
+
+def plot_distances(runs: Mapping[str, RunFolder], noise_floor: float | None) -> Figure:
+    """Draw the learning curves of training runs, by label."""
+    curves = [
+        plotting.Line.of_runs(label, *distance_history(run), within=(0.0, 1.0))
+        for label, run in runs.items()
+    ]
+    return plotting.plot_curves(
+        curves, x_label="update", y_label="subspace distance", noise_floor=noise_floor
+    )
+
+
+def _common_noise_floor(folders: Sequence[RunFolder]) -> float | None:
+    """Find the noise floor of all runs; None unless they share d and one sampled matrix."""
+    if any(folder.kind != KIND for folder in folders):
+        return None
+    dimensions = {load_config(folder).num_features for folder in folders}
+    stores = {trained_store(folder) for folder in folders}
+    if len(dimensions) > 1 or len(stores) > 1 or None in stores:
+        return None
+    (d,), (store,) = dimensions, stores
+    assert store is not None
+    error = sampling_error(open_estimates(store), progress=progress_bar)
+    return None if error is None else error.floor(d) or None
+
+
+def labelled(runs: Sequence[Path]) -> list[tuple[str, Path]]:
+    """Label each run by its folder's name, or by its path if two folders share a name."""
+    names = [run.resolve().name for run in runs]
+    unique = len(set(names)) == len(names)
+    return [(name if unique else str(run), run) for name, run in zip(names, runs, strict=True)]

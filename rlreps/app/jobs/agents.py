@@ -1,0 +1,379 @@
+"""Runs of agents in their own folders: trained, loaded and evaluated.
+
+``rlreps agent`` and the experiments call these functions.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
+from rlreps.agents.config import TORSOS, AgentConfig, puddle_world_of
+from rlreps.agents.dqn import AgentState
+from rlreps.agents.environments import imports_code
+from rlreps.agents.measures import make_measure, make_measurement
+from rlreps.agents.prior import Prior
+from rlreps.agents.trainers import Trainer, make_trainer
+from rlreps.app.agent_report import OF_TORSOS, history, write_agent_report
+from rlreps.app.jobs.train import METHODS as TRAINING_METHODS
+from rlreps.app.jobs.train import describe_place
+from rlreps.config import as_json, from_json
+from rlreps.encoders import Encoder
+from rlreps.envs import OBSERVATIONS, arena_settings
+from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
+from rlreps.report.page import REPORT
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
+from rlreps.runs.locks import exclusive
+from rlreps.stats.intervals import aggregate
+from rlreps.study.ground_truths import ground_truth_of_run, ground_truth_of_store
+from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.training.loop import Program, run
+
+KIND = "agent"
+CHECKPOINTS = "checkpoints"
+
+METHODS: dict[str, type] = {**TRAINING_METHODS, **TORSOS, **TASKS, **OBSERVATIONS}
+"""Name → class, for everything that a stored configuration of agents can name."""
+
+_BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
+"""Parts of a run, besides its ``AgentConfig``, that decide its result."""
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class StartingTorsos(NamedTuple):
+    """Torsos with which agents start.
+
+    Attributes:
+        params: Parameters of the configured encoder, every leaf with a leading seed axis.
+        origin: A description of the torsos, for the run's configuration.
+    """
+
+    params: Any
+    origin: str
+
+
+class OwnParts(NamedTuple):
+    """A user's own parts, instead of those that a configuration names.
+
+    Attributes:
+        torso: An encoder.
+        auxiliary: An auxiliary task, weighed by the configuration's weight.
+        name: A name for these parts in the run's configuration; required if there are any parts.
+        prior: Action values with which all agents begin (``rlreps.agents.prior_of``).
+    """
+
+    torso: Encoder | None = None
+    auxiliary: AuxiliaryTask | None = None
+    name: str | None = None
+    prior: Prior | None = None
+
+
+def run_agents(
+    config: AgentConfig,
+    out: Path,
+    *,
+    truth: GroundTruth | None = None,
+    start: StartingTorsos | None = None,
+    own: OwnParts | None = None,
+    origin: Mapping[str, Any] | None = None,
+    devices: Sequence[jax.Device] | None = None,
+) -> dict[str, Any]:
+    """Train agents in a folder, resuming an interrupted run.
+
+    Args:
+        config: The run.
+        out: The folder: ``metrics.jsonl`` with a line for every evaluation, ``checkpoints`` and
+            ``summary.json``.
+        truth: Ground truth of torsos in PuddleWorld; see ``make_measurement``.
+        start: Torsos to start with instead of fresh ones.
+        own: The user's own parts.
+        origin: Where the ground truth came from, as JSON values; not compared on resumption.
+        devices: Devices over which agents are distributed; None is JAX's default device.
+
+    Returns:
+        The summary, as ``summary.json`` holds it.
+
+    Raises:
+        InputError: For an environment, ground truth or folder that does not fit, before the first
+            file is written.
+        ArenaError: For an unknown or invalid arena.
+        TrainingDivergedError: If a loss became NaN or infinite.
+    """
+    own = own if own is not None else OwnParts()
+    require(
+        own.name is not None or own == OwnParts(),
+        "a name for your own parts, which tells their runs from others",
+        own.name,
+    )
+    world = puddle_world_of(config)
+    described = {
+        **as_json(config),
+        "arena": None if world is None else arena_settings(world),
+        "ground_truth": None if truth is None else dict(truth.settings),
+        "start": None if start is None else start.origin,
+        "own": own.name,
+    }
+
+    finished = finished_summary(out, KIND, described)
+    if finished is not None:
+        return finished
+    with contextlib.closing(
+        make_trainer(
+            config, devices=devices, torso=own.torso, auxiliary=own.auxiliary, prior=own.prior
+        )
+    ) as trainer:
+        program = _Program(config, trainer, truth, start)
+
+        def compute(folder: RunFolder) -> dict[str, Any]:
+            run(
+                program,
+                steps=config.steps,
+                evaluate_every=config.evaluate_every,
+                checkpoint_every=config.checkpoint_period,
+                folder=folder,
+                description=config.environment,
+            )
+            return _summary(config, folder, own)
+
+        return complete_run(out, kind=KIND, config=described, compute=compute, origin=origin)
+
+
+class _Program(Program[AgentState]):
+    """Agents as the host loop drives them."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        trainer: Trainer,
+        truth: GroundTruth | None,
+        start: StartingTorsos | None,
+    ) -> None:
+        self._config, self._trainer, self._start = config, trainer, start
+        self._measure = make_measure(trainer.agent.network, make_measurement(config, truth))
+
+    def init(self) -> AgentState:
+        """Make agents before their first step, with their initial torsos."""
+        fresh = self._trainer.init()
+        if self._start is None:
+            return fresh
+        # Copy: a trainer donates the state passed in, and the caller may start from it again.
+        params = {**fresh.learner.params, "torso": self._start.params}
+        learned = self._trainer.agent.network.split(params)[0]
+        params, target_params = jax.tree.map(jnp.copy, (params, learned))
+        learner = fresh.learner._replace(params=params, target_params=target_params)
+        return self._trainer.put(fresh._replace(learner=learner))
+
+    def advance(
+        self, state: AgentState, step: int, count: int
+    ) -> tuple[AgentState, dict[str, Any]]:
+        agents, metrics = self._trainer.advance(state, step, count)
+        jax.block_until_ready(agents)
+        losses = [value for name, value in metrics.items() if name.endswith("loss")]
+        parts = [np.asarray(x) for x in (*losses, *jax.tree.leaves(agents.learner.params))]
+        seeds = self._config.num_seeds
+        broken = [~np.isfinite(part).reshape(seeds, -1).all(axis=1) for part in parts]
+        bad = np.flatnonzero(np.any(broken, axis=0)) + self._config.seed
+        if bad.size:
+            raise TrainingDivergedError(
+                f"the losses or parameters of seeds {', '.join(map(str, bad))} became NaN or "
+                f"infinite before step {step + count}; try a smaller --learning-rate"
+            )
+        return agents, metrics
+
+    def evaluate(self, state: AgentState, step: int) -> tuple[AgentState, dict[str, Any]]:
+        """Compute mean evaluation returns and all measures, [seeds] each."""
+        returns = np.asarray(self._trainer.evaluate(state, step), np.float64).mean(axis=1)
+        return state, {"returns": returns, **self._measure(state.learner.params["torso"])}
+
+    def note(self, record: Mapping[str, Any]) -> str:
+        return f"return {np.mean(record['returns']):.1f}"
+
+    def collect(self, state: AgentState) -> AgentState:
+        kept: AgentState = jax.device_get(state)
+        return kept
+
+    def put(self, kept: AgentState) -> AgentState:
+        return self._trainer.put(kept)
+
+
+def mean_returns(config: AgentConfig, steps: FloatArray, returns: FloatArray) -> FloatArray:
+    """Average returns [seeds, p] over the evaluations at steps [p] after the first update, [seeds].
+
+    This is the area under a learning curve, divided by its length. The returns of fresh networks
+    are left out: they depend on the scale of the features.
+    """
+    means: FloatArray = returns[:, steps > config.dqn.warmup].mean(axis=1)
+    return means
+
+
+def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str, Any]:
+    records = folder.read_metrics()
+    last = records[-1]
+    seconds = last["seconds"]
+    fits = [np.mean(record["fit_seconds"]) for record in records if "fit_seconds" in record]
+    own_task = own.name if own.auxiliary is not None else None
+    steps, returns = history(folder, "returns")
+    return {
+        "environment": config.environment,
+        "auxiliary": own_task or _auxiliary_of(config),
+        "agents": config.num_seeds,
+        "steps": config.steps,
+        "seconds": seconds,
+        "steps_per_second": config.steps * config.num_seeds / seconds if seconds else None,
+        "final_returns": last["returns"],
+        "final_return": aggregate(last["returns"]),
+        "mean_return": aggregate(mean_returns(config, steps, returns)),
+        **({"fit_seconds": float(np.sum(fits))} if fits else {}),
+        **{name: last[name] for name in OF_TORSOS if name in last},
+    }
+
+
+def _auxiliary_of(config: AgentConfig) -> str | None:
+    """Name the objective of a configuration's auxiliary task; None without one."""
+    return config.auxiliary.objective.name if config.auxiliary.weight > 0.0 else None
+
+
+def load_agent_config(folder: RunFolder, environment: str | None = None) -> AgentConfig:
+    """Read the configuration of a run of agents.
+
+    Args:
+        folder: The run.
+        environment: Its environment, as the user names it. It is required if its name includes a
+            module, so that a folder from elsewhere cannot decide which code is imported.
+
+    Raises:
+        InputError: If the folder holds another kind of run, a run with a user's own parts, or a run
+            in another environment; or if the environment must be named and is not.
+    """
+    folder.require_kind(KIND)
+    stored = dict(folder.config)
+    own = {name: stored.pop(name, None) for name in _BESIDE_CONFIG}["own"]
+    require(own is None, "agents that their configuration describes", own)
+    config = from_json(AgentConfig, stored, METHODS)
+    name = config.environment
+    if environment is None and imports_code(name):
+        raise InputError(
+            f"expected --env {name} with {folder.path}, whose environment is code that would be "
+            "imported, got none; name it again if you trust it"
+        )
+    require(environment in (None, name), f"--env {name}, in which agents were trained", environment)
+    return config
+
+
+def load_agents(
+    folder: RunFolder, config: AgentConfig, *, devices: Sequence[jax.Device] | None = None
+) -> tuple[Trainer, AgentState, int]:
+    """Load a run's newest checkpoint: its trainer, which the caller closes, its state and step.
+
+    Args:
+        folder: The run.
+        config: Its configuration.
+        devices: As for ``run_agents``.
+
+    Raises:
+        InputError: If there is no readable checkpoint.
+    """
+    path = folder.path / CHECKPOINTS
+    checkpoints = Checkpoints(path, run=folder.identity)
+    require(checkpoints.latest_step() is not None, f"a checkpoint in {path}", "none")
+    with contextlib.ExitStack() as stack:
+        trainer = make_trainer(config, devices=devices)
+        stack.enter_context(contextlib.closing(trainer))
+        step, agents = checkpoints.restore_latest(jax.device_get(trainer.init()))
+        loaded = trainer.put(agents)
+        stack.pop_all()  # The caller closes it.
+    return trainer, loaded, step
+
+
+def train_agents(
+    config: AgentConfig,
+    out: Path,
+    *,
+    store: Path | None = None,
+    devices: Sequence[jax.Device] | None = None,
+) -> dict[str, Any]:
+    """Train agents as ``run_agents`` does, measured against a store's ground truth.
+
+    ``store`` holds a successor measure of the same arena; None is the released one, for ``sutton``.
+    A finished run also leaves ``figures/learning-curves.png`` and ``report.html``.
+
+    Raises:
+        InputError: As ``run_agents``, or for a store that does not fit.
+    """
+    RunFolder.find(out, kind=KIND)  # Before a store is decomposed.
+    truth, origin = None, None
+    if store is not None:
+        truth, origin = ground_truth_of_store(config, store), describe_place(store, out)
+    summary = run_agents(config, out, truth=truth, origin=origin, devices=devices)
+    folder = RunFolder(out)
+    # The report is written last: if it exists, its figure exists too.
+    if not (out / REPORT).exists():
+        with exclusive(out):
+            write_agent_report(folder, config, summary)
+    return summary
+
+
+def evaluate_agents(
+    run_folder: Path,
+    episodes: int = 100,
+    store: Path | None = None,
+    env: str | None = None,
+) -> dict[str, Any]:
+    """Play new greedy episodes of a run's agents, and compute all measures of their torsos.
+
+    The random keys of the episodes differ from those of every evaluation during training.
+
+    Args:
+        run_folder: Folder of the run.
+        episodes: Episodes of each agent.
+        store: Ground truth to measure against (PuddleWorld); by default the run's own.
+        env: The environment of the run. It is required if its name includes a module (MODULE:ID,
+            dm_env:MODULE:FUNCTION): only modules named on this command line are imported.
+
+    Returns:
+        JSON values: ``returns``, the mean return of each agent, and ``return``, their
+        ``aggregate``; ``measures``, each with its ``values`` by agent and their ``aggregate``; and
+        ``step``.
+
+    Raises:
+        InputError: If the run or the store cannot be read or do not fit each other.
+    """
+    require_positive("episodes", episodes)
+    folder = RunFolder(run_folder)
+    config = load_agent_config(folder, env)
+    config = dataclasses.replace(config, evaluation_episodes=episodes)
+    truth = ground_truth_of_run(folder, config, store)
+    trainer, state, step = load_agents(folder, config)
+    with contextlib.closing(trainer):
+        # Evaluations during training use keys of steps up to the last one.
+        returns = np.asarray(trainer.evaluate(state, config.steps + 1), np.float64).mean(axis=1)
+        measure = make_measure(trainer.agent.network, make_measurement(config, truth))
+        measures = measure(state.learner.params["torso"])
+    described: dict[str, Any] = without_nan(
+        {
+            "environment": config.environment,
+            "auxiliary": _auxiliary_of(config),
+            "step": step,
+            "episodes": episodes,
+            "returns": returns.tolist(),
+            "return": aggregate(returns),
+            "measures": {name: _aggregated(values) for name, values in measures.items()},
+        }
+    )
+    return described
+
+
+def _aggregated(values: npt.ArrayLike) -> dict[str, Any]:
+    """List the values of all agents, and their aggregate if all are finite."""
+    numbers = np.asarray(values, np.float64)
+    found = aggregate(numbers) if np.isfinite(numbers).all() else {}
+    return {"values": numbers.tolist(), **found}

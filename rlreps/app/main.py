@@ -1,0 +1,281 @@
+"""The command line. It only parses; jobs, studies and functions do the work.
+
+Invalid input exits with code 2 and one line on standard error. Diverged training and the death of
+a worker exit with 1, an interruption from the keyboard with 130, a request to end (SIGTERM, SIGHUP)
+with 143 or 129.
+"""
+
+import contextlib
+import difflib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, NoReturn
+
+from rlreps import __version__
+from rlreps.errors import InputError, TrainingDivergedError, WorkerDiedError, printable, reason_of
+from rlreps.runs.machine import (
+    keep_compiled_programs,
+    keep_lapack_to_one_thread,
+    quieten_libraries,
+)
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "quickstart": (
+        "app.command_quickstart:quickstart",
+        "Run the whole pipeline: ground truth to report.",
+    ),
+    "successor generate": (
+        "app.command_successor:generate",
+        "Compute a successor measure, or continue it.",
+    ),
+    "successor info": (
+        "app.command_successor:info",
+        "Describe a store and its distance from the truth.",
+    ),
+    "successor verify": (
+        "app.command_successor:verify",
+        "Read a store back and check every block.",
+    ),
+    "successor compare": (
+        "app.command_successor:compare",
+        "Compare the leading components of two stores.",
+    ),
+    "svd": ("app.command_successor:svd", "Compute the principal subspace of a store."),
+    "train": ("app.command_training:train", "Train an encoder on a store."),
+    "train-live": (
+        "app.command_training:train_live",
+        "Train an encoder on fresh rollouts, without a matrix.",
+    ),
+    "sweep": ("app.command_training:sweep", "Train at every point of a grid and gather one table."),
+    "fit": ("app.command_fit:fit", "Fit successor features to transitions of your own."),
+    "benchmark": (
+        "app.command_experiment:benchmark",
+        "Compare objectives with each other and the truth.",
+    ),
+    "evaluate": (
+        "app.command_training:evaluate_run",
+        "Measure a trained encoder against a ground truth.",
+    ),
+    "export": (
+        "app.command_training:export_run",
+        "Write a trained encoder for JAX and PyTorch without rlreps.",
+    ),
+    "compare": ("app.command_training:compare", "Compare finished runs with the first of them."),
+    "agent train": (
+        "app.command_agent:train_agents",
+        "Train agents, with an auxiliary task or without.",
+    ),
+    "agent evaluate": (
+        "app.command_agent:evaluate_agents",
+        "Play greedy episodes and measure the torsos.",
+    ),
+    "agent render": (
+        "app.command_agent:render_agents",
+        "Draw an episode, policy, components and curves.",
+    ),
+    "plot env": ("app.command_plot:draw_environment", "Draw an arena."),
+    "plot components": (
+        "app.command_plot:draw_components",
+        "Draw principal components, true and learned.",
+    ),
+    "plot coverage": ("app.command_plot:draw_coverage", "Draw where the data of a fit were."),
+    "plot spectrum": ("app.command_plot:draw_spectrum", "Draw the singular values of a store."),
+    "plot curves": ("app.command_plot:draw_curves", "Draw the learning curves of training runs."),
+    "explore": ("app.command_plot:explore", "Write an interactive page of a successor measure."),
+}
+"""Command → (module of this package:function, summary). Modules load when they are called."""
+
+_NO_CACHE, _QUIET = "--no-cache", "--quiet"
+"""Options of every command."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the ``rlreps`` command.
+
+    Args:
+        arguments: Command-line arguments; None takes the process's own.
+    """
+    own_process = arguments is None
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if own_process:
+        quieten_libraries()
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is None:
+                continue
+            # Under nohup, ignore the end of a terminal.
+            if name != "SIGHUP" or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _leave)
+        if _NO_CACHE not in words:
+            keep_compiled_programs()
+    quiet = _QUIET in words
+    words = [word for word in words if word not in (_NO_CACHE, _QUIET)]
+    try:
+        command = parse_command(words)
+        if command is not None:
+            _run(command, quiet)
+        sys.stdout.flush()
+    except (TrainingDivergedError, WorkerDiedError) as error:
+        _fail(error, 1, own_process)
+    except BrokenPipeError:
+        # The reader has closed the pipe. Python would raise the error again when it flushes at
+        # exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        found = str(error).partition("\n")[0] or "none left"
+        _fail(InputError(f"expected enough memory, got: {found}"), 2, own_process)
+    except (ValueError, OSError) as error:
+        if not isinstance(error, InputError | OSError):
+            # The environments have an error class of their own, whose import loads JAX.
+            from rlreps.envs.core import ArenaError
+
+            if not isinstance(error, ArenaError):
+                raise
+        _fail(error, 2, own_process)
+
+
+def parse_command(words: list[str]) -> Any:
+    """Parse the command; None after printing the list of commands or the version.
+
+    Raises:
+        InputError: For a command or arguments that do not exist.
+    """
+    if words == ["--version"]:
+        print(f"rlreps {__version__}")
+        return None
+    commands = _commands()
+    for length in (2, 1):
+        name = " ".join(words[:length])
+        if len(words) >= length and name in commands:
+            return _parse(name, commands[name][0], words[length:])
+    group = words[0] if words and any(key.startswith(f"{words[0]} ") for key in commands) else ""
+    rest = words[1:] if group else words
+    if not rest or rest[0] in ("-h", "--help"):
+        _print_help(group, commands)
+        return None
+    known = {key.split()[1 if group else 0] for key in commands if key.startswith(group)}
+    if rest[0].startswith("-"):
+        known |= {"--help"} if group else {"--help", "--version"}
+    close = difflib.get_close_matches(rest[0], sorted(known), 1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    place = f"rlreps {group}".strip()
+    raise InputError(
+        f"expected a command of {place} ({', '.join(sorted(known))}), got {rest[0]!r}{hint}"
+    )
+
+
+def _parse(name: str, place: str, arguments: list[str]) -> Any:
+    """Import a command's module and read its arguments."""
+    from rlreps.experiments import EXPERIMENTS
+
+    group, _, leaf = name.partition(" ")
+    if group == "agent" or (group == "experiment" and EXPERIMENTS[leaf].one_lapack_thread):
+        # These programs factorise small matrices in every update. JAX is not loaded yet.
+        keep_lapack_to_one_thread()
+    from rlreps.app.options import command_class, parse
+
+    home, _, leaf = place.partition(":")
+    module = importlib.import_module(f"rlreps.{home}")
+    own = (
+        module.command_of(leaf)
+        if home == "app.command_experiment"
+        else command_class(getattr(module, leaf))
+    )
+    parts = [getattr(module, part, {}) for part in ("CHOICES", "NAMES", "NEEDS")]
+    return parse(own, arguments, f"rlreps {name}", *parts)
+
+
+def _run(command: Any, quiet: bool) -> None:
+    """Run a command, in several processes if it supports them and is started in several."""
+    from rlreps.runs.progress import hidden
+
+    if not hasattr(command, "processes"):
+        with hidden(quiet):
+            command.run()
+        return
+    from rlreps.runs.processes import process_index, together
+
+    with together(command.processes), hidden(quiet or process_index() > 0):
+        command.run()
+
+
+def _commands() -> Mapping[str, tuple[str, str]]:
+    """List every command, experiments included."""
+    from rlreps.experiments import EXPERIMENTS
+
+    listed = {
+        f"experiment {name}": (
+            f"app.command_experiment:{name}",
+            f"{entry.description} ({entry.paper})",
+        )
+        for name, entry in EXPERIMENTS.items()
+        if name not in COMMANDS
+    }
+    return {**COMMANDS, **listed}
+
+
+def _print_help(group: str, commands: Mapping[str, tuple[str, str]]) -> None:
+    """Print the commands, or those of a group, without importing any."""
+    place = f"rlreps {group}".strip()
+    print(f"usage: {place} COMMAND [OPTIONS]\n")
+    if not group:
+        print("State representations for reinforcement learning.\n")
+    from rlreps.experiments import EXPERIMENTS, PAPERS
+
+    width = max(len(name) for name in commands)
+    listed = [name for name in COMMANDS if name.startswith(group)]
+    if listed:
+        print("commands:")
+    for name in listed:
+        print(f"  {name:{width}}  {commands[name][1]}")
+    if not group or group == "experiment":
+        gap = "\n" if listed else ""
+        print(f"{gap}experiments by paper:")
+        for paper in PAPERS.values():
+            print(f" {paper}")
+            for name, entry in EXPERIMENTS.items():
+                if entry.paper == paper and name not in COMMANDS:
+                    print(f"  {f'experiment {name}':{width}}  {entry.description}")
+                    if group:
+                        took = ", ".join(map(": ".join, entry.presets.items()))
+                        print(f"  {'':{width}}  {took}")
+    print(
+        f"\n'{place} COMMAND --help' lists a command's options. Compiled programs are kept in the\n"
+        f"user's cache folder; RLREPS_CACHE_DIR moves it and {_NO_CACHE} keeps none.\n"
+        f"{_QUIET} with any command shows no progress bar."
+    )
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """End the process at once, as a kill does; files on disk survive a kill at any time.
+
+    A JAX callback would swallow a ``KeyboardInterrupt``, and unwinding through the threads of XLA
+    and Orbax sometimes crashed.
+    """
+    if os.isatty(2):
+        os.write(2, b"\x1b[?25h\n")  # A progress bar hides the cursor.
+    said = b"interrupted" if number == signal.SIGINT else b"asked to end"
+    os.write(2, b"rlreps: " + said + b"; run the same command again to continue\n")
+    os._exit(128 + number)
+
+
+def _fail(error: Exception, code: int, own_process: bool) -> NoReturn:
+    with contextlib.suppress(BrokenPipeError):
+        said = reason_of(error)
+        if isinstance(error, OSError) and error.strerror:
+            place = "" if error.filename is None else f": {error.filename}"
+            said = f"expected files that can be read and written, got {said}{place}"
+        said = printable(said)
+        print(f"rlreps: error: {said}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    if own_process:
+        os._exit(code)  # Otherwise threads of Orbax and TensorBoard may print after the message.
+    sys.exit(code)

@@ -1,0 +1,295 @@
+"""Comparison of finished runs: what ``rlreps compare`` prints, writes and draws."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlreps.app.figures import draw_curves, labelled
+from rlreps.app.jobs import train
+from rlreps.app.jobs import train_live as live
+from rlreps.errors import InputError, differences, require
+from rlreps.files import require_free, write_atomically
+from rlreps.formatting import format_number
+from rlreps.report.table import Table
+from rlreps.runs.folder import RunFolder, in_words
+from rlreps.stats.contrasts import Sample, as_columns, said
+from rlreps.stats.intervals import (
+    FEWEST_BANDED,
+    Interval,
+    detectable,
+    student_interval,
+    welch_error,
+)
+from rlreps.study import sweep
+from rlreps.study.grid import as_text, flag_of
+from rlreps.successor.fitting.representation import KIND as SUCCESSOR
+
+LEVEL = 0.05
+"""Level of the test behind the smallest detectable difference."""
+
+MEASURES = {
+    "subspace_distance": "subspace distance",
+    "relative_excess_loss": "excess loss",
+    "r_squared": "R² on held-out episodes",
+}
+"""Name in files → title."""
+
+Figures: TypeAlias = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class FinalFigures:
+    """The final figures of a run, or of a sweep at one point of its grid.
+
+    Attributes:
+        label: Name of the run.
+        about: ``method``, ``d`` and ``steps``.
+        problem: The ground truth or data of the measures; measures on different problems are not
+            subtracted.
+        measures: Name in ``MEASURES`` → the figure of every seed.
+        diverged: Number of runs that diverged and count with the worst values.
+    """
+
+    label: str
+    about: Mapping[str, Any]
+    problem: Mapping[str, Any]
+    measures: Mapping[str, Sample]
+    diverged: int = 0
+
+    @property
+    def seeds(self) -> Sequence[Any]:
+        """Seeds of all measures."""
+        return next(iter(self.measures.values())).units
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """Runs compared with the first run.
+
+    Attributes:
+        first: Label of the run that is subtracted from the others.
+        rows: One row for every run and measure: ``run``, ``method``, ``d``, ``steps``,
+            ``measure``, ``seeds`` (how many), ``mean``, ``mean_low``, ``mean_high``, ``pairs``,
+            ``difference``, ``difference_low``, ``difference_high`` and ``detectable``. If ``pairs``
+            is 0, the difference has Welch's interval.
+        seeds: One row for every run and seed: ``run``, ``method``, ``d``, ``steps``, ``seed`` and
+            the measures.
+        notes: Remarks that a reader of the rows needs.
+    """
+
+    first: str
+    rows: Sequence[Mapping[str, Any]]
+    seeds: Sequence[Mapping[str, Any]]
+    notes: Sequence[str]
+
+    def print(self) -> None:
+        """Print the table and the notes."""
+        cells = [
+            (
+                row["run"],
+                MEASURES[row["measure"]],
+                row["seeds"],
+                said(_interval(row, "mean")),
+                said(_interval(row, "difference"), signed=True) if "difference" in row else None,
+                {None: None, 0: "no"}.get(row.get("pairs"), f"{row.get('pairs')} pairs"),
+                row.get("detectable"),
+            )
+            for row in self.rows
+        ]
+        header = ("run", "measure", "seeds", "final", f"difference from {self.first}")
+        caption = (
+            "Final figures and differences with 95 % intervals over seeds; the last column is the "
+            f"smallest difference that a test at the {100 * LEVEL:g} % level detects in 80 of 100 "
+            "cases"
+        )
+        Table((*header, "paired by seed", "detectable"), cells, caption).print()
+        for note in self.notes:
+            print(f"note: {note}")
+
+
+def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:
+    """Compare the final measures of finished runs with the first run's.
+
+    Runs with the same seeds, or with at least five seeds in common, are compared in pairs with
+    equal seeds; others are compared by Welch's t.
+
+    Args:
+        paths: Folders of ``train``, ``train-live``, ``sweep`` and ``fit``. Every point of a sweep
+            counts as a run.
+        out: Folder of ``comparison.csv``, ``seeds.csv`` and, of runs that log their distance, the
+            learning curves ``curves.png``; nothing is written by default.
+
+    Raises:
+        InputError: For fewer than two runs, an unfinished run, or runs without a measure.
+    """
+    if out is not None:
+        is_folder = not out.is_file() and out.suffix not in (".csv", ".png")
+        require(is_folder, "a folder to write tables and curves in", str(out))
+        require_free(out, "a comparison", own=("comparison.csv", "seeds.csv", "curves.png"))
+    runs = [run for label, path in labelled(paths) for run in _read(label, RunFolder(path))]
+    curves = [path for path in paths if RunFolder(path).kind in (train.KIND, live.KIND)]
+    require(len(runs) >= 2, "at least two runs to compare", len(runs))
+    first = runs[0]
+    comparison = Comparison(
+        first=first.label,
+        rows=[_row(run, first, name) for name in MEASURES for run in runs if name in run.measures],
+        seeds=[
+            {
+                **{"run": run.label, **run.about, "seed": seed},
+                **{name: sample.values[index] for name, sample in run.measures.items()},
+            }
+            for run in runs
+            for index, seed in enumerate(run.seeds)
+        ],
+        notes=[note for run in runs for note in _notes(run, first)],
+    )
+    if out is not None:
+        for name, rows in (("comparison", comparison.rows), ("seeds", comparison.seeds)):
+            columns = list(dict.fromkeys(column for row in rows for column in row))
+            table = Table(columns, [[row.get(each) for each in columns] for row in rows], name)
+            write_atomically(out / f"{name}.csv", table.to_csv().encode())
+        if curves:
+            draw_curves(tuple(curves), out / "curves.png")
+    return comparison
+
+
+def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
+    sample, mean = run.measures[name], run.measures[name].interval
+    if name == "subspace_distance":
+        mean = mean.within(0.0, 1.0)
+    row: dict[str, Any] = {
+        **{"run": run.label, **run.about, "measure": name, "seeds": len(sample.values)},
+        **as_columns("mean", mean),
+    }
+    if run is first or name not in first.measures or run.problem != first.problem:
+        return row
+    other = first.measures[name]
+    shared = len({*sample.units} & {*other.units})
+    # Pairing by a few shared seeds would leave out most runs.
+    if shared >= 2 and (shared >= FEWEST_BANDED or {*sample.units} == {*other.units}):
+        contrast = sample.against(other)
+        interval, error = contrast.interval, contrast.error
+    else:
+        shared = 0
+        error = welch_error(sample.values, other.values)
+        interval = student_interval(sample.mean - other.mean, error)
+    least = detectable(error, LEVEL)
+    row |= {"pairs": shared, **as_columns("difference", interval)}
+    return {**row, "detectable": least if math.isfinite(least) else None}
+
+
+def _interval(row: Mapping[str, Any], name: str) -> Interval:
+    return Interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
+
+
+def _notes(run: FinalFigures, first: FinalFigures) -> list[str]:
+    notes = []
+    if run.diverged:
+        notes.append(
+            f"{run.diverged} of {len(run.seeds)} runs of {run.label} diverged and count with the "
+            "worst figures there are"
+        )
+    if run.problem != first.problem:
+        found = "; ".join(differences(first.problem, run.problem))
+        notes.append(f"{run.label} is not measured as {first.label} is: {found}")
+    elif run.about["steps"] != first.about["steps"]:
+        steps = [format_number(each.about["steps"]) for each in (run, first)]
+        notes.append(f"{run.label} made {steps[0]} updates, {first.label} {steps[1]}")
+    return notes
+
+
+def _read(label: str, folder: RunFolder) -> list[FinalFigures]:
+    """Read the final measures of a run's folder, or of every point of a sweep.
+
+    Raises:
+        InputError: If there are none.
+    """
+    readers = {
+        train.KIND: _read_training,
+        live.KIND: _read_training,
+        sweep.KIND: _read_sweep,
+        SUCCESSOR: _read_fit,
+    }
+    if folder.kind not in readers:
+        raise InputError(
+            f"expected runs of train, train-live, sweep or fit, got {folder.path}, which holds a "
+            f"{in_words(folder.kind)}"
+        )
+    summary = folder.read_summary()
+    if summary is None:
+        raise InputError(f"expected finished runs, got {folder.path}, which has no summary")
+    try:
+        runs = readers[folder.kind](label, folder.config, summary)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"expected a {in_words(folder.kind)} of this version in {folder.path}, got "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not runs or not all(run.measures for run in runs):
+        raise InputError(
+            f"expected runs that were measured against a ground truth or on held-out data, got "
+            f"{folder.path}"
+        )
+    return runs
+
+
+def _read_training(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
+    training = config.get("training", config)
+    # A live run's target is the matrix times the cumulants.
+    names = (train.MATRIX,) if train.MATRIX in config else ("target", "cumulants", "target_tasks")
+    problem = {"d": training["num_features"], **{name: config[name] for name in names}}
+    measured = summary.get("per_seed", [])
+    found = {name: [each.get(name) for each in measured] for name in MEASURES}
+    d, samples = training["num_features"], _samples(summary["seeds"], found)
+    about = {"method": summary["method"], "d": d, "steps": summary["steps"]}
+    return [FinalFigures(label=label, about=about, problem=problem, measures=samples)]
+
+
+def _read_sweep(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
+    runs = []
+    for point in summary["points"]:
+        given = {**config["base"], **point}
+        place = ", ".join(f"{flag_of(name)}={as_text(point[name])}" for name in config["grid"])
+        d, seed = given["num_features"], given["seed"]
+        method = point.get("method", config["base"]["objective"]["name"])
+        found = {
+            "subspace_distance": point["subspace_distances"],
+            "relative_excess_loss": point["excess_losses"],
+        }
+        runs.append(
+            FinalFigures(
+                label=f"{label} {place}",
+                about={"method": method, "d": d, "steps": given["steps"]},
+                problem={"d": d, train.MATRIX: config[sweep.MATRIX]},
+                measures=_samples(range(seed, seed + given["num_seeds"]), found),
+                diverged=point["diverged"],
+            )
+        )
+    return runs
+
+
+def _read_fit(label: str, config: Figures, summary: Figures) -> list[FinalFigures]:
+    quality, method = summary["quality"] or {}, config["method"]
+    name = None if method is None else method["name"]
+    return [
+        FinalFigures(
+            label=label,
+            about={"method": name, "d": config["num_features"], "steps": None},
+            # A fit with short records is judged at a smaller discount.
+            problem={"data": config["data"], "discount": quality.get("discount")},
+            measures=_samples([config["seed"]], {"r_squared": [quality.get("r_squared")]}),
+        )
+    ]
+
+
+def _samples(seeds: Sequence[int], found: Mapping[str, Sequence[Any]]) -> dict[str, Sample]:
+    """Return the measures that every seed has."""
+    return {
+        name: Sample(np.asarray(values, np.float64), seeds)
+        for name, values in found.items()
+        if len(values) == len(seeds) and None not in values
+    }

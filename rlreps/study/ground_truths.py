@@ -1,0 +1,160 @@
+"""Ground truths, generated in an experiment's folder or loaded for the arena of agents."""
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from rlreps.agents.config import AgentConfig, arena_of
+from rlreps.app.evaluate import named_store
+from rlreps.app.generate import generate
+from rlreps.app.jobs.train import ground_truth_for
+from rlreps.envs import arena_settings, load_arena
+from rlreps.errors import InputError, require
+from rlreps.numerics import usable_cores
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.progress import progress_bar
+from rlreps.subspace.svd import Decomposition
+from rlreps.successor.measure.methods import SuccessorMeasure
+from rlreps.successor.truth.ground_truth import GroundTruth, load_ground_truth
+from rlreps.successor.truth.store import STORE, open_store
+from rlreps.successor.truth.store.estimates import open_estimates
+from rlreps.successor.truth.stored_subspace import (
+    DEFAULT_DECOMPOSITION,
+    centring_of,
+    sampling_error,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnGroundTruth:
+    """A ground truth and the sampling error of its matrix.
+
+    Attributes:
+        path: Its store.
+        truth: The centred matrix and its principal subspace.
+        noise_floor: Expected subspace distance of a Monte-Carlo matrix from the truth for
+            d = 1 … k, [k]; None for a method without sampling noise.
+        standard_error: Root mean square of the entries' standard errors; None for a method without
+            sampling noise.
+    """
+
+    path: Path
+    truth: GroundTruth
+    noise_floor: np.ndarray | None
+    standard_error: float | None
+
+    def floor(self, d: int) -> float | None:
+        """Return the noise floor at d; None if it is unknown or there is none."""
+        if self.noise_floor is None or d > len(self.noise_floor):
+            return None
+        return float(self.noise_floor[d - 1]) or None
+
+
+def own_ground_truth(
+    config: SuccessorMeasure,
+    folder: RunFolder,
+    num_features: int,
+    *,
+    halves: Decomposition = DEFAULT_DECOMPOSITION,
+) -> OwnGroundTruth:
+    """Generate a successor measure in an experiment's folder, or continue it, and load it.
+
+    Args:
+        config: The successor measure.
+        folder: The experiment's folder; its metrics get a record of every generation.
+        num_features: Largest d that will be needed.
+        halves: How to compute the subspaces of the two halves for the noise floor, and up to which
+            d.
+
+    Returns:
+        The ground truth, with enough components for d features.
+
+    Raises:
+        ArenaError: For an unknown or invalid arena.
+        InputError: If the folder's store holds another matrix, or is damaged.
+    """
+    path = folder.path / STORE
+    generated = generate(config, path)
+    if generated["computed_rows"]:
+        folder.append_metrics({"stage": STORE, **generated})
+    # Each half gets half of the cores: if both used all cores, their threads would wait for each
+    # other.
+    threads = max(1, usable_cores() // 2)
+    with threadpool_limits(threads, user_api="blas"), ThreadPoolExecutor(max_workers=1) as pool:
+        pending = pool.submit(sampling_error, open_estimates(path), halves)
+        truth = ground_truth_for(path, num_features)
+        error = pending.result()
+    return OwnGroundTruth(
+        path,
+        truth,
+        None if error is None else error.noise_floor,
+        None if error is None else error.standard_error,
+    )
+
+
+def generation_figures(folder: RunFolder, config: SuccessorMeasure) -> dict[str, Any]:
+    """Return the ground truth's time, summed over a run's resumptions, and its transitions if any.
+
+    A killed process leaves blocks but records no time, so the rate leaves its transitions out.
+    """
+    records = [record for record in folder.read_metrics() if record.get("stage") == STORE]
+    seconds = sum(record["seconds"] for record in records)
+    if config.method != "monte_carlo":
+        return {"method": config.method, "seconds": round(seconds, 3)}
+    computed = sum(record["computed_transitions"] for record in records)
+    return {
+        "transitions": config.transitions,
+        "computed_transitions": computed,
+        "seconds": round(seconds, 3),
+        "transitions_per_second": round(computed / seconds) if seconds else 0,
+    }
+
+
+def ground_truth_of_store(config: AgentConfig, store: Path) -> GroundTruth:
+    """Load a store's ground truth of the arena in which agents act.
+
+    Raises:
+        InputError: If agents act in another environment, or the store cannot be read.
+        ArenaError: For an unknown or invalid arena.
+    """
+    arena = arena_of(config)
+    if arena is None:
+        raise InputError(f"expected no store for {config.environment}, got {store}")
+    # Check this before the store's subspace is computed and kept, which takes time.
+    measured = open_store(store).settings.get("environment")
+    same = measured == arena_settings(load_arena(arena))
+    require(same, f"a store of the arena of {config.environment}", measured)
+    centring = centring_of(open_store(store).settings)
+    # The means of agents' features over states are removed before measuring.
+    require(centring != "rows", "a store that is centred over states (columns or both)", centring)
+    return load_ground_truth(store, progress=progress_bar)
+
+
+def ground_truth_of_run(
+    folder: RunFolder, config: AgentConfig, store: Path | None = None
+) -> GroundTruth | None:
+    """Load the ground truth of a run: its own, the released one, or another; None without one.
+
+    Args:
+        folder: The run.
+        config: Its configuration.
+        store: A ground truth to use instead of the run's own.
+
+    Raises:
+        InputError: If there is no such store or it does not fit, or if the run's own ground truth
+            is missing or has changed.
+    """
+    settings = folder.config.get("ground_truth")
+    if store is not None or settings is None:
+        return None if store is None else ground_truth_of_store(config, store)
+    path = named_store(folder)
+    if not path.exists() or dict(open_store(path).settings) != settings:
+        raise InputError(
+            f"expected the ground truth that {folder.path} was measured against in {path}, got "
+            "none or another one; name one to measure against (--store)"
+        )
+    return ground_truth_of_store(config, path)

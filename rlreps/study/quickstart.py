@@ -1,0 +1,339 @@
+"""The whole pipeline in one command: ground truth, training, evaluation, pictures, report.
+
+Figures are written as early as possible: the arena at once, the true components after the ground
+truth, and the learned components after a recipe's training runs.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from rlreps import plotting
+from rlreps.app.figures import plot_distances, plot_learned_components
+from rlreps.app.jobs.train import TrainingConfig, run_training
+from rlreps.config import as_json
+from rlreps.encoders import MLP
+from rlreps.envs import load_arena
+from rlreps.losses import DanskinChunked, DanskinLissa, Explicit, LargeBatch, Objective
+from rlreps.report.page import Section, write_report
+from rlreps.report.table import Table
+from rlreps.runs.folder import RunFolder, complete_run
+from rlreps.runs.progress import hidden, progress_bar
+from rlreps.study.ground_truths import (
+    OwnGroundTruth,
+    generation_figures,
+    own_ground_truth,
+)
+from rlreps.subspace import RandomizedSVD
+from rlreps.successor.measure.methods import MonteCarlo
+from rlreps.successor.truth.store import STORE
+from rlreps.training import Optimizer
+
+KIND = "quickstart"
+_RUNS_AT_ONCE = 2
+
+RECIPES = {"recommended": "Recommended recipe", "paper": "Paper's protocol"}
+
+_PUBLISHED: Mapping[type[Objective], Objective] = {
+    DanskinChunked: DanskinLissa(),
+    Explicit: Explicit(weight_start=1.0, dense_optimizer=True),
+}
+"""Methods whose published form differs from the defaults of rlreps."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuickstartConfig:
+    """The whole pipeline: ground truth, then every method under two recipes at equal budgets.
+
+    Attributes:
+        successor: The ground truth.
+        objectives: The methods to compare, with options that suit the recommended recipe; the
+            paper's protocol runs the same methods in their published form.
+        paper: The paper's protocol (Le Lan et al. 2023, App. C.3) with fewer updates. Large batch
+            fits its weights on the gradient's own rows, which differs from the paper: fitting on
+            all cells would take too long.
+        recommended: The recommended recipe, with the same number of features.
+    """
+
+    successor: MonteCarlo
+    objectives: tuple[Objective, ...] = (
+        LargeBatch(precondition=1e-2, leave_one_out=True),
+        DanskinChunked(),
+        Explicit(weight_learning_rate=0.01),
+    )
+    paper: TrainingConfig
+    recommended: TrainingConfig
+
+    def runs(self) -> dict[str, tuple[str, TrainingConfig]]:
+        """List every training run: folder's name → (recipe, configuration)."""
+        # The longest run starts first, so that the last runs end together and no core idles.
+        found = {
+            f"recommended-{each.name}": (
+                "recommended",
+                dataclasses.replace(self.recommended, objective=each),
+            )
+            for each in self.objectives
+        }
+        for each in self.objectives:
+            published = _PUBLISHED.get(type(each), type(each)())
+            run = dataclasses.replace(self.paper, objective=published)
+            found[f"paper-{published.name}"] = ("paper", run)
+        return found
+
+
+def _paper(steps: int, seeds: int) -> TrainingConfig:
+    return TrainingConfig(
+        encoder=MLP(hidden=(512, 512)),
+        optimizer=Optimizer(learning_rate=1e-4, schedule="constant"),
+        rows=250,
+        tasks=1,
+        states="uniform",
+        steps=steps,
+        num_seeds=seeds,
+        evaluate_every=steps // 10,
+        checkpoint_every=steps // 2,
+    )
+
+
+PRESETS = {
+    "smoke": QuickstartConfig(
+        successor=MonteCarlo(bins=20, rollouts=100, horizon=200, block_rows=100),
+        paper=_paper(100, 2),
+        recommended=TrainingConfig(
+            steps=150, num_seeds=2, rows=360, tasks=64, evaluate_every=25, checkpoint_every=75
+        ),
+    ),
+    "laptop": QuickstartConfig(
+        successor=MonteCarlo(rollouts=500),
+        paper=_paper(1000, 1),
+        recommended=TrainingConfig(),
+    ),
+}
+"""Preset name → configuration."""
+
+
+MEASURES = ("d", "steps", "seconds", "subspace_distance", "relative_excess_loss")
+
+Illustration = tuple[Path, str]
+"""Path of a figure and its caption."""
+
+
+def run_quickstart(config: QuickstartConfig, out: Path) -> dict[str, Any]:
+    """Run the pipeline in a folder, resuming any part that was interrupted.
+
+    Args:
+        config: A preset.
+        out: The folder: the store, a folder for each training run, ``results/trainings.csv``,
+            figures, ``report.html`` and ``summary.json``.
+
+    Returns:
+        The summary: ``ground_truth``; ``trainings``, a row for each method and recipe; and the path
+        of the ``report``.
+
+    Raises:
+        InputError: If the folder holds another run, or d exceeds the matrix's rank.
+        ArenaError: For an unknown or invalid arena.
+        TrainingDivergedError: If a training run became non-finite.
+    """
+    load_arena(config.successor.arena)
+    return complete_run(
+        out, kind=KIND, config=as_json(config), compute=lambda folder: _run(config, folder)
+    )
+
+
+def _run(config: QuickstartConfig, folder: RunFolder) -> dict[str, Any]:
+    """Run every part and return the summary."""
+    d, runs, rows = config.recommended.num_features, config.runs(), []
+    figure = plotting.plot_environment(load_arena(config.successor.arena))
+    caption = (
+        "The arena. Shading gives the speed inside a puddle as a fraction of the speed outside; "
+        "overlapping puddles compound."
+    )
+    arena = _drawn(folder, "environment", figure, caption)
+    # With these options the floor at d = 10 has a relative error of 5e-5.
+    halves = RandomizedSVD(rank=d, oversampling=20, power_iterations=3)
+    ground = own_ground_truth(config.successor, folder, d, halves=halves)
+    principal, floor = ground.truth.principal, ground.noise_floor
+    assert floor is not None  # Computed, since ``halves`` is given.
+    truth = {
+        **generation_figures(folder, config.successor),
+        "store": str(ground.path),
+        "bins": config.successor.bins,
+        "singular_values": principal.singular_values.tolist(),
+        "energy_captured": principal.energy_captured().tolist(),
+        "standard_error": ground.standard_error,
+        "noise_floor": floor.tolist(),
+    }
+    sections = [_truth_section(config, folder, ground, truth, arena)]
+
+    def train(name: str) -> dict[str, Any]:
+        out = folder.path / "runs" / name
+        with hidden():
+            return run_training(runs[name][1], folder.path / STORE, out, truth=ground.truth)
+
+    # A single run leaves cores idle while it compiles and gathers entries of the matrix.
+    with (
+        ThreadPoolExecutor(max_workers=_RUNS_AT_ONCE) as pool,
+        progress_bar("training", total=len(runs), unit="runs") as advance,
+    ):
+        trained = pool.map(train, runs)
+        for recipe in RECIPES:
+            names = [name for name, (its, _) in runs.items() if its == recipe]
+            for name, found in zip(names, trained, strict=False):
+                label = runs[name][1].objective.label
+                measured = {each: found[each] for each in (*MEASURES, "longest_eigenvector_streak")}
+                rows.append({"method": label, "recipe": recipe, **measured})
+                advance(1)
+            # Other runs continue to train meanwhile.
+            sections.append(_recipe_section(config, folder, ground, recipe, rows[-len(names) :]))
+    folder.write_rows("trainings", rows)
+    best = min(
+        (row for row in rows if row["recipe"] == "recommended"),
+        key=lambda row: float(row["subspace_distance"]),
+    )
+    report = write_report(
+        folder,
+        title="rlreps quickstart: learned principal components of PuddleWorld",
+        summary=f"The {d} leading principal components hold "
+        f"{100.0 * truth['energy_captured'][d - 1]:.1f} % of the energy of the centred successor "
+        f"measure. Under the recommended recipe {best['method']} comes closest to them: subspace "
+        f"distance {best['subspace_distance']:.4f} after {best['steps']} updates.",
+        sections=sections,
+        explorable=True,
+    )
+    return {"ground_truth": truth, "trainings": rows, "report": str(report)}
+
+
+def print_quickstart(summary: Mapping[str, Any]) -> None:
+    """Print the ground truth, every training run and the report's path."""
+    truth, out = summary["ground_truth"], Path(summary["report"]).parent
+    print(
+        f"Ground truth: {truth['transitions']:,} transitions in {truth['seconds']:.1f} s "
+        f"({truth['transitions_per_second']:.3g} a second)"
+    )
+    names = ("method", "recipe", *MEASURES)
+    rows = [[row[name] for name in names] for row in summary["trainings"]]
+    titles = [name.replace("_", " ") for name in names]
+    Table(titles, rows, "Learned subspaces against the ground truth").print()
+    print(f"To explore the result: rlreps explore {out} --out {out / 'explore.html'}")
+    print(f"Report: {summary['report']}")
+
+
+def _drawn(folder: RunFolder, name: str, figure: Figure, caption: str) -> Illustration:
+    return plotting.save_figure(figure, folder.figures / f"{name}.png"), caption
+
+
+def _truth_section(
+    config: QuickstartConfig,
+    folder: RunFolder,
+    ground: OwnGroundTruth,
+    truth: Mapping[str, Any],
+    arena: Illustration,
+) -> Section:
+    """Draw the ground truth, and describe it."""
+    successor, d, principal = (
+        config.successor,
+        config.recommended.num_features,
+        ground.truth.principal,
+    )
+    floor = truth["noise_floor"]
+    rows = [
+        ("arena", successor.arena),
+        ("states and tasks", successor.num_states),
+        *(
+            (name.replace("_", " "), truth[name])
+            for name in ("transitions", "seconds", "transitions_per_second")
+        ),
+        ("standard error of an entry (root mean square)", truth["standard_error"]),
+        (f"noise floor at d = {d}", ground.floor(d)),
+    ]
+    components = (
+        plot_learned_components(ground.truth, {}, d),
+        f"The {d} leading principal components: left singular vectors of the centred successor "
+        "measure, one value a state.",
+    )
+    spectrum = (
+        plotting.plot_spectrum(principal.singular_values, principal.total_energy),
+        "Singular values of the centred successor measure, and the share of its energy that the "
+        "leading components capture.",
+    )
+    noise = (
+        plotting.plot_subspace_error({"noise floor": floor}),
+        "Noise floor: expected subspace distance of this matrix from the truth, estimated from the "
+        "distance between two independent halves of the rollouts. Smaller distances do not tell a "
+        "representation from a perfect one.",
+    )
+    drawn = {"components": components, "spectrum": spectrum, "noise_floor": noise}
+    return Section(
+        title="Ground truth",
+        text="Successor measure of the uniformly random policy, estimated by Monte-Carlo rollouts "
+        "that start uniformly inside each cell. Its columns are centred over states; the principal "
+        "components are the left singular vectors of the centred matrix.",
+        tables=[Table(("quantity", "value"), rows, "How the ground truth was made")],
+        figures=[arena, *(_drawn(folder, name, *each) for name, each in drawn.items())],
+    )
+
+
+def _recipe_section(
+    config: QuickstartConfig,
+    folder: RunFolder,
+    ground: OwnGroundTruth,
+    recipe: str,
+    rows: Sequence[Mapping[str, Any]],
+) -> Section:
+    """Draw the components that the methods learned under a recipe, and tabulate their errors."""
+    base: TrainingConfig = getattr(config, recipe)
+    d = base.num_features
+    runs = {
+        run.objective.label: RunFolder(folder.path / "runs" / name)
+        for name, (its, run) in config.runs().items()
+        if its == recipe
+    }
+    learned = _drawn(
+        folder,
+        f"components_{recipe}",
+        plot_learned_components(ground.truth, runs, d),
+        f"The {d} leading principal components (top row) and the learned ones of the first seed, "
+        "rotated within their span onto the true ones (orthogonal Procrustes). |cos| is the cosine "
+        "with the true component; each column has common colour limits.",
+    )
+    curves = _drawn(
+        folder,
+        f"curves_{recipe}",
+        plot_distances(runs, ground.floor(d)),
+        f"Subspace distance at d = {d} against updates; dashed: the noise floor.",
+    )
+    names = [name for name in rows[0] if name not in ("recipe", "d")]
+    caption = (
+        f"Means over seeds ({base.num_seeds}, trained together); seconds exclude compilation and "
+        f"evaluation, and {_RUNS_AT_ONCE} runs share the cores. The excess loss is relative to "
+        "the best d features; the streak counts leading components within π/8 of the true ones, in "
+        "order."
+    )
+    text = (
+        f"States an update: {base.rows}; tasks: {base.tasks}; updates: {base.steps}. Every method "
+        "draws the same states and tasks. The configuration below has all other options."
+    )
+    if recipe == "paper":
+        text += (
+            f" The paper makes 10⁸ updates; after {base.steps} the methods have not converged. It "
+            "also fits large batch's weights on φ and Ψ at the centres of all cells, 10,000 of "
+            "them; here the weights are fitted on the gradient's own rows, which is another "
+            "method. The authors' code centres the rows of the matrix, whereas columns are centred "
+            f"here, and makes 1,000 rollouts per cell instead of {config.successor.rollouts}. The "
+            "experiment puddle-world follows the paper's protocol in these points."
+        )
+    header, cells = (
+        [name.replace("_", " ") for name in names],
+        [[row[n] for n in names] for row in rows],
+    )
+    return Section(
+        title=RECIPES[recipe],
+        text=text,
+        tables=[Table(header, cells, caption)],
+        figures=[learned, curves],
+    )

@@ -1,0 +1,304 @@
+"""Sweeps over a stored successor measure: what ``rlreps sweep`` runs.
+
+Points whose learners differ only in numbers are trained in one compiled program.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from rlreps.app.jobs.train import (
+    TrainingConfig,
+    describe_matrix,
+    ground_truth_for,
+    learner_for,
+    require_room,
+    rounded_seconds,
+    stored_problem,
+    train_and_measure,
+)
+from rlreps.report.table import Table, with_interval
+from rlreps.stats.contrasts import as_columns
+from rlreps.stats.intervals import mean_interval
+from rlreps.study import (
+    SUBSPACE_DISTANCE,
+    Axis,
+    Curve,
+    Experiment,
+    Frame,
+    Results,
+    Rows,
+    Run,
+    Tabulated,
+)
+from rlreps.study.grid import FieldValue, SweepConfig, as_text, flag_of
+from rlreps.successor.truth.ground_truth import GroundTruth
+from rlreps.successor.truth.store import MatrixStore, open_store
+from rlreps.training import Learner, stack
+
+KIND = "sweep"
+
+MATRIX = "data"
+"""Key of the matrix in a sweep's configuration."""
+
+_MEASURES = {
+    "subspace_distance": "subspace_distances",
+    "relative_excess_loss": "excess_losses",
+}
+"""Measure of a run → column that lists the values of all runs at a point."""
+
+
+class Member(NamedTuple):
+    """One run of a program: the index of its point in the grid, and its seed."""
+
+    point: int
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs that train in one compiled program.
+
+    Attributes:
+        config: The configuration of the first run; the other runs differ only in numbers and seeds.
+        members: The runs, in the order of the grid's points and their seeds.
+        learner: Their learners, numbers [members].
+    """
+
+    config: TrainingConfig
+    members: tuple[Member, ...]
+    learner: Learner
+
+
+def groups_of(sweep: SweepConfig, make: Callable[[TrainingConfig], Learner]) -> list[Group]:
+    """Group the runs of a sweep by program, in the order in which the grid first needs each."""
+    found: dict[Any, list[tuple[Member, Learner]]] = {}
+    for index, (_, config) in enumerate(sweep.points):
+        learner = make(config)
+        intervals = (config.evaluate_every, config.checkpoint_every)
+        program = (jax.tree.structure(learner), config.states, intervals)
+        for seed in config.seeds:
+            found.setdefault(program, []).append((Member(index, seed), learner))
+    return [
+        Group(
+            sweep.points[runs[0][0].point].config,
+            tuple(member for member, _ in runs),
+            stack([learner for _, learner in runs]),
+        )
+        for runs in found.values()
+    ]
+
+
+class Store(NamedTuple):
+    """The store of a sweep, as the data of an experiment."""
+
+    store: MatrixStore
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Identify its matrix."""
+        return describe_matrix(self.store)
+
+
+class Plan(NamedTuple):
+    """What a sweep trains, and on what."""
+
+    store: MatrixStore
+    truth: GroundTruth
+    groups: list[Group]
+
+
+def run_sweep(
+    config: SweepConfig,
+    store_path: Path,
+    out: Path,
+    *,
+    devices: Sequence[jax.Device] | None = None,
+) -> dict[str, Any]:
+    """Train at every point of a grid in a folder, resuming an interrupted sweep.
+
+    A run that diverges stops no other run. It counts with the values of zero features, the worst
+    possible.
+
+    Args:
+        config: The sweep.
+        store_path: A complete store.
+        out: The sweep's folder, as of an experiment.
+        devices: Where to train, as for ``run_training``.
+
+    Returns:
+        The summary: the ``points`` (see ``rows_of_points``) and the path of the ``report``.
+
+    Raises:
+        InputError: If the store, the folder, the devices or a point is invalid, or memory cannot
+            hold the runs of one program, before the first file is written.
+    """
+    return experiment_of(config, devices).run(config, out, data=store_path, devices=devices)
+
+
+def experiment_of(
+    config: SweepConfig, devices: Sequence[jax.Device] | None = None
+) -> Experiment[SweepConfig]:
+    """Return a sweep as an experiment.
+
+    The horizontal axis of its figure is the first field with several numbers; each combination of
+    the other fields' values has a line. Without such a field, the figure has a place for each value
+    of the first field with several values.
+    """
+    several = [name for name, values in config.grid.items() if len(values) > 1]
+    numbers = [name for name in several if _is_numeric(config.grid[name])]
+    field = [*numbers, *several, *config.grid][0]
+    values: Sequence[Any] = config.grid[field]
+    numeric = _is_numeric(values)
+    wide = numeric and min(values) > 0 and max(values) / min(values) >= 10.0
+    names = {} if numeric else {"x_ticks": {at: as_text(name) for at, name in enumerate(values)}}
+
+    def frame(run: Run[SweepConfig], group: Group, found: Mapping[str, Any]) -> Frame:
+        """Give every run a row, with its place on the figure."""
+        rows = []
+        for member, measured in zip(group.members, found["members"], strict=True):
+            given = config.points[member.point].values
+            others = [
+                f"{flag_of(name)} = {as_text(given[name])}" for name in given if name != field
+            ]
+            rows.append(
+                {
+                    "point": member.point,
+                    "seed": member.seed,
+                    "place": given[field] if numeric else values.index(given[field]),
+                    "line": ", ".join(others),
+                    **{name: found[name] for name in ("group", "seconds")},
+                    **{name: measured[name] for name in ("diverged", *_MEASURES)},
+                }
+            )
+        return Frame.of(rows)
+
+    return Experiment(
+        name=KIND,
+        title=f"Sweep over {', '.join(map(flag_of, config.grid))}",
+        paper="",
+        presets={},
+        load=lambda path: Store(open_store(path or Path())),
+        check=partial(_plan, devices),
+        cells=lambda run: {str(at): group for at, group in enumerate(run.data.groups, start=1)},
+        measure=_measure,
+        keeps_parts=False,
+        frame=frame,
+        value=SUBSPACE_DISTANCE,
+        sections={
+            "Final distances": [
+                _EXPLANATION,
+                Tabulated(
+                    name="points",
+                    caption="Every point of the grid, with 95 % intervals over runs.",
+                    rows=rows_of_points,
+                    columns=[*config.grid, "runs", "diverged", *_MEASURES, "group", "seconds"],
+                ),
+                Curve(
+                    name=KIND,
+                    caption="Subspace distance after training at every point of the grid.",
+                    x=Axis("place", flag_of(field), log=wide, ticks=numeric),
+                    line="line",
+                    rows=rows_of_points,
+                    axes=names,
+                ),
+            ]
+        },
+    )
+
+
+_EXPLANATION = (
+    "A run that diverges counts with distance 1 and the excess loss of zero features, the worst "
+    "possible values. Intervals are Student's, and longer on the side of a long tail. The runs of "
+    "one group train in one program; its seconds are the total over these runs."
+)
+
+
+def _plan(devices: Sequence[jax.Device] | None, config: SweepConfig, data: Store) -> Plan:
+    """Group the points by program, and refuse a group that cannot be trained."""
+    store = data.store
+    truth = ground_truth_for(store.path, max(point.config.num_features for point in config.points))
+    groups = groups_of(
+        config, lambda each: learner_for(each, truth, store.shape[1], resets_diverged=True)
+    )
+    for group in groups:
+        first = jax.tree.map(lambda number: number[0], group.learner)
+        batch = 4 * group.config.rows * group.config.tasks
+        require_room(first, len(group.members), devices, batch)
+        with stored_problem(group.config, store, truth) as problem:
+            first.check(problem.source)
+    return Plan(store, truth, groups)
+
+
+def _measure(run: Run[SweepConfig], name: str, group: Group) -> dict[str, Any]:
+    """Train a group, and measure every run of it."""
+    with stored_problem(group.config, run.data.store, run.data.truth) as problem:
+        result, measures = train_and_measure(
+            group.config,
+            group.learner,
+            problem,
+            run.training_folder(name),
+            seeds=[member.seed for member in group.members],
+            devices=run.devices,
+            description=f"group {name}",
+        )
+    diverged = result.history[-1]["diverged"]
+    # A run that diverged has zero features, and therefore the worst measures.
+    members = [
+        {"diverged": bool(bad), **measured}
+        for bad, measured in zip(diverged, measures, strict=True)
+    ]
+    return {"group": int(name), **rounded_seconds(result), "members": members}
+
+
+def rows_of_points(results: Results[SweepConfig]) -> Rows:
+    """Collect a row for each point of the grid, in the grid's order.
+
+    Returns:
+        Rows of the swept fields' values (several numbers as text); ``runs`` and the number that
+        ``diverged``; means of the final ``subspace_distance`` and ``relative_excess_loss`` with
+        their 95 % intervals (None for one run, and for an excess without meaning);
+        ``subspace_distances`` and ``excess_losses`` of all runs; the ``group`` that trained them,
+        from 1, and the ``seconds`` that the group's runs took together.
+    """
+    rows = []
+    for index, point in enumerate(results.config.points):
+        part = results.frame.where(point=index)
+        row: dict[str, Any] = {
+            field: as_text(value) if isinstance(value, tuple) else value
+            for field, value in point.values.items()
+        }
+        row |= {"runs": len(part), "diverged": int(part["diverged"].sum())}
+        for name, column in _MEASURES.items():
+            values = part[name].tolist()
+            # Zero distance to the best features leaves no excess to compare.
+            ends = {} if None in values else as_columns(name, mean_interval(values))
+            row |= {name: None, f"{name}_low": None, f"{name}_high": None, **ends, column: values}
+        row["subspace_distance_low"] = max(row["subspace_distance_low"], 0.0)
+        row["subspace_distance_high"] = min(row["subspace_distance_high"], 1.0)
+        rows.append({**row, **part.rows("group", "seconds")[0]})
+    return rows
+
+
+def _is_numeric(values: Sequence[FieldValue]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def print_sweep(config: SweepConfig, summary: Mapping[str, Any]) -> None:
+    """Print every point of a sweep's grid, and the report's path."""
+    cells = [
+        (
+            *(as_text(row[field]) for field in config.grid),
+            *(row["runs"], row["diverged"]),
+            *(with_interval(row, name, row[runs]) for name, runs in _MEASURES.items()),
+            *(row["group"], row["seconds"]),
+        )
+        for row in summary["points"]
+    ]
+    header = (*map(flag_of, config.grid), "runs", "diverged", "distance", "excess loss", "group")
+    said = "with 95 % intervals over runs, or below five runs with each of them"
+    Table((*header, "group's seconds"), cells, f"Every point of the grid, {said}").print()
+    print(f"Report: {summary['report']}")

@@ -1,1 +1,0 @@
-"""Run what the commands of the command line do."""

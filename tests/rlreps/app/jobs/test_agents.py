@@ -1,0 +1,247 @@
+"""Runs of agents in folders: killed and resumed, refused, diverged, of a user's own; pictures."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlreps.agents import (
+    AgentConfig,
+    AuxiliaryConfig,
+    AuxiliaryTask,
+    DQNConfig,
+    ReplayConfig,
+    make_agent,
+    make_trainer,
+)
+from rlreps.agents.config import make_torso, puddle_world_of
+from rlreps.agents.measures import make_measure, make_measurement
+from rlreps.app.agent_pictures import TrainedAgent, map_of_values
+from rlreps.app.agent_report import history
+from rlreps.app.jobs import agents
+from rlreps.app.jobs.agents import (
+    OwnParts,
+    StartingTorsos,
+    load_agent_config,
+    load_agents,
+    mean_returns,
+    run_agents,
+)
+from rlreps.encoders import MLP
+from rlreps.errors import InputError, TrainingDivergedError
+from rlreps.runs.checkpoints import Checkpoints
+from rlreps.runs.folder import RunFolder
+from rlreps.successor.measure.grids import Grid
+
+CONFIG = AgentConfig(
+    environment="CartPole-v1",
+    encoder=MLP(hidden=(16,)),
+    num_features=8,
+    dqn=DQNConfig(batch_size=8, warmup=80, epsilon_steps=200, target_every=20),
+    replay=ReplayConfig(capacity=200),
+    auxiliary=AuxiliaryConfig(weight=0.1, num_tasks=4, horizon=5, sequences=16),
+    num_envs=2,
+    max_episode_steps=30,
+    steps=400,
+    evaluate_every=100,
+    evaluation_episodes=3,
+    checkpoint_every=200,
+    seed=4,
+    num_seeds=2,
+)
+PUDDLE_WORLD = dataclasses.replace(CONFIG, environment="puddle-world", evaluation_episodes=32)
+
+
+@functools.cache
+def trainer_of(config, torso, auxiliary):
+    trainer = make_trainer(config, torso=torso, auxiliary=auxiliary)
+    trainer.close = lambda: None
+    return trainer
+
+
+def shared_trainer(config, *, devices=None, torso=None, auxiliary=None, prior=None):
+    """A trainer that all runs of a configuration compile once, and that none of them closes."""
+    assert devices is prior is None
+    return trainer_of(config, torso, auxiliary)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared():
+    """Compiles once for each configuration, not once for each run."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(agents, "make_trainer", shared_trainer)
+        patched.setattr(agents, "make_measurement", functools.cache(make_measurement))
+        patched.setattr(agents, "make_measure", functools.cache(make_measure))
+        yield
+
+
+def without_times(record):
+    return {name: record[name] for name in record if name not in ("seconds", "steps_per_second")}
+
+
+def assert_same_run(first, second):
+    """Same metrics and summary but for times, and the same last checkpoint, bit for bit."""
+    folders = RunFolder(first), RunFolder(second)
+    lines = [[without_times(line) for line in folder.read_metrics()] for folder in folders]
+    assert json.dumps(lines[0]) == json.dumps(lines[1])  # as text, where NaN is equal to NaN
+    summaries = [without_times(folder.read_summary()) for folder in folders]
+    assert summaries[0] == summaries[1]
+    states = []
+    for folder in folders:
+        loop, state, step = load_agents(folder, load_agent_config(folder))
+        loop.close()
+        assert step == CONFIG.steps
+        states.append(jax.device_get(state))
+    jax.tree.map(np.testing.assert_array_equal, *states)
+
+
+def assert_left(folder, steps):
+    """Check which evaluations are there, and that the checkpoint of step 200 is the newest."""
+    assert [line["step"] for line in folder.read_metrics()] == steps
+    assert Checkpoints(folder.path / "checkpoints").latest_step() == 200
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run in CartPole; tests change nothing in it."""
+    out = tmp_path_factory.mktemp("agents") / "run"
+    run_agents(CONFIG, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def in_puddle_world(tmp_path_factory):
+    """A run in PuddleWorld; tests change nothing in it."""
+    out = tmp_path_factory.mktemp("agents") / "puddle_world"
+    run_agents(PUDDLE_WORLD, out)
+    return out
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("config", "run"), [(CONFIG, "finished"), (PUDDLE_WORLD, "in_puddle_world")]
+)
+def test_a_killed_run_goes_on_to_what_it_would_have_been(
+    config, run, request, killed_when_logging, tmp_path
+):
+    whole = request.getfixturevalue(run)
+    folder = tmp_path / "killed"
+    killed_when_logging(300, run_agents, config, folder)
+    assert_left(RunFolder(folder), [0, 100, 200])
+    assert RunFolder(folder).read_summary() is None
+    run_agents(config, folder)
+    assert_same_run(whole, folder)
+
+
+def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
+    folder = RunFolder(finished)
+    assert load_agent_config(folder) == CONFIG
+    steps, returns = history(folder, "returns")
+    assert steps.tolist() == [0, 100, 200, 300, 400]
+    assert returns.shape == (2, 5)
+    summary = folder.read_summary()
+    assert summary["final_returns"] == returns[:, -1].tolist()
+    assert summary["mean_return"]["mean"] == pytest.approx(returns[:, 1:].mean())
+    assert summary["steps_per_second"] == pytest.approx(800 / summary["seconds"])
+    # CartPole has no ground truth.
+    assert not {"leading_distance", "subspace_distance"} & set(summary)
+
+
+def test_a_finished_run_is_not_run_again_and_another_configuration_refused(
+    finished, monkeypatch, files_below
+):
+    before = files_below(finished)
+    monkeypatch.setattr(agents, "make_trainer", None)
+    assert run_agents(CONFIG, finished) == RunFolder(finished).read_summary()
+    other = dataclasses.replace(CONFIG, dqn=dataclasses.replace(CONFIG.dqn, n_step=5))
+    with pytest.raises(InputError, match=r"holds another run: expected dqn\.n_step=3"):
+        run_agents(other, finished)
+    assert files_below(finished) == before
+
+
+def test_parts_of_ones_own_must_have_a_name(tmp_path):
+    with pytest.raises(InputError, match="expected a name for your own parts"):
+        run_agents(CONFIG, tmp_path / "run", own=OwnParts(auxiliary=InfiniteAfter(updates=40)))
+    assert list(tmp_path.iterdir()) == []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InfiniteAfter(AuxiliaryTask):
+    """An auxiliary task of a user's own, whose state counts updates and whose loss ends badly."""
+
+    sequences: int = 4
+    length: int = 2
+    updates: int
+
+    def init(self, key):
+        return jnp.zeros((), jnp.int32)
+
+    def loss(self, params, target_params, encode, rows, state, key):
+        value = jnp.mean(encode(params, rows.observation[:, 0]) ** 2)
+        return jnp.where(state < self.updates, value, jnp.inf), (state + 1, {})
+
+
+@pytest.mark.integration
+def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_path):
+    # Updates begin at step 80, one in 4 steps: the 40th is at step 240.
+    own = OwnParts(auxiliary=InfiniteAfter(updates=40), name="infinite after 40 updates")
+    with pytest.raises(
+        TrainingDivergedError, match=r"before step 300; .*the checkpoint of step 200 is untouched"
+    ):
+        run_agents(CONFIG, tmp_path / "run", own=own)
+    folder = RunFolder(tmp_path / "run")
+    assert_left(folder, [0, 100, 200])
+    with pytest.raises(InputError, match="agents that their configuration describes, got 'infin"):
+        load_agent_config(folder)
+    with pytest.raises(InputError, match="holds another run: expected own="):
+        run_agents(CONFIG, folder.path)
+
+
+@pytest.mark.integration
+def test_agents_start_from_torsos_that_they_are_given(tmp_path):
+    config = dataclasses.replace(
+        CONFIG,
+        auxiliary=AuxiliaryConfig(),
+        dqn=dataclasses.replace(CONFIG.dqn, freeze_torso=True),
+        steps=100,
+        checkpoint_every=100,
+    )
+    torso = make_torso(config, (4,))
+    params = jax.vmap(torso.init)(jax.random.split(jax.random.key(99), 2))
+    start = StartingTorsos(params, "key 99")
+    run_agents(config, tmp_path / "run", start=start)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.config["start"] == "key 99"
+    loop, state, _ = load_agents(folder, load_agent_config(folder))
+    loop.close()
+    # Frozen: as they were given. The read-out has learned.
+    learner = state.learner
+    jax.tree.map(np.testing.assert_array_equal, learner.params["torso"], params)
+    jax.tree.map(np.testing.assert_array_equal, learner.target_params["torso"], params)
+    assert np.abs(np.asarray(learner.params["head"]["biases"])).min() > 0.0
+
+
+def test_the_mean_return_leaves_out_every_evaluation_before_the_first_update():
+    steps = np.array([0.0, 80.0, 100.0, 200.0])
+    returns = np.array([[1e6, 1e6, 1.0, 3.0], [-1e6, -1e6, 5.0, 6.0]])
+    # The warm-up is 80 steps: the evaluation there is of fresh networks, too.
+    np.testing.assert_array_equal(mean_returns(CONFIG, steps, returns), [2.0, 5.5])
+
+
+def test_values_are_in_the_rewards_unit_and_missing_inside_walls():
+    dqn = dataclasses.replace(CONFIG.dqn, reward_scale=0.5)
+    config = dataclasses.replace(CONFIG, environment="puddle-world:two_room", dqn=dqn)
+    untrained = make_agent(config, (2,), 4)
+    params = jax.jit(untrained.network.init)(jax.random.key(0))
+    agent, world = TrainedAgent(untrained, config, 0, params), puddle_world_of(config)
+    found = np.asarray(map_of_values(agent, world, 20))
+    centres = Grid(20).centres()
+    x, y = centres.T
+    walls = (x > 0.4) & (x < 0.6) & ((y > 0.6) | (y < 0.4))
+    np.testing.assert_array_equal(np.isnan(found), np.tile(walls[:, None], (1, 4)))
+    expected = 2.0 * np.asarray(agent.agent.network.values(agent.params, centres))
+    np.testing.assert_allclose(found[~walls], expected[~walls], rtol=1e-5)

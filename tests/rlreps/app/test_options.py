@@ -1,0 +1,130 @@
+"""Options come from the dataclasses that they configure."""
+
+import dataclasses
+import importlib
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import pytest
+
+import rlreps.app.main
+from rlreps.agents.auxiliary import TASKS
+from rlreps.app.jobs.train import TrainingConfig
+from rlreps.app.main import parse_command
+from rlreps.app.options import _bare, _Parser, command_class
+from rlreps.cumulants import CUMULANTS
+from rlreps.encoders import ENCODERS, MLP
+from rlreps.errors import InputError
+from rlreps.losses import OBJECTIVES, LargeBatch
+from rlreps.training import Optimizer
+
+TRAIN = ["train", "store", "--out", "run"]
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("", {}),
+        # The default's options stay only where the class is the default's.
+        ("--method large-batch", {}),
+        (
+            "--method=large_batch --leave_one_out --precondition None",
+            {"objective": LargeBatch(leave_one_out=True)},
+        ),
+        ("--states uniform", {"states": "uniform"}),
+        ("--optimizer sgd", {"optimizer": Optimizer(name="sgd")}),
+        ("--encoder mlp --hidden 4 5", {"encoder": MLP(hidden=(4, 5))}),
+    ],
+)
+def test_arguments_become_the_thing_itself(text, changes):
+    found = parse_command([*TRAIN, *text.split()])
+    assert (found.store, found.out, found.devices) == (Path("store"), Path("run"), None)
+    assert found.config == dataclasses.replace(TrainingConfig(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "names"),
+    [
+        ("train store", "method", OBJECTIVES),
+        ("train store", "encoder", ENCODERS),
+        ("train-live", "cumulants", CUMULANTS),
+        ("agent train --auxiliary-weight 0.1", "auxiliary-tasks", TASKS),
+    ],
+)
+def test_every_choice_of_a_command_can_be_parsed(command, flag, names):
+    for name in names:
+        parse_command([*command.split(), "--out", "run", f"--{flag}", name.replace("_", "-")])
+
+
+def parsers_of(command):
+    """Yield the parser of a command for its defaults and for each class that it offers."""
+    home, _, leaf = rlreps.app.main._commands()[command][0].partition(":")
+    module = importlib.import_module(f"rlreps.{home}")
+    of_experiment = home == "app.command_experiment"
+    cls = module.command_of(leaf) if of_experiment else command_class(getattr(module, leaf))
+    parts = [getattr(module, part, {}) for part in ("CHOICES", "NAMES", "NEEDS")]
+    parser = _Parser([], *parts)
+    parser.form(cls)
+    yield parser
+    for flag, classes in parser.menus:
+        for name in classes:
+            parser = _Parser([f"--{flag}", name], *parts)
+            parser.form(cls)
+            yield parser
+
+
+def wrong_values(hint):
+    wrong = {int: "2.5", float: "x1"}
+    kinds = {hint, *get_args(hint)} & {*wrong}
+    texts = [wrong[kind] for kind in kinds] + ["0x"] * (get_origin(hint) is Literal)
+    # A switch takes no value, and a list may be empty.
+    return ["1"] if _bare(hint) is bool else texts + [None] * (... not in get_args(hint))
+
+
+@pytest.mark.parametrize("command", rlreps.app.main._commands())
+def test_every_option_refuses_a_wrong_value_in_one_form(command, capsys):
+    seen = set()
+    for parser in parsers_of(command):
+        chosen = list(parser.arguments)
+        for flag, hint in parser.known.items():
+            if flag in ("-h", "--help") or (flag, str(hint)) in seen:
+                continue
+            seen.add((flag, str(hint)))
+            for text in wrong_values(hint):
+                given = flag if text is None else f"{flag}={text}"
+                parser.arguments = [*chosen, given]
+                with pytest.raises(InputError, match=rf"^expected {flag} [^\[]*, got {text!r}$"):
+                    parser.check(command)
+    with pytest.raises(SystemExit) as ending:
+        rlreps.app.main.main([*command.split(), *(parser.arguments or ["--wrong"])])
+    assert ending.value.code == 2
+    assert capsys.readouterr().err.startswith("rlreps: error: expected ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "train store --out run --method explicit --leave-one-out",
+            "got --leave-one-out; options of fourier_mlp: ",
+        ),
+        ("train --out run", "expected STORE (required) to be a path, got None"),
+        ("train store", "expected --out (required) to be a path, got None"),
+        ("train store more --out run", "expected no further arguments of rlreps train, got 'more'"),
+        ("train store -x --out run", "expected an option of rlreps train, got -x"),
+        ("agent train --out run --goal 1 2", "--goal to be 3 numbers or None, got '1 2'"),
+        ("successor generate --repair=3", "expected --repair without a value, got '3'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_in_one_line(arguments, message):
+    with pytest.raises(InputError) as raised:
+        parse_command(arguments.split())
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_a_later_tyro_refuses_besides_is_said_with_its_reason(monkeypatch):
+    monkeypatch.setattr(_Parser, "check", lambda self, prog: None)
+    with pytest.raises(InputError) as raised:
+        parse_command(["train", "store", "--out", "run", "--steps", "ten"])
+    assert "got store --out run --steps ten: Error parsing --steps: inv" in str(raised.value)

@@ -1,0 +1,182 @@
+"""Comparisons of finished runs, against SciPy's t-tests."""
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlreps.app.jobs.train import TrainingConfig
+from rlreps.app.jobs.train_live import LiveConfig
+from rlreps.config import as_json
+from rlreps.runs.folder import RunFolder
+from rlreps.stats.intervals import mean_interval
+from rlreps.study.compare import compare_runs
+
+MATRIX = {"checksum": "abc", "states": 64, "tasks": 64}
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """Writes the folder of a finished run, as far as it is read."""
+
+    def write(name, kind, config, summary, metrics=()):
+        came = {"store": str(tmp_path / "gone"), "store_from_run": "gone"}
+        path = tmp_path / name
+        folder = RunFolder.create_or_resume(path, kind=kind, config=config, provenance=came)
+        for record in metrics:
+            folder.append_metrics(record)
+        if summary is not None:
+            folder.write_summary(summary)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def trained(finished):
+    """Writes a training run with random figures, and returns its folder and its distances."""
+
+    def write(name, seeds, *, d=3, steps=60, matrix=MATRIX):
+        config = TrainingConfig(num_features=d, steps=steps, num_seeds=len(seeds))
+        distances = RNG.uniform(0.1, 0.2, len(seeds)).tolist()
+        summary = {
+            **{"method": "large_batch", "steps": steps, "seeds": [*seeds]},
+            "per_seed": [
+                {"subspace_distance": each, "relative_excess_loss": each / 2} for each in distances
+            ],
+        }
+        metrics = [{"step": step, "subspace_distance": distances} for step in (0, steps)]
+        stored = {"matrix": matrix, **as_json(config)}
+        return finished(name, "train", stored, summary, metrics), np.array(distances)
+
+    return write
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def ends(row, name):
+    return [row[f"{name}_low"], row[f"{name}_high"]]
+
+
+def test_the_recipe_of_the_handbook_loads_figures_into_pandas_as_numbers(trained, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    (first, one), (second, _) = trained("first", range(3, 5)), trained("second", range(3, 5))
+    compare_runs([first, second], tmp_path / "compared")
+    page = (Path(__file__).parents[3] / "docs/command-line.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"```py\n(import json, pathlib, pandas.*?)```", page, re.DOTALL)
+    for name, path in ("DIR", tmp_path / "compared"), ("RUN", first):
+        recipe = recipe.replace(f'"{name}/', f'"{path}/')
+    found = {}
+    exec(recipe, found)
+    final, curves = found["final"], found["curves"]
+    kept = final[final.run == "first"].set_index("seed").subspace_distance
+    assert kept.to_dict() == dict(zip((3, 4), one, strict=True))
+    expected = pandas.DataFrame(
+        {"step": [0, 0, 60, 60], "subspace_distance": [*one, *one], "seed": [3, 4, 3, 4]}
+    )
+    pandas.testing.assert_frame_equal(curves.reset_index(drop=True), expected)
+
+
+def test_runs_that_share_seeds_are_compared_in_pairs(trained, rlreps, tmp_path):
+    (first, one), (second, other) = trained("first", range(5)), trained("second", range(5))
+    out = tmp_path / "compared"
+    said = rlreps("compare", first, second, "--out", out, "--quiet")
+    rows = {(row["run"], row["measure"]): row for row in read(out / "comparison.csv")}
+    found = {
+        name: float(value or "nan")
+        for name, value in rows["second", "subspace_distance"].items()
+        if name not in ("run", "method", "measure")
+    }
+    np.testing.assert_allclose(ends(found, "difference"), mean_interval(other - one)[1:])
+    np.testing.assert_allclose(ends(found, "mean"), mean_interval(other)[1:])
+    assert (found["d"], found["steps"], found["seeds"], found["pairs"]) == (3, 60, 5, 5)
+    assert rows["first", "subspace_distance"]["difference"] == ""
+    seeds = [row for row in read(out / "seeds.csv") if row["run"] == "second"]
+    assert [int(row["seed"]) for row in seeds] == [*range(5)]
+    assert [float(row["subspace_distance"]) for row in seeds] == other.tolist()
+    assert (out / "curves.png").stat().st_size > 1000
+    assert "difference from first" in said
+    assert "note:" not in said
+
+
+def test_runs_with_few_seeds_in_common_are_compared_by_welchs_test(trained):
+    (first, one), (second, other) = trained("first", range(5)), trained("second", range(3, 12))
+    row = next(row for row in compare_runs([first, second]).rows if "difference" in row)
+    assert row["pairs"] == 0
+    expected = stats.ttest_ind(other, one, equal_var=False)
+    np.testing.assert_allclose(ends(row, "difference"), expected.confidence_interval())
+
+
+def test_a_sweep_is_compared_point_by_point(finished, trained):
+    path, distances = trained("run", range(2))
+    points = [
+        {"num_features": d, "subspace_distances": [0.1 * d, 0.2], "excess_losses": [None, 1.0]}
+        for d in (2, 3)
+    ]
+    base, grid = as_json(TrainingConfig(num_seeds=2, steps=60)), {"num_features": [2, 3]}
+    summary = {"points": [{**each, "diverged": 1} for each in points]}
+    config = {"data": MATRIX, "base": base, "grid": grid}
+    found = compare_runs([path, finished("grid", "sweep", config, summary)])
+    labels = ["run", "grid num-features=2", "grid num-features=3"]
+    rows = [row for row in found.rows if row["measure"] == "subspace_distance"]
+    assert [row["run"] for row in rows] == labels
+    assert [row.get("pairs") for row in rows] == [None, None, 2]
+    assert rows[2]["difference"] == pytest.approx(0.25 - distances.mean())
+    assert "expected d=3, got 2" in found.notes[1]
+    assert found.notes[0].startswith("1 of 2 runs of grid num-features=2 diverged")
+
+
+def test_runs_of_other_problems_have_no_difference_and_other_steps_are_noted(finished, trained):
+    first, _ = trained("first", range(3))
+    others = {"smaller": {"d": 2}, "other": {"matrix": {**MATRIX, "checksum": "xyz"}}}
+    paths = [trained(name, range(3), **changes)[0] for name, changes in others.items()]
+    longer, _ = trained("longer", range(3), steps=90)
+    config = as_json(LiveConfig(training=TrainingConfig(num_features=3, num_seeds=3)))
+    summary = RunFolder(first).read_summary()
+    metrics = RunFolder(first).read_metrics()
+    config["target"] = {"checksum": "abc"}
+    live = finished("live", "train-live", config, summary, metrics)
+    found = compare_runs([first, *paths, longer, live], first.parent / "out")
+    compared = {row["run"] for row in found.rows if "difference" in row}
+    assert compared == {"longer"}
+    smaller, other, note, of_live = found.notes
+    assert smaller == "smaller is not measured as first is: expected d=3, got 2"
+    assert "expected matrix.checksum='abc', got 'xyz'" in other
+    assert note == "longer made 90 updates, first 60"
+    assert "target.checksum" in of_live or "target=" in of_live
+
+
+def test_fits_are_compared_by_what_they_predict(finished):
+    paths = []
+    for seed, r_squared in ((0, 0.5), (1, 0.25)):
+        config = {"method": None, "num_features": 4, "seed": seed, "data": {"sha256": "a"}}
+        summary = {"quality": {"r_squared": r_squared, "discount": 0.9}}
+        paths.append(finished(f"fit{seed}", "successor representation", config, summary))
+    first, second = compare_runs(paths).rows
+    assert (first["mean"], second["difference"]) == (0.5, -0.25)
+    assert np.isnan(second["difference_low"])
+
+
+def test_what_cannot_be_compared_is_refused_in_one_line(finished, trained, refused, tmp_path):
+    run, _ = trained("run", range(2))
+    config = {"matrix": MATRIX, **as_json(TrainingConfig())}
+    live = {**as_json(LiveConfig()), "target": None}
+    summary = {"method": "large_batch", "steps": 2, "seeds": [0], "loss": [0.1]}
+    (tmp_path / "file.csv").write_text("precious")
+    swept = {"base": as_json(TrainingConfig()), "grid": {"optimizer.learning_rate": [0.1, 0.2]}}
+    for others, message in {
+        (): "expected at least two runs to compare, got 1",
+        (finished("unfinished", "train", config, None),): "expected finished runs, got",
+        (finished("start", "quickstart", {}, {}),): "which holds a quickstart",
+        (finished("live", "train-live", live, summary),): "measured against a ground truth",
+        (finished("old", "sweep", swept, {}),): "expected a sweep of this version in ",
+        (run, "--out", tmp_path / "file.csv"): "expected a folder to write tables",
+    }.items():
+        assert message in refused("compare", run, *others)
