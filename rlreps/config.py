@@ -67,6 +67,11 @@ def size(default: Any = dataclasses.MISSING, *, leaf: bool = False) -> Any:
     )
 
 
+def no_option(default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field that only Python can give: the command line has no option for it."""
+    return dataclasses.field(default=default, metadata={_SIZE: True})
+
+
 def static(default: Any = dataclasses.MISSING) -> Any:
     """Declare a number that decides which operations are computed, so that it cannot be traced."""
     return dataclasses.field(default=default, metadata={_STATIC: True})

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from rlreps.app.generate import generate
+from rlreps.app import generate
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import PrincipalSubspace, RandomizedSVD, nested_distances
 from rlreps.successor.measure.methods import SuccessorMeasure, Transition

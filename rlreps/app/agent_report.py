@@ -1,7 +1,7 @@
 """Reports of runs of agents: learning curves, tables, a page."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from rlreps.errors import printable
 from rlreps.formatting import format_number
 from rlreps.plotting import Line, Panel, plot_panels, save_figure
 from rlreps.plotting.lines import have_intervals
-from rlreps.report.page import Section, write_report
+from rlreps.report.page import Page, Section
 from rlreps.report.table import Table, with_interval
 from rlreps.runs.folder import RunFolder
 
@@ -63,15 +63,13 @@ def learning_curves(folder: RunFolder) -> Figure:
     )
 
 
-def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[str, Any]) -> None:
-    """Write ``report.html`` and its figure for a finished run."""
+def page_of_agents(folder: RunFolder, config: AgentConfig, summary: Mapping[str, Any]) -> Page:
+    """Draw the learning curves of a finished run, and make its page."""
     curves = save_figure(learning_curves(folder), folder.figures / CURVES)
-    task = summary["auxiliary"]
     text = f"{_described(summary)}; {'; '.join(_interquartile_means(summary))}."
-    if task is not None:
+    if summary["auxiliary"] is not None:
         text += f" The weight of the auxiliary task is {config.auxiliary.weight:g}."
-    write_report(
-        folder,
+    return Page(
         title=f"Agents in {config.environment}",
         summary=text,
         sections=[
@@ -85,12 +83,11 @@ def write_agent_report(folder: RunFolder, config: AgentConfig, summary: Mapping[
     )
 
 
-def print_agents(summary: Mapping[str, Any], first_seed: int) -> None:
-    """Print a run of agents: its configuration, every agent, and their aggregates."""
-    print(printable(_described(summary)))
-    _agents_table(summary, first_seed).print()
-    for line in _interquartile_means(summary):
-        print(line)
+def lines_of_agents(summary: Mapping[str, Any], first_seed: int) -> Iterator[str | Table]:
+    """Yield what is printed of a run of agents: every agent, and their aggregates."""
+    yield printable(_described(summary))
+    yield _agents_table(summary, first_seed)
+    yield from _interquartile_means(summary)
 
 
 def _described(summary: Mapping[str, Any]) -> str:

@@ -10,14 +10,7 @@ import numpy as np
 from jax import Array
 
 from rlreps.app.jobs import train_live as live
-from rlreps.app.jobs.train import (
-    KIND,
-    MATRIX,
-    METHODS,
-    TrainingConfig,
-    ground_truth_for,
-    learner_for,
-)
+from rlreps.app.jobs.train import KIND, MATRIX
 from rlreps.config import from_json, name_of
 from rlreps.encoders import Encoder, Tabular
 from rlreps.envs.observations import as_observation
@@ -31,6 +24,8 @@ from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import open_store
 from rlreps.training import Learner, evaluation
+from rlreps.training.config import METHODS, TrainingConfig
+from rlreps.training.stored import ground_truth_for, learner_for
 
 OBSERVATION = "observation"
 """Key of a fit's provenance for the observation in PuddleWorld data."""

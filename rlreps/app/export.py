@@ -14,7 +14,6 @@ from jax import Array, export
 
 from rlreps.app.evaluate import load_config, load_encoder, required_store, restored
 from rlreps.app.jobs import train_live as live
-from rlreps.app.jobs.train import METHODS, ground_truth_for, make_learner
 from rlreps.config import from_json
 from rlreps.cumulants import CUMULANTS
 from rlreps.encoders import MLP, Convolutional, Encoder, FourierMLP, Params
@@ -28,6 +27,8 @@ from rlreps.successor.fitting.networks import NetworkBasis
 from rlreps.successor.fitting.observed import Flattened
 from rlreps.successor.fitting.representation import KIND as SUCCESSOR
 from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.training.config import METHODS, make_learner
+from rlreps.training.stored import ground_truth_for
 
 PROGRAM, WEIGHTS, DESCRIPTION = "encoder.jax", "encoder.safetensors", "encoder.json"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jax import Array
@@ -14,12 +15,13 @@ from rlreps.app.evaluate import (
     load_config,
     trained_store,
 )
-from rlreps.app.jobs.train import KIND, ground_truth_for
+from rlreps.app.jobs.train import KIND
+from rlreps.app.options import Choice
 from rlreps.envs import load_arena
 from rlreps.errors import require, require_positive
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
-from rlreps.subspace.svd import Decomposition
+from rlreps.subspace.svd import DECOMPOSITIONS, Decomposition
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.truth.ground_truth import GroundTruth, environment_of
 from rlreps.successor.truth.store import open_store
@@ -29,8 +31,12 @@ from rlreps.successor.truth.stored_subspace import (
     principal_subspace,
     sampling_error,
 )
+from rlreps.training.stored import ground_truth_for
 
 MOST_DRAWN_BINS = 1000
+
+
+CHOICES: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 
 
 def draw_environment(

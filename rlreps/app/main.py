@@ -25,69 +25,70 @@ from rlreps.runs.machine import (
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": (
-        "app.command_quickstart:quickstart",
+        "study.quickstart:quickstart",
         "Run the whole pipeline: ground truth to report.",
     ),
     "successor generate": (
-        "app.command_successor:generate",
+        "app.stores:generate_store",
         "Compute a successor measure, or continue it.",
     ),
-    "successor info": (
-        "app.command_successor:info",
-        "Describe a store and its distance from the truth.",
-    ),
-    "successor verify": (
-        "app.command_successor:verify",
-        "Read a store back and check every block.",
-    ),
+    "successor info": ("app.stores:info", "Describe a store and its distance from the truth."),
+    "successor verify": ("app.stores:verify", "Read a store back and check every block."),
     "successor compare": (
-        "app.command_successor:compare",
+        "app.stores:compare",
         "Compare the leading components of two stores.",
     ),
-    "svd": ("app.command_successor:svd", "Compute the principal subspace of a store."),
-    "train": ("app.command_training:train", "Train an encoder on a store."),
+    "svd": ("app.stores:svd", "Compute the principal subspace of a store."),
+    "train": ("app.jobs.train:Train", "Train an encoder on a store."),
     "train-live": (
-        "app.command_training:train_live",
+        "app.jobs.train_live:TrainLive",
         "Train an encoder on fresh rollouts, without a matrix.",
     ),
-    "sweep": ("app.command_training:sweep", "Train at every point of a grid and gather one table."),
-    "fit": ("app.command_fit:fit", "Fit successor features to transitions of your own."),
+    "sweep": ("study.sweep:sweep", "Train at every point of a grid and gather one table."),
+    "fit": ("app.jobs.fit:FitData", "Fit successor features to transitions of your own."),
     "benchmark": (
-        "app.command_experiment:benchmark",
+        "app.experiments:benchmark",
         "Compare objectives with each other and the truth.",
     ),
     "evaluate": (
-        "app.command_training:evaluate_run",
+        "app.evaluate:evaluate_run",
         "Measure a trained encoder against a ground truth.",
     ),
     "export": (
-        "app.command_training:export_run",
+        "app.export:export_run",
         "Write a trained encoder for JAX and PyTorch without rlreps.",
     ),
-    "compare": ("app.command_training:compare", "Compare finished runs with the first of them."),
+    "compare": ("study.compare:compare", "Compare finished runs with the first of them."),
     "agent train": (
-        "app.command_agent:train_agents",
+        "app.jobs.agents:TrainAgents",
         "Train agents, with an auxiliary task or without.",
     ),
     "agent evaluate": (
-        "app.command_agent:evaluate_agents",
+        "app.jobs.agents:evaluate_agents",
         "Play greedy episodes and measure the torsos.",
     ),
     "agent render": (
-        "app.command_agent:render_agents",
+        "app.agent_pictures:render_agents",
         "Draw an episode, policy, components and curves.",
     ),
-    "plot env": ("app.command_plot:draw_environment", "Draw an arena."),
+    "plot env": ("app.figures:draw_environment", "Draw an arena."),
     "plot components": (
-        "app.command_plot:draw_components",
+        "app.figures:draw_components",
         "Draw principal components, true and learned.",
     ),
-    "plot coverage": ("app.command_plot:draw_coverage", "Draw where the data of a fit were."),
-    "plot spectrum": ("app.command_plot:draw_spectrum", "Draw the singular values of a store."),
-    "plot curves": ("app.command_plot:draw_curves", "Draw the learning curves of training runs."),
-    "explore": ("app.command_plot:explore", "Write an interactive page of a successor measure."),
+    "plot coverage": ("app.figures:draw_coverage", "Draw where the data of a fit were."),
+    "plot spectrum": ("app.figures:draw_spectrum", "Draw the singular values of a store."),
+    "plot curves": ("app.figures:draw_curves", "Draw the learning curves of training runs."),
+    "explore": (
+        "explore.measure:explore",
+        "Write an interactive page of a successor measure.",
+    ),
 }
-"""Command → (module of this package:function, summary). Modules load when they are called."""
+"""Command → (module of rlreps:job or function, summary). Modules load when they are called.
+
+A function that returns a job is a command that runs it. A module's ``CHOICES`` say how the user
+chooses the class of a field, ``NAMES`` how options are named, ``NEEDS`` which option others need.
+"""
 
 _NO_CACHE, _QUIET = "--no-cache", "--quiet"
 """Options of every command."""
@@ -185,7 +186,7 @@ def _parse(name: str, place: str, arguments: list[str]) -> Any:
     module = importlib.import_module(f"rlreps.{home}")
     own = (
         module.command_of(leaf)
-        if home == "app.command_experiment"
+        if home == "app.experiments"
         else command_class(getattr(module, leaf))
     )
     parts = [getattr(module, part, {}) for part in ("CHOICES", "NAMES", "NEEDS")]
@@ -212,7 +213,7 @@ def _commands() -> Mapping[str, tuple[str, str]]:
 
     listed = {
         f"experiment {name}": (
-            f"app.command_experiment:{name}",
+            f"app.experiments:{name}",
             f"{entry.description} ({entry.paper})",
         )
         for name, entry in EXPERIMENTS.items()

@@ -1,24 +1,149 @@
-"""Descriptions and comparisons of stores: ``rlreps successor info`` and ``compare``."""
+"""The commands on stores of successor measures: generate, describe, verify, compare, decompose."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import json as json_module
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlreps.app.generation import generate
+from rlreps.app.options import Choice, Switch
 from rlreps.config import from_json
-from rlreps.errors import require
+from rlreps.errors import InputError, require
+from rlreps.plotting import plot_subspace_error, require_figure, save_figure
+from rlreps.runs import processes as share
+from rlreps.runs.machine import peak_memory_mib
+from rlreps.runs.processes import ProcessesConfig
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
-from rlreps.subspace.svd import DEFAULT_RANK
+from rlreps.subspace.svd import DECOMPOSITIONS, DEFAULT_RANK, Decomposition, RandomizedSVD
 from rlreps.successor.measure.grids import Grid
+from rlreps.successor.measure.methods import METHODS, MonteCarlo, SuccessorMeasure
 from rlreps.successor.measure.settings import TransitionSettings
 from rlreps.successor.truth.ground_truth import environment_of, state_cells
-from rlreps.successor.truth.store import MatrixStore
+from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.store.estimates import EstimateStore, open_estimates
 from rlreps.successor.truth.stored_subspace import centring_of, principal_subspace, sampling_error
 
+DATA = Path("data")
+RANDOMIZED, MONTE_CARLO = RandomizedSVD(), MonteCarlo()
+
+CHOICES: dict[Any, Choice] = {
+    Decomposition: Choice("method", DECOMPOSITIONS),
+    SuccessorMeasure: Choice("method", METHODS),
+}
+
 _LARGEST_FINE_GRID = 40
 """Largest number of sub-cells along an axis for which a transition matrix's error is computed."""
+
+
+def generate_store(
+    processes: ProcessesConfig,
+    measure: SuccessorMeasure = MONTE_CARLO,
+    out: Path | None = None,
+    repair: Switch = False,
+) -> dict[str, Any]:
+    """Compute a successor measure; run again to resume.
+
+    Args:
+        measure: The successor measure.
+        processes: The processes that compute it together, each started with the same command.
+        out: Folder of the store; by default one under data/ named after the configuration.
+        repair: Recompute damaged blocks instead of raising an error.
+    """
+    path = out if out is not None else DATA / measure.store_name
+    return generate(measure, path, repair=repair)
+
+
+def info(store: Path, figure: Path | None = None, json: Switch = False) -> Iterator[str]:
+    """Describe what a store holds, how it was made and how far it is from the truth.
+
+    Args:
+        store: Folder of the store.
+        figure: Where to draw the error (.png, .svg or .pdf); not drawn by default.
+        json: Print everything as one JSON object and draw nothing.
+    """
+    if figure is not None:
+        require_figure(figure)
+    description = describe_store(store)
+    error = None if json else description.pop("error")
+    yield json_module.dumps(description, indent=2, allow_nan=False)
+    if error is None:
+        return
+    distances = error["subspace_distance"]
+    yield f"{error['title']}: subspace distance of the leading d components from the truth"
+    yield from _by_dimension(distances)
+    if (deviation := error["standard_error"]) is not None:
+        yield f"standard error of an entry: {deviation:.3g} (root mean square over all)"
+    if figure is not None:
+        drawn = plot_subspace_error({error["title"]: distances})
+        yield f"wrote {save_figure(drawn, figure)}"
+
+
+def verify(store: Path) -> Iterator[str]:
+    """Read a whole store back: checksums, missing blocks, finite entries and row sums.
+
+    Args:
+        store: Folder of the store.
+    """
+    found = open_estimates(store)
+    row_sum = found.matrix.settings.get("row_sum")
+    if problems := found.verify(row_sum):
+        raise InputError("; ".join(problem.text for problem in problems))
+    checked = "" if row_sum is None else f", rows sum to {row_sum:.6g}"
+    blocks, key = found.matrix.num_blocks, found.matrix.content_key()
+    yield f"{found.matrix.path}: {blocks} blocks are whole{checked}; checksum {key}"
+
+
+def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[str]:
+    """Print the distances between the leading components of two stores.
+
+    Args:
+        store: Folder of a store.
+        other: Folder of another over the same states.
+        figure: Where to draw the distances beside both noise floors (.png, .svg or .pdf); not drawn
+            by default.
+    """
+    if figure is not None:
+        require_figure(figure)
+    distances = compare_stores(store, other)
+    if shared := shared_randomness(store, other):
+        yield f"note: {shared}"
+    for name, values in distances.items():
+        yield name
+        yield from _by_dimension(values)
+    if figure is not None:
+        drawn = plot_subspace_error(distances, y_label="subspace distance")
+        yield f"wrote {save_figure(drawn, figure)}"
+
+
+def svd(
+    store: Path,
+    processes: ProcessesConfig,
+    config: Decomposition = RANDOMIZED,
+) -> Iterator[str]:
+    """Compute the principal subspace of a store's centred matrix and keep it beside the matrix.
+
+    Args:
+        store: Folder of the store.
+        config: How to compute it.
+        processes: The processes that compute it together if the matrix is larger than memory, each
+            started with the same command.
+    """
+    principal = principal_subspace(open_store(store), config, progress=progress_bar, share=share)
+    yield f"total energy {principal.total_energy:.6g}"
+    yield "component  singular value  energy captured"
+    pairs = zip(principal.singular_values, principal.energy_captured(), strict=True)
+    for index, (value, part) in enumerate(pairs, start=1):
+        yield f"{index:9d}  {value:14.6g}  {100 * part:14.2f} %"
+    yield f"peak memory {peak_memory_mib()} MiB"
+
+
+def _by_dimension(values: Sequence[float]) -> Iterator[str]:
+    """Yield lines with a number for each d = 1 … k, down columns."""
+    cells = [f"{d:4d} {value:9.3g}" for d, value in enumerate(values, start=1)]
+    for row in range(min(20, len(cells))):
+        yield "   ".join(cells[row::20])
 
 
 def describe_store(path: Path) -> dict[str, Any]:
@@ -128,20 +253,3 @@ def _aggregation_error(store: MatrixStore) -> dict[str, Any] | None:
         "subspace_distance": found.distances.tolist(),
         "standard_error": None,
     }
-
-
-def print_error_table(error: Mapping[str, Any]) -> None:
-    """Print the subspace distance from the truth for all d, and the standard error of an entry."""
-    print(f"{error['title']}: subspace distance of the leading d components from the truth")
-    print_by_dimension(error["subspace_distance"])
-    if error["standard_error"] is not None:
-        print(
-            f"standard error of an entry: {error['standard_error']:.3g} (root mean square over all)"
-        )
-
-
-def print_by_dimension(values: Sequence[float]) -> None:
-    """Print a number for each d = 1 … k, down columns."""
-    cells = [f"{d:4d} {value:9.3g}" for d, value in enumerate(values, start=1)]
-    for row in range(min(20, len(cells))):
-        print("   ".join(cells[row::20]))

@@ -18,7 +18,7 @@ from rlreps.app.evaluate import (
 )
 from rlreps.app.figures import labelled, rotated
 from rlreps.app.jobs.train import KIND as TRAIN
-from rlreps.app.jobs.train import MATRIX, describe_matrix, recorded_features
+from rlreps.app.jobs.train import MATRIX
 from rlreps.config import from_json
 from rlreps.encoders import Tabular
 from rlreps.errors import InputError, reason_of, require, require_positive
@@ -41,6 +41,7 @@ from rlreps.successor.truth.store import STORE, MatrixStore, find_store, open_st
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.successor.truth.stored_subspace import centring_of, principal_subspace, sampling_error
+from rlreps.training.stored import describe_matrix, recorded_features
 
 _MOST_ROWS_KEPT = 1600
 """Largest number of states for which the page holds the whole matrix, with 16 bits per entry."""

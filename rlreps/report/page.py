@@ -50,18 +50,11 @@ class Section:
     tables: Sequence[Table] = ()
 
 
-def write_report(
-    folder: "RunFolder",
-    *,
-    title: str,
-    summary: str,
-    sections: Sequence[Section],
-    explorable: bool = False,
-) -> Path:
-    """Write one self-contained HTML page of a run, ``report.html``, and return its path.
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """The page of a run.
 
-    Args:
-        folder: The run; its page is replaced only by a complete one.
+    Attributes:
         title: Title of the page.
         summary: Paragraphs below the title, separated by blank lines.
         sections: The parts, in order.
@@ -69,8 +62,22 @@ def write_report(
             can make a page next to the report. The report then links to this page and shows its
             command.
     """
+
+    title: str
+    summary: str
+    sections: Sequence[Section]
+    explorable: bool = False
+
+
+def write_report(folder: "RunFolder", report: Page) -> Path:
+    """Write one self-contained HTML page of a run, ``report.html``, and return its path.
+
+    The run's page is replaced only by a complete one.
+    """
     counts = {"Figure": 0, "Table": 0}
-    parts = [_section_html(number, part, counts) for number, part in enumerate(sections, start=1)]
+    parts = [
+        _section_html(number, part, counts) for number, part in enumerate(report.sections, start=1)
+    ]
     page, script = (
         importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
         for name in ("page.html", "sort.js")
@@ -79,9 +86,9 @@ def write_report(
     text = string.Template(page).substitute(
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        title=html.escape(title),
-        summary=_paragraphs(summary) + (_EXPLORE if explorable else ""),
-        contents=_contents(sections),
+        title=html.escape(report.title),
+        summary=_paragraphs(report.summary) + (_EXPLORE if report.explorable else ""),
+        contents=_contents(report.sections),
         sections="\n".join(parts),
         config=html.escape(described),
         versions=_versions(folder.provenance).to_html(),

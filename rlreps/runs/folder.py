@@ -1,6 +1,5 @@
 """The folder of a run: configuration, metrics, figures, summary, and the run's identity."""
 
-import contextlib
 import hashlib
 import json
 import math
@@ -23,9 +22,7 @@ from rlreps.files import (
 )
 from rlreps.formatting import finite_or_none
 from rlreps.report.table import Table
-from rlreps.runs.locks import exclusive
-from rlreps.runs.processes import first_does, process_index, require_same
-from rlreps.runs.provenance import provenance as current_provenance
+from rlreps.runs.processes import first_does, process_index
 
 FORMAT = 2
 """Version of a run folder's files; rlreps 0.1 wrote no version."""
@@ -36,9 +33,6 @@ _SUMMARY = "summary.json"
 
 _IDENTITY = "identity"
 """Key of ``config.json`` for the identity of a run that was continued for more steps."""
-
-_TRAININGS = {"train", "train-live", "successor representation"}
-"""Kinds of runs that can be continued for more steps."""
 
 _MOST_DIFFERENCES = 8
 """Largest number of differences in a message; configurations may differ in hundreds."""
@@ -120,7 +114,12 @@ class RunFolder:
 
     @classmethod
     def find(
-        cls, path: Path, *, kind: str, config: Mapping[str, Any] | None = None
+        cls,
+        path: Path,
+        *,
+        kind: str,
+        config: Mapping[str, Any] | None = None,
+        continues: Callable[[Mapping[str, Any]], bool] | None = None,
     ) -> Optional["RunFolder"]:
         """Find this run in a folder; nothing is changed.
 
@@ -128,11 +127,12 @@ class RunFolder:
             path: The folder.
             kind: The kind of run, such as ``train``.
             config: Everything that decides the result, as JSON values; None accepts any.
+            continues: Tells whether this run goes on from the end of a stored configuration that
+                differs from its own; by default it goes on from no other.
 
         Returns:
             The run, or None if the folder is empty or does not exist, so that a new run may start
-            there. If the learning-rate schedule is constant, the configuration of the run found may
-            have fewer steps.
+            there.
 
         Raises:
             InputError: If the folder holds another run (with the differences) or other files, or
@@ -144,8 +144,8 @@ class RunFolder:
             return None
         folder = cls(path)
         folder.require_kind(kind)
-        found = [] if config is None else differences(folder.config, _plain(config))
-        if config is not None and found and not _continues(folder, found, config):
+        found = [] if config is None else folder.differences(config)
+        if found and not (continues is not None and continues(folder.config)):
             more = len(found) - _MOST_DIFFERENCES
             rest = f"; and {more} more differences" if more > 0 else ""
             listed = "; ".join(found[:_MOST_DIFFERENCES])
@@ -154,7 +154,13 @@ class RunFolder:
 
     @classmethod
     def create_or_resume(
-        cls, path: Path, *, kind: str, config: Mapping[str, Any], provenance: Mapping[str, Any]
+        cls,
+        path: Path,
+        *,
+        kind: str,
+        config: Mapping[str, Any],
+        provenance: Mapping[str, Any],
+        continues: Callable[[Mapping[str, Any]], bool] | None = None,
     ) -> "RunFolder":
         """Start a run in a new or empty folder, or resume the same run in its own.
 
@@ -164,6 +170,7 @@ class RunFolder:
             config: As for ``find``.
             provenance: For information only; the folder keeps the provenance of the run's first
                 start.
+            continues: As for ``find``.
 
         Raises:
             InputError: If the folder holds another run or other files, or cannot be made; nothing
@@ -171,7 +178,7 @@ class RunFolder:
         """
 
         def write() -> None:
-            existing = cls.find(path, kind=kind, config=config)
+            existing = cls.find(path, kind=kind, config=config, continues=continues)
             if existing is not None:
                 lines = existing._metrics_lines()
                 if lines and not lines[-1].endswith(b"\n"):
@@ -182,7 +189,7 @@ class RunFolder:
                 if existing is None:
                     path.mkdir(parents=True, exist_ok=True)
                     _write_json(path / _CONFIG, {"format": FORMAT, **described})
-                elif differences(existing.config, _plain(config)):  # More steps.
+                elif existing.differences(config):  # More steps.
                     (path / _SUMMARY).unlink(missing_ok=True)
                     kept = {"provenance": existing.provenance, _IDENTITY: existing.identity}
                     _write_json(path / _CONFIG, {"format": FORMAT, **described, **kept})
@@ -205,6 +212,10 @@ class RunFolder:
                 f"expected a run's folder: {self.path} holds a {in_words(self.kind)}, not a "
                 f"{in_words(kind)}"
             )
+
+    def differences(self, config: Mapping[str, Any]) -> list[str]:
+        """List the differences of this run's configuration from another, as text."""
+        return differences(self.config, _plain(config))
 
     @property
     def identity(self) -> str:
@@ -265,9 +276,10 @@ class RunFolder:
         write_atomically(path, b"".join(map(_line, kept)))
         return kept
 
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the run's summary; NaN and infinity become null."""
+    def write_summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the run's summary, and return it as the file holds it: NaN and infinity as null."""
         _write_json(self.path / _SUMMARY, summary)
+        return _read_object(self.path / _SUMMARY)
 
     def read_summary(self) -> dict[str, Any] | None:
         """Read the run's summary as it was given; None if the run has not ended."""
@@ -313,84 +325,6 @@ class RunFolder:
         table = Table(columns, cells, name)
         write_atomically(results / f"{name}.csv", table.to_csv().encode())
         write_atomically(results / f"{name}.json", f"[\n{lines}\n]\n".encode())
-
-
-def complete_run(
-    out: Path,
-    *,
-    kind: str,
-    config: Mapping[str, Any],
-    compute: Callable[[RunFolder], Mapping[str, Any]],
-    origin: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Complete a run in its folder, which is locked against other processes meanwhile.
-
-    Args:
-        out: The folder; if it holds the same run, the run is resumed.
-        kind: As for ``RunFolder.find``.
-        config: As for ``RunFolder.find``.
-        compute: Does the remaining work in the folder and returns the summary; not called if the
-            folder has a summary.
-        origin: Where its data came from, as JSON values; not compared on resumption.
-
-    Returns:
-        The summary, as ``summary.json`` holds it.
-
-    Raises:
-        InputError: If the folder holds another run, or another process is working there.
-    """
-    finished = finished_summary(out, kind, config)
-    if finished is not None:
-        return finished
-    with contextlib.ExitStack() as stack:
-        first_does(lambda: stack.enter_context(exclusive(out)))
-        came = {**(origin or {}), **current_provenance()}
-        folder = RunFolder.create_or_resume(out, kind=kind, config=config, provenance=came)
-        summary = compute(folder)
-        first_does(lambda: folder.write_summary(summary))
-        written = first_does(folder.read_summary)
-    assert written is not None
-    return written
-
-
-def finished_summary(out: Path, kind: str, described: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Read the summary of a finished run in a folder; None if work is left.
-
-    Raises:
-        InputError: If the folder holds something else, or the processes of this run disagree on
-            its content.
-    """
-    require_same("run", {"kind": kind, "config": described})
-
-    def find() -> dict[str, Any] | None:
-        existing = RunFolder.find(out, kind=kind, config=described)
-        if existing is None or differences(existing.config, _plain(described)):  # More steps.
-            return None
-        return existing.read_summary()
-
-    return first_does(find)
-
-
-def _continues(folder: RunFolder, found: Sequence[str], config: Mapping[str, Any]) -> bool:
-    """Tell whether the only difference ``found`` between two configurations is more steps.
-
-    Raises:
-        InputError: If it has only more steps, and the run's learning rate is not constant.
-    """
-    if folder.kind not in _TRAININGS or len(found) > 1:
-        return False
-    # A live run's training options are nested one level deeper.
-    stored, asked = (each.get("training", each) for each in (folder.config, config))
-    before, after = stored.get("steps"), asked.get("steps")
-    if not (isinstance(before, int) and isinstance(after, int) and before < after):
-        return False
-    schedule = asked["optimizer"]["schedule"]
-    if schedule != "constant":
-        raise InputError(
-            f"expected --schedule constant of a run that continues for more steps, got {schedule} "
-            f"in {folder.path}, which ends with its {before:,} steps; choose a new folder"
-        )
-    return True
 
 
 def _plain(config: Mapping[str, Any]) -> Any:

@@ -17,7 +17,6 @@ from rlreps.study.experiment import (
     Run,
     crossed,
     in_path,
-    print_claims,
     varied,
 )
 from rlreps.study.figures import (
@@ -76,7 +75,6 @@ __all__ = [
     "halved",
     "image_components",
     "in_path",
-    "print_claims",
     "summarised",
     "summary",
     "varied",

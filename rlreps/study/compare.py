@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -86,8 +86,8 @@ class Comparison:
     seeds: Sequence[Mapping[str, Any]]
     notes: Sequence[str]
 
-    def print(self) -> None:
-        """Print the table and the notes."""
+    def show(self) -> Iterator[str | Table]:
+        """Yield the table and the notes."""
         cells = [
             (
                 row["run"],
@@ -106,9 +106,19 @@ class Comparison:
             f"smallest difference that a test at the {100 * LEVEL:g} % level detects in 80 of 100 "
             "cases"
         )
-        Table((*header, "paired by seed", "detectable"), cells, caption).print()
-        for note in self.notes:
-            print(f"note: {note}")
+        yield Table((*header, "paired by seed", "detectable"), cells, caption)
+        yield from (f"note: {note}" for note in self.notes)
+
+
+def compare(runs: tuple[Path, ...], out: Path | None = None) -> Iterator[str | Table]:
+    """Compare finished runs with the first run: one table, with intervals over seeds.
+
+    Args:
+        runs: Folders of train, train-live, sweep and fit; every point of a sweep counts as a run.
+        out: Folder for the table (comparison.csv), every seed's figures (seeds.csv) and the
+            learning curves (curves.png); none by default.
+    """
+    return compare_runs(runs, out).show()
 
 
 def compare_runs(paths: Sequence[Path], out: Path | None = None) -> Comparison:

@@ -8,19 +8,20 @@ import contextlib
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import jax
 
+from rlreps.app.job import Context, Job, run_job
 from rlreps.config import as_json
 from rlreps.errors import printable, require
 from rlreps.numerics import largest_even_share, usable_cores
 from rlreps.report import page
 from rlreps.report.table import Table
-from rlreps.runs.folder import RunFolder, complete_run, finished_summary
+from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_in_workers
 from rlreps.stats.contrasts import VERDICTS
@@ -276,30 +277,8 @@ class Experiment(Generic[Config]):
                 jobs than cores.
             WorkerDiedError: If one of several jobs died.
         """
-        RunFolder.find(out, kind=self.name)  # Before a data set is read or downloaded.
-        loaded = self.load(data) if self.load is not None else None
-        described = as_json(config)
-        if loaded is not None:
-            described = {"data": loaded.fingerprint(), **described}
-        finished = finished_summary(out, self.name, described)
-        if finished is not None:
-            return finished
-        # Before the folder is made, so that a refused run leaves nothing behind.
-        if jobs != 1:
-            kind, most = jax.default_backend(), usable_cores()
-            require(kind == "cpu", "jobs on a CPU alone", kind)
-            require(1 <= jobs <= most, f"jobs in [1, {most}], the cores of the CPU", jobs)
-        checked = self.check(config, loaded) if self.check is not None else loaded
-
-        def compute(folder: RunFolder) -> dict[str, Any]:
-            run = Run(config, folder, checked, devices, jobs=jobs)
-            run.shared = self.prepare(run) if self.prepare is not None else None
-            cells = self.cells(run)
-            found = run.measured(self.measure, cells, keep=self.keeps_parts, title=self.name)
-            frames = {name: self.frame(run, cell, found[name]) for name, cell in cells.items()}
-            return self._report(self.results(run, found, frames))
-
-        return complete_run(out, kind=self.name, config=described, compute=compute)
+        job = StudyRun(experiment=self, config=config, data=data)
+        return run_job(job, out, devices=devices, jobs=jobs)
 
     def results(
         self, run: Run[Config], found: Mapping[str, Any], frames: Mapping[str, Frame]
@@ -315,28 +294,7 @@ class Experiment(Generic[Config]):
         claims = self.claims(results) if callable(self.claims) else self.claims
         return [each.judged(results, decided=decided) for each in claims]
 
-    def _report(self, results: Results[Config]) -> dict[str, Any]:
-        """Write the report, whose first section starts with the claims; return the summary."""
-        run = results.run
-        first, *others = [section(*each, results) for each in self.sections.items()]
-        claims = self.judged(results)
-        path = page.write_report(
-            run.folder,
-            title=self.title,
-            summary=f"{self.paper}\n\n{counted(claims) if claims else ''}",
-            sections=[
-                dataclasses.replace(first, tables=[*self._tables(run, claims), *first.tables]),
-                *others,
-            ],
-            explorable=find_store(run.folder.path / STORE) is not None,
-        )
-        return {
-            **{name: results.rows[name] for name in results.tables},
-            "claims": [dataclasses.asdict(claim) for claim in claims],
-            "report": str(path),
-        }
-
-    def _tables(self, run: Run[Config], claims: Sequence[Found]) -> list[Table]:
+    def tables_of_claims(self, run: Run[Config], claims: Sequence[Found]) -> list[Table]:
         """Tabulate claims, deviations, and the run's differences from the protocol."""
         unknown = "cannot be told from this run"
         rows: list[tuple[Any, ...]] = [
@@ -355,6 +313,88 @@ class Experiment(Generic[Config]):
             caption = "Changes of this run from the paper's protocol, and all fields that are free."
             tables.append(Table(("setting", "paper preset", "this run"), rows, caption))
         return tables
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudyRun(Job[tuple[Results[Any], list[Found]]]):
+    """An experiment with a configuration, as a job; it finds results and the judged claims."""
+
+    experiment: Experiment[Any]
+    config: Any
+    data: Path | None = None
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """Return the experiment's name."""
+        return self.experiment.name
+
+    @cached_property
+    def loaded(self) -> Any:
+        """Load the data set."""
+        load = self.experiment.load
+        return None if load is None else load(self.data)
+
+    @cached_property
+    def checked_data(self) -> Any:
+        """Check the configuration and the data set; return ``Run.data``."""
+        check = self.experiment.check
+        return self.loaded if check is None else check(self.config, self.loaded)
+
+    def describe(self) -> Mapping[str, Any]:
+        described: dict[str, Any] = as_json(self.config)
+        if self.loaded is None:
+            return described
+        return {"data": self.loaded.fingerprint(), **described}
+
+    def check(self, context: Context) -> None:
+        if context.jobs != 1:
+            kind, most = jax.default_backend(), usable_cores()
+            require(kind == "cpu", "jobs on a CPU alone", kind)
+            known = 1 <= context.jobs <= most
+            require(known, f"jobs in [1, {most}], the cores of the CPU", context.jobs)
+        _ = self.checked_data
+
+    def compute(self, folder: RunFolder, context: Context) -> tuple[Results[Any], list[Found]]:
+        experiment = self.experiment
+        run = Run(self.config, folder, self.checked_data, context.devices, jobs=context.jobs)
+        run.shared = experiment.prepare(run) if experiment.prepare is not None else None
+        cells = experiment.cells(run)
+        found = run.measured(
+            experiment.measure, cells, keep=experiment.keeps_parts, title=experiment.name
+        )
+        frames = {name: experiment.frame(run, cell, found[name]) for name, cell in cells.items()}
+        results = experiment.results(run, found, frames)
+        return results, experiment.judged(results)
+
+    def report(self, folder: RunFolder, found: tuple[Results[Any], list[Found]]) -> page.Page:
+        """Write every figure and table; the claims head the first section."""
+        results, claims = found
+        experiment = self.experiment
+        first, *others = [section(*part, results) for part in experiment.sections.items()]
+        tables = experiment.tables_of_claims(results.run, claims)
+        return page.Page(
+            title=experiment.title,
+            summary=f"{experiment.paper}\n\n{counted(claims) if claims else ''}",
+            sections=[dataclasses.replace(first, tables=[*tables, *first.tables]), *others],
+            explorable=find_store(folder.path / STORE) is not None,
+        )
+
+    def summarise(self, found: tuple[Results[Any], list[Found]]) -> Mapping[str, Any]:
+        results, claims = found
+        return {
+            **{name: results.rows[name] for name in results.tables},
+            "claims": [dataclasses.asdict(claim) for claim in claims],
+        }
+
+    def show(self, summary: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the claims beside their findings, and the report's path."""
+        if summary["claims"]:
+            yield "What is stated, and what was found"
+        for claim in summary["claims"]:
+            yield f"\n{printable(claim['statement'])}: {VERDICTS[claim['holds']]}"
+            yield printable(f"  stated  {claim['stated']}")
+            yield printable(f"  found   {claim['found']}")
+        yield f"\nReport: {summary['report']}"
 
 
 def counted(claims: Sequence[Found]) -> str:
@@ -394,17 +434,6 @@ def _has(value: Any, name: str) -> bool:
         return False
     fields = {field.name for field in dataclasses.fields(value)}
     return name in fields or any(_has(getattr(value, each), name) for each in fields)
-
-
-def print_claims(summary: Mapping[str, Any]) -> None:
-    """Print a summary's claims beside their findings, and the report's path."""
-    if summary["claims"]:
-        print("What is stated, and what was found")
-    for claim in summary["claims"]:
-        print(f"\n{printable(claim['statement'])}: {VERDICTS[claim['holds']]}")
-        print(printable(f"  stated  {claim['stated']}"))
-        print(printable(f"  found   {claim['found']}"))
-    print(f"\nReport: {summary['report']}")
 
 
 def in_path(name: str) -> str:

@@ -13,12 +13,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from rlreps.app.jobs.train import METHODS, TrainingConfig
 from rlreps.config import as_json, from_json, options
 from rlreps.encoders import ENCODERS
 from rlreps.errors import InputError, require, require_choice
 from rlreps.losses import OBJECTIVES
 from rlreps.training import Optimizer
+from rlreps.training.config import METHODS, TrainingConfig
 
 MOST_POINTS = 10_000
 

@@ -10,8 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from rlreps.agents.config import AgentConfig, arena_of
 from rlreps.app.evaluate import named_store
-from rlreps.app.generate import generate
-from rlreps.app.jobs.train import ground_truth_for
+from rlreps.app.generation import generate
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, require
 from rlreps.numerics import usable_cores
@@ -27,6 +26,7 @@ from rlreps.successor.truth.stored_subspace import (
     centring_of,
     sampling_error,
 )
+from rlreps.training.stored import ground_truth_for
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,23 +5,24 @@ truth, and the learned components after a recipe's training runs.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from matplotlib.figure import Figure
 
 from rlreps import plotting
 from rlreps.app.figures import plot_distances, plot_learned_components
-from rlreps.app.jobs.train import TrainingConfig, run_training
+from rlreps.app.job import Context, Job, run_job
+from rlreps.app.jobs.train import Train
 from rlreps.config import as_json
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
 from rlreps.losses import DanskinChunked, DanskinLissa, Explicit, LargeBatch, Objective
-from rlreps.report.page import Section, write_report
+from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
-from rlreps.runs.folder import RunFolder, complete_run
+from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.study.ground_truths import (
     OwnGroundTruth,
@@ -32,6 +33,7 @@ from rlreps.subspace import RandomizedSVD
 from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.successor.truth.store import STORE
 from rlreps.training import Optimizer
+from rlreps.training.config import TrainingConfig
 
 KIND = "quickstart"
 _RUNS_AT_ONCE = 2
@@ -122,31 +124,93 @@ Illustration = tuple[Path, str]
 """Path of a figure and its caption."""
 
 
-def run_quickstart(config: QuickstartConfig, out: Path) -> dict[str, Any]:
-    """Run the pipeline in a folder, resuming any part that was interrupted.
+class Found(NamedTuple):
+    """The summary of a finished quickstart, and the sections of its page."""
+
+    summary: dict[str, Any]
+    sections: list[Section]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Quickstart(Job[Found]):
+    """The whole pipeline in a folder; any part that was interrupted is resumed.
+
+    The folder has the store, a folder for each training run, ``results/trainings.csv`` and figures.
+    The summary has the ``ground_truth``, and ``trainings``, a row for each method and recipe.
+
+    Attributes:
+        config: A preset.
+    """
+
+    kind: ClassVar = KIND
+
+    config: QuickstartConfig
+
+    def describe(self) -> Mapping[str, Any]:
+        """Describe the run.
+
+        Raises:
+            ArenaError: For an unknown or invalid arena.
+        """
+        load_arena(self.config.successor.arena)
+        described: Mapping[str, Any] = as_json(self.config)
+        return described
+
+    def compute(self, folder: RunFolder, context: Context) -> Found:
+        """Run every part.
+
+        Raises:
+            InputError: If d exceeds the matrix's rank.
+            TrainingDivergedError: If a training run became non-finite.
+        """
+        return _compute(self.config, folder)
+
+    def summarise(self, found: Found) -> Mapping[str, Any]:
+        return found.summary
+
+    def report(self, folder: RunFolder, found: Found) -> Page:
+        d, truth = self.config.recommended.num_features, found.summary["ground_truth"]
+        best = min(
+            (row for row in found.summary["trainings"] if row["recipe"] == "recommended"),
+            key=lambda row: float(row["subspace_distance"]),
+        )
+        return Page(
+            title="rlreps quickstart: learned principal components of PuddleWorld",
+            summary=f"The {d} leading principal components hold "
+            f"{100.0 * truth['energy_captured'][d - 1]:.1f} % of the energy of the centred "
+            f"successor measure. Under the recommended recipe {best['method']} comes closest to "
+            f"them: subspace distance {best['subspace_distance']:.4f} after {best['steps']} "
+            "updates.",
+            sections=found.sections,
+            explorable=True,
+        )
+
+    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+        """Yield the ground truth, every training run and the report's path."""
+        truth, out = summary["ground_truth"], Path(summary["report"]).parent
+        yield (
+            f"Ground truth: {truth['transitions']:,} transitions in {truth['seconds']:.1f} s "
+            f"({truth['transitions_per_second']:.3g} a second)"
+        )
+        names = ("method", "recipe", *MEASURES)
+        rows = [[row[name] for name in names] for row in summary["trainings"]]
+        titles = [name.replace("_", " ") for name in names]
+        yield Table(titles, rows, "Learned subspaces against the ground truth")
+        yield f"To explore the result: rlreps explore {out} --out {out / 'explore.html'}"
+        yield f"Report: {summary['report']}"
+
+
+def quickstart(preset: Literal["smoke", "laptop"] = "laptop") -> Quickstart:
+    """Run everything at once: ground truth, training, evaluation, pictures and a report.
 
     Args:
-        config: A preset.
-        out: The folder: the store, a folder for each training run, ``results/trainings.csv``,
-            figures, ``report.html`` and ``summary.json``.
-
-    Returns:
-        The summary: ``ground_truth``; ``trainings``, a row for each method and recipe; and the path
-        of the ``report``.
-
-    Raises:
-        InputError: If the folder holds another run, or d exceeds the matrix's rank.
-        ArenaError: For an unknown or invalid arena.
-        TrainingDivergedError: If a training run became non-finite.
+        preset: smoke takes seconds on a small grid; laptop takes two minutes on 100 x 100 cells.
     """
-    load_arena(config.successor.arena)
-    return complete_run(
-        out, kind=KIND, config=as_json(config), compute=lambda folder: _run(config, folder)
-    )
+    return Quickstart(config=PRESETS[preset])
 
 
-def _run(config: QuickstartConfig, folder: RunFolder) -> dict[str, Any]:
-    """Run every part and return the summary."""
+def _compute(config: QuickstartConfig, folder: RunFolder) -> Found:
+    """Run every part. Figures are written as early as possible."""
     d, runs, rows = config.recommended.num_features, config.runs(), []
     figure = plotting.plot_environment(load_arena(config.successor.arena))
     caption = (
@@ -173,7 +237,8 @@ def _run(config: QuickstartConfig, folder: RunFolder) -> dict[str, Any]:
     def train(name: str) -> dict[str, Any]:
         out = folder.path / "runs" / name
         with hidden():
-            return run_training(runs[name][1], folder.path / STORE, out, truth=ground.truth)
+            job = Train(store=folder.path / STORE, config=runs[name][1], truth=ground.truth)
+            return run_job(job, out)
 
     # A single run leaves cores idle while it compiles and gathers entries of the matrix.
     with (
@@ -191,36 +256,7 @@ def _run(config: QuickstartConfig, folder: RunFolder) -> dict[str, Any]:
             # Other runs continue to train meanwhile.
             sections.append(_recipe_section(config, folder, ground, recipe, rows[-len(names) :]))
     folder.write_rows("trainings", rows)
-    best = min(
-        (row for row in rows if row["recipe"] == "recommended"),
-        key=lambda row: float(row["subspace_distance"]),
-    )
-    report = write_report(
-        folder,
-        title="rlreps quickstart: learned principal components of PuddleWorld",
-        summary=f"The {d} leading principal components hold "
-        f"{100.0 * truth['energy_captured'][d - 1]:.1f} % of the energy of the centred successor "
-        f"measure. Under the recommended recipe {best['method']} comes closest to them: subspace "
-        f"distance {best['subspace_distance']:.4f} after {best['steps']} updates.",
-        sections=sections,
-        explorable=True,
-    )
-    return {"ground_truth": truth, "trainings": rows, "report": str(report)}
-
-
-def print_quickstart(summary: Mapping[str, Any]) -> None:
-    """Print the ground truth, every training run and the report's path."""
-    truth, out = summary["ground_truth"], Path(summary["report"]).parent
-    print(
-        f"Ground truth: {truth['transitions']:,} transitions in {truth['seconds']:.1f} s "
-        f"({truth['transitions_per_second']:.3g} a second)"
-    )
-    names = ("method", "recipe", *MEASURES)
-    rows = [[row[name] for name in names] for row in summary["trainings"]]
-    titles = [name.replace("_", " ") for name in names]
-    Table(titles, rows, "Learned subspaces against the ground truth").print()
-    print(f"To explore the result: rlreps explore {out} --out {out / 'explore.html'}")
-    print(f"Report: {summary['report']}")
+    return Found({"ground_truth": truth, "trainings": rows}, sections)
 
 
 def _drawn(folder: RunFolder, name: str, figure: Figure, caption: str) -> Illustration:

@@ -4,23 +4,16 @@ Points whose learners differ only in numbers are trained in one compiled program
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
+from tyro.conf import UseAppendAction, arg
 
-from rlreps.app.jobs.train import (
-    TrainingConfig,
-    describe_matrix,
-    ground_truth_for,
-    learner_for,
-    require_room,
-    rounded_seconds,
-    stored_problem,
-    train_and_measure,
-)
+from rlreps.app.job import Context
+from rlreps.app.jobs.train import CHOICES as CHOICES
+from rlreps.app.jobs.train import NAMES as NAMES
 from rlreps.report.table import Table, with_interval
 from rlreps.stats.contrasts import as_columns
 from rlreps.stats.intervals import mean_interval
@@ -35,10 +28,21 @@ from rlreps.study import (
     Run,
     Tabulated,
 )
-from rlreps.study.grid import FieldValue, SweepConfig, as_text, flag_of
+from rlreps.study.experiment import StudyRun
+from rlreps.study.grid import FieldValue, SweepConfig, as_text, flag_of, parse_grid
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.training import Learner, stack
+from rlreps.training.config import TrainingConfig
+from rlreps.training.stored import (
+    describe_matrix,
+    ground_truth_for,
+    learner_for,
+    require_room,
+    rounded_seconds,
+    stored_problem,
+    train_and_measure,
+)
 
 KIND = "sweep"
 
@@ -111,37 +115,67 @@ class Plan(NamedTuple):
     groups: list[Group]
 
 
-def run_sweep(
-    config: SweepConfig,
-    store_path: Path,
-    out: Path,
-    *,
-    devices: Sequence[jax.Device] | None = None,
-) -> dict[str, Any]:
-    """Train at every point of a grid in a folder, resuming an interrupted sweep.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep(StudyRun):
+    """Training runs at every point of a grid, as the cells of a study.
 
     A run that diverges stops no other run. It counts with the values of zero features, the worst
-    possible.
+    possible. The summary has the ``points`` (see ``rows_of_points``).
+    """
+
+    takes: ClassVar = ("devices",)
+
+    def check(self, context: Context) -> None:
+        super().check(context)
+        plan: Plan = self.checked_data
+        for group in plan.groups:
+            first = jax.tree.map(lambda number: number[0], group.learner)
+            batch = 4 * group.config.rows * group.config.tasks
+            require_room(first, len(group.members), context.devices, batch)
+            with stored_problem(group.config, plan.store, plan.truth) as problem:
+                first.check(problem.source)
+
+    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+        """Yield every point of the grid, and the report's path."""
+        grid = self.config.grid
+        cells = [
+            (
+                *(as_text(row[field]) for field in grid),
+                *(row["runs"], row["diverged"]),
+                *(with_interval(row, name, row[runs]) for name, runs in _MEASURES.items()),
+                *(row["group"], row["seconds"]),
+            )
+            for row in summary["points"]
+        ]
+        header = (*map(flag_of, grid), "runs", "diverged", "distance", "excess loss", "group")
+        about = "with 95 % intervals over runs, or below five runs with each of them"
+        yield Table((*header, "group's seconds"), cells, f"Every point of the grid, {about}")
+        yield f"Report: {summary['report']}"
+
+
+def sweep(
+    store: Path,
+    grid: UseAppendAction[tuple[Annotated[str, arg(metavar="FIELD=VALUE,...")], ...]],
+    config: TrainingConfig,
+) -> Sweep:
+    """Train at every point of a grid and gather one table; the same command resumes.
 
     Args:
-        config: The sweep.
-        store_path: A complete store.
-        out: The sweep's folder, as of an experiment.
-        devices: Where to train, as for ``run_training``.
-
-    Returns:
-        The summary: the ``points`` (see ``rows_of_points``) and the path of the ``report``.
-
-    Raises:
-        InputError: If the store, the folder, the devices or a point is invalid, or memory cannot
-            hold the runs of one program, before the first file is written.
+        store: Folder of the store.
+        grid: A field and its values, such as num-features=5,10 or optimizer.learning-rate=1e-3,3e-4
+            (numbers within a value are separated by spaces, as in "hidden=64 64,512"); repeat the
+            option for each field.
+        config: The configuration that all points share.
     """
-    return experiment_of(config, devices).run(config, out, data=store_path, devices=devices)
+    return sweep_over(SweepConfig(base=config, grid=parse_grid(grid)), store)
 
 
-def experiment_of(
-    config: SweepConfig, devices: Sequence[jax.Device] | None = None
-) -> Experiment[SweepConfig]:
+def sweep_over(config: SweepConfig, store: Path) -> Sweep:
+    """Make the job of a sweep over a complete store."""
+    return Sweep(experiment=experiment_of(config), config=config, data=store)
+
+
+def experiment_of(config: SweepConfig) -> Experiment[SweepConfig]:
     """Return a sweep as an experiment.
 
     The horizontal axis of its figure is the first field with several numbers; each combination of
@@ -182,7 +216,7 @@ def experiment_of(
         paper="",
         presets={},
         load=lambda path: Store(open_store(path or Path())),
-        check=partial(_plan, devices),
+        check=_plan,
         cells=lambda run: {str(at): group for at, group in enumerate(run.data.groups, start=1)},
         measure=_measure,
         keeps_parts=False,
@@ -217,20 +251,18 @@ _EXPLANATION = (
 )
 
 
-def _plan(devices: Sequence[jax.Device] | None, config: SweepConfig, data: Store) -> Plan:
-    """Group the points by program, and refuse a group that cannot be trained."""
+def _plan(config: SweepConfig, data: Store) -> Plan:
+    """Group the points by program."""
     store = data.store
     truth = ground_truth_for(store.path, max(point.config.num_features for point in config.points))
-    groups = groups_of(
-        config, lambda each: learner_for(each, truth, store.shape[1], resets_diverged=True)
+    return Plan(
+        store,
+        truth,
+        groups_of(
+            config,
+            lambda point: learner_for(point, truth, store.shape[1], resets_diverged=True),
+        ),
     )
-    for group in groups:
-        first = jax.tree.map(lambda number: number[0], group.learner)
-        batch = 4 * group.config.rows * group.config.tasks
-        require_room(first, len(group.members), devices, batch)
-        with stored_problem(group.config, store, truth) as problem:
-            first.check(problem.source)
-    return Plan(store, truth, groups)
 
 
 def _measure(run: Run[SweepConfig], name: str, group: Group) -> dict[str, Any]:
@@ -285,20 +317,3 @@ def rows_of_points(results: Results[SweepConfig]) -> Rows:
 
 def _is_numeric(values: Sequence[FieldValue]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-
-
-def print_sweep(config: SweepConfig, summary: Mapping[str, Any]) -> None:
-    """Print every point of a sweep's grid, and the report's path."""
-    cells = [
-        (
-            *(as_text(row[field]) for field in config.grid),
-            *(row["runs"], row["diverged"]),
-            *(with_interval(row, name, row[runs]) for name, runs in _MEASURES.items()),
-            *(row["group"], row["seconds"]),
-        )
-        for row in summary["points"]
-    ]
-    header = (*map(flag_of, config.grid), "runs", "diverged", "distance", "excess loss", "group")
-    said = "with 95 % intervals over runs, or below five runs with each of them"
-    Table((*header, "group's seconds"), cells, f"Every point of the grid, {said}").print()
-    print(f"Report: {summary['report']}")

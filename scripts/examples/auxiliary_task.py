@@ -14,7 +14,7 @@ import numpy as np
 
 from rlreps import plotting, successor
 from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig
-from rlreps.app.jobs.agents import run_agents
+from rlreps.app import TrainAgents, run_job
 from rlreps.encoders import FourierMLP
 
 truth = successor.load("sutton-100")
@@ -28,7 +28,7 @@ for name, weight in {"values alone": 0.0, "auxiliary task": 0.1}.items():
         evaluate_every=1_000,
         num_seeds=2,
     )
-    run_agents(config, Path(name.replace(" ", "-")), truth=truth)
+    run_job(TrainAgents(config=config, truth=truth), Path(name.replace(" ", "-")))
     log = Path(name.replace(" ", "-"), "metrics.jsonl").read_text().splitlines()
     found[name] = [json.loads(line) for line in log]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rlreps import encoders, envs, losses, plotting, sources, successor, training
-from rlreps.app.generate import generate
+from rlreps.app import generate
 from rlreps.subspace import align
 
 generate(successor.Transition(arena="two_room", bins=40, points=256), Path("two_room"))

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from rlreps.app.generate import generate
+from rlreps.app.generation import generate
 from rlreps.app.main import main
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden

@@ -27,7 +27,7 @@ MACHINERY = {"tyro", "rich", "matplotlib", "orbax", "PIL"}
 # Agents stand beside training; environments may be rolled out from sources upwards.
 LEVEL |= {"agents": 3, "envs": 2, "data": 2}
 # The command line lists experiments.
-LEVEL |= dict.fromkeys(("app.main", "app.command_experiment"), LEVEL["__main__"])
+LEVEL |= dict.fromkeys(("app.main", "app.experiments"), LEVEL["__main__"])
 # Fits train networks and keep folders: they stand above the measure's mathematics.
 LEVEL |= {"successor.fitting": 3, "successor.fitting.data": 2, "successor.fitting.recording": 2}
 

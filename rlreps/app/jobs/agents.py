@@ -1,46 +1,72 @@
-"""Runs of agents in their own folders: trained, loaded and evaluated.
-
-``rlreps agent`` and the experiments call these functions.
-"""
+"""Train agents in a folder of their own, and load and evaluate them: ``rlreps agent``."""
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
-from rlreps.agents.config import TORSOS, AgentConfig, puddle_world_of
+from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
+from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS, AuxiliaryTask
+from rlreps.agents.config import TORSOS, puddle_world_of
 from rlreps.agents.dqn import AgentState
 from rlreps.agents.environments import imports_code
 from rlreps.agents.measures import make_measure, make_measurement
 from rlreps.agents.prior import Prior
 from rlreps.agents.trainers import Trainer, make_trainer
-from rlreps.app.agent_report import OF_TORSOS, history, write_agent_report
-from rlreps.app.jobs.train import METHODS as TRAINING_METHODS
+from rlreps.app.agent_report import OF_TORSOS, history, lines_of_agents, page_of_agents
+from rlreps.app.job import Context, Job
+from rlreps.app.jobs import train
 from rlreps.app.jobs.train import describe_place
-from rlreps.config import as_json, from_json
+from rlreps.app.options import Choice
+from rlreps.config import as_json, from_json, no_option
+from rlreps.cumulants import Cumulants
 from rlreps.encoders import Encoder
 from rlreps.envs import OBSERVATIONS, arena_settings
+from rlreps.envs.observations import Observation
 from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
-from rlreps.report.page import REPORT
+from rlreps.losses import Objective
+from rlreps.report.page import Page
+from rlreps.report.table import Table
 from rlreps.runs.checkpoints import Checkpoints
-from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
-from rlreps.runs.locks import exclusive
+from rlreps.runs.folder import RunFolder, without_nan
 from rlreps.stats.intervals import aggregate
 from rlreps.study.ground_truths import ground_truth_of_run, ground_truth_of_store
 from rlreps.successor.truth.ground_truth import GroundTruth
-from rlreps.training.loop import Program, run
+from rlreps.training import config as training_config
+from rlreps.training import loop
+from rlreps.training.loop import Program
+
+CHOICES: dict[Any, Choice] = {
+    Encoder: Choice("encoder", TORSOS),
+    Objective: Choice("method", AUXILIARY_OBJECTIVES),
+    Cumulants: Choice("auxiliary-tasks", TASKS),
+    Observation: Choice("observation", OBSERVATIONS),
+}
+NAMES = {
+    **train.NAMES,
+    "AgentConfig.environment": "env",
+    "AuxiliaryConfig.weight": "auxiliary_weight",
+    "AuxiliaryConfig.relative": "relative_weight",
+    "AuxiliaryConfig.head": "auxiliary_head",
+    "Cells.bins": "cells_per_axis",
+    "FeatureConfig.kind": "features",
+    "FeatureConfig.basis": "feature_basis",
+    "FeatureConfig.basis_size": "feature_basis_size",
+    "FeatureConfig.num_components": "num_components",
+}
+NEEDS: dict[Any, str] = {AuxiliaryConfig: "--auxiliary-weight", FeatureConfig: "--features"}
 
 KIND = "agent"
 CHECKPOINTS = "checkpoints"
 
-METHODS: dict[str, type] = {**TRAINING_METHODS, **TORSOS, **TASKS, **OBSERVATIONS}
+METHODS: dict[str, type] = {**training_config.METHODS, **TORSOS, **TASKS, **OBSERVATIONS}
 """Name → class, for everything that a stored configuration of agents can name."""
 
 _BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
@@ -77,64 +103,83 @@ class OwnParts(NamedTuple):
     prior: Prior | None = None
 
 
-def run_agents(
-    config: AgentConfig,
-    out: Path,
-    *,
-    truth: GroundTruth | None = None,
-    start: StartingTorsos | None = None,
-    own: OwnParts | None = None,
-    origin: Mapping[str, Any] | None = None,
-    devices: Sequence[jax.Device] | None = None,
-) -> dict[str, Any]:
-    """Train agents in a folder, resuming an interrupted run.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainAgents(Job[Mapping[str, Any]]):
+    """Train agents, with an auxiliary task if it has a weight; the same command resumes.
 
-    Args:
+    The folder has ``metrics.jsonl`` with a line for every evaluation, ``checkpoints`` and
+    ``summary.json``; a page shows the learning curves.
+
+    Attributes:
         config: The run.
-        out: The folder: ``metrics.jsonl`` with a line for every evaluation, ``checkpoints`` and
-            ``summary.json``.
-        truth: Ground truth of torsos in PuddleWorld; see ``make_measurement``.
+        store: A successor measure of the same arena against which torsos are measured
+            (PuddleWorld); by default the released one, for the arena sutton.
+        truth: Ground truth of torsos in PuddleWorld, instead of a store; see ``make_measurement``.
         start: Torsos to start with instead of fresh ones.
         own: The user's own parts.
-        origin: Where the ground truth came from, as JSON values; not compared on resumption.
-        devices: Devices over which agents are distributed; None is JAX's default device.
-
-    Returns:
-        The summary, as ``summary.json`` holds it.
-
-    Raises:
-        InputError: For an environment, ground truth or folder that does not fit, before the first
-            file is written.
-        ArenaError: For an unknown or invalid arena.
-        TrainingDivergedError: If a loss became NaN or infinite.
     """
-    own = own if own is not None else OwnParts()
-    require(
-        own.name is not None or own == OwnParts(),
-        "a name for your own parts, which tells their runs from others",
-        own.name,
-    )
-    world = puddle_world_of(config)
-    described = {
-        **as_json(config),
-        "arena": None if world is None else arena_settings(world),
-        "ground_truth": None if truth is None else dict(truth.settings),
-        "start": None if start is None else start.origin,
-        "own": own.name,
-    }
 
-    finished = finished_summary(out, KIND, described)
-    if finished is not None:
-        return finished
-    with contextlib.closing(
-        make_trainer(
-            config, devices=devices, torso=own.torso, auxiliary=own.auxiliary, prior=own.prior
-        )
-    ) as trainer:
-        program = _Program(config, trainer, truth, start)
+    kind: ClassVar = KIND
+    shares_devices: ClassVar = True
 
-        def compute(folder: RunFolder) -> dict[str, Any]:
-            run(
+    config: AgentConfig = dataclasses.field(default=AgentConfig())
+    store: Path | None = None
+    truth: GroundTruth | None = no_option(None)
+    start: StartingTorsos | None = no_option(None)
+    own: OwnParts = no_option(OwnParts())
+
+    @functools.cached_property
+    def _truth(self) -> GroundTruth | None:
+        """Return the ground truth; load the store's."""
+        return self.truth if self.store is None else ground_truth_of_store(self.config, self.store)
+
+    def describe(self) -> Mapping[str, Any]:
+        """Describe the run.
+
+        Raises:
+            ArenaError: For an unknown or invalid arena.
+            InputError: For a store that does not fit, or the user's own parts without a name.
+        """
+        world, own = puddle_world_of(self.config), self.own
+        named = own.name is not None or own == OwnParts()
+        require(named, "a name for your own parts, which tells their runs from others", own.name)
+        return {
+            **as_json(self.config),
+            "arena": None if world is None else arena_settings(world),
+            "ground_truth": None if self._truth is None else dict(self._truth.settings),
+            "start": None if self.start is None else self.start.origin,
+            "own": own.name,
+        }
+
+    def locate(self, out: Path) -> Mapping[str, Any]:
+        return {} if self.store is None else describe_place(self.store, out)
+
+    def check(self, context: Context) -> None:
+        with self._program(context):
+            pass
+
+    @contextlib.contextmanager
+    def _program(self, context: Context) -> Iterator["_Program"]:
+        with contextlib.closing(
+            make_trainer(
+                self.config,
+                devices=context.devices,
+                torso=self.own.torso,
+                auxiliary=self.own.auxiliary,
+                prior=self.own.prior,
+            )
+        ) as trainer:
+            yield _Program(self.config, trainer, self._truth, self.start)
+
+    def compute(self, folder: RunFolder, context: Context) -> Mapping[str, Any]:
+        """Train.
+
+        Raises:
+            TrainingDivergedError: If a loss became NaN or infinite.
+        """
+        config = self.config
+        with self._program(context) as program:
+            loop.run(
                 program,
                 steps=config.steps,
                 evaluate_every=config.evaluate_every,
@@ -142,9 +187,14 @@ def run_agents(
                 folder=folder,
                 description=config.environment,
             )
-            return _summary(config, folder, own)
+        return _summary(config, folder, self.own)
 
-        return complete_run(out, kind=KIND, config=described, compute=compute, origin=origin)
+    def report(self, folder: RunFolder, found: Mapping[str, Any]) -> Page:
+        return page_of_agents(folder, self.config, found)
+
+    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+        """Yield every agent and their aggregates."""
+        return lines_of_agents(summary, self.config.seed)
 
 
 class _Program(Program[AgentState]):
@@ -292,34 +342,6 @@ def load_agents(
         loaded = trainer.put(agents)
         stack.pop_all()  # The caller closes it.
     return trainer, loaded, step
-
-
-def train_agents(
-    config: AgentConfig,
-    out: Path,
-    *,
-    store: Path | None = None,
-    devices: Sequence[jax.Device] | None = None,
-) -> dict[str, Any]:
-    """Train agents as ``run_agents`` does, measured against a store's ground truth.
-
-    ``store`` holds a successor measure of the same arena; None is the released one, for ``sutton``.
-    A finished run also leaves ``figures/learning-curves.png`` and ``report.html``.
-
-    Raises:
-        InputError: As ``run_agents``, or for a store that does not fit.
-    """
-    RunFolder.find(out, kind=KIND)  # Before a store is decomposed.
-    truth, origin = None, None
-    if store is not None:
-        truth, origin = ground_truth_of_store(config, store), describe_place(store, out)
-    summary = run_agents(config, out, truth=truth, origin=origin, devices=devices)
-    folder = RunFolder(out)
-    # The report is written last: if it exists, its figure exists too.
-    if not (out / REPORT).exists():
-        with exclusive(out):
-            write_agent_report(folder, config, summary)
-    return summary
 
 
 def evaluate_agents(

@@ -1,35 +1,47 @@
-"""Successor representations of data in a folder of their own: ``rlreps fit``."""
+"""Fit a successor representation to data, in a folder of its own: ``rlreps fit``."""
 
 import contextlib
 import dataclasses
+import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from rlreps.app.evaluate import OBSERVATION
+from rlreps.app.job import Context, Job
+from rlreps.app.jobs.train import NAMES as NAMES
+from rlreps.app.options import Choice
 from rlreps.config import checked, from_json, interval, positive
+from rlreps.encoders import Encoder
 from rlreps.envs import PuddleWorld, load_arena
-from rlreps.envs.observations import Observation
+from rlreps.envs.observations import OBSERVATIONS, Observation
 from rlreps.errors import FitWarning, InputError, reason_of, require, require_memory
 from rlreps.files import DAMAGED, open_regular
 from rlreps.formatting import format_number
 from rlreps.plotting import plot_fit, save_figure
-from rlreps.report.page import REPORT, Section, write_report
+from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
-from rlreps.runs.folder import RunFolder, complete_run, finished_summary
+from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import Fit, left_out
-from rlreps.successor.fitting.methods import FitConfig
+from rlreps.successor.fitting.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
-from rlreps.successor.fitting.representation import KIND, SuccessorRepresentation
+from rlreps.successor.fitting.representation import KIND
+from rlreps.training.config import has_more_steps
 
 _PUDDLE_WORLD = "puddle-world"
 
 MOST_COLLECTED = 10**8
+
+CHOICES: dict[Any, Choice] = {
+    Observation | None: Choice("observation", OBSERVATIONS),
+    Encoder | None: Choice("encoder", FIT_ENCODERS),
+    FitMethod | None: Choice("method", FIT_METHODS),
+}
 
 
 @checked
@@ -109,59 +121,115 @@ def arena_of(name: str, collection: Collection) -> PuddleWorld | None:
     return load_arena(arena or "sutton", **given)
 
 
-def run_fit(config: FitConfig, name: str, out: Path, collection: Collection) -> dict[str, Any]:
-    """Fit a representation in a folder, resuming an interrupted fit.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FitData(Job[Mapping[str, Any]]):
+    """Fit successor features to transitions; the same command resumes an interrupted fit.
 
-    Args:
+    ``SuccessorRepresentation.load`` reads its folder.
+
+    Attributes:
+        data: An .npz file with arrays as Minari, D4RL or OGBench name them (observations, actions,
+            terminals, timeouts, ...). With --collect, an environment in which uniformly random
+            actions are taken: the id of a Gymnasium environment, dm_env:MODULE:FUNCTION for a
+            function that makes one, or puddle-world[:ARENA].
         config: The fit.
-        name: The data, as for ``read_data``.
-        out: The folder; ``SuccessorRepresentation.load`` reads it.
-        collection: How the data are read or collected.
-
-    Returns:
-        The summary.
-
-    Raises:
-        InputError: For data, options or a folder that do not fit.
-        TrainingDivergedError: If training became non-finite.
+        collection: How the transitions are read or collected.
     """
-    RunFolder.find(out, kind=KIND)  # Before data are read or collected.
-    world = arena_of(name, collection)
-    seen = None if world is None else world.observation
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", FitWarning)
-        parts = Fit(data=read_data(name, collection), config=config)
-    description = parts.describe()
-    finished = finished_summary(out, KIND, description)
-    if finished is not None:
-        return finished
-    parts.check()
 
-    def compute(folder: RunFolder) -> dict[str, Any]:
+    kind: ClassVar = KIND
+
+    data: str
+    config: FitConfig = dataclasses.field(default=FitConfig())
+    collection: Collection = dataclasses.field(default=Collection())
+
+    @functools.cached_property
+    def _read(self) -> tuple[Fit, list[str]]:
+        """Read or collect the data; return the fit of them, and what was warned meanwhile."""
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", FitWarning)
+            parts = Fit(data=read_data(self.data, self.collection), config=self.config)
+        return parts, [str(warning.message) for warning in told]
+
+    def describe(self) -> Mapping[str, Any]:
+        arena_of(self.data, self.collection)  # Before data are read or collected.
+        return self._read[0].describe()
+
+    def continues(self, stored: Mapping[str, Any]) -> bool:
+        return has_more_steps(stored, self.describe())
+
+    def locate(self, out: Path) -> Mapping[str, Any]:
+        world = arena_of(self.data, self.collection)
+        if world is None:
+            return {"source": self.data}
+        seen = world.observation
+        return {
+            "source": self.data,
+            OBSERVATION: {"name": seen.name, **dataclasses.asdict(seen)},
+        }
+
+    def check(self, context: Context) -> None:
+        self._read[0].check()
+
+    def compute(self, folder: RunFolder, context: Context) -> Mapping[str, Any]:
+        """Fit.
+
+        Raises:
+            TrainingDivergedError: If training became non-finite.
+        """
+        parts, told = self._read
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # The command prints the warnings.
             rep = parts.run(folder=folder)
-        lines = [*(str(each.message) for each in told), *left_out(rep.solution)]
+        lines = [*told, *left_out(rep.solution)]
         notes = [*rep.observed.lines(), *(f"warning: {line}" for line in lines)]
-        summary = {**rep.write(folder), "notes": notes}
-        _write_report(folder, rep, notes)
-        return summary
+        return {**rep.write(folder), "notes": notes}
 
-    origin: dict[str, Any] = {"source": name}
-    if seen is not None:
-        origin[OBSERVATION] = {"name": seen.name, **dataclasses.asdict(seen)}
-    return complete_run(out, kind=KIND, config=description, compute=compute, origin=origin)
+    def report(self, folder: RunFolder, found: Mapping[str, Any]) -> Page:
+        values, stored = found["singular_values"], found["quality"]
+        quality = None if stored is None else from_json(Quality, stored)
+        rows = [None] * len(values) if quality is None else list(quality.effective_rows)
+        components = [
+            (index, format_number(float(value)), "" if count is None else f"{count:,.0f}")
+            for index, (value, count) in enumerate(zip(values, rows, strict=True), start=1)
+        ]
+        figures = []
+        if quality is not None:
+            figure = plot_fit(
+                quality.predicted, quality.realised, quality.effective_rows, fewest=FEWEST_ROWS
+            )
+            path = save_figure(figure, folder.figures / "quality.png")
+            caption = (
+                "Left: discounted sums of random cumulants on held-out episodes against their "
+                "predictions. Right: the effective number of rows behind each component."
+            )
+            figures = [(path, caption)]
+        table = Table(
+            ("component", "singular value", "effective rows"),
+            components,
+            "Components, those of the largest singular values first",
+        )
+        return Page(
+            title="Successor representation of data",
+            summary=f"{_title(found)}.",
+            sections=[
+                Section(title="Data", text="\n\n".join(found["notes"])),
+                Section(title="Quality", text="\n\n".join(_lines(stored)), figures=figures),
+                Section(title="Components", tables=[table]),
+            ],
+        )
+
+    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+        """Yield the fit and its quality."""
+        yield _title(summary)
+        yield from [*summary["notes"], *_lines(summary["quality"])]
+        yield f"wrote {summary['report']}"
 
 
-def print_fit(summary: Mapping[str, Any], out: Path) -> None:
-    """Print the fit, its quality and the path of the report."""
-    print(
+def _title(summary: Mapping[str, Any]) -> str:
+    return (
         f"{summary['num_features']} features of {summary['rows']:,} transitions, discount "
         f"{summary['discount']:g}"
     )
-    for line in [*summary.get("notes", ()), *_lines(summary["quality"])]:
-        print(line)
-    print(f"wrote {out / REPORT}")
 
 
 def _lines(stored: Mapping[str, Any] | None) -> list[str]:
@@ -169,46 +237,3 @@ def _lines(stored: Mapping[str, Any] | None) -> list[str]:
         return ["quality: unknown, there are too few transitions to hold some out"]
     quality = from_json(Quality, stored)
     return [*quality.lines(), *(f"warning: {line}" for line in quality.warnings())]
-
-
-def _write_report(folder: RunFolder, rep: SuccessorRepresentation, notes: Sequence[str]) -> None:
-    quality, values = rep.quality, rep.singular_values
-    rows = [None] * len(values) if quality is None else list(quality.effective_rows)
-    components = [
-        (index, format_number(float(value)), "" if count is None else f"{count:,.0f}")
-        for index, (value, count) in enumerate(zip(values, rows, strict=True), start=1)
-    ]
-    stored = None if quality is None else dataclasses.asdict(quality)
-    figures = []
-    if quality is not None:
-        figure = plot_fit(
-            quality.predicted, quality.realised, quality.effective_rows, fewest=FEWEST_ROWS
-        )
-        path = save_figure(figure, folder.path / "figures" / "quality.png")
-        figures = [
-            (
-                path,
-                "Left: discounted sums of random cumulants on held-out episodes against their "
-                "predictions. Right: the effective number of rows behind each component.",
-            )
-        ]
-    write_report(
-        folder,
-        title="Successor representation of data",
-        summary=f"{len(values)} features of {rep.description['data']['rows']:,} transitions, "
-        f"discount {rep.config.discount:g}.",
-        sections=[
-            Section(title="Data", text="\n\n".join(notes)),
-            Section(title="Quality", text="\n\n".join(_lines(stored)), figures=figures),
-            Section(
-                title="Components",
-                tables=[
-                    Table(
-                        ("component", "singular value", "effective rows"),
-                        components,
-                        "Components, those of the largest singular values first",
-                    )
-                ],
-            ),
-        ],
-    )

@@ -1,23 +1,27 @@
-"""Training on fresh rollouts, without a stored matrix: what ``rlreps train-live`` runs."""
+"""Train an encoder on fresh rollouts, without a stored matrix: ``rlreps train-live``."""
 
+import contextlib
 import dataclasses
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.app.jobs.train import Problem, TrainingConfig, make_learner, train_in_folder
+from rlreps.app.jobs.train import CHOICES as CHOICES
+from rlreps.app.jobs.train import NAMES as NAMES
+from rlreps.app.jobs.train import Training
 from rlreps.config import as_json, checked, interval, positive
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs, cumulant_matrix
 from rlreps.encoders import Tabular
 from rlreps.envs import arena_settings, load_arena
 from rlreps.errors import InputError, differences, require, require_memory
 from rlreps.numerics import PRNG
-from rlreps.runs.folder import finished_summary
 from rlreps.sources.live import puddle_world_source
 from rlreps.subspace.svd import RandomizedSVD
 from rlreps.successor.measure.settings import LONGEST_HORIZON
@@ -25,6 +29,9 @@ from rlreps.successor.truth.ground_truth import GroundTruth, state_cells
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
 from rlreps.successor.truth.stored_subspace import centred
+from rlreps.training import Learner
+from rlreps.training.config import TrainingConfig, has_more_steps, make_learner
+from rlreps.training.stored import Problem
 
 KIND = "train-live"
 
@@ -88,67 +95,77 @@ class LiveConfig:
         require(states == "centres", "no states for live rollouts, which start anywhere", states)
 
 
-def run_live_training(
-    config: LiveConfig,
-    out: Path,
-    *,
-    store_path: Path | None = None,
-    devices: Sequence[jax.Device] | None = None,
-) -> dict[str, Any]:
-    """Train on live rollouts in a folder, resuming an interrupted run.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainLive(Training):
+    """Train an encoder on fresh rollouts, without a matrix; the same command resumes.
 
-    Args:
+    Attributes:
         config: The run.
-        out: The run's folder.
-        store_path: A complete store of the same process against which the encoder is measured
-            (see ``live_ground_truth``); nothing is trained on it.
-        devices: Where to train (see ``training.devices``); None is JAX's default device.
-
-    Returns:
-        The run's summary, as written to ``summary.json``, as for ``run_training``; without a
-        store, its only measure is the last ``loss`` of each seed.
-
-    Raises:
-        ArenaError: For an unknown or invalid arena.
-        InputError: If the store, the folder or the configuration is invalid.
-        TrainingDivergedError: If training became non-finite.
+        store: A successor measure of the same process against which the encoder is measured; by
+            default none. Nothing is trained on it.
     """
-    source = puddle_world_source(
-        load_arena(config.arena),
-        config.cumulants,
-        horizon=config.horizon,
-        discount=config.discount,
-        rollouts=config.rollouts,
-        count_start=config.count_start,
-        centring_starts=config.centring_starts,
-    )
-    store, environment = None, arena_settings(load_arena(config.arena))
-    if store_path is not None:
-        store = open_store(store_path)
-        asked: dict[str, Any] = {"environment": json.loads(json.dumps(environment))}
-        asked |= {name: getattr(config, name) for name in ("horizon", "discount", "count_start")}
-        found = differences(asked, {name: store.settings.get(name) for name in asked})
-        if found:
-            raise InputError(f"{store.path} is of another process: {'; '.join(found)}")
-    described = {
-        **as_json(config),
-        "environment": environment,
-        "target": None if store is None else {"checksum": store.content_key()},
-    }
-    finished = finished_summary(out, KIND, described)
-    if finished is not None:
-        return finished
-    truth = None if store is None else live_ground_truth(config, store)
-    return train_in_folder(
-        config.training,
-        make_learner(config.training, num_inputs=2),
-        Problem(source, None if truth is None else (truth, truth.coordinates)),
-        out,
-        kind=KIND,
-        described=described,
-        origin={} if store_path is None else {"store": str(store_path.absolute())},
-        devices=devices,
-    )
+
+    kind: ClassVar = KIND
+
+    config: LiveConfig = dataclasses.field(default=LiveConfig())
+    store: Path | None = None
+
+    @property
+    def training(self) -> TrainingConfig:
+        return self.config.training
+
+    def describe(self) -> Mapping[str, Any]:
+        """Describe the run.
+
+        Raises:
+            ArenaError: For an unknown or invalid arena.
+            InputError: If the store is of another process.
+        """
+        config, target = self.config, None
+        environment = arena_settings(load_arena(config.arena))
+        if self.store is not None:
+            store = open_store(self.store)
+            asked: dict[str, Any] = {"environment": json.loads(json.dumps(environment))}
+            asked |= {
+                name: getattr(config, name) for name in ("horizon", "discount", "count_start")
+            }
+            found = differences(asked, {name: store.settings.get(name) for name in asked})
+            if found:
+                raise InputError(f"{store.path} is of another process: {'; '.join(found)}")
+            target = {"checksum": store.content_key()}
+        return {**as_json(config), "environment": environment, "target": target}
+
+    def continues(self, stored: Mapping[str, Any]) -> bool:
+        asked = self.describe()
+        rest = json.loads(json.dumps({**asked, "training": stored.get("training")}))
+        return rest == stored and has_more_steps(stored["training"], asked["training"])
+
+    def locate(self, out: Path) -> Mapping[str, Any]:
+        return {} if self.store is None else {"store": str(self.store.absolute())}
+
+    @functools.cached_property
+    def learner(self) -> Learner:
+        return make_learner(self.training, num_inputs=2)
+
+    @functools.cached_property
+    def _problem(self) -> Problem:
+        config, target = self.config, None
+        source = puddle_world_source(
+            load_arena(config.arena),
+            config.cumulants,
+            horizon=config.horizon,
+            discount=config.discount,
+            rollouts=config.rollouts,
+            count_start=config.count_start,
+            centring_starts=config.centring_starts,
+        )
+        if self.store is not None:
+            truth = live_ground_truth(config, open_store(self.store))
+            target = (truth, truth.coordinates)
+        return Problem(source, target)
+
+    def problem(self) -> AbstractContextManager[Problem]:
+        return contextlib.nullcontext(self._problem)
 
 
 def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:

@@ -20,9 +20,9 @@ from typing import Any
 import jax.numpy as jnp
 from matplotlib.figure import Figure
 
-from rlreps.app.jobs.train import TrainingConfig, train_masked
 from rlreps.encoders import MLP
 from rlreps.envs import load_arena
+from rlreps.experiments.le_lan_2023.masked import train_masked
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.plotting import plot_components
 from rlreps.stats.contrasts import Sample, Verdict, all_of
@@ -46,6 +46,7 @@ from rlreps.study import (
 from rlreps.study.ground_truths import own_ground_truth
 from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.training import Optimizer
+from rlreps.training.config import TrainingConfig
 from rlreps.training.evaluation import evaluate_features
 
 _METHODS: tuple[Objective, ...] = (

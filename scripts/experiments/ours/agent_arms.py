@@ -17,8 +17,9 @@ from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.keys import agent_keys
+from rlreps.app import OwnParts, StartingTorsos, TrainAgents, run_job
 from rlreps.app.agent_report import history
-from rlreps.app.jobs.agents import OwnParts, StartingTorsos, mean_returns, run_agents
+from rlreps.app.jobs.agents import mean_returns
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import Convolutional, CosineFeatures, Encoder, TableFeatures
@@ -343,7 +344,7 @@ def train_arm(
         start = StartingTorsos({**fresh, "table": table}, name)
     home = run.folder.path / "runs" / name
     own = OwnParts() if torso is None else OwnParts(torso=torso, name=name)
-    run_agents(config, home, start=start, own=own, devices=run.devices)
+    run_job(TrainAgents(config=config, start=start, own=own), home, devices=run.devices, page=False)
     return ArmRuns(config, *history(RunFolder(home), "returns"))
 
 

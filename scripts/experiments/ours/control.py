@@ -33,7 +33,7 @@ from matplotlib.figure import Figure
 from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.agents.host_observations import observations_of_space
 from rlreps.agents.keys import Use, environment_seed
-from rlreps.app.jobs.agents import load_agents, run_agents
+from rlreps.app import TrainAgents, load_agents, run_job
 from rlreps.experiments.ours.problems import Choose, FloatArray, play, upright
 from rlreps.plotting import Line, Panel, plot_panels
 from rlreps.plotting.lines import over_runs
@@ -150,7 +150,7 @@ def trained(config: Config, task: str, seed: int, home: Path) -> Made:
     environment = TASKS[task].discrete or task
     agents = dataclasses.replace(config.agents, environment=environment, seed=seed, num_seeds=1)
     with hidden():
-        summary = run_agents(agents, home)
+        summary = run_job(TrainAgents(config=agents), home, page=False)
     trainer, state, _ = load_agents(RunFolder(home), agents)
     trainer.close()
     with contextlib.closing(gymnasium.make(environment)) as one:

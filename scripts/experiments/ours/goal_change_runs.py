@@ -19,7 +19,7 @@ from rlreps.agents import (
     prior_of,
 )
 from rlreps.agents.config import puddle_world_of
-from rlreps.app.jobs.agents import load_agents, run_agents
+from rlreps.app import TrainAgents, load_agents, run_job
 from rlreps.envs.core import observation_struct
 from rlreps.errors import FitWarning, require
 from rlreps.experiments.ours import mazes
@@ -163,7 +163,7 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, A
     first, home = config.first(arena), run.folder.path / "runs" / name
     capacity = first.replay.capacity
     require(capacity >= first.steps, f"a capacity of at least {first.steps} rows", capacity)
-    run_agents(first, home, devices=run.devices)
+    run_job(TrainAgents(config=first), home, devices=run.devices, page=False)
     trainer, placed, step = load_agents(RunFolder(home), first)
     trainer.close()
     state: AgentState = jax.device_get(placed)

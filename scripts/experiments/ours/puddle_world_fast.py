@@ -23,7 +23,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.app.jobs.train import TrainingConfig, learner_for, stored_problem
 from rlreps.encoders import Cosine, FourierMLP, Params
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
 from rlreps.stats.contrasts import Sample, Verdict, in_more_than
@@ -49,6 +48,8 @@ from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.released import load
 from rlreps.successor.truth.store import open_store
 from rlreps.training import Optimizer, train_population
+from rlreps.training.config import TrainingConfig
+from rlreps.training.stored import learner_for, stored_problem
 
 RELEASED = "sutton-100"
 

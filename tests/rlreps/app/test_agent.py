@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlreps.app.generate import generate
+from rlreps.app.generation import generate
 from rlreps.app.main import main
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.measure.methods import MonteCarlo

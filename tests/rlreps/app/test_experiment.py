@@ -5,6 +5,7 @@ import types
 import jax
 import pytest
 
+from rlreps.app import options
 from rlreps.app.main import COMMANDS
 from rlreps.experiments import EXPERIMENTS, PAPERS, Entry
 
@@ -14,15 +15,14 @@ def told(monkeypatch):
     """What experiments are told to do: presets stand for themselves, nothing is run."""
     given = []
 
-    def record(config, out, **options):
-        given.append((config, out, options))
+    def record(job, out, *, devices, jobs):
+        given.append((job.config, out, {"data": job.data, "devices": devices, "jobs": jobs}))
         claim = {"statement": "It", "stated": "so", "found": "thus", "holds": None}
         return {"claims": [claim], "report": "page"}
 
     presets = {name: name for name in ("smoke", "laptop", "paper")}
-    monkeypatch.setattr(
-        Entry, "load", lambda self: types.SimpleNamespace(presets=presets, run=record)
-    )
+    monkeypatch.setattr(Entry, "load", lambda self: types.SimpleNamespace(presets=presets))
+    monkeypatch.setattr(options, "run_job", record)
     return given
 
 
@@ -31,7 +31,7 @@ def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, 
     entry = EXPERIMENTS[name]
     command = [name] if name in COMMANDS else ["experiment", name]
     arguments = [*command, "--out", tmp_path / "run", "--preset", "paper"]
-    expected = {"data": None, "jobs": 1}
+    expected = {"data": None, "devices": None, "jobs": 1}
     if entry.shares_devices:
         expected["devices"] = jax.devices()
     if "data" in entry.takes:

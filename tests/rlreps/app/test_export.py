@@ -11,12 +11,14 @@ import pytest
 
 from rlreps.app.evaluate import load_encoder
 from rlreps.app.export import export_run, torch_layers
-from rlreps.app.jobs.train import TrainingConfig, run_training
-from rlreps.app.jobs.train_live import LiveConfig, run_live_training
+from rlreps.app.job import run_job
+from rlreps.app.jobs.train import Train
+from rlreps.app.jobs.train_live import LiveConfig, TrainLive
 from rlreps.encoders import MLP, Convolutional, FourierMLP
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import load_ground_truth
+from rlreps.training.config import TrainingConfig
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(16, 8), frequencies=3, activation="tanh"),
@@ -64,7 +66,7 @@ def test_a_program_gives_the_bits_of_the_run_and_weights_give_its_features(
 ):
     numpy = pytest.importorskip("safetensors.numpy")
     run, out = tmp_path / "run", tmp_path / "encoder"
-    run_training(TRAINING, toy_store, run)
+    run_job(Train(store=toy_store, config=TRAINING), run)
     trained = load_encoder(RunFolder(run), load_ground_truth(toy_store))
     about = json.loads(rlreps("export", run, "--out", out, "--seed", 1))
     assert (about["seed"], about["step"], about["features"]) == (1, 4, 3)
@@ -94,7 +96,7 @@ def lines_of_the_handbook(mark, folder):
 
 def test_the_lines_of_the_handbook_load_the_encoder_of_a_live_run(tmp_path):
     config = LiveConfig(training=TRAINING, horizon=10, discount=0.9)
-    run_live_training(config, tmp_path / "run")
+    run_job(TrainLive(config=config), tmp_path / "run")
     about = export_run(tmp_path / "run", tmp_path / "encoder")
     assert about["inputs"] == {"shape": [2], "dtype": "float32"}
     expected = lines_of_the_handbook("deserialize", tmp_path)

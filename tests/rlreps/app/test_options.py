@@ -9,7 +9,6 @@ import pytest
 
 import rlreps.app.main
 from rlreps.agents.auxiliary import TASKS
-from rlreps.app.jobs.train import TrainingConfig
 from rlreps.app.main import parse_command
 from rlreps.app.options import _bare, _Parser, command_class
 from rlreps.cumulants import CUMULANTS
@@ -17,6 +16,7 @@ from rlreps.encoders import ENCODERS, MLP
 from rlreps.errors import InputError
 from rlreps.losses import OBJECTIVES, LargeBatch
 from rlreps.training import Optimizer
+from rlreps.training.config import TrainingConfig
 
 TRAIN = ["train", "store", "--out", "run"]
 
@@ -60,7 +60,7 @@ def parsers_of(command):
     """Yield the parser of a command for its defaults and for each class that it offers."""
     home, _, leaf = rlreps.app.main._commands()[command][0].partition(":")
     module = importlib.import_module(f"rlreps.{home}")
-    of_experiment = home == "app.command_experiment"
+    of_experiment = home == "app.experiments"
     cls = module.command_of(leaf) if of_experiment else command_class(getattr(module, leaf))
     parts = [getattr(module, part, {}) for part in ("CHOICES", "NAMES", "NEEDS")]
     parser = _Parser([], *parts)

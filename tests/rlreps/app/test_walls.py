@@ -6,8 +6,9 @@ import pytest
 
 from rlreps.app.evaluate import load_encoder
 from rlreps.app.figures import draw_components
-from rlreps.app.generate import generate
-from rlreps.app.jobs.train import TrainingConfig, run_training
+from rlreps.app.generation import generate
+from rlreps.app.job import run_job
+from rlreps.app.jobs.train import Train
 from rlreps.app.jobs.train_live import LiveConfig, live_ground_truth
 from rlreps.cumulants import Discs
 from rlreps.encoders import Tabular
@@ -19,6 +20,7 @@ from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.methods import MonteCarlo, Transition
 from rlreps.successor.truth.ground_truth import load_ground_truth
 from rlreps.successor.truth.store import open_estimates
+from rlreps.training.config import TrainingConfig
 
 BINS = 15
 WALLS = np.zeros((BINS, BINS), bool)
@@ -92,7 +94,7 @@ def test_training_evaluation_and_figures_know_the_states_alone(stores, tmp_path)
         checkpoint_every=2,
     )
     path = stores("transition")
-    summary = run_training(config, path, tmp_path / "run")
+    summary = run_job(Train(store=path, config=config), tmp_path / "run")
     assert 0.0 < summary["subspace_distance"] <= 1.0
     trained = load_encoder(RunFolder(tmp_path / "run"), load_ground_truth(path))
     assert trained.features().shape == (1, STATES, 3)

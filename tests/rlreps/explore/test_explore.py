@@ -19,14 +19,15 @@ from selenium.webdriver.common.by import By
 
 from rlreps import subspace
 from rlreps.app.evaluate import load_encoder
-from rlreps.app.generate import generate
-from rlreps.app.jobs.train import TrainingConfig, run_training
+from rlreps.app.generation import generate
+from rlreps.app.job import run_job
+from rlreps.app.jobs.train import Train
 from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
 from rlreps.errors import FitWarning, InputError
 from rlreps.explore import measure as workflow
 from rlreps.explore.measure import explore
-from rlreps.report.page import Section, write_report
+from rlreps.report.page import Page, Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.successor import Transitions, fit
@@ -36,6 +37,7 @@ from rlreps.successor.measure.methods import Transition
 from rlreps.successor.truth.ground_truth import load_ground_truth, save_matrix
 from rlreps.successor.truth.store import open_store
 from rlreps.successor.truth.store.blocks import StoreBlocks
+from rlreps.training.config import TrainingConfig
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(16,), frequencies=3),
@@ -52,7 +54,7 @@ TRAINING = TrainingConfig(
 @pytest.fixture(scope="module")
 def trained(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("trained") / "run"
-    run_training(TRAINING, toy_store, out)
+    run_job(Train(store=toy_store, config=TRAINING), out)
     return out
 
 
@@ -431,7 +433,7 @@ def test_a_heading_of_a_report_sorts_the_rows_of_its_table(browser, tmp_path):
     rows = [("b", 0.5), ("a", 12345.0), ("c", -6.2e-4), ("d", None)]
     table = Table(("name", "value"), rows, "Values.")
     run = RunFolder.create_or_resume(tmp_path / "run", kind="train", config={}, provenance={})
-    path = write_report(run, title="t", summary="", sections=[Section("s", tables=[table])])
+    path = write_report(run, Page("t", "", [Section("s", tables=[table])]))
     browser.get(path.as_uri())
 
     def sorted_by(column):

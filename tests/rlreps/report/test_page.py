@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlreps import plotting
+from rlreps import plotting, report
 from rlreps.report.page import Section, write_report
 from rlreps.report.table import Table
 
@@ -56,7 +56,7 @@ def png(tmp_path_factory):
 def write(path, config=None, provenance=None, **parts):
     """Write the report of a run; return the page as it is read back."""
     run = SimpleNamespace(path=path, config=config or {}, provenance=provenance or {})
-    return Page(write_report(run, **{"title": "t", "summary": "", **parts}))
+    return Page(write_report(run, report.page.Page(**{"title": "t", "summary": "", **parts})))
 
 
 @pytest.fixture(scope="module")

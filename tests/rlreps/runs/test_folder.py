@@ -10,6 +10,7 @@ import pytest
 from rlreps.errors import InputError
 from rlreps.files import write_atomically
 from rlreps.runs.folder import RunFolder
+from rlreps.training.config import has_more_steps
 
 CONFIG = {"steps": 10, "encoder": {"name": "mlp", "hidden": [16, 16]}, "rate": 0.1}
 PROVENANCE = {"device": "cpu"}
@@ -48,23 +49,28 @@ def test_the_same_run_is_resumed_and_keeps_its_provenance(tmp_path):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("kind", ["train", "train-live", "agent"])
-def test_a_run_of_a_constant_learning_rate_continues_for_more_steps_alone(tmp_path, kind):
-    def config(steps, **others):
-        training = {"steps": steps, "optimizer": {"schedule": "constant"}, **others}
-        return {"training": training} if kind == "train-live" else training
+def test_a_folder_is_resumed_by_the_run_that_continues_its_own(tmp_path):
+    def open_for(asked, continues=True):
+        return RunFolder.create_or_resume(
+            tmp_path,
+            kind="train",
+            config=asked,
+            provenance={},
+            continues=lambda stored: continues and has_more_steps(stored, asked),
+        )
 
-    first = start(tmp_path, config(10), kind)
+    def config(steps, schedule="constant", **others):
+        return {"steps": steps, "optimizer": {"schedule": schedule}, **others}
+
+    first = start(tmp_path, config(10))
     first.write_summary({"steps": 10})
-    refused = [config(5), config(20, rows=3)] + [config(20)] * (kind == "agent")
-    for other in refused:
+    for asked, continues in ((config(5), True), (config(20, rows=3), True), (config(20), False)):
         with pytest.raises(InputError, match="holds another run"):
-            start(tmp_path, other, kind)
+            open_for(asked, continues)
     assert first.read_summary() == {"steps": 10}
-    if kind != "agent":
-        longer = start(tmp_path, config(20), kind)
-        assert (longer.config, longer.provenance) == (config(20), PROVENANCE)
-        assert (longer.identity, longer.read_summary()) == (first.identity, None)
+    longer = open_for(config(20))
+    assert (longer.config, longer.provenance) == (config(20), PROVENANCE)
+    assert (longer.identity, longer.read_summary()) == (first.identity, None)
 
 
 def test_another_run_is_refused_and_every_field_that_differs_is_named(tmp_path):

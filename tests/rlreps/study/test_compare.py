@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlreps.app.jobs.train import TrainingConfig
 from rlreps.app.jobs.train_live import LiveConfig
 from rlreps.config import as_json
 from rlreps.runs.folder import RunFolder
 from rlreps.stats.intervals import mean_interval
 from rlreps.study.compare import compare_runs
+from rlreps.training.config import TrainingConfig
 
 MATRIX = {"checksum": "abc", "states": 64, "tasks": 64}
 RNG = np.random.default_rng(0)

@@ -7,14 +7,15 @@ import shutil
 import numpy as np
 import pytest
 
-from rlreps.app.jobs.train import TrainingConfig
+from rlreps.app.job import run_job
 from rlreps.app.main import main
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
 from rlreps.study import quickstart
-from rlreps.study.quickstart import MEASURES, PRESETS, QuickstartConfig, run_quickstart
+from rlreps.study.quickstart import MEASURES, PRESETS, Quickstart, QuickstartConfig
 from rlreps.successor.measure.methods import MonteCarlo
+from rlreps.training.config import TrainingConfig
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(32,), frequencies=4),
@@ -74,14 +75,14 @@ def test_a_run_that_lost_a_training_repeats_it_and_ends_the_same(finished, tmp_p
     (out / "summary.json").unlink()
     lost = "recommended-explicit"
     shutil.rmtree(out / "runs" / lost)
-    real = quickstart.run_training
+    real = quickstart.run_job
 
-    def counted(config, store, folder, **options):
+    def counted(job, folder):
         trained.append(folder.name)
-        return real(config, store, folder, **options)
+        return real(job, folder)
 
-    monkeypatch.setattr(quickstart, "run_training", counted)
-    again = run_quickstart(CONFIG, out)
+    monkeypatch.setattr(quickstart, "run_job", counted)
+    again = run_job(Quickstart(config=CONFIG), out)
     assert lost in trained
     for ours, theirs in zip(again["trainings"], summary["trainings"], strict=True):
         assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}

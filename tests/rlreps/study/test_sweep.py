@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from rlreps.app.jobs.train import TrainingConfig, ground_truth_for, make_learner, run_training
+from rlreps.app.job import run_job
+from rlreps.app.jobs.train import Train
 from rlreps.app.main import main
 from rlreps.config import as_json
 from rlreps.encoders import MLP, FourierMLP
@@ -20,9 +21,11 @@ from rlreps.study.grid import (
 )
 from rlreps.study.sweep import (
     groups_of,
-    run_sweep,
+    sweep_over,
 )
 from rlreps.training import Optimizer
+from rlreps.training.config import TrainingConfig, make_learner
+from rlreps.training.stored import ground_truth_for
 
 
 def sweep(*texts, **base):
@@ -147,7 +150,7 @@ def finished(toy_store, tmp_path_factory):
     main(["sweep", str(toy_store), "--out", str(out), *OPTIONS.split(), *grid])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoints, "save", None)
-        return out, run_sweep(configured(*GRID), toy_store, out)
+        return out, run_job(sweep_over(configured(*GRID), toy_store), out)
 
 
 @pytest.mark.integration
@@ -155,7 +158,7 @@ def test_runs_of_one_program_are_those_of_their_own_and_divergence_stops_no_othe
     finished, toy_store, tmp_path
 ):
     out, summary = finished
-    alone = run_training(configured(*GRID).points[0].config, toy_store, tmp_path)
+    alone = run_job(Train(store=toy_store, config=configured(*GRID).points[0].config), tmp_path)
     first = summary["points"][0]["subspace_distances"]
     theirs = [each["subspace_distance"] for each in alone["per_seed"]]
     np.testing.assert_allclose(first, theirs, rtol=1e-3)
@@ -185,7 +188,7 @@ def test_runs_of_one_program_that_memory_cannot_hold_are_refused(toy_store, tmp_
     # Room for the batches of either point.
     monkeypatch.setattr("rlreps.errors.usable_memory", lambda: 3 * batch // 2)
     with pytest.raises(InputError, match="expected the states and batches of 4 runs in"):
-        run_sweep(config, toy_store, out)
+        run_job(sweep_over(config, toy_store), out)
     assert not out.exists()
 
 
@@ -204,20 +207,20 @@ def test_an_interrupted_sweep_trains_what_is_left_and_another_grid_is_refused(
 
     monkeypatch.setattr(Checkpoints, "save", save_three)
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(config, toy_store, out)
+        run_job(sweep_over(config, toy_store), out)
     assert not (out / "summary.json").exists()
     with pytest.raises(InputError, match="holds another run"):
-        run_sweep(configured("learning-rate=1e-2,1e-3", "tasks=8,32"), toy_store, out)
-    resumed = run_sweep(config, toy_store, out)
+        run_job(sweep_over(configured("learning-rate=1e-2,1e-3", "tasks=8,32"), toy_store), out)
+    resumed = run_job(sweep_over(config, toy_store), out)
     # The first group is not trained again, and the second goes on from its checkpoint.
     assert saved == [50, 100, 50, 100]
-    whole = run_sweep(config, toy_store, tmp_path / "whole")
+    whole = run_job(sweep_over(config, toy_store), tmp_path / "whole")
     for mine, other in zip(resumed["points"], whole["points"], strict=True):
         assert {**mine, "seconds": 0} == {**other, "seconds": 0}
     # Points come in the order of the grid, whichever program trained them.
     assert [point["tasks"] for point in whole["points"]] == [8, 16, 8, 16]
     assert [point["group"] for point in whole["points"]] == [1, 2, 1, 2]
-    alone = run_training(config.points[2].config, toy_store, tmp_path / "alone")
+    alone = run_job(Train(store=toy_store, config=config.points[2].config), tmp_path / "alone")
     found = whole["points"][2]["subspace_distance"]
     assert found == pytest.approx(alone["subspace_distance"], rel=1e-3)
 

@@ -22,14 +22,15 @@ from rlreps.agents.config import make_torso, puddle_world_of
 from rlreps.agents.measures import make_measure, make_measurement
 from rlreps.app.agent_pictures import TrainedAgent, map_of_values
 from rlreps.app.agent_report import history
+from rlreps.app.job import run_job
 from rlreps.app.jobs import agents
 from rlreps.app.jobs.agents import (
     OwnParts,
     StartingTorsos,
+    TrainAgents,
     load_agent_config,
     load_agents,
     mean_returns,
-    run_agents,
 )
 from rlreps.encoders import MLP
 from rlreps.errors import InputError, TrainingDivergedError
@@ -109,7 +110,7 @@ def assert_left(folder, steps):
 def finished(tmp_path_factory):
     """A run in CartPole; tests change nothing in it."""
     out = tmp_path_factory.mktemp("agents") / "run"
-    run_agents(CONFIG, out)
+    run_job(TrainAgents(config=CONFIG), out, page=False)
     return out
 
 
@@ -117,7 +118,7 @@ def finished(tmp_path_factory):
 def in_puddle_world(tmp_path_factory):
     """A run in PuddleWorld; tests change nothing in it."""
     out = tmp_path_factory.mktemp("agents") / "puddle_world"
-    run_agents(PUDDLE_WORLD, out)
+    run_job(TrainAgents(config=PUDDLE_WORLD), out, page=False)
     return out
 
 
@@ -130,10 +131,10 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
 ):
     whole = request.getfixturevalue(run)
     folder = tmp_path / "killed"
-    killed_when_logging(300, run_agents, config, folder)
+    killed_when_logging(300, run_job, TrainAgents(config=config), folder)
     assert_left(RunFolder(folder), [0, 100, 200])
     assert RunFolder(folder).read_summary() is None
-    run_agents(config, folder)
+    run_job(TrainAgents(config=config), folder, page=False)
     assert_same_run(whole, folder)
 
 
@@ -156,16 +157,23 @@ def test_a_finished_run_is_not_run_again_and_another_configuration_refused(
 ):
     before = files_below(finished)
     monkeypatch.setattr(agents, "make_trainer", None)
-    assert run_agents(CONFIG, finished) == RunFolder(finished).read_summary()
+    assert (
+        run_job(TrainAgents(config=CONFIG), finished, page=False)
+        == RunFolder(finished).read_summary()
+    )
     other = dataclasses.replace(CONFIG, dqn=dataclasses.replace(CONFIG.dqn, n_step=5))
     with pytest.raises(InputError, match=r"holds another run: expected dqn\.n_step=3"):
-        run_agents(other, finished)
+        run_job(TrainAgents(config=other), finished, page=False)
     assert files_below(finished) == before
 
 
 def test_parts_of_ones_own_must_have_a_name(tmp_path):
     with pytest.raises(InputError, match="expected a name for your own parts"):
-        run_agents(CONFIG, tmp_path / "run", own=OwnParts(auxiliary=InfiniteAfter(updates=40)))
+        run_job(
+            TrainAgents(config=CONFIG, own=OwnParts(auxiliary=InfiniteAfter(updates=40))),
+            tmp_path / "run",
+            page=False,
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -192,13 +200,13 @@ def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_
     with pytest.raises(
         TrainingDivergedError, match=r"before step 300; .*the checkpoint of step 200 is untouched"
     ):
-        run_agents(CONFIG, tmp_path / "run", own=own)
+        run_job(TrainAgents(config=CONFIG, own=own), tmp_path / "run", page=False)
     folder = RunFolder(tmp_path / "run")
     assert_left(folder, [0, 100, 200])
     with pytest.raises(InputError, match="agents that their configuration describes, got 'infin"):
         load_agent_config(folder)
     with pytest.raises(InputError, match="holds another run: expected own="):
-        run_agents(CONFIG, folder.path)
+        run_job(TrainAgents(config=CONFIG), folder.path, page=False)
 
 
 @pytest.mark.integration
@@ -213,7 +221,7 @@ def test_agents_start_from_torsos_that_they_are_given(tmp_path):
     torso = make_torso(config, (4,))
     params = jax.vmap(torso.init)(jax.random.split(jax.random.key(99), 2))
     start = StartingTorsos(params, "key 99")
-    run_agents(config, tmp_path / "run", start=start)
+    run_job(TrainAgents(config=config, start=start), tmp_path / "run", page=False)
     folder = RunFolder(tmp_path / "run")
     assert folder.config["start"] == "key 99"
     loop, state, _ = load_agents(folder, load_agent_config(folder))

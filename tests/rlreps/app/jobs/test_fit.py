@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from rlreps.app.jobs.fit import Collection, read_data, run_fit
+from rlreps.app.job import run_job
+from rlreps.app.jobs.fit import Collection, FitData, read_data
 from rlreps.app.main import parse_command
 from rlreps.encoders import Convolutional, FourierMLP
 from rlreps.envs import Image, load_arena
@@ -166,10 +167,10 @@ def test_an_interrupted_fit_ends_as_an_uninterrupted_one(
         rows=16,
         behaviour="uniform",
     )
-    arguments = (config, "puddle-world", tmp_path / "killed", Collection(collect=128))
-    killed_when_logging(60, run_fit, *arguments)
+    job = FitData(data="puddle-world", config=config, collection=Collection(collect=128))
+    killed_when_logging(60, run_job, job, tmp_path / "killed")
     for name in ("killed", "whole"):
-        run_fit(config, "puddle-world", tmp_path / name, Collection(collect=128))
+        run_job(job, tmp_path / name)
     assert_same_metrics(tmp_path / "killed", tmp_path / "whole")
     one, other = (SuccessorRepresentation.load(tmp_path / name) for name in ("killed", "whole"))
     seen = np.random.default_rng(0).uniform(size=(5, 2))

@@ -10,14 +10,9 @@ import pytest
 
 from rlreps.app import figures
 from rlreps.app.evaluate import distance_history, evaluate_run
-from rlreps.app.generate import generate
-from rlreps.app.jobs import train as store_training
-from rlreps.app.jobs.train import (
-    TrainingConfig,
-    ground_truth_for,
-    run_training,
-    stored_problem,
-)
+from rlreps.app.generation import generate
+from rlreps.app.job import run_job
+from rlreps.app.jobs.train import Train
 from rlreps.config import as_json
 from rlreps.encoders import FourierMLP, Tabular
 from rlreps.errors import InputError
@@ -28,6 +23,8 @@ from rlreps.successor.measure.methods import MonteCarlo
 from rlreps.successor.truth.store import open_estimates, open_store
 from rlreps.successor.truth.stored_subspace import sampling_error
 from rlreps.training import Optimizer
+from rlreps.training.config import TrainingConfig
+from rlreps.training.stored import ground_truth_for, stored_problem
 
 CONFIG = TrainingConfig(
     encoder=FourierMLP(hidden=(32,), frequencies=4),
@@ -50,7 +47,7 @@ def configured(**changes):
 @pytest.fixture(scope="module")
 def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
-    return out, run_training(CONFIG, toy_store, out)
+    return out, run_job(Train(store=toy_store, config=CONFIG), out)
 
 
 def test_a_run_learns_and_its_files_say_what_it_is_and_did(finished, toy_store):
@@ -94,13 +91,12 @@ def test_curves_stand_above_the_noise_floor_of_their_matrix(
 
 
 def test_a_finished_run_returns_its_summary_without_computing_anything(
-    finished, toy_store, monkeypatch, files_below
+    finished, toy_store, files_below
 ):
     out, summary = finished
-    before = files_below(out)
-    monkeypatch.setattr(store_training, "train_population", None)
-    monkeypatch.setattr(store_training, "ground_truth_for", None)
-    assert run_training(CONFIG, toy_store, out) == summary
+    before, job = files_below(out), Train(store=toy_store, config=CONFIG)
+    assert run_job(job, out) == summary
+    assert "learner" not in vars(job)
     assert files_below(out) == before
 
 
@@ -113,7 +109,7 @@ def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
     before, after = tmp_path / "before", tmp_path / "after"
     shutil.copytree(toy_store, before / "store")
     monkeypatch.chdir(before)
-    run_training(SHORT, Path("store"), Path("runs/one"))
+    run_job(Train(store=Path("store"), config=SHORT), Path("runs/one"))
     monkeypatch.chdir(tmp_path)
     before.rename(after)
     run, store = after / "runs" / "one", after / "store"
@@ -123,7 +119,7 @@ def test_a_run_finds_its_store_from_anywhere_until_it_is_another(
     matrix.write_block(0, np.ascontiguousarray(matrix.read_block(0)[::-1]))
     files = files_below(run)
     with pytest.raises(InputError, match=r"holds another run: expected matrix.checksum='"):
-        run_training(SHORT, store, run)
+        run_job(Train(store=store, config=SHORT), run)
     with pytest.raises(
         InputError, match=r"expected the matrix that .* was trained on, got another"
     ):
@@ -140,11 +136,11 @@ def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
     short = configured(steps=4, evaluate_every=2, checkpoint_every=2, optimizer=constant)
     long = dataclasses.replace(short, steps=8)
     whole, out = tmp_path / "whole", tmp_path / "out"
-    expected = run_training(long, toy_store, whole)
-    run_training(short, toy_store, out)
-    killed_when_logging(6, run_training, long, toy_store, out)
+    expected = run_job(Train(store=toy_store, config=long), whole)
+    run_job(Train(store=toy_store, config=short), out)
+    killed_when_logging(6, run_job, Train(store=toy_store, config=long), out)
     assert RunFolder(out).read_summary() is None
-    found = run_training(long, toy_store, out)
+    found = run_job(Train(store=toy_store, config=long), out)
     assert {**found, "seconds": 0, "compile_seconds": 0} == {
         **expected,
         "seconds": 0,
@@ -152,10 +148,10 @@ def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
     }
     assert_same_metrics(out, whole)
     linear = dataclasses.replace(short, optimizer=Optimizer(learning_rate=1e-3))
-    run_training(linear, toy_store, tmp_path / "linear")
+    run_job(Train(store=toy_store, config=linear), tmp_path / "linear")
     more = dataclasses.replace(linear, steps=8)
     with pytest.raises(InputError, match=r"constant of a run .*, got linear .* 4 steps; choose a"):
-        run_training(more, toy_store, tmp_path / "linear")
+        run_job(Train(store=toy_store, config=more), tmp_path / "linear")
 
 
 def test_input_that_cannot_be_used_leaves_no_run_behind(toy_store, tmp_path, monkeypatch):
@@ -168,7 +164,7 @@ def test_input_that_cannot_be_used_leaves_no_run_behind(toy_store, tmp_path, mon
         ({}, "expected another batch"),
     ):
         with pytest.raises(InputError, match=message):
-            run_training(configured(**changes), toy_store, tmp_path / "run")
+            run_job(Train(store=toy_store, config=configured(**changes)), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -178,7 +174,7 @@ def test_states_anywhere_in_the_square_are_drawn_and_measured_at_the_centres(
 ):
     _, at_centres = finished
     config = configured(states="uniform")
-    summary = run_training(config, toy_store, tmp_path / "run")
+    summary = run_job(Train(store=toy_store, config=config), tmp_path / "run")
     assert summary["subspace_distance"] < 0.45
     assert summary["subspace_distance"] != at_centres["subspace_distance"]
     truth = ground_truth_for(toy_store, 3)
@@ -208,7 +204,7 @@ def test_a_run_can_be_measured_on_another_grid_unless_its_features_are_a_table(t
     generate(coarse, tmp_path / "store")
     for encoder in (FourierMLP(hidden=(16,)), Tabular()):
         config = dataclasses.replace(SHORT, encoder=encoder, objective=Explicit())
-        run_training(config, toy_store, tmp_path / encoder.name)
+        run_job(Train(store=toy_store, config=config), tmp_path / encoder.name)
     figures = evaluate_run(tmp_path / "fourier_mlp", tmp_path / "store")
     assert 0.0 < figures["subspace_distance"] < 1.0
     with pytest.raises(InputError, match="over the 64 states of the tabular encoder, got 36"):

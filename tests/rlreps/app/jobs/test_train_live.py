@@ -5,14 +5,15 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.app.jobs.train import TrainingConfig
-from rlreps.app.jobs.train_live import LiveConfig, live_ground_truth, run_live_training
+from rlreps.app.job import run_job
+from rlreps.app.jobs.train_live import LiveConfig, TrainLive, live_ground_truth
 from rlreps.cumulants import CUMULANTS, cumulant_matrix
 from rlreps.encoders import FourierMLP
 from rlreps.errors import InputError
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.truth.store import open_store
 from rlreps.training import Optimizer
+from rlreps.training.config import TrainingConfig
 
 TRAINING = TrainingConfig(
     encoder=FourierMLP(hidden=(32,), frequencies=4),
@@ -39,7 +40,7 @@ def configured(**changes):
 @pytest.fixture(scope="module")
 def finished(toy_store, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "live"
-    return out, run_live_training(CONFIG, out, store_path=toy_store)
+    return out, run_job(TrainLive(config=CONFIG, store=toy_store), out)
 
 
 @pytest.mark.integration
@@ -98,5 +99,5 @@ def test_a_store_that_says_nothing_of_the_run_leaves_no_run_behind(
     toy_store, tmp_path, changes, message
 ):
     with pytest.raises(InputError, match=message):
-        run_live_training(configured(**changes), tmp_path / "run", store_path=toy_store)
+        run_job(TrainLive(config=configured(**changes), store=toy_store), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,7 @@ import json, sys
 from pathlib import Path
 import jax
 from rlreps.successor.measure.methods import MonteCarlo
-from rlreps.app.generate import generate
+from rlreps.app.generation import generate
 assert jax.device_count() == int(sys.argv[3]), jax.devices()
 generate(MonteCarlo(**json.loads(sys.argv[1])), Path(sys.argv[2]))
 sys.exit()

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.app.jobs.train import TrainingConfig, make_learner
 from rlreps.encoders import MLP
 from rlreps.errors import InputError
+from rlreps.experiments.le_lan_2023.masked import masked_evaluation, masked_learners, masks
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch
 from rlreps.sources.matrix import matrix_source
 from rlreps.training import Optimizer
-from rlreps.training.masked import masked_evaluation, masked_learners, masks
+from rlreps.training.config import TrainingConfig, make_learner
 
 STATES, TASKS, LARGEST, D, HIDDEN = 40, 30, 6, 3, 16
 RNG = np.random.default_rng(0)

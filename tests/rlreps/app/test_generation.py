@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
-from rlreps.app.generate import generate
-from rlreps.app.jobs.train import describe_matrix
+from rlreps.app.generation import generate
 from rlreps.envs import arena_from_settings, load_arena
 from rlreps.errors import InputError
 from rlreps.subspace import ExactSVD
@@ -20,6 +19,7 @@ from rlreps.successor.truth.store import open_store, verify
 from rlreps.successor.truth.store.estimates import open_estimates
 from rlreps.successor.truth.store.format import MatrixStore
 from rlreps.successor.truth.stored_subspace import centring_of
+from rlreps.training.stored import describe_matrix
 
 SMALL = MonteCarlo(arena="empty", bins=4, rollouts=6, horizon=5, discount=0.9, block_rows=3)
 

@@ -8,6 +8,8 @@ largest d, so objectives with these options are refused.
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,9 +19,11 @@ from rlreps import subspace
 from rlreps.config import configurable, leaf
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import require
-from rlreps.numerics import matmul
-from rlreps.training.population import stack
-from rlreps.training.update import Learner
+from rlreps.numerics import jit, matmul
+from rlreps.successor import GroundTruth, open_store
+from rlreps.training import Learner, TrainingResult, stack, train_population
+from rlreps.training.config import TrainingConfig
+from rlreps.training.stored import learner_for, stored_problem
 
 
 def masks(dimensions: Sequence[int], largest: int) -> Array:
@@ -82,3 +86,47 @@ def masked_evaluation(
         return {"subspace_distance": jnp.minimum(jnp.sum(mask * outside) / jnp.sum(mask), 1.0)}
 
     return evaluate
+
+
+def train_masked(
+    config: TrainingConfig,
+    store_path: Path,
+    truth: GroundTruth,
+    members: Sequence[tuple[int, int]],
+    **options: Any,
+) -> tuple[TrainingResult, Callable[[int], Array]]:
+    """Train runs that differ in d and in their seed, in one program.
+
+    Args:
+        config: The training, with enough features for the largest d.
+        store_path: The successor measure.
+        truth: Its ground truth.
+        members: d and seed of each run.
+        **options: ``folder``, ``devices`` and the like, as for ``train_population``.
+
+    Returns:
+        The result, whose history has each run's ``subspace_distance`` to its own leading
+        components, and the features [n, d] of a run by its number.
+    """
+    store = open_store(store_path)
+    learner = learner_for(config, truth, store.shape[1], resets_diverged=True)
+    inputs = truth.inputs(learner.encoder)
+    basis = jnp.asarray(truth.principal.truncated(config.num_features).basis)
+    mask = masks([d for d, _ in members], config.num_features)
+    with stored_problem(config, store, truth) as problem:
+        result = train_population(
+            masked_learners(learner, mask),
+            problem.source,
+            steps=config.steps,
+            seeds=[seed for _, seed in members],
+            evaluate=masked_evaluation(learner.encoder, inputs, basis),
+            measured=mask,
+            evaluate_every=config.evaluate_every,
+            checkpoint_every=config.checkpoint_every,
+            **options,
+        )
+
+    def features(index: int) -> Array:
+        return jit(learner.encoder.apply)(result.params(index), inputs)[:, : members[index][0]]
+
+    return result, features

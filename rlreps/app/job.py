@@ -1,0 +1,149 @@
+"""One way to run a thing: ``run_job(job, out)`` in a folder of its own."""
+
+import abc
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import jax
+
+from rlreps.report.page import Page, write_report
+from rlreps.report.table import Table
+from rlreps.runs.folder import RunFolder
+from rlreps.runs.locks import exclusive
+from rlreps.runs.processes import first_does, require_same
+from rlreps.runs.provenance import provenance
+
+Found = TypeVar("Found")
+
+
+class Context(NamedTuple):
+    """Where a job runs; results do not depend on it but for rounding.
+
+    Attributes:
+        devices: Devices over which training is distributed; None is JAX's default device.
+        jobs: Number of parts to compute at a time, each in a process with its share of the cores.
+    """
+
+    devices: Sequence[jax.Device] | None = None
+    jobs: int = 1
+
+
+class Job(abc.ABC, Generic[Found]):
+    """Something that runs in a folder of its own.
+
+    A job is a frozen dataclass. Its fields are its inputs and options, from which the command line
+    makes a command. What several methods need, such as loaded data, is a ``cached_property``.
+
+    Attributes:
+        kind: The kind of run, which its folder names.
+        takes: Further options of its command: ``processes``, if several processes run it together,
+            and ``devices``.
+        shares_devices: Whether it distributes many small runs over all cores or accelerators.
+    """
+
+    kind: ClassVar[str]
+    takes: ClassVar[Sequence[str]] = ()
+    shares_devices: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """Return everything that decides the result, as JSON values: the identity of the run."""
+
+    def continues(self, stored: Mapping[str, Any]) -> bool:
+        """Return whether this job goes on where a stored one ended, such as with more steps."""
+        return False
+
+    def locate(self, out: Path) -> Mapping[str, Any]:
+        """Return where the data come from, as JSON values; not compared on resumption."""
+        return {}
+
+    def check(self, context: Context) -> None:
+        """Refuse inputs that do not fit each other, the memory or the devices, before any file."""
+
+    @abc.abstractmethod
+    def compute(self, folder: RunFolder, context: Context) -> Found:
+        """Do what is left of the work; called again after an interruption."""
+
+    def report(self, folder: RunFolder, found: Found) -> Page | None:
+        """Write the figures of a finished run, and return its page; None if it has no page."""
+        return None
+
+    def summarise(self, found: Found) -> Mapping[str, Any]:
+        """Return the summary, as JSON values."""
+        assert isinstance(found, Mapping)
+        return found
+
+    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+        """Yield what the command prints of a finished run."""
+        yield json.dumps(summary, indent=2, allow_nan=False)
+
+
+def run_job(
+    job: Job[Any],
+    out: Path,
+    *,
+    devices: Sequence[jax.Device] | None = None,
+    jobs: int = 1,
+    page: bool = True,
+) -> dict[str, Any]:
+    """Run a job in a folder, go on with it, or return what a finished one found.
+
+    Args:
+        job: The job.
+        out: Its folder, which is locked against other processes meanwhile: ``config.json``,
+            ``summary.json`` and what the job writes there.
+        devices: As for ``Context``; a run may resume on other devices.
+        jobs: As for ``Context``.
+        page: Whether to write its page, ``report.html``.
+
+    Returns:
+        The summary, as ``summary.json`` holds it; with a page, its path is the ``report``.
+
+    Raises:
+        InputError: If the inputs do not fit, the folder holds another run, or another process is
+            working there; nothing is written.
+    """
+
+    def find_summary(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        there = RunFolder.find(out, kind=job.kind, config=config, continues=job.continues)
+        if there is None or config is None or there.differences(config):
+            return None
+        return there.read_summary()
+
+    first_does(lambda: find_summary(None))  # Before data are read.
+    described = job.describe()
+    require_same("run", {"kind": job.kind, "config": described})
+    if (finished := first_does(lambda: find_summary(described))) is not None:
+        return finished
+    context = Context(devices, jobs)
+    job.check(context)
+    with contextlib.ExitStack() as stack:
+        first_does(lambda: stack.enter_context(exclusive(out)))
+        folder = RunFolder.create_or_resume(
+            out,
+            kind=job.kind,
+            config=described,
+            provenance={**job.locate(out), **provenance()},
+            continues=job.continues,
+        )
+        found = job.compute(folder, context)
+
+        def conclude() -> dict[str, Any]:
+            # The summary is written last: if it exists, so does the page.
+            shown = job.report(folder, found) if page else None
+            place = {} if shown is None else {"report": str(write_report(folder, shown))}
+            return folder.write_summary({**job.summarise(found), **place})
+
+        return first_does(conclude)
+
+
+def print_parts(parts: Iterator[str | Table]) -> None:
+    """Print lines and tables on standard output."""
+    for part in parts:
+        if isinstance(part, Table):
+            part.print()
+        else:
+            print(part)
