@@ -1,0 +1,19 @@
+from . import agents as agents
+from . import cumulants as cumulants
+from . import encoders as encoders
+from . import envs as envs
+from . import errors as errors
+from . import experiments as experiments
+from . import losses as losses
+from . import operators as operators
+from . import plotting as plotting
+from . import report as report
+from . import runs as runs
+from . import sources as sources
+from . import streaming as streaming
+from . import subspace as subspace
+from . import successor as successor
+from . import training as training
+from . import workflows as workflows
+
+__version__: str
