@@ -3,57 +3,6 @@
 Names load on first use: importing this package loads neither JAX nor rlax.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
-if TYPE_CHECKING:
-    from rlreps.agents.auxiliary import AuxiliaryConfig as AuxiliaryConfig
-    from rlreps.agents.auxiliary import AuxiliaryTask as AuxiliaryTask
-    from rlreps.agents.auxiliary import make_auxiliary_task as make_auxiliary_task
-    from rlreps.agents.config import AgentConfig as AgentConfig
-    from rlreps.agents.config import make_agent as make_agent
-    from rlreps.agents.dqn import DQN as DQN
-    from rlreps.agents.dqn import AgentState as AgentState
-    from rlreps.agents.dqn import DQNConfig as DQNConfig
-    from rlreps.agents.environments import HostEnvironments as HostEnvironments
-    from rlreps.agents.fitted import FeatureConfig as FeatureConfig
-    from rlreps.agents.gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
-    from rlreps.agents.gymnax_adapter import gymnax_environment as gymnax_environment
-    from rlreps.agents.network import QNetwork as QNetwork
-    from rlreps.agents.prior import Prior as Prior
-    from rlreps.agents.prior import prior_of as prior_of
-    from rlreps.agents.replay import ReplayConfig as ReplayConfig
-    from rlreps.agents.replay import Rows as Rows
-    from rlreps.agents.replay import episode_window as episode_window
-    from rlreps.agents.replay import observed_rows as observed_rows
-    from rlreps.agents.replay import transitions as transitions
-    from rlreps.agents.trainers import CompiledTrainer as CompiledTrainer
-    from rlreps.agents.trainers import HostTrainer as HostTrainer
-    from rlreps.agents.trainers import Trainer as Trainer
-    from rlreps.agents.trainers import make_trainer as make_trainer
-
-_NAMES = {
-    "auxiliary": "AuxiliaryConfig AuxiliaryTask make_auxiliary_task",
-    "config": "AgentConfig make_agent",
-    "dqn": "DQN AgentState DQNConfig",
-    "environments": "HostEnvironments",
-    "fitted": "FeatureConfig",
-    "gymnax_adapter": "GymnaxEnvironment gymnax_environment",
-    "network": "QNetwork",
-    "prior": "Prior prior_of",
-    "replay": "ReplayConfig Rows episode_window observed_rows transitions",
-    "trainers": "CompiledTrainer HostTrainer Trainer make_trainer",
-}
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'rlreps.agents' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"rlreps.agents.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -22,7 +22,8 @@ def test_both_distributions_hold_code_data_types_and_licence(tmp_path):
     code = {
         path.relative_to(ROOT).as_posix()
         for folder in ("rlreps", "envs", "agents")
-        for path in (ROOT / folder).rglob("*.py")
+        for end in ("py", "pyi")
+        for path in (ROOT / folder).rglob(f"*.{end}")
     }
     installed = {name if name.startswith("rlreps/") else f"rlreps/{name}" for name in code}
     files = [path for end in ("html", "css", "js") for path in ROOT.glob(f"rlreps/**/*.{end}")]

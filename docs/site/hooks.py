@@ -111,12 +111,17 @@ def reference(folder: str) -> str:
     """Write the page of a folder: what its package exports, or all public names, by module."""
     package = ROOT / FOLDERS[folder] / folder
     tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
+    stub = package / "__init__.pyi"  # It lists what the package loads on first use.
+    exports = ast.parse(stub.read_text(encoding="utf-8")) if stub.exists() else tree
     exported: dict[str, list[str]] = {}
-    for node in ast.walk(tree):
-        for each in node.names if isinstance(node, ast.ImportFrom) else ():
-            own = (node.module or "").startswith(f"rlreps.{folder}.")
-            if own or each.name == each.asname:  # "import X as X" exports X.
-                exported.setdefault(node.module or "", []).append(each.name)
+    for node in ast.walk(exports):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        module = f"rlreps.{folder}.{node.module}" if node.level else node.module or ""
+        for alias in node.names:
+            # "import X as X" exports X.
+            if module.startswith(f"rlreps.{folder}.") or alias.name == alias.asname:
+                exported.setdefault(module, []).append(alias.name)
     whole = [
         ".".join(["rlreps", folder, *path.relative_to(package).with_suffix("").parts])
         for path in sorted(package.rglob("*.py"))

@@ -1,0 +1,17 @@
+from .evaluate import evaluate_run as evaluate_run
+from .evaluate import features_of as features_of
+from .export import export_run as export_run
+from .generation import generate as generate
+from .job import Context as Context
+from .job import Job as Job
+from .job import run_job as run_job
+from .jobs.agents import OwnParts as OwnParts
+from .jobs.agents import StartingTorsos as StartingTorsos
+from .jobs.agents import TrainAgents as TrainAgents
+from .jobs.agents import evaluate_agents as evaluate_agents
+from .jobs.agents import load_agents as load_agents
+from .jobs.fit import Collection as Collection
+from .jobs.fit import FitData as FitData
+from .jobs.train import Train as Train
+from .jobs.train_live import LiveConfig as LiveConfig
+from .jobs.train_live import TrainLive as TrainLive

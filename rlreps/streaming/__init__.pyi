@@ -1,0 +1,17 @@
+from .centring import Centred as Centred
+from .estimator import StreamingPCA as StreamingPCA
+from .passes import Runs as Runs
+from .passes import run_passes as run_passes
+from .river import RiverPCA as RiverPCA
+from .rules import RULES as RULES
+from .rules.base import PowerDecay as PowerDecay
+from .rules.base import StreamingRule as StreamingRule
+from .rules.eigengame import Eigengame as Eigengame
+from .rules.eigengame import MuEigengame as MuEigengame
+from .rules.factor import ExplicitKrasulina as ExplicitKrasulina
+from .rules.factor import ImplicitKrasulina as ImplicitKrasulina
+from .rules.gradient import Krasulina as Krasulina
+from .rules.gradient import Oja as Oja
+from .rules.gradient import Sanger as Sanger
+from .rules.incremental_pca import IncrementalPCA as IncrementalPCA
+from .rules.orthonormal import mean_then_qr as mean_then_qr
