@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
+from rlreps.batch import Batch, Clip
 from rlreps.envs import BouncingBalls, BouncingBallsState
 from rlreps.errors import require
-from rlreps.losses.base import Batch
 from rlreps.numerics import matmul
-from rlreps.operators import Clip
 
 Function: TypeAlias = Callable[[Array], Array]
 """Inputs [b, ...] → values [b, m]."""

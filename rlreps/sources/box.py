@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlreps.losses.base import Batch
+from rlreps.batch import Batch
 from rlreps.operators import Weights
 from rlreps.operators.hydrogen import radius
 

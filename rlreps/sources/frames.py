@@ -11,10 +11,9 @@ import numpy.typing as npt
 from jax import Array
 from numpy.lib.stride_tricks import sliding_window_view
 
+from rlreps.batch import Batch, Clip
 from rlreps.errors import require
-from rlreps.losses.base import Batch
 from rlreps.numerics import jit
-from rlreps.operators import Clip
 
 ByteArray: TypeAlias = npt.NDArray[np.uint8]
 FloatArray: TypeAlias = npt.NDArray[np.float32]

@@ -13,7 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 
 LEVELS = [
-    {"errors", "files", "formatting", "config", "numerics", "stats"},
+    {"errors", "files", "formatting", "config", "numerics", "batch", "stats"},
     {"subspace", "encoders", "operators", "cumulants"},
     {"losses", "sources", "successor", "streaming"},
     {"training", "runs", "report", "plotting"},

@@ -28,8 +28,7 @@ from matplotlib.figure import Figure
 from rlreps.config import with_sizes
 from rlreps.encoders import Convolutional, Params, WithConstant
 from rlreps.experiments.pfau_2019.recording import recorded_frames, require_game
-from rlreps.losses import Spin
-from rlreps.losses.base import Batch
+from rlreps.losses import Batch, Spin
 from rlreps.losses.successor_features import SuccessorDifferences, SuccessorNetwork
 from rlreps.operators import Slowness, act
 from rlreps.plotting import plot_reconstructions, plot_signed_images
