@@ -37,12 +37,11 @@ from rlreps.agents.replay import draw_transitions
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
 from rlreps.envs import load_arena
+from rlreps.experiments.pfau_2019.atom import BoxSource, hamiltonian
 from rlreps.losses import OBJECTIVES
 from rlreps.losses.spectral import Spin
 from rlreps.numerics import jit_briefly
 from rlreps.operators import Diagonal
-from rlreps.operators.hydrogen import hamiltonian
-from rlreps.sources.box import BoxSource
 from rlreps.sources.datasets import load_observations
 from rlreps.sources.matrix import matrix_source
 from rlreps.streaming import RULES, PowerDecay, StreamingRule

@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
+from rlreps.experiments.le_lan_2023.images import errors_on_subsets
 from rlreps.experiments.le_lan_2023.pixels import (
     FOLLOWED,
     PAPER,
@@ -30,11 +31,11 @@ from rlreps.experiments.le_lan_2023.pixels import (
     danskin_learner,
     eigengame,
     evaluation,
+    fit_stream,
     make_problem,
 )
 from rlreps.plotting import plot_reconstructions
 from rlreps.sources.datasets import load_images
-from rlreps.sources.images import errors_on_subsets
 from rlreps.stats.contrasts import Sample, Verdict, as_columns
 from rlreps.stats.intervals import Interval, aggregate
 from rlreps.study import (
@@ -62,7 +63,6 @@ from rlreps.subspace.reconstruction import (
     reconstruction_errors,
 )
 from rlreps.training import train_population
-from rlreps.training.streams import fit_stream
 
 EIGENGAME = "eigengame"
 """Name of EigenGame's runs."""

@@ -40,11 +40,18 @@ from rlreps.encoders import (
     WithConstant,
 )
 from rlreps.envs import BouncingBalls
+from rlreps.experiments.pfau_2019.balls import (
+    BallClips,
+    BallResponses,
+    ball_responses,
+    of_positions,
+    pooled_pixels,
+)
+from rlreps.experiments.pfau_2019.slowness import Draw, Spectra, linear_slow_features, slow_spectra
 from rlreps.losses import Spin
 from rlreps.numerics import matmul
 from rlreps.operators import Slowness
 from rlreps.plotting import plot_components, plot_reconstructions
-from rlreps.sources.balls import BallClips, of_positions, pooled_pixels
 from rlreps.stats.contrasts import Verdict, in_more_than, said
 from rlreps.study import (
     STEP,
@@ -64,8 +71,6 @@ from rlreps.study import (
 )
 from rlreps.subspace.ordered import ordered_spectrum
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
-from rlreps.training.balls import BallResponses, ball_responses
-from rlreps.training.slowness import Draw, Spectra, linear_slow_features, slow_spectra
 
 VIDEO = BouncingBalls()
 DEEP, PIXELS, POSITIONS = "deep", "linear, pixels", "functions of positions"

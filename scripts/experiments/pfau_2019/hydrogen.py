@@ -23,12 +23,10 @@ from matplotlib.figure import Figure
 
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, BlockSparse, Encoder, FunctionEncoder, Params, SeparateMLP
-from rlreps.losses import Spin
-from rlreps.numerics import jit
-from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, Operator
-from rlreps.operators.hydrogen import (
+from rlreps.experiments.pfau_2019.atom import (
     ENERGIES,
     NUM_STATES,
+    BoxSource,
     box_quadrature,
     box_spectrum,
     hamiltonian,
@@ -37,8 +35,10 @@ from rlreps.operators.hydrogen import (
     turned_in_levels,
     wavefunctions,
 )
+from rlreps.losses import Spin
+from rlreps.numerics import jit
+from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, Operator
 from rlreps.plotting import plot_signed_images
-from rlreps.sources.box import BoxSource
 from rlreps.stats.contrasts import Verdict, all_of, in_more_than
 from rlreps.study import (
     STEP,
