@@ -27,7 +27,7 @@ from rlreps.experiments import EXPERIMENTS, PAPERS
 from rlreps.files import read_json
 from rlreps.formatting import format_number
 from rlreps.runs.folder import RunFolder
-from rlreps.stats.contrasts import VERDICTS
+from rlreps.stats import VERDICTS
 from rlreps.study import NOT_RUN
 
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"

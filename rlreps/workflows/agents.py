@@ -29,7 +29,7 @@ from rlreps.report.page import REPORT
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary, without_nan
 from rlreps.runs.locks import exclusive
-from rlreps.stats.intervals import aggregate
+from rlreps.stats import aggregate
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.training.loop import Program, run
 from rlreps.workflows.agent_report import OF_TORSOS, history, write_agent_report

@@ -26,7 +26,7 @@ from rlreps.experiments.amid_warmuth_2020.printed import (
     batch_claims,
     printed_claim,
 )
-from rlreps.stats.contrasts import Sample, Verdict, all_of
+from rlreps.stats import Sample, Verdict, all_of
 from rlreps.streaming import mean_then_qr
 from rlreps.study import (
     Axis,

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from rlreps.errors import require
 from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT, PAPER_RULES, SANGER
+from rlreps.experiments.amid_warmuth_2020.tuning import TunedRule
 from rlreps.sources.datasets import Observations, load_observations
-from rlreps.stats.contrasts import Sample, Verdict, all_of
+from rlreps.stats import Sample, Verdict, all_of
 from rlreps.streaming import RULES
-from rlreps.streaming.tuning import TunedRule
 from rlreps.study import (
     Claim,
     Experiment,

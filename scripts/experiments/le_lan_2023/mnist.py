@@ -36,8 +36,7 @@ from rlreps.experiments.le_lan_2023.pixels import (
 )
 from rlreps.plotting import plot_reconstructions
 from rlreps.sources.datasets import load_images
-from rlreps.stats.contrasts import Sample, Verdict, as_columns
-from rlreps.stats.intervals import Interval, aggregate
+from rlreps.stats import Interval, Sample, Verdict, aggregate, interval_columns
 from rlreps.study import (
     HALVED,
     STEP,
@@ -253,9 +252,11 @@ def error_rows(results: Results[Config]) -> Rows:
         rows.append(
             {
                 "method": name,
-                **as_columns("test_error", results.end("test_error", method=name).interval),
+                **interval_columns("test_error", results.end("test_error", method=name).interval),
                 "test_error_interquartile_mean": error["interquartile_mean"],
-                **as_columns("test_error_ratio", results.end("error_ratio", method=name).interval),
+                **interval_columns(
+                    "test_error_ratio", results.end("error_ratio", method=name).interval
+                ),
                 "train_error_ratio": float(np.mean(ends["train_error_ratio"])),
                 "subspace_distance": float(np.mean(ends["subspace_distance"])),
                 "steps": int(ends["step"][0]),

@@ -24,7 +24,7 @@ from rlreps.encoders import MLP
 from rlreps.envs import load_arena
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.plotting import plot_components
-from rlreps.stats.contrasts import Sample, Verdict, all_of
+from rlreps.stats import Sample, Verdict, all_of
 from rlreps.study import (
     STEP,
     SUBSPACE_DISTANCE,

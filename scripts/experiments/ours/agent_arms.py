@@ -27,7 +27,7 @@ from rlreps.experiments.ours.counted_agents import train_counted
 from rlreps.experiments.ours.mazes import BINS, CAP, FIT, GOALS, MAZES, NULL
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
-from rlreps.stats.intervals import samples_to_reach
+from rlreps.stats import samples_to_reach
 from rlreps.study import DoubleArray, Run, varied
 from rlreps.successor.measure.grids import Grid
 from rlreps.workflows.agent_report import history

@@ -39,7 +39,7 @@ from rlreps.plotting.lines import over_runs
 from rlreps.plotting.style import MUTED
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden
-from rlreps.stats.contrasts import Verdict, said
+from rlreps.stats import Verdict, format_interval
 from rlreps.study import (
     Claim,
     Drawn,
@@ -184,7 +184,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
 def reaches(results: Results[Config], task: str) -> Verdict:
     """Judge that the fit's mean return is above the goal of a task."""
     found = [results.sample(task=task, way=way) for way in WAYS]
-    fit_, dqn, random = (said(each.interval) for each in found)
+    fit_, dqn, random = (format_interval(each.interval) for each in found)
     return (found[0] > TASKS[task].goal).saying(f"{fit_}; DQN {dqn}; random {random}")
 
 

@@ -43,7 +43,7 @@ from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel
 from rlreps.formatting import format_number
 from rlreps.numerics import seed_key
-from rlreps.stats.contrasts import Sample, Verdict, contrast_rows
+from rlreps.stats import Sample, Verdict, contrast_rows
 from rlreps.study import (
     DETECTABLE,
     Axis,

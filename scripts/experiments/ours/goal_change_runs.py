@@ -25,7 +25,7 @@ from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.agent_arms import optimal_return
 from rlreps.experiments.ours.mazes import GOALS, MAZES
 from rlreps.runs.folder import RunFolder
-from rlreps.stats.intervals import samples_to_reach
+from rlreps.stats import samples_to_reach
 from rlreps.study import (
     DoubleArray,
     Frame,

@@ -25,7 +25,7 @@ from jax import Array
 
 from rlreps.encoders import Cosine, FourierMLP, Params
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
-from rlreps.stats.contrasts import Sample, Verdict, in_more_than
+from rlreps.stats import Sample, Verdict, judge_share
 from rlreps.study import (
     SUBSPACE_DISTANCE,
     Axis,
@@ -273,7 +273,7 @@ def reaches(results: Results[Config], d: int, goal: float, limit: float) -> Verd
     """Judge that the winner's distance and time are below a goal for most seeds."""
     distance, seconds = ends(results, 0, d)
     met = (distance.values <= goal) & (seconds.values <= limit)
-    return in_more_than(0.5, met, f"{distance.mean:.4f} after {seconds.mean:.1f} s")
+    return judge_share(0.5, met, f"{distance.mean:.4f} after {seconds.mean:.1f} s")
 
 
 def keeps_up(results: Results[Config], d: int) -> Verdict:

@@ -58,7 +58,7 @@ from rlreps.envs.core import TimeStep, observation_struct, pytree_dataclass
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import BINS, CAP, FIT, MAZES, NULL, CellModel
 from rlreps.numerics import jit_briefly, seed_key
-from rlreps.stats.contrasts import Sample, Verdict, contrast_rows, said
+from rlreps.stats import Sample, Verdict, contrast_rows, format_interval
 from rlreps.study import (
     DETECTABLE,
     Axis,
@@ -336,7 +336,7 @@ def lead(results: Results[Config], arena: str, steps: int, kind: str = SMOOTH) -
 def ahead(results: Results[Config], arena: str) -> Verdict:
     """Judge that learned policies gain more than agents after as many steps or less."""
     found = lead(results, arena, results.config.budget)
-    return (found > 0.0).saying(said(found.interval))
+    return (found > 0.0).saying(format_interval(found.interval))
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:

@@ -39,7 +39,7 @@ from rlreps.experiments.pfau_2019.successor_features import SuccessorDifferences
 from rlreps.losses import Batch, Spin
 from rlreps.operators import Slowness, act
 from rlreps.plotting import plot_reconstructions, plot_signed_images
-from rlreps.stats.contrasts import Verdict
+from rlreps.stats import Verdict
 from rlreps.study import (
     STEP,
     Claim,

@@ -8,7 +8,7 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
-from rlreps.stats.contrasts import LONGEST
+from rlreps.stats import LONGEST
 from rlreps.study import Frame, Run, figures, flat, follows
 from rlreps.training.population import Members
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from rlreps.config import as_json
 from rlreps.runs.folder import RunFolder
-from rlreps.stats.intervals import mean_interval
+from rlreps.stats import mean_interval
 from rlreps.workflows.compare import compare_runs
 from rlreps.workflows.live import LiveConfig
 from rlreps.workflows.train import TrainingConfig
