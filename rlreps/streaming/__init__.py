@@ -9,7 +9,7 @@ the river transformer (``rlreps[river]``).
 from typing import TYPE_CHECKING, Any
 
 from rlreps.streaming.centring import Centred
-from rlreps.streaming.passes import Runs, run_passes
+from rlreps.streaming.passes import MakeRule, PassResult, Runs, run_passes
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay, StreamingRule
 from rlreps.streaming.rules.eigengame import Eigengame, MuEigengame
@@ -30,8 +30,10 @@ __all__ = [
     "ImplicitKrasulina",
     "IncrementalPCA",
     "Krasulina",
+    "MakeRule",
     "MuEigengame",
     "Oja",
+    "PassResult",
     "PowerDecay",
     "RiverPCA",
     "Runs",

@@ -10,7 +10,7 @@ from jax import Array
 
 from rlreps.batch import Batch
 from rlreps.errors import require
-from rlreps.sources.matrix import draw_rows_and_tasks
+from rlreps.sources import draw_rows_and_tasks
 
 
 @jax.tree_util.register_dataclass

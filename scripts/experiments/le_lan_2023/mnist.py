@@ -35,8 +35,8 @@ from rlreps.experiments.le_lan_2023.pixels import (
     make_problem,
 )
 from rlreps.plotting import plot_reconstructions
-from rlreps.sources.datasets import load_images
-from rlreps.stats import Interval, Sample, Verdict, aggregate, interval_columns
+from rlreps.sources import load_images
+from rlreps.stats import DoubleArray, Interval, Sample, Verdict, aggregate, interval_columns
 from rlreps.study import (
     HALVED,
     STEP,
@@ -56,11 +56,7 @@ from rlreps.study import (
     halved,
     image_components,
 )
-from rlreps.subspace.reconstruction import (
-    DoubleArray,
-    orthonormal_double,
-    reconstruction_errors,
-)
+from rlreps.subspace import orthonormal_double, reconstruction_errors
 from rlreps.training import train_population
 
 EIGENGAME = "eigengame"

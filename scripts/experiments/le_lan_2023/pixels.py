@@ -19,22 +19,32 @@ from rlreps.errors import require
 from rlreps.experiments.le_lan_2023.images import ImageSource, balanced_subsets
 from rlreps.losses import DanskinLissa
 from rlreps.numerics import seed_key
-from rlreps.sources.datasets import MNIST_CHECKSUM, FloatArray, Images
+from rlreps.sources import MNIST_CHECKSUM, Images
+from rlreps.stats import DoubleArray
 from rlreps.streaming import Eigengame, StreamingRule
-from rlreps.subspace.centring import second_moments
-from rlreps.subspace.reconstruction import (
-    DoubleArray,
+from rlreps.subspace import (
     ExactComponents,
+    components_kept,
     exact_components,
+    fix_signs,
     reconstruction_errors,
     relative_loss,
+    second_moments,
 )
-from rlreps.subspace.svd import components_kept, fix_signs
-from rlreps.training import Optimizer
-from rlreps.training.loop import Finished
-from rlreps.training.optimizers import SCHEDULES, Schedule
-from rlreps.training.population import train_population
-from rlreps.training.update import ChunkReport, Learner, TrainState, all_finite, zero_unless
+from rlreps.training import (
+    SCHEDULES,
+    ChunkReport,
+    Finished,
+    Learner,
+    Optimizer,
+    Schedule,
+    TrainState,
+    all_finite,
+    train_population,
+    zero_unless,
+)
+
+FloatArray = npt.NDArray[np.float32]
 
 FOLLOWED = ("subspace_distance", "train_error_ratio", "test_error_ratio")
 """Measurements during training."""

@@ -42,9 +42,8 @@ from rlreps.study import (
     summary,
     varied,
 )
-from rlreps.successor.measure.methods import MonteCarlo
-from rlreps.training import Optimizer
-from rlreps.training.evaluation import evaluate_features
+from rlreps.successor import MonteCarlo
+from rlreps.training import Optimizer, evaluate_features
 from rlreps.workflows.ground_truths import own_ground_truth
 from rlreps.workflows.train import TrainingConfig, train_masked
 

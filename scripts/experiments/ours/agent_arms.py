@@ -29,7 +29,7 @@ from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs.folder import RunFolder
 from rlreps.stats import samples_to_reach
 from rlreps.study import DoubleArray, Run, varied
-from rlreps.successor.measure.grids import Grid
+from rlreps.successor import Grid
 from rlreps.workflows.agent_report import history
 from rlreps.workflows.agents import OwnParts, StartingTorsos, mean_returns, run_agents
 

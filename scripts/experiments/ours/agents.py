@@ -121,15 +121,7 @@ from rlreps.experiments.ours.agent_arms import (
     train_arm,
 )
 from rlreps.formatting import format_number
-from rlreps.stats import (
-    Contrast,
-    Verdict,
-    all_of,
-    any_of,
-    at_least,
-    contrast_rows,
-    judge_family,
-)
+from rlreps.stats import Contrast, Verdict, all_of, any_of, at_least, contrast_rows, judge_family
 from rlreps.study import (
     DETECTABLE,
     Axis,

@@ -21,9 +21,9 @@ from rlreps.study import (
     Measure,
     Results,
     Rows,
+    aligned_maps,
     in_path,
 )
-from rlreps.study.figures import aligned_maps
 
 NEVER = "never"
 

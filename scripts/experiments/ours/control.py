@@ -34,9 +34,7 @@ from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.agents.host_observations import observations_of_space
 from rlreps.agents.keys import Use, environment_seed
 from rlreps.experiments.ours.problems import Choose, FloatArray, play, upright
-from rlreps.plotting import Line, Panel, plot_panels
-from rlreps.plotting.lines import over_runs
-from rlreps.plotting.style import MUTED
+from rlreps.plotting import MUTED, Line, Panel, over_runs, plot_panels
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden
 from rlreps.stats import Verdict, format_interval

@@ -39,7 +39,7 @@ from matplotlib.figure import Figure
 
 from rlreps.errors import FitWarning, InputError, TrainingDivergedError
 from rlreps.experiments.ours.problems import PROBLEMS, Choose, FloatArray, Problem, numbers, play
-from rlreps.plotting.style import MUTED, series_style, styled
+from rlreps.plotting import MUTED, series_style, styled
 from rlreps.stats import Verdict, judge_share
 from rlreps.study import (
     Claim,

@@ -10,14 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.agents import (
-    AgentConfig,
-    AgentState,
-    CompiledTrainer,
-    Prior,
-    make_agent,
-    prior_of,
-)
+from rlreps.agents import AgentConfig, AgentState, CompiledTrainer, Prior, make_agent, prior_of
 from rlreps.agents.config import puddle_world_of
 from rlreps.envs.core import observation_struct
 from rlreps.errors import FitWarning, require
@@ -26,14 +19,8 @@ from rlreps.experiments.ours.agent_arms import optimal_return
 from rlreps.experiments.ours.mazes import GOALS, MAZES
 from rlreps.runs.folder import RunFolder
 from rlreps.stats import samples_to_reach
-from rlreps.study import (
-    DoubleArray,
-    Frame,
-    Run,
-    varied,
-)
-from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.fit import fit
+from rlreps.study import DoubleArray, Frame, Run, varied
+from rlreps.successor import Transitions, fit
 from rlreps.workflows.agents import load_agents, run_agents
 
 ZERO_SHOT, FIXED, TUNED = "zero-shot start", "zero-shot policy", "fine-tuning"

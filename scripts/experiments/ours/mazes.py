@@ -19,12 +19,9 @@ import numpy.typing as npt
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
 from rlreps.stats import Contrast, Verdict, all_of, at_least, judge_family
 from rlreps.study import Results
-from rlreps.successor.exact.tabular import TabularModel
-from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.fit import fit
-from rlreps.successor.fitting.methods import FitConfig
-from rlreps.successor.fitting.representation import Scaling, SuccessorRepresentation, Task
-from rlreps.successor.measure.grids import Grid
+from rlreps.successor import FitConfig, Grid, SuccessorRepresentation, Task, Transitions, fit
+from rlreps.successor.exact import TabularModel
+from rlreps.successor.fitting.representation import Scaling
 from rlreps.successor.measure.kernels.actions import cell_moves
 
 FloatArray = npt.NDArray[np.float64]

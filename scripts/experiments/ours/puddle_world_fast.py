@@ -42,10 +42,7 @@ from rlreps.study import (
     varied,
 )
 from rlreps.subspace import leading_combinations, subspace_distance
-from rlreps.successor.measure.methods import SuccessorMeasure, Transition
-from rlreps.successor.truth.ground_truth import GroundTruth
-from rlreps.successor.truth.released import load
-from rlreps.successor.truth.store import open_store
+from rlreps.successor import GroundTruth, SuccessorMeasure, Transition, load, open_store
 from rlreps.training import Optimizer, train_population
 from rlreps.workflows.ground_truths import OwnGroundTruth, own_ground_truth
 from rlreps.workflows.train import TrainingConfig, learner_for, stored_problem

@@ -78,9 +78,7 @@ from rlreps.study import (
     varied,
     wide,
 )
-from rlreps.successor.fitting.fit import fit
-from rlreps.successor.fitting.methods import FitConfig
-from rlreps.successor.measure.grids import Grid
+from rlreps.successor import FitConfig, Grid, fit
 
 NONE = "none"
 EUCLIDEAN = "Euclidean"

@@ -56,8 +56,7 @@ from rlreps.study import (
     in_path,
     varied,
 )
-from rlreps.subspace import RandomizedSVD, centre_in_place
-from rlreps.subspace.ordered import ordered_spectrum
+from rlreps.subspace import RandomizedSVD, centre_in_place, ordered_spectrum
 from rlreps.training import RMSProp, TrainingResult, train
 
 FloatArray = npt.NDArray[np.float32]

@@ -23,10 +23,8 @@ from scipy.special import genlaguerre
 
 from rlreps.batch import Batch
 from rlreps.numerics import matmul
-from rlreps.operators import Weights
-from rlreps.operators.base import Operator
-from rlreps.operators.differential import Diagonal, Laplacian
-from rlreps.subspace.ordered import Spectrum, ordered_spectrum, ritz_spectrum
+from rlreps.operators import Diagonal, Laplacian, Operator, Weights
+from rlreps.subspace import Spectrum, ordered_spectrum, ritz_spectrum
 
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 

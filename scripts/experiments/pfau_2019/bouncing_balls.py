@@ -69,7 +69,7 @@ from rlreps.study import (
     Tabulated,
     design_of,
 )
-from rlreps.subspace.ordered import ordered_spectrum
+from rlreps.subspace import ordered_spectrum
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
 
 VIDEO = BouncingBalls()
