@@ -34,12 +34,13 @@ import numpy as np
 from jax import Array, lax
 
 from rlreps.agents.replay import Rows, Window, as_inputs, episode_window
+from rlreps.batch import Batch
 from rlreps.config import checked, positive, registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder
 from rlreps.errors import require, require_interval, require_positive
 from rlreps.losses import OBJECTIVES, LargeBatch, Objective, Spin
-from rlreps.losses.base import Batch, Encode, Metrics, Params, in_single_precision
+from rlreps.losses.base import Encode, Metrics, Params, in_single_precision
 from rlreps.numerics import DecayedMean
 
 TASKS: dict[str, type[Cumulants]] = registry(Cells, RandomFourier, RandomIndicators)

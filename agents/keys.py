@@ -14,8 +14,7 @@ import numpy as np
 from jax import Array
 from jax.extend.random import define_prng_impl
 
-from rlreps.numerics import PRNG
-from rlreps.successor.measure.chains import threefry2x32
+from rlreps.numerics import PRNG, threefry2x32
 
 
 class Use(enum.IntEnum):

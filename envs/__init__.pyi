@@ -7,6 +7,8 @@ from .bouncing_balls import BouncingBallsState as BouncingBallsState
 from .core import ArenaError as ArenaError
 from .core import Environment as Environment
 from .core import TimeStep as TimeStep
+from .core import observation_struct as observation_struct
+from .core import pytree_dataclass as pytree_dataclass
 from .dm_env_adapter import FiveCorridorsDmEnv as FiveCorridorsDmEnv
 from .dm_env_adapter import FourRoomsDmEnv as FourRoomsDmEnv
 from .dm_env_adapter import PuddleWorldDmEnv as PuddleWorldDmEnv

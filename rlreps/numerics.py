@@ -229,6 +229,42 @@ def seed_key(seed: Array | int, purpose: int) -> Array:
     return jax.random.fold_in(jax.random.key(seed, impl=PRNG), purpose)
 
 
+_PARITY = 0x1BD11BDA
+_ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
+
+
+def threefry2x32(
+    key: tuple[Array, Array], counter: tuple[Array, Array], rounds: int = 13
+) -> tuple[Array, Array]:
+    """Encrypt counters with a key: 64 random bits for each counter.
+
+    The generator is Threefry-2x32 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
+    3"; 13 rounds are the fewest that pass all their statistical tests). JAX's own generator is the
+    same function with 20 rounds. On a CPU, JAX's generator loops over the rounds in memory and uses
+    only 32 of the 64 bits of each block; random numbers then took three quarters of the time of a
+    rollout. This function unrolls the rounds, so that XLA can fuse and vectorise them.
+
+    Args:
+        key: Two words (uint32) that broadcast against the counters.
+        counter: Two words (uint32) of any one shape.
+        rounds: Number of rounds; JAX's own generator has 20.
+
+    Returns:
+        Two words (uint32) of the counters' shape.
+    """
+    words = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(_PARITY))
+    x, y = counter[0] + words[0], counter[1] + words[1]
+    for index in range(rounds):
+        x = x + y
+        distance = _ROTATIONS[index % 8]
+        y = ((y << jnp.uint32(distance)) | (y >> jnp.uint32(32 - distance))) ^ x
+        if index % 4 == 3:
+            injection = index // 4 + 1
+            x = x + words[injection % 3]
+            y = y + words[(injection + 1) % 3] + jnp.uint32(injection)
+    return x, y
+
+
 def usable_cores() -> int:
     """Count the cores this process may use; all cores if the system (macOS, Windows) cannot say."""
     if hasattr(os, "sched_getaffinity"):

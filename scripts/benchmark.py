@@ -18,7 +18,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlreps.agents import DQN, AgentConfig, make_trainer
+from rlreps.agents.keys import unrolled
+from rlreps.agents.replay import draw_transitions
+from rlreps.config import with_sizes
+from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
+from rlreps.envs import load_arena
+from rlreps.experiments.pfau_2019.atom import BoxSource, hamiltonian
+from rlreps.losses import OBJECTIVES, Spin
+from rlreps.numerics import jit_briefly
+from rlreps.operators import Diagonal
 from rlreps.runs.machine import keep_lapack_to_one_thread
+from rlreps.sources import load_observations, matrix_source
+from rlreps.streaming import RULES, PowerDecay, StreamingRule
+from rlreps.streaming.passes import scan_updates
+from rlreps.subspace import ExactComponents, exact_components
+from rlreps.successor import Grid, MonteCarlo, RowSampler, puddle_world_chain
+from rlreps.training import Learner, Optimizer
+from rlreps.training.devices import devices_for_small_runs
 
 if sys.argv[1:2] == ["agents"]:
     keep_lapack_to_one_thread()
@@ -30,29 +47,6 @@ import numpy.typing as npt
 import tyro
 from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
-
-from rlreps.agents import DQN, AgentConfig, make_trainer
-from rlreps.agents.keys import unrolled
-from rlreps.agents.replay import draw_transitions
-from rlreps.config import with_sizes
-from rlreps.encoders import MLP, Encoder, FourierMLP, SeparateMLP
-from rlreps.envs import load_arena
-from rlreps.losses import OBJECTIVES
-from rlreps.losses.spectral import Spin
-from rlreps.numerics import jit_briefly
-from rlreps.operators import Diagonal
-from rlreps.operators.hydrogen import hamiltonian
-from rlreps.sources.box import BoxSource
-from rlreps.sources.datasets import load_observations
-from rlreps.sources.matrix import matrix_source
-from rlreps.streaming import RULES, PowerDecay, StreamingRule
-from rlreps.streaming.passes import scan_updates
-from rlreps.subspace.reconstruction import ExactComponents, exact_components
-from rlreps.successor import Grid, RowSampler, puddle_world_chain
-from rlreps.successor.measure.methods import MonteCarlo
-from rlreps.training import Optimizer
-from rlreps.training.devices import devices_for_small_runs
-from rlreps.training.update import Learner
 
 
 def median_seconds(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:

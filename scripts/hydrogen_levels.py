@@ -24,12 +24,16 @@ from jax import Array
 from tyro.conf import Positional
 
 from rlreps.encoders import FunctionEncoder, Params, SeparateMLP
-from rlreps.losses import NestedLora, Spin
-from rlreps.losses.base import Batch
+from rlreps.experiments.pfau_2019.atom import (
+    BoxSource,
+    box_quadrature,
+    box_spectrum,
+    hamiltonian,
+    radius,
+)
+from rlreps.losses import Batch, NestedLora, Spin
 from rlreps.operators import Weights
-from rlreps.operators.hydrogen import box_quadrature, box_spectrum, hamiltonian, radius
-from rlreps.runs.folder import RunFolder
-from rlreps.sources.box import BoxSource
+from rlreps.runs import RunFolder
 from rlreps.training import Optimizer, train
 
 SHELLS = 6

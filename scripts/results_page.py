@@ -26,8 +26,8 @@ from PIL import Image
 from rlreps.experiments import EXPERIMENTS, PAPERS
 from rlreps.files import read_json
 from rlreps.formatting import format_number
-from rlreps.runs.folder import RunFolder
-from rlreps.stats.contrasts import VERDICTS
+from rlreps.runs import RunFolder
+from rlreps.stats import VERDICTS
 from rlreps.study import NOT_RUN
 
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"

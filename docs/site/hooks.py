@@ -43,7 +43,7 @@ FOLDERS = {"envs": "", "agents": "", "experiments": "scripts/"} | dict.fromkeys(
     "rlreps/",
 )
 """Folder of the API reference → the folder that it is in."""
-SHARED = ("config", "errors", "numerics")
+SHARED = ("batch", "config", "errors", "files", "formatting", "numerics")
 """Modules of the package itself that its users meet."""
 ELSEWHERE = {"CHANGELOG.md": "changelog.md", "README.md": "index.md", "data/README.md": "data.md"}
 """Pages outside docs/ → what stands for them on the site."""

@@ -1,3 +1,4 @@
+from .agent_report import history as history
 from .evaluate import evaluate_run as evaluate_run
 from .evaluate import features_of as features_of
 from .export import export_run as export_run
@@ -10,6 +11,7 @@ from .jobs.agents import StartingTorsos as StartingTorsos
 from .jobs.agents import TrainAgents as TrainAgents
 from .jobs.agents import evaluate_agents as evaluate_agents
 from .jobs.agents import load_agents as load_agents
+from .jobs.agents import mean_returns as mean_returns
 from .jobs.fit import Collection as Collection
 from .jobs.fit import FitData as FitData
 from .jobs.train import Train as Train

@@ -13,9 +13,12 @@ from rlreps.encoders.networks import (
     BlockSparse,
     Convolutional,
     FourierMLP,
+    Layer,
     SeparateMLP,
     channels_first,
     cosine_features,
+    dense,
+    init_layers,
 )
 
 ENCODERS: dict[str, type[Encoder]] = registry(Cosine, FourierMLP, MLP, Tabular)
@@ -32,6 +35,7 @@ __all__ = [
     "Encoder",
     "FourierMLP",
     "FunctionEncoder",
+    "Layer",
     "Params",
     "SeparateMLP",
     "TableFeatures",
@@ -41,7 +45,9 @@ __all__ = [
     "channels_first",
     "cosine_features",
     "cosine_products",
+    "dense",
     "from_linen",
     "from_nnx",
+    "init_layers",
     "lowest_frequencies",
 ]

@@ -4,8 +4,9 @@ The minimisers of ``OBJECTIVES`` span the top-d left singular subspace of a matr
 each class in ``PAIR_OBJECTIVES`` states its optimum.
 """
 
+from rlreps.batch import Batch, Clip, Population
 from rlreps.config import registry
-from rlreps.losses.base import Batch, Encode, Metrics, Objective, Population, two_weight_loss
+from rlreps.losses.base import Encode, Metrics, Objective, two_weight_loss
 from rlreps.losses.contrastive import InfoNCE, TDInfoNCE
 from rlreps.losses.cumulant_differences import CumulantDifferences
 from rlreps.losses.danskin import DanskinEmpirical, DanskinLissa, Naive
@@ -17,7 +18,6 @@ from rlreps.losses.least_squares import LargeBatch, Oracle
 from rlreps.losses.low_rank import NestedLora, SpectralContrastive, TDLowRank
 from rlreps.losses.orbital import NeuralEigenfunctions, OrbitalMinimization
 from rlreps.losses.spectral import Spin
-from rlreps.operators import Clip
 
 OBJECTIVES: dict[str, type[Objective]] = registry(
     DanskinChunked, DanskinEmpirical, DanskinLissa, Explicit, LargeBatch, Naive, Oracle, Spin

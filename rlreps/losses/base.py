@@ -11,71 +11,23 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import name_of, size
 from rlreps.errors import InputError, require
 from rlreps.numerics import matmul, num_rows
-from rlreps.operators.base import Clip
 from rlreps.subspace.inverse_covariance import empirical_inverse_covariance
 
 Params: TypeAlias = Any
 Metrics: TypeAlias = dict[str, Array]
 Encode: TypeAlias = Callable[[Params, Any], Array]
 """(params, inputs) → features [b, d]; inputs are a pytree of arrays [b, ...]."""
-
-
-class Population(NamedTuple):
-    """All states at once, for objectives that need exact expectations.
-
-    Attributes:
-        inputs: Every state's encoder input, an array [n, ...] or a pytree of such arrays.
-        targets: The batch's task columns over every state, [n, t].
-    """
-
-    inputs: Any
-    targets: Array
-
-
-class Batch(NamedTuple):
-    """Sampled entries of a states x tasks matrix.
-
-    Attributes:
-        inputs: Encoder inputs of the sampled states: an array [b, ...], or a pytree of arrays if an
-            input has several parts, such as a state and an action. Rows that hold two or more
-            states of an episode are a ``Clip``.
-        targets: The entries of these states in the sampled columns, [b, t].
-        tasks: Indices of the sampled columns, [t] (int32), for objectives that store weights.
-        population: All states, if the source was asked for them.
-    """
-
-    inputs: Any
-    targets: Array
-    tasks: Array | None = None
-    population: Population | None = None
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows, b."""
-        return num_rows(self.inputs)
-
-    @property
-    def pair(self) -> tuple[Any, Any]:
-        """The two states of every row, arrays or pytrees of arrays [b, ...].
-
-        Raises:
-            InputError: If rows are not pairs.
-        """
-        clip = self.inputs if isinstance(self.inputs, Clip) else Clip((self.inputs,))
-        length = len(clip.states)
-        got = f"clips of {length}" if length > 1 else "single states"
-        require(length == 2, "rows that are pairs of states (rlreps.sources.pair_source)", got)
-        return clip.states[0], clip.states[1]
 
 
 @dataclasses.dataclass(frozen=True)

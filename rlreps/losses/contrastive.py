@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, interval
-from rlreps.losses.base import Batch, Encode, Metrics, Params
+from rlreps.losses.base import Encode, Metrics, Params
 from rlreps.losses.pairs import PairObjective, TowardsAverages
 from rlreps.numerics import DecayedMean, matmul
 

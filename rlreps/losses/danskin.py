@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, interval, positive
 from rlreps.errors import require
 from rlreps.losses.base import (
-    Batch,
     Encode,
     Metrics,
     Objective,

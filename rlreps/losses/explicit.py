@@ -9,17 +9,10 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, interval, size
 from rlreps.errors import InputError
-from rlreps.losses.base import (
-    Batch,
-    Encode,
-    Metrics,
-    Objective,
-    Params,
-    mean_product,
-    two_weight_loss,
-)
+from rlreps.losses.base import Encode, Metrics, Objective, Params, mean_product, two_weight_loss
 from rlreps.numerics import matmul, optimizer_step
 
 

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, interval
-from rlreps.losses.base import Batch, Encode, Metrics, Params
+from rlreps.losses.base import Encode, Metrics, Params
 from rlreps.losses.pairs import (
     Ends,
     PairObjective,

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, interval
-from rlreps.losses.base import Batch, Encode, Metrics, Params, two_weight_loss
+from rlreps.losses.base import Encode, Metrics, Params, two_weight_loss
 from rlreps.losses.least_squares import least_squares_weights
 from rlreps.losses.pairs import PairObjective, TowardsAverages, scales
 from rlreps.numerics import DecayedMean, matmul

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, interval
 from rlreps.errors import require, require_choice, require_positive
 from rlreps.losses.base import (
-    Batch,
     Encode,
     Metrics,
     Objective,

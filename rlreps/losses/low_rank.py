@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Literal
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, interval, size
 from rlreps.errors import require
-from rlreps.losses.base import Batch, Encode, Metrics, Params, with_gradient_of
+from rlreps.losses.base import Encode, Metrics, Params, with_gradient_of
 from rlreps.losses.pairs import PairObjective, TowardsAverages, independent_products, nesting
 from rlreps.numerics import DecayedMean, matmul
 from rlreps.operators import Operator, Weights, act, points_of

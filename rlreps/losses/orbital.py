@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import configurable
-from rlreps.losses.base import Batch, Encode, Metrics, Params
+from rlreps.losses.base import Encode, Metrics, Params
 from rlreps.losses.pairs import PairObjective, eigenvalues, independent_products, nesting, scales
 from rlreps.numerics import matmul
 

@@ -23,10 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import interval, size
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
-from rlreps.losses.base import Batch, Encode, Objective, Params
+from rlreps.losses.base import Encode, Objective, Params
 from rlreps.numerics import DecayedMean, matmul
 
 Ends: TypeAlias = tuple[Array, Array]

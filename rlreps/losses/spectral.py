@@ -17,10 +17,11 @@ import numpy as np
 import optax
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, interval, positive, size
 from rlreps.encoders.base import Encoder
 from rlreps.errors import InputError, require
-from rlreps.losses.base import Batch, Encode, Metrics, Objective, Params, with_gradient_of
+from rlreps.losses.base import Encode, Metrics, Objective, Params, with_gradient_of
 from rlreps.numerics import DecayedMean, matmul
 from rlreps.operators import Operator, TargetKernel, Weights, act, points_of
 from rlreps.subspace.ordered import (

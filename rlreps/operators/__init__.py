@@ -3,7 +3,8 @@
 They act on functions given by samples, and compose by ``+``, ``-`` and products with numbers.
 """
 
-from rlreps.operators.base import Action, Clip, Operator, Sample, Weights, act, points_of
+from rlreps.batch import Clip
+from rlreps.operators.base import Action, Operator, Sample, Weights, act, points_of
 from rlreps.operators.differential import Diagonal, FiniteDifferenceLaplacian, Laplacian
 from rlreps.operators.kernel import Kernel, TargetKernel, require_symmetric
 from rlreps.operators.matrix import MatrixOperator, Slowness

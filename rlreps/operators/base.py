@@ -7,41 +7,20 @@ of a batch, exactly or as an unbiased estimate. Operators add and scale:
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from rlreps.batch import Clip
 from rlreps.config import configurable, interval, leaf
 from rlreps.errors import require
 from rlreps.numerics import matmul
 
 Weights = Callable[[Any], Array]
 """Inputs [b, ...] → density of the measure over the density of the draws, up to a factor, [b]."""
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Clip:
-    """States of one episode in the order of time, for each row of a batch: two or more.
-
-    ``state, later = clip`` unpacks a pair.
-
-    Attributes:
-        states: The l states, each an array [b, ...] or a pytree of arrays.
-    """
-
-    states: tuple[Any, ...]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.states)
-
-    def joined(self) -> Any:
-        """Join all states into [l·b, ...]: all rows' first states, then all second states, etc."""
-        return jax.tree.map(lambda *parts: jnp.concatenate(parts), *self.states)
 
 
 def points_of(inputs: Any) -> Any:

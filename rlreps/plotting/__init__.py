@@ -7,19 +7,29 @@ from rlreps.plotting.charts import (
     plot_subspace_error,
 )
 from rlreps.plotting.images import plot_reconstructions, plot_signed_images
-from rlreps.plotting.lines import Line, Panel, plot_panels
+from rlreps.plotting.lines import Line, Panel, over_runs, plot_panels
 from rlreps.plotting.maps import (
     plot_components,
     plot_coverage,
     plot_environment,
     plot_policy_and_value,
 )
-from rlreps.plotting.style import figure_bytes, require_figure, save_figure, signed_colormap
+from rlreps.plotting.style import (
+    MUTED,
+    figure_bytes,
+    require_figure,
+    save_figure,
+    series_style,
+    signed_colormap,
+    styled,
+)
 
 __all__ = [
+    "MUTED",
     "Line",
     "Panel",
     "figure_bytes",
+    "over_runs",
     "plot_components",
     "plot_coverage",
     "plot_curves",
@@ -33,5 +43,7 @@ __all__ = [
     "plot_subspace_error",
     "require_figure",
     "save_figure",
+    "series_style",
     "signed_colormap",
+    "styled",
 ]

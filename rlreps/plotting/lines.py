@@ -20,7 +20,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 
 from rlreps.errors import InputError, require, require_choice
 from rlreps.plotting.style import MUTED, FloatArray, plain_log_ticks, series_style, styled
-from rlreps.stats.intervals import FEWEST_BANDED, interquartile_mean_interval, mean_interval
+from rlreps.stats import FEWEST_BANDED, interquartile_mean_interval, mean_interval
 
 DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
 

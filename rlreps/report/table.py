@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rlreps.errors import InputError, printable
 from rlreps.formatting import finite_or_none, format_number
-from rlreps.stats.intervals import FEWEST_BANDED
+from rlreps.stats import FEWEST_BANDED
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,8 @@
-"""Runs on disk: their folder, checkpoints, locks, progress, provenance and intervals."""
+"""Folders of runs: configuration, metrics, checkpoints, locks, progress, provenance.
+
+Names load on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -37,10 +37,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import checked, interval, positive
 from rlreps.cumulants import Cumulants
 from rlreps.envs import PuddleWorld
-from rlreps.losses.base import Batch
 from rlreps.numerics import PRNG
 from rlreps.successor.measure.chains import MarkovChain, puddle_world_chain
 from rlreps.successor.measure.grids import Grid

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.batch import Batch, Population
 from rlreps.errors import require
-from rlreps.losses.base import Batch, Population
 
 
 class Source(Protocol):

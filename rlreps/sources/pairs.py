@@ -13,9 +13,8 @@ import numpy as np
 import scipy
 from jax import Array, lax
 
+from rlreps.batch import Batch, Clip
 from rlreps.errors import InputError, require, require_interval
-from rlreps.losses.base import Batch
-from rlreps.operators import Clip
 from rlreps.sources.matrix import encoder_inputs
 
 if TYPE_CHECKING:  # The successor package imports this one.

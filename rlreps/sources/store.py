@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from rlreps.batch import Batch
 from rlreps.errors import InputError, require
-from rlreps.losses.base import Batch
 from rlreps.sources.matrix import (
     Source,
     checked_widths,

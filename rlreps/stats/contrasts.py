@@ -4,7 +4,7 @@ A statement says that a mean difference is above an effect. It **holds** if the 
 lies above the effect, and **does not hold** if the whole interval lies below. It **cannot be told**
 if the interval contains the effect, if there are too few runs, or if all differences are equal: no
 interval has width zero. A statement that holds or fails in each run is judged by the share of runs
-in which it holds, with the exact interval of this share (``in_more_than``). Runs that share a seed
+in which it holds, with the exact interval of this share (``judge_share``). Runs that share a seed
 share their start and their data. They are compared in pairs, so that variation between seeds does
 not widen the interval.
 """
@@ -16,27 +16,25 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from rlreps.config import checked
 from rlreps.errors import require
 from rlreps.formatting import format_number
 from rlreps.stats.intervals import (
+    DoubleArray,
     Interval,
     StandardError,
-    detectable,
+    detectable_difference,
+    detectable_share,
     equal_outcomes_interval,
     holm,
     mean_interval,
     share_interval,
     sign_flip_p_value,
     sign_test,
-    sign_test_detectable,
     standard_error,
     student_interval,
 )
-
-FloatArray = npt.NDArray[np.float64]
 
 VERDICTS: Mapping[bool | None, str] = {
     True: "holds",
@@ -119,7 +117,7 @@ def any_of(parts: Parts, *, of: int | None = None) -> Verdict:
     return at_least(1, parts, of=of)
 
 
-def in_more_than(share: float, holding: Iterable[bool], words: str) -> Verdict:
+def judge_share(share: float, holding: Iterable[bool], words: str) -> Verdict:
     """Judge that a statement holds for more than a share of all runs, by the exact interval.
 
     Six runs that agree are the fewest that decide a share of one half.
@@ -159,7 +157,7 @@ def _words_of(verdicts: Sequence[Verdict], named: Mapping[str, Verdict] | None) 
     return f"{told.count(True)} of {len(told)} as stated; {listed[told.index(deciding)]}"
 
 
-def said(found: Interval, *, signed: bool = False) -> str:
+def format_interval(found: Interval, *, signed: bool = False) -> str:
     """Write an estimate with its interval, if it has one: "0.120 [0.110, 0.130]"."""
     value, low, high = (
         ("+" if signed and part > 0.0 else "") + format_number(float(part)) for part in found
@@ -181,7 +179,7 @@ class Sample:
         fewest: Least number of units for a verdict.
     """
 
-    values: FloatArray
+    values: DoubleArray
     units: Sequence[Hashable]
     fewest: int = 2
 
@@ -228,7 +226,7 @@ class Sample:
             return self.units
         return [unit for unit in self.units if unit in {*other.units}]
 
-    def _paired(self, other: "Sample | float") -> tuple[FloatArray, FloatArray]:
+    def _paired(self, other: "Sample | float") -> tuple[DoubleArray, DoubleArray]:
         if not isinstance(other, Sample):
             return self.values, np.full(len(self.values), float(other))
         if list(self.units) == list(other.units):
@@ -257,15 +255,15 @@ class Contrast:
         by_signs: Whether to test the signs of differences, for runs that succeed or fail.
     """
 
-    ours: FloatArray
-    theirs: FloatArray
+    ours: DoubleArray
+    theirs: DoubleArray
     effect: float = 0.0
     fewest: int = 2
     constant: bool = False
     by_signs: bool = False
 
     @cached_property
-    def differences(self) -> FloatArray:
+    def differences(self) -> DoubleArray:
         """Ours minus theirs, [pairs]."""
         return np.asarray(self.ours, np.float64) - np.asarray(self.theirs, np.float64)
 
@@ -309,7 +307,7 @@ class Contrast:
 
         The reported p-value is by sign flips, which detect about as much as a t-test. With
         ``by_signs``, compute the smallest detectable difference of shares instead
-        (``sign_test_detectable``).
+        (``detectable_share``).
 
         Args:
             level: Level of the test, corrected for the number of tests.
@@ -319,11 +317,11 @@ class Contrast:
             if all differ equally, or if no difference of shares is detectable.
         """
         if self.by_signs:
-            found = sign_test_detectable(self.differences, level)
+            found = detectable_share(self.differences, level)
         elif 2.0 ** (1 - len(self.differences)) > level:
             return None
         else:
-            found = detectable(self.error, level)
+            found = detectable_difference(self.error, level)
         return found if math.isfinite(found) else None
 
     @property
@@ -348,15 +346,15 @@ class Contrast:
         """Describe the finding: both means, and the difference with its interval."""
         if self.constant:
             # The difference plus the constant is the mean of ours, with its interval.
-            return said(Interval(*(part + self.theirs[0] for part in self.interval)))
+            return format_interval(Interval(*(part + self.theirs[0] for part in self.interval)))
         means = [format_number(float(np.mean(each))) for each in (self.ours, self.theirs)]
-        return f"{means[0]} against {means[1]}, {said(self.interval, signed=True)}"
+        return f"{means[0]} against {means[1]}, {format_interval(self.interval, signed=True)}"
 
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-def corrected(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Key, Verdict]:
+def judge_family(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Key, Verdict]:
     """Judge whether each contrast of a family is above its effect, with p-values by Holm's method.
 
     A contrast holds if ``Contrast.above`` holds and the adjusted p-value for a difference equal to
@@ -366,13 +364,13 @@ def corrected(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict[Ke
     verdicts = {}
     p_values = holm([each.p_value for each in contrasts.values()]).tolist()
     for (name, each), p_value in zip(contrasts.items(), p_values, strict=True):
-        found = f"{said(each.interval, signed=True)}, p = {format_number(p_value)}"
+        found = f"{format_interval(each.interval, signed=True)}, p = {format_number(p_value)}"
         verdict = each.above.saying(found)
         verdicts[name] = verdict.open() if verdict.holds and p_value >= level else verdict
     return verdicts
 
 
-def as_columns(name: str, found: Interval) -> dict[str, float]:
+def interval_columns(name: str, found: Interval) -> dict[str, float]:
     """Return an estimate and the ends of its interval as columns of a result file."""
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
@@ -402,7 +400,7 @@ def contrast_rows(
         {
             **about,
             "pairs": len(each.differences),
-            **as_columns("difference", each.interval),
+            **interval_columns("difference", each.interval),
             "p_value": next(p_values) if is_in else None,
             "detectable": each.detectable(level / count) if is_in else None,
         }

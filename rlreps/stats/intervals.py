@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from rlreps.errors import InputError, require
 
-FloatArray = npt.NDArray[np.float64]
+DoubleArray = npt.NDArray[np.float64]
 
 FEWEST_BANDED = 5
 """Least number of runs for which pages and figures show an interval instead of the runs."""
@@ -124,7 +124,7 @@ def student_interval(value: Any, found: StandardError) -> Interval:
     return _plain(value, value - half, value + half)
 
 
-def detectable(found: StandardError, level: float) -> float:
+def detectable_difference(found: StandardError, level: float) -> float:
     """Compute the smallest mean difference that a two-sided t-test would detect in 80 of 100 cases.
 
     This difference says what the design could have detected: a verdict of "no effect" excludes only
@@ -288,7 +288,9 @@ def aggregate(
     return {**found, "runs": len(np.asarray(values))}
 
 
-def pseudo_values(statistic: Callable[[FloatArray], FloatArray], runs: npt.ArrayLike) -> FloatArray:
+def pseudo_values(
+    statistic: Callable[[DoubleArray], DoubleArray], runs: npt.ArrayLike
+) -> DoubleArray:
     """Compute the jackknife's pseudo-values of a statistic of means over runs (Tukey 1958).
 
     Let θ be the statistic of the means of all n runs and θ₋ᵢ that without run i. The pseudo-values
@@ -309,7 +311,7 @@ def pseudo_values(statistic: Callable[[FloatArray], FloatArray], runs: npt.Array
         return statistic(table)
     weights = np.column_stack([np.ones(count) / count, (1.0 - np.eye(count)) / (count - 1)])
     found = statistic(table @ weights)
-    values: FloatArray = count * found[0] - (count - 1) * found[1:]
+    values: DoubleArray = count * found[0] - (count - 1) * found[1:]
     return values
 
 
@@ -345,7 +347,7 @@ def sign_flip_p_value(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     return float(found.pvalue)
 
 
-def holm(p_values: Sequence[float]) -> FloatArray:
+def holm(p_values: Sequence[float]) -> DoubleArray:
     """Adjust p-values [k] for their number (Holm 1979): those below α hold together at level α."""
     given = np.asarray(p_values, np.float64)
     order = np.argsort(given, kind="stable")
@@ -396,7 +398,7 @@ def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
     return min(1.0, 2.0 * min(largest))
 
 
-def sign_test_detectable(differences: npt.ArrayLike, level: float) -> float:
+def detectable_share(differences: npt.ArrayLike, level: float) -> float:
     """Compute the smallest difference of shares that the exact sign test of pairs would detect.
 
     The assumed experiment has as many pairs as ``differences``, and the same share with the rarer
@@ -431,7 +433,7 @@ def sign_test_detectable(differences: npt.ArrayLike, level: float) -> float:
     return float(optimize.brentq(missing, against, 1.0 - against)) - against
 
 
-def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: float) -> FloatArray:
+def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: float) -> DoubleArray:
     """Count the environment steps after which each run has reached a threshold.
 
     Evaluations are noisy, so one is not enough: a run reaches the threshold once two of three
@@ -451,7 +453,7 @@ def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: flo
     above = np.pad(table >= threshold, ((0, 0), (_RECENT - 1, 0)))
     recent = np.lib.stride_tricks.sliding_window_view(above, _RECENT, axis=1).sum(axis=2)
     reached = 2 * recent > _RECENT
-    first: FloatArray = np.where(reached.any(axis=1), when[reached.argmax(axis=1)], np.inf)
+    first: DoubleArray = np.where(reached.any(axis=1), when[reached.argmax(axis=1)], np.inf)
     return first
 
 
@@ -460,7 +462,7 @@ def _plain(*parts: Any) -> Interval:
     return Interval(*(float(each) if np.ndim(each) == 0 else each for each in parts))
 
 
-def _finite(values: npt.ArrayLike) -> FloatArray:
+def _finite(values: npt.ArrayLike) -> DoubleArray:
     """Check values of runs and return them as [runs] or [runs, points]."""
     table = np.asarray(values, dtype=np.float64)
     require(

@@ -1,5 +1,7 @@
 from .centring import Centred as Centred
 from .estimator import StreamingPCA as StreamingPCA
+from .passes import MakeRule as MakeRule
+from .passes import PassResult as PassResult
 from .passes import Runs as Runs
 from .passes import run_passes as run_passes
 from .river import RiverPCA as RiverPCA

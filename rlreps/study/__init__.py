@@ -27,6 +27,7 @@ from rlreps.study.figures import (
     image_components,
 )
 from rlreps.study.frame import Frame, NotRunError, Rows, summarised
+from rlreps.study.ground_truths import OwnGroundTruth, own_ground_truth
 from rlreps.study.results import (
     STEP,
     SUBSPACE_DISTANCE,
@@ -60,6 +61,7 @@ __all__ = [
     "Frame",
     "Measure",
     "NotRunError",
+    "OwnGroundTruth",
     "Part",
     "Results",
     "Rows",
@@ -75,6 +77,7 @@ __all__ = [
     "halved",
     "image_components",
     "in_path",
+    "own_ground_truth",
     "summarised",
     "summary",
     "varied",

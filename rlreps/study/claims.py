@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from rlreps.config import as_json
-from rlreps.stats.contrasts import Sample, Verdict, all_of
+from rlreps.stats import Sample, Verdict, all_of
 from rlreps.study.frame import NotRunError
 from rlreps.study.results import Results, text_of
 

@@ -16,11 +16,13 @@ from rlreps.files import require_free, write_atomically
 from rlreps.formatting import format_number
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, in_words
-from rlreps.stats.contrasts import Sample, as_columns, said
-from rlreps.stats.intervals import (
+from rlreps.stats import (
     FEWEST_BANDED,
     Interval,
-    detectable,
+    Sample,
+    detectable_difference,
+    format_interval,
+    interval_columns,
     student_interval,
     welch_error,
 )
@@ -93,8 +95,10 @@ class Comparison:
                 row["run"],
                 MEASURES[row["measure"]],
                 row["seeds"],
-                said(_interval(row, "mean")),
-                said(_interval(row, "difference"), signed=True) if "difference" in row else None,
+                format_interval(_interval(row, "mean")),
+                format_interval(_interval(row, "difference"), signed=True)
+                if "difference" in row
+                else None,
                 {None: None, 0: "no"}.get(row.get("pairs"), f"{row.get('pairs')} pairs"),
                 row.get("detectable"),
             )
@@ -173,7 +177,7 @@ def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
         mean = mean.within(0.0, 1.0)
     row: dict[str, Any] = {
         **{"run": run.label, **run.about, "measure": name, "seeds": len(sample.values)},
-        **as_columns("mean", mean),
+        **interval_columns("mean", mean),
     }
     if run is first or name not in first.measures or run.problem != first.problem:
         return row
@@ -187,8 +191,8 @@ def _row(run: FinalFigures, first: FinalFigures, name: str) -> dict[str, Any]:
         shared = 0
         error = welch_error(sample.values, other.values)
         interval = student_interval(sample.mean - other.mean, error)
-    least = detectable(error, LEVEL)
-    row |= {"pairs": shared, **as_columns("difference", interval)}
+    least = detectable_difference(error, LEVEL)
+    row |= {"pairs": shared, **interval_columns("difference", interval)}
     return {**row, "detectable": least if math.isfinite(least) else None}
 
 

@@ -24,7 +24,7 @@ from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_in_workers
-from rlreps.stats.contrasts import VERDICTS
+from rlreps.stats import VERDICTS
 from rlreps.study.claims import Claims, Found, differences, follows, scalars
 from rlreps.study.figures import Curve, Drawn, Shown
 from rlreps.study.frame import Frame

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.stats.contrasts import FloatArray, Sample
-from rlreps.stats.intervals import aggregate
+from rlreps.stats import DoubleArray, Sample, aggregate
 
 Column = npt.NDArray[Any]
 Rows = Sequence[Mapping[str, object]]
@@ -203,7 +202,7 @@ class Frame:
 
     def pivot(
         self, value: str, unit: str, x: str | None = None
-    ) -> tuple[FloatArray, list[Hashable], list[Any]]:
+    ) -> tuple[DoubleArray, list[Hashable], list[Any]]:
         """Arrange a column by units and places.
 
         Args:

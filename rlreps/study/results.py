@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from rlreps.errors import require
 from rlreps.plotting.lines import DISTANCE
-from rlreps.stats.contrasts import Sample
+from rlreps.stats import Sample
 from rlreps.study.frame import Frame, Rows
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from rlreps.app.job import Context
 from rlreps.app.jobs.train import CHOICES as CHOICES
 from rlreps.app.jobs.train import NAMES as NAMES
 from rlreps.report.table import Table, with_interval
-from rlreps.stats.contrasts import as_columns
-from rlreps.stats.intervals import mean_interval
+from rlreps.stats import interval_columns, mean_interval
 from rlreps.study import (
     SUBSPACE_DISTANCE,
     Axis,
@@ -307,7 +306,7 @@ def rows_of_points(results: Results[SweepConfig]) -> Rows:
         for name, column in _MEASURES.items():
             values = part[name].tolist()
             # Zero distance to the best features leaves no excess to compare.
-            ends = {} if None in values else as_columns(name, mean_interval(values))
+            ends = {} if None in values else interval_columns(name, mean_interval(values))
             row |= {name: None, f"{name}_low": None, f"{name}_high": None, **ends, column: values}
         row["subspace_distance_low"] = max(row["subspace_distance_low"], 0.0)
         row["subspace_distance_high"] = min(row["subspace_distance_high"], 1.0)

@@ -1,9 +1,11 @@
 from .fitting.data import Transitions as Transitions
 from .fitting.fit import fit as fit
+from .fitting.forward_backward import unexplained_share as unexplained_share
 from .fitting.methods import FitConfig as FitConfig
 from .fitting.methods import LeastSquaresFit as LeastSquaresFit
 from .fitting.methods import TemporalDifferences as TemporalDifferences
 from .fitting.quality import Quality as Quality
+from .fitting.representation import Scaling as Scaling
 from .fitting.representation import SuccessorRepresentation as SuccessorRepresentation
 from .fitting.representation import Task as Task
 from .fitting.wrapper import PotentialShaping as PotentialShaping
@@ -15,6 +17,7 @@ from .measure.grids import BoxGrid as BoxGrid
 from .measure.grids import Grid as Grid
 from .measure.gymnasium import GymnasiumRowSampler as GymnasiumRowSampler
 from .measure.gymnasium import state_attribute as state_attribute
+from .measure.kernels.actions import cell_moves as cell_moves
 from .measure.kernels.estimator import TransitionEstimator as TransitionEstimator
 from .measure.kernels.estimator import aggregation_error as aggregation_error
 from .measure.methods import METHODS as METHODS

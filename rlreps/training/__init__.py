@@ -1,16 +1,8 @@
-"""Train encoders: one update, vmapped populations, the host loop and evaluation."""
+"""Train encoders: one update, vmapped populations, the host loop and evaluation.
 
-from rlreps.training.optimizers import Optimizer, RMSProp
-from rlreps.training.population import Evaluate, TrainingResult, stack, train, train_population
-from rlreps.training.update import Learner
+Names load on first use.
+"""
 
-__all__ = [
-    "Evaluate",
-    "Learner",
-    "Optimizer",
-    "RMSProp",
-    "TrainingResult",
-    "stack",
-    "train",
-    "train_population",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -72,7 +72,7 @@ class TrainingResult(Finished[TrainState]):
         return jax.tree.map(lambda leaf: leaf[index], self.state.params)
 
 
-class Population(Program[TrainState]):
+class Members(Program[TrainState]):
     """The training of all members, as the host loop runs it.
 
     Attributes:
@@ -371,7 +371,7 @@ def train_population(
         checkpoint_every = -(-_CHECKPOINT_EVERY // evaluate_every) * evaluate_every
     require_positive("checkpoint_every", checkpoint_every)
     require_seeds(seeds)
-    program = Population(
+    program = Members(
         learner,
         source,
         seeds,

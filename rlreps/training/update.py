@@ -12,10 +12,11 @@ import optax
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, leaf, positive
 from rlreps.encoders import Encoder, Params
 from rlreps.errors import require
-from rlreps.losses.base import Batch, Metrics, Objective
+from rlreps.losses.base import Metrics, Objective
 from rlreps.numerics import optimizer_step, seed_key
 from rlreps.sources.matrix import Source
 from rlreps.sources.store import StreamedSource

@@ -72,6 +72,16 @@ def refused(capsys, tmp_path, files_below):
     return run
 
 
+@pytest.fixture
+def run_folder(tmp_path):
+    """Opens the folder of a run, by default the test's own."""
+
+    def open_folder(path=tmp_path):
+        return RunFolder.create_or_resume(path, kind="test", config={}, provenance={})
+
+    return open_folder
+
+
 class Killed(BaseException):
     """Stands for whatever ends a process."""
 

@@ -27,7 +27,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.sources.live import puddle_world_source
 from rlreps.sources.matrix import matrix_source
 from rlreps.sources.store import streamed_source
-from rlreps.training.population import Population
+from rlreps.training.population import Members
 
 OBJECTIVES = {
     **{name: objective() for name, objective in losses.OBJECTIVES.items()},
@@ -44,13 +44,13 @@ programs = []
 
 
 def remember_programs():
-    prepare = Population.prepare
+    prepare = Members.prepare
 
     def remembered(self, state, count):
         prepare(self, state, count)
         programs.append(self.compiled[count].as_text())
 
-    Population.prepare = remembered
+    Members.prepare = remembered
 
 
 def in_memory():

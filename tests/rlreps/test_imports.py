@@ -1,7 +1,9 @@
 """Imports point one way, and mathematics never loads the machinery around it."""
 
 import ast
+import collections
 import graphlib
+import importlib
 import json
 import pathlib
 import subprocess
@@ -11,8 +13,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 
+GROUND = {"batch", "config", "errors", "files", "formatting", "numerics"}
 LEVELS = [
-    {"errors", "files", "formatting", "config", "numerics", "stats"},
+    GROUND | {"stats"},
     {"subspace", "encoders", "operators", "cumulants"},
     {"losses", "sources", "successor", "streaming"},
     {"training", "runs", "report", "plotting"},
@@ -112,6 +115,37 @@ def test_no_modules_of_the_measure_import_each_other_in_a_circle():
     except graphlib.CycleError as error:
         pytest.fail(" imports ".join(reversed(error.args[1])))
     assert len(order) == len(graph) > 10
+
+
+PRIVATE_IMPORTS = {
+    "agent_arms": 1,
+    "control": 3,
+    "counted_agents": 4,
+    "frames": 1,
+    "goal_change_runs": 1,
+}
+"""Experiment → number of names that it imports although they are not public. It only shrinks."""
+
+
+def public_names(module):
+    """Return what a package exports; all that a module on the ground defines."""
+    loaded = importlib.import_module(module)
+    on_the_ground = module.removeprefix("rlreps.") in GROUND
+    return {*vars(loaded)} if on_the_ground else {*getattr(loaded, "__all__", ())}
+
+
+def test_experiments_import_public_names_but_for_a_list_that_shrinks():
+    private = collections.defaultdict(list)
+    for path in sorted((ROOT / "scripts/experiments").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = getattr(node, "module", None) or ""
+            if module.startswith("rlreps") and not module.startswith("rlreps.experiments"):
+                names = {alias.name for alias in node.names} - public_names(module)
+                if module == "rlreps":
+                    names -= GROUND
+                private[path.stem] += [f"{module}.{name}" for name in sorted(names)]
+    found = {name: len(names) for name, names in private.items() if names}
+    assert found == PRIVATE_IMPORTS, json.dumps({name: private[name] for name in found}, indent=1)
 
 
 LOADED = """

@@ -14,6 +14,7 @@ from rlreps.numerics import (
     interruptible,
     largest_even_share,
     seed_key,
+    threefry2x32,
 )
 
 
@@ -96,3 +97,19 @@ def test_interruptible_calls_end_at_a_signal_and_return_or_raise_otherwise():
     assert interruptible(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         interruptible(divmod, 7, 0)
+
+
+def words(*values):
+    return tuple(jnp.uint32(value) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ((0, 0), (0, 0), (0x9D1C5EC6, 0x8BD50731)),
+        ((2**32 - 1,) * 2, (2**32 - 1,) * 2, (0xFD36D048, 0x2D17272C)),
+        ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xBA3E4725, 0xF27D669E)),
+    ],
+)
+def test_thirteen_rounds_give_the_known_answers_of_random123(counter, key, expected):
+    assert tuple(int(word) for word in threefry2x32(words(*key), words(*counter))) == expected

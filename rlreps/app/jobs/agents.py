@@ -36,7 +36,7 @@ from rlreps.report.page import Page
 from rlreps.report.table import Table
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, without_nan
-from rlreps.stats.intervals import aggregate
+from rlreps.stats import aggregate
 from rlreps.study.ground_truths import ground_truth_of_run, ground_truth_of_store
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.training import config as training_config

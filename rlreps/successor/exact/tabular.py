@@ -185,7 +185,7 @@ def greedy(values: npt.ArrayLike) -> list[npt.NDArray[np.intp]]:
     return list(np.argmax(values, axis=1).T)
 
 
-def counted(
+def estimate_model(
     before: npt.NDArray[np.int64],
     action: npt.NDArray[Any],
     after: npt.NDArray[np.int64],

@@ -20,9 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, leaf, size
 from rlreps.encoders import Encoder, Params, TwoTowers
-from rlreps.losses.base import Batch, Encode
+from rlreps.losses.base import Encode
 from rlreps.losses.low_rank import TDLowRank
 
 # --- Encoders of states with actions --------------------------------------------------------------

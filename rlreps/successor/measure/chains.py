@@ -1,12 +1,8 @@
 """Markov chains on cells, in the form that rollouts need, and their random numbers.
 
 An environment under a policy becomes a ``MarkovChain``; ``puddle_world_chain`` is the fast special
-case. Random numbers come from a counter-based generator, Threefry-2x32 with 13 rounds (Salmon et
-al. 2011, "Parallel random numbers: as easy as 1, 2, 3"; 13 rounds are the fewest that pass all
-their statistical tests). JAX's own generator is the same function with 20 rounds. On a CPU, JAX's
-generator loops over the rounds in memory and uses only 32 of the 64 bits of each block; random
-numbers then took three quarters of the time of a rollout. This module unrolls the rounds, so that
-XLA can fuse and vectorise them, and uses all 64 bits.
+case. Random numbers come from ``rlreps.numerics.threefry2x32`` with 13 rounds, the fewest that pass
+all statistical tests of its authors.
 """
 
 import dataclasses
@@ -22,42 +18,11 @@ from jax import Array, lax
 from rlreps.config import checked
 from rlreps.envs import PuddleWorld
 from rlreps.errors import require_positive
-from rlreps.numerics import PRNG
+from rlreps.numerics import PRNG, threefry2x32
 from rlreps.successor.measure.grids import Grid
-
-ROUNDS = 13
-
-_PARITY = 0x1BD11BDA
-_ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 
 NORMAL_BITS = 24
 """Number of high bits of a word that `standard_normal` uses; other draws may use the low bits."""
-
-
-def threefry2x32(
-    key: tuple[Array, Array], counter: tuple[Array, Array], rounds: int = ROUNDS
-) -> tuple[Array, Array]:
-    """Encrypt counters with a key: 64 random bits for each counter.
-
-    Args:
-        key: Two words (uint32) that broadcast against the counters.
-        counter: Two words (uint32) of any one shape.
-        rounds: Number of rounds; JAX's own generator has 20.
-
-    Returns:
-        Two words (uint32) of the counters' shape.
-    """
-    words = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(_PARITY))
-    x, y = counter[0] + words[0], counter[1] + words[1]
-    for index in range(rounds):
-        x = x + y
-        distance = _ROTATIONS[index % 8]
-        y = ((y << jnp.uint32(distance)) | (y >> jnp.uint32(32 - distance))) ^ x
-        if index % 4 == 3:
-            injection = index // 4 + 1
-            x = x + words[injection % 3]
-            y = y + words[(injection + 1) % 3] + jnp.uint32(injection)
-    return x, y
 
 
 def standard_normal(bits: Array) -> Array:

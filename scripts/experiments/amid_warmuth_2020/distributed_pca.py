@@ -26,19 +26,9 @@ from rlreps.experiments.amid_warmuth_2020.printed import (
     batch_claims,
     printed_claim,
 )
-from rlreps.stats.contrasts import Sample, Verdict, all_of
+from rlreps.stats import Sample, Verdict, all_of
 from rlreps.streaming import mean_then_qr
-from rlreps.study import (
-    Axis,
-    Claim,
-    Curve,
-    Frame,
-    Results,
-    Rows,
-    Run,
-    Tabulated,
-    design_of,
-)
+from rlreps.study import Axis, Claim, Curve, Frame, Results, Rows, Run, Tabulated, design_of
 
 MODELS = ("single", "combined", "workers")
 """One model of all rows, the workers' combined model, and their models just before combining."""

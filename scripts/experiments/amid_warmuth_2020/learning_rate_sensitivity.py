@@ -26,19 +26,8 @@ from rlreps.experiments.amid_warmuth_2020.printed import (
     batch_claims,
     printed_claim,
 )
-from rlreps.stats.contrasts import Sample, Verdict, all_of
-from rlreps.stats.intervals import pseudo_values
-from rlreps.study import (
-    Axis,
-    Claim,
-    Curve,
-    Frame,
-    Results,
-    Rows,
-    Run,
-    Tabulated,
-    design_of,
-)
+from rlreps.stats import Sample, Verdict, all_of, pseudo_values
+from rlreps.study import Axis, Claim, Curve, Frame, Results, Rows, Run, Tabulated, design_of
 
 SCALES = (0.1, 1.0, 10.0)
 """Factors of the chosen η0 in the paper's table."""

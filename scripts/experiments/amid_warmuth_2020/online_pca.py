@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from rlreps.experiments.amid_warmuth_2020 import pca
 from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT
-from rlreps.stats.contrasts import Sample, Verdict, all_of, at_least
+from rlreps.stats import Sample, Verdict, all_of, at_least
 from rlreps.streaming import RULES
 from rlreps.study import (
     Axis,

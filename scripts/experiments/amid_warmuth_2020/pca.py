@@ -16,22 +16,12 @@ import numpy.typing as npt
 
 from rlreps.errors import require
 from rlreps.experiments.amid_warmuth_2020.printed import IMPLICIT, PAPER_RULES, SANGER
-from rlreps.sources.datasets import Observations, load_observations
-from rlreps.stats.contrasts import Sample, Verdict, all_of
+from rlreps.experiments.amid_warmuth_2020.tuning import TunedRule
+from rlreps.sources import Observations, load_observations
+from rlreps.stats import Sample, Verdict, all_of
 from rlreps.streaming import RULES
-from rlreps.streaming.tuning import TunedRule
-from rlreps.study import (
-    Claim,
-    Experiment,
-    Frame,
-    Measure,
-    NotRunError,
-    Results,
-    Rows,
-    Run,
-    in_path,
-)
-from rlreps.subspace.reconstruction import ExactComponents, exact_components
+from rlreps.study import Claim, Experiment, Frame, Measure, NotRunError, Results, Rows, Run, in_path
+from rlreps.subspace import ExactComponents, exact_components
 
 RATES = (0.1, 1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 """Initial learning rates to choose from. The authors' code has these, and some that grow with k."""

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rlreps.stats.contrasts import Verdict, all_of
-from rlreps.stats.intervals import mean_interval
+from rlreps.stats import Verdict, all_of, mean_interval
 from rlreps.study import Claim, Frame, Results
 
 IMPLICIT, SANGER = "implicit_krasulina", "explicit_krasulina"

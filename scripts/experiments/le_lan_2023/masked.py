@@ -21,9 +21,15 @@ from rlreps.encoders import Encoder, Params
 from rlreps.errors import require
 from rlreps.numerics import jit, matmul
 from rlreps.successor import GroundTruth, open_store
-from rlreps.training import Learner, TrainingResult, stack, train_population
-from rlreps.training.config import TrainingConfig
-from rlreps.training.stored import learner_for, stored_problem
+from rlreps.training import (
+    Learner,
+    TrainingConfig,
+    TrainingResult,
+    learner_for,
+    stack,
+    stored_problem,
+    train_population,
+)
 
 
 def masks(dimensions: Sequence[int], largest: int) -> Array:

@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
+from rlreps.experiments.le_lan_2023.images import errors_on_subsets
 from rlreps.experiments.le_lan_2023.pixels import (
     FOLLOWED,
     PAPER,
@@ -30,13 +31,12 @@ from rlreps.experiments.le_lan_2023.pixels import (
     danskin_learner,
     eigengame,
     evaluation,
+    fit_stream,
     make_problem,
 )
 from rlreps.plotting import plot_reconstructions
-from rlreps.sources.datasets import load_images
-from rlreps.sources.images import errors_on_subsets
-from rlreps.stats.contrasts import Sample, Verdict, as_columns
-from rlreps.stats.intervals import Interval, aggregate
+from rlreps.sources import load_images
+from rlreps.stats import DoubleArray, Interval, Sample, Verdict, aggregate, interval_columns
 from rlreps.study import (
     HALVED,
     STEP,
@@ -56,13 +56,8 @@ from rlreps.study import (
     halved,
     image_components,
 )
-from rlreps.subspace.reconstruction import (
-    DoubleArray,
-    orthonormal_double,
-    reconstruction_errors,
-)
+from rlreps.subspace import orthonormal_double, reconstruction_errors
 from rlreps.training import train_population
-from rlreps.training.streams import fit_stream
 
 EIGENGAME = "eigengame"
 """Name of EigenGame's runs."""
@@ -253,9 +248,11 @@ def error_rows(results: Results[Config]) -> Rows:
         rows.append(
             {
                 "method": name,
-                **as_columns("test_error", results.end("test_error", method=name).interval),
+                **interval_columns("test_error", results.end("test_error", method=name).interval),
                 "test_error_interquartile_mean": error["interquartile_mean"],
-                **as_columns("test_error_ratio", results.end("error_ratio", method=name).interval),
+                **interval_columns(
+                    "test_error_ratio", results.end("error_ratio", method=name).interval
+                ),
                 "train_error_ratio": float(np.mean(ends["train_error_ratio"])),
                 "subspace_distance": float(np.mean(ends["subspace_distance"])),
                 "steps": int(ends["step"][0]),

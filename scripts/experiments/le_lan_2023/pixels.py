@@ -4,8 +4,8 @@ Configuration, exact components and learners of the experiment ``mnist``.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +16,35 @@ from jax import Array
 from rlreps import subspace
 from rlreps.encoders import Tabular
 from rlreps.errors import require
+from rlreps.experiments.le_lan_2023.images import ImageSource, balanced_subsets
 from rlreps.losses import DanskinLissa
-from rlreps.sources.datasets import MNIST_CHECKSUM, FloatArray, Images
-from rlreps.sources.images import ImageSource, balanced_subsets
-from rlreps.streaming import Eigengame
-from rlreps.subspace.centring import second_moments
-from rlreps.subspace.reconstruction import (
-    DoubleArray,
+from rlreps.numerics import seed_key
+from rlreps.sources import MNIST_CHECKSUM, Images
+from rlreps.stats import DoubleArray
+from rlreps.streaming import Eigengame, StreamingRule
+from rlreps.subspace import (
     ExactComponents,
+    components_kept,
     exact_components,
+    fix_signs,
     reconstruction_errors,
     relative_loss,
+    second_moments,
 )
-from rlreps.subspace.svd import components_kept, fix_signs
-from rlreps.training import Optimizer
-from rlreps.training.optimizers import SCHEDULES, Schedule
-from rlreps.training.update import Learner
+from rlreps.training import (
+    SCHEDULES,
+    ChunkReport,
+    Finished,
+    Learner,
+    Optimizer,
+    Schedule,
+    TrainState,
+    all_finite,
+    train_population,
+    zero_unless,
+)
+
+FloatArray = npt.NDArray[np.float32]
 
 FOLLOWED = ("subspace_distance", "train_error_ratio", "test_error_ratio")
 """Measurements during training."""
@@ -243,3 +256,74 @@ def eigengame(config: Config, num_pixels: int) -> Eigengame:
             return jnp.asarray(schedule(step))
 
     return Eigengame(num_pixels, config.num_components, learning_rate=learning_rate)
+
+
+Draw = Callable[[Any, Array], Array]
+"""(data, key) → a batch of observations [b, features]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _RuleUpdates:
+    """Updates of a rule. The rule's state takes the place of an encoder's parameters."""
+
+    rule: StreamingRule
+    draw: Draw
+    resets_diverged: ClassVar[bool] = True
+
+    def init(self, seed: Array) -> TrainState:
+        return TrainState(jnp.zeros((), jnp.int32), self.rule.init(seed_key(seed, 0)), (), ())
+
+    def chunk(
+        self, num_steps: int, state: TrainState, source: Any, seed: Array
+    ) -> tuple[TrainState, ChunkReport]:
+        """Make ``num_steps`` updates; draws are keyed by (seed, step)."""
+
+        def update(model: Any, step: Array) -> tuple[Any, None]:
+            key = jax.random.fold_in(seed_key(seed, 1), step)
+            return self.rule.update(model, self.draw(source, key)), None
+
+        steps = state.step + jnp.arange(num_steps, dtype=jnp.int32)
+        model, _ = jax.lax.scan(update, state.params, steps)
+        model = zero_unless(all_finite(model), model)
+        ended = state._replace(step=state.step + num_steps, params=model)
+        return ended, ChunkReport({}, jnp.int32(-1))
+
+
+def fit_stream(
+    rule: StreamingRule,
+    data: Any,
+    draw: Draw,
+    *,
+    seeds: Sequence[int],
+    evaluate: Callable[[Array], Mapping[str, Array]],
+    **options: Any,
+) -> Finished[Array]:
+    """Run a rule for several seeds at once.
+
+    A seed whose state becomes non-finite is set to zero and counts as diverged.
+
+    Args:
+        rule: The rule.
+        data: A pytree of arrays that batches are drawn from.
+        draw: Draws a batch.
+        seeds: One seed per run, in [0, 2³²); the runs are vmapped.
+        evaluate: One seed's components [features, k] → named scalars.
+        **options: ``steps``, ``evaluate_every``, ``folder`` and others of ``train_population``.
+
+    Returns:
+        The run. Its state is the estimated components of every seed, [seeds, features, k]. Records
+        hold lists over seeds, including ``diverged``.
+
+    Raises:
+        InputError: As ``train_population``.
+    """
+    finished = train_population(
+        _RuleUpdates(rule, draw),
+        data,
+        seeds=seeds,
+        own_numbers=False,
+        evaluate=lambda model, _: evaluate(rule.components(model)),
+        **options,
+    )
+    components = jax.vmap(rule.components)(finished.state.params)
+    return Finished(components, finished.history, finished.seconds, finished.compile_seconds)

@@ -17,12 +17,10 @@ import optax
 from jax import Array
 
 from rlreps.encoders import Tabular
-from rlreps.losses import OBJECTIVES, DanskinLissa, Oracle
-from rlreps.losses.base import Objective
-from rlreps.sources.matrix import MatrixSource
+from rlreps.losses import OBJECTIVES, DanskinLissa, Objective, Oracle
+from rlreps.sources import MatrixSource
 from rlreps.study import varied
-from rlreps.training.optimizers import GivenOptimizer
-from rlreps.training.update import Learner
+from rlreps.training import GivenOptimizer, Learner
 
 SPECTRA: Mapping[str, Callable[[int], npt.NDArray[np.float64]]] = {
     "linear": lambda size: np.linspace(1.0, 1000.0, size),

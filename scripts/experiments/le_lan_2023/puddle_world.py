@@ -25,7 +25,7 @@ from rlreps.envs import load_arena
 from rlreps.experiments.le_lan_2023.masked import train_masked
 from rlreps.losses import DanskinLissa, Explicit, LargeBatch, Objective
 from rlreps.plotting import plot_components
-from rlreps.stats.contrasts import Sample, Verdict, all_of
+from rlreps.stats import Sample, Verdict, all_of
 from rlreps.study import (
     STEP,
     SUBSPACE_DISTANCE,
@@ -40,14 +40,12 @@ from rlreps.study import (
     Run,
     aligned_maps,
     in_path,
+    own_ground_truth,
     summary,
     varied,
 )
-from rlreps.study.ground_truths import own_ground_truth
-from rlreps.successor.measure.methods import MonteCarlo
-from rlreps.training import Optimizer
-from rlreps.training.config import TrainingConfig
-from rlreps.training.evaluation import evaluate_features
+from rlreps.successor import MonteCarlo
+from rlreps.training import Optimizer, TrainingConfig, evaluate_features
 
 _METHODS: tuple[Objective, ...] = (
     DanskinLissa(gradient_rows=50, weight_rows=50, covariance_rows=50),

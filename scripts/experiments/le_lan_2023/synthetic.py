@@ -25,7 +25,7 @@ from rlreps.experiments.le_lan_2023.planted import (
     make_members,
 )
 from rlreps.losses import OBJECTIVES, DanskinLissa
-from rlreps.stats.contrasts import Sample, Verdict, all_of, in_more_than
+from rlreps.stats import Sample, Verdict, all_of, judge_share
 from rlreps.study import (
     HALVED,
     STEP,
@@ -204,7 +204,7 @@ def naive_diverges(view: View) -> Verdict:
         if fewest and not each.is_singular:
             diverged = view.results.end("diverged", **each._asdict()).values
             words = f"{diverged.mean():.0%} of runs infinite"
-            verdicts[each.label] = in_more_than(0.5, diverged, words)
+            verdicts[each.label] = judge_share(0.5, diverged, words)
     return all_of(verdicts)
 
 

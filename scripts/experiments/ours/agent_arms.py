@@ -17,9 +17,7 @@ from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.keys import agent_keys
-from rlreps.app import OwnParts, StartingTorsos, TrainAgents, run_job
-from rlreps.app.agent_report import history
-from rlreps.app.jobs.agents import mean_returns
+from rlreps.app import OwnParts, StartingTorsos, TrainAgents, history, mean_returns, run_job
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import Convolutional, CosineFeatures, Encoder, TableFeatures
@@ -29,10 +27,10 @@ from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.counted_agents import train_counted
 from rlreps.experiments.ours.mazes import BINS, CAP, FIT, GOALS, MAZES, NULL
 from rlreps.losses import Explicit, LargeBatch
-from rlreps.runs.folder import RunFolder
-from rlreps.stats.intervals import samples_to_reach
+from rlreps.runs import RunFolder
+from rlreps.stats import samples_to_reach
 from rlreps.study import DoubleArray, Run, varied
-from rlreps.successor.measure.grids import Grid
+from rlreps.successor import Grid
 
 SCRATCH, WIDER, EMBEDDING = "from scratch", "wider network", "trainable embedding"
 EXPLICIT, LARGE_BATCH, CONTROL = "explicit per action", "large batch", "data-free control"

@@ -121,15 +121,7 @@ from rlreps.experiments.ours.agent_arms import (
     train_arm,
 )
 from rlreps.formatting import format_number
-from rlreps.stats.contrasts import (
-    Contrast,
-    Verdict,
-    all_of,
-    any_of,
-    at_least,
-    contrast_rows,
-    corrected,
-)
+from rlreps.stats import Contrast, Verdict, all_of, any_of, at_least, contrast_rows, judge_family
 from rlreps.study import (
     DETECTABLE,
     Axis,
@@ -271,7 +263,7 @@ def joint_losses(results: Results[Config]) -> Verdict:
     contrasts = {}
     for maze, arm, other in itertools.product(mazes.mazes_of(results), JOINT, others):
         contrasts[maze, arm, other] = beyond_gap(results, maze, arm, other)
-    found = corrected(contrasts)
+    found = judge_family(contrasts)
 
     def over_both(maze: str, arm: str) -> Verdict:
         return all_of({other: found[maze, arm, other] for other in others})
@@ -290,7 +282,7 @@ def fitted_gains(results: Results[Config], settings: Sequence[str]) -> dict[str,
         shares = end(arm=FITTED).against(end(arm=other), GAIN).of_signs
         returns = beyond_gap(results, setting, FITTED, other)
         contrasts |= {(setting, other, "agents"): shares, (setting, other, "return"): returns}
-    found = corrected(contrasts)
+    found = judge_family(contrasts)
     return {
         setting: all_of(
             {
@@ -308,7 +300,7 @@ def returns_gained(results: Results[Config], games: Sequence[str]) -> dict[str, 
     for game, other in itertools.product(games, (SCRATCH, WIDER)):
         end = partial(results.end, "mean_return", arena=game)
         contrasts[game, other] = end(arm=FITTED).against(end(arm=other))
-    found = corrected(contrasts)
+    found = judge_family(contrasts)
     return {
         game: all_of({other: found[game, other] for other in (SCRATCH, WIDER)}) for game in games
     }
@@ -320,7 +312,7 @@ def counted_gains(results: Results[Config], settings: Sequence[str]) -> dict[str
     for setting in settings:
         end = partial(results.end, "mean_return", arena=setting)
         contrasts[setting] = end(arm=COUNTED).against(end(arm=FITTED))
-    return dict(corrected(contrasts))
+    return dict(judge_family(contrasts))
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:

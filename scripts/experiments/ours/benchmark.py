@@ -50,7 +50,7 @@ from rlreps.experiments.ours.benchmark_runs import (
 )
 from rlreps.experiments.ours.contestants import CONTROLS, COUNTED, OBJECTIVES
 from rlreps.experiments.ours.worlds import PENDULUM, World
-from rlreps.stats.contrasts import Verdict, all_of
+from rlreps.stats import Verdict, all_of
 from rlreps.study import (
     STEP,
     SUBSPACE_DISTANCE,

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
 from rlreps.experiments.ours.contestants import CONTROLS
 from rlreps.plotting import plot_components
-from rlreps.stats.intervals import mean_interval, median_interval, samples_to_reach
+from rlreps.stats import mean_interval, median_interval, samples_to_reach
 from rlreps.study import (
     STEP,
     SUBSPACE_DISTANCE,
@@ -21,9 +21,9 @@ from rlreps.study import (
     Measure,
     Results,
     Rows,
+    aligned_maps,
     in_path,
 )
-from rlreps.study.figures import aligned_maps
 
 NEVER = "never"
 

@@ -22,11 +22,10 @@ from rlreps.experiments.ours.contestants import CONTROLS, OBJECTIVES, Row
 from rlreps.experiments.ours.worlds import PENDULUM, World
 from rlreps.files import parse_json
 from rlreps.study import Frame, Run, in_path
-from rlreps.subspace.metrics import orthonormal_basis
-from rlreps.successor.exact.truths import Truth
-from rlreps.successor.fitting.forward_backward import unexplained_share
-from rlreps.training import Learner, Optimizer, train_population
-from rlreps.training.population import TrainingResult, stack
+from rlreps.subspace import orthonormal_basis
+from rlreps.successor import unexplained_share
+from rlreps.successor.exact import Truth
+from rlreps.training import Learner, Optimizer, TrainingResult, stack, train_population
 
 Found: TypeAlias = dict[str, Any]
 

@@ -11,7 +11,7 @@ from rlreps.config import options
 from rlreps.errors import InputError, own_code, require, require_choice
 from rlreps.losses import Objective
 from rlreps.operators import Slowness
-from rlreps.successor.exact.truths import ChainTruths, Truth
+from rlreps.successor.exact import ChainTruths, Truth
 
 BEHIND = "walk behind the constant"
 """Truth of objectives that leave out the constant function."""

@@ -35,12 +35,9 @@ from rlreps.agents.host_observations import observations_of_space
 from rlreps.agents.keys import Use, environment_seed
 from rlreps.app import TrainAgents, load_agents, run_job
 from rlreps.experiments.ours.problems import Choose, FloatArray, play, upright
-from rlreps.plotting import Line, Panel, plot_panels
-from rlreps.plotting.lines import over_runs
-from rlreps.plotting.style import MUTED
-from rlreps.runs.folder import RunFolder
-from rlreps.runs.progress import hidden
-from rlreps.stats.contrasts import Verdict, said
+from rlreps.plotting import MUTED, Line, Panel, over_runs, plot_panels
+from rlreps.runs import RunFolder, hidden
+from rlreps.stats import Verdict, format_interval
 from rlreps.study import (
     Claim,
     Drawn,
@@ -184,7 +181,7 @@ def measure(run: Run[Config], name: str, cell: dict[str, Any]) -> dict[str, Any]
 def reaches(results: Results[Config], task: str) -> Verdict:
     """Judge that the fit's mean return is above the goal of a task."""
     found = [results.sample(task=task, way=way) for way in WAYS]
-    fit_, dqn, random = (said(each.interval) for each in found)
+    fit_, dqn, random = (format_interval(each.interval) for each in found)
     return (found[0] > TASKS[task].goal).saying(f"{fit_}; DQN {dqn}; random {random}")
 
 

@@ -18,12 +18,12 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.linalg import spsolve
 
-from rlreps.agents import DQN, AgentConfig, AgentState, CompiledTrainer, Prior, make_agent
+from rlreps.agents import DQN, AgentConfig, AgentState, CompiledTrainer, Prior, Rows, make_agent
 from rlreps.agents.config import compiled_world_of
 from rlreps.agents.fitted import UNUSED, state_numbers
-from rlreps.agents.replay import Rows, as_inputs
+from rlreps.agents.replay import as_inputs
 from rlreps.encoders import FunctionEncoder
-from rlreps.envs.core import observation_struct
+from rlreps.envs import observation_struct
 from rlreps.errors import InputError, require
 from rlreps.study import DoubleArray, varied
 

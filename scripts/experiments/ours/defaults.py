@@ -39,8 +39,8 @@ from matplotlib.figure import Figure
 
 from rlreps.errors import FitWarning, InputError, TrainingDivergedError
 from rlreps.experiments.ours.problems import PROBLEMS, Choose, FloatArray, Problem, numbers, play
-from rlreps.plotting.style import MUTED, series_style, styled
-from rlreps.stats.contrasts import Verdict, in_more_than
+from rlreps.plotting import MUTED, series_style, styled
+from rlreps.stats import Verdict, judge_share
 from rlreps.study import (
     Claim,
     Drawn,
@@ -220,13 +220,13 @@ def silent(found: Frame) -> Verdict:
     bad = found.where(way=FIT, bad=True)
     quiet = bad.where(told=False)["problem"]
     words = "; ".join([f"{len(quiet)} of {len(bad)} bad policies", *dict.fromkeys(quiet)])
-    return ~in_more_than(MOST_MISJUDGED, ~bad["told"], words)
+    return ~judge_share(MOST_MISJUDGED, ~bad["told"], words)
 
 
 def warned(found: Frame) -> Verdict:
     """Judge that few good policies are told to be bad."""
     told = found.where(way=FIT, bad=False)["told"]
-    return ~in_more_than(MOST_MISJUDGED, told, f"{told.sum()} of {len(told)} good policies")
+    return ~judge_share(MOST_MISJUDGED, told, f"{told.sum()} of {len(told)} good policies")
 
 
 def level(found: Frame) -> Verdict:
@@ -236,7 +236,7 @@ def level(found: Frame) -> Verdict:
         for part in found.groups("problem").values()
     ]
     levels = [ours >= theirs - LEVEL for ours, theirs in pairs]
-    return in_more_than(LEAST_LEVEL, levels, f"{sum(levels)} of {len(levels)} problems")
+    return judge_share(LEAST_LEVEL, levels, f"{sum(levels)} of {len(levels)} problems")
 
 
 GOALS: dict[str, tuple[str, Callable[[Frame], Verdict]]] = {

@@ -43,7 +43,7 @@ from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel
 from rlreps.formatting import format_number
 from rlreps.numerics import seed_key
-from rlreps.stats.contrasts import Sample, Verdict, contrast_rows
+from rlreps.stats import Sample, Verdict, contrast_rows
 from rlreps.study import (
     DETECTABLE,
     Axis,
@@ -60,7 +60,7 @@ from rlreps.study import (
     design_of,
     wide,
 )
-from rlreps.successor.fitting.forward_backward import unexplained_share
+from rlreps.successor import unexplained_share
 
 LEARNED = "learned, scaled by singular values"
 WHITE = "learned, whitened"

@@ -10,31 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.agents import (
-    AgentConfig,
-    AgentState,
-    CompiledTrainer,
-    Prior,
-    make_agent,
-    prior_of,
-)
+from rlreps.agents import AgentConfig, AgentState, CompiledTrainer, Prior, make_agent, prior_of
 from rlreps.agents.config import puddle_world_of
 from rlreps.app import TrainAgents, load_agents, run_job
-from rlreps.envs.core import observation_struct
+from rlreps.envs import observation_struct
 from rlreps.errors import FitWarning, require
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.agent_arms import optimal_return
 from rlreps.experiments.ours.mazes import GOALS, MAZES
-from rlreps.runs.folder import RunFolder
-from rlreps.stats.intervals import samples_to_reach
-from rlreps.study import (
-    DoubleArray,
-    Frame,
-    Run,
-    varied,
-)
-from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.fit import fit
+from rlreps.runs import RunFolder
+from rlreps.stats import samples_to_reach
+from rlreps.study import DoubleArray, Frame, Run, varied
+from rlreps.successor import Transitions, fit
 
 ZERO_SHOT, FIXED, TUNED = "zero-shot start", "zero-shot policy", "fine-tuning"
 OVER = "starting over"

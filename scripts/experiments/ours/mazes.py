@@ -17,15 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
-from rlreps.stats.contrasts import Contrast, Verdict, all_of, at_least, corrected
+from rlreps.stats import Contrast, Verdict, all_of, at_least, judge_family
 from rlreps.study import Results
-from rlreps.successor.exact.tabular import TabularModel
-from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.fit import fit
-from rlreps.successor.fitting.methods import FitConfig
-from rlreps.successor.fitting.representation import Scaling, SuccessorRepresentation, Task
-from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.kernels.actions import cell_moves
+from rlreps.successor import (
+    FitConfig,
+    Grid,
+    Scaling,
+    SuccessorRepresentation,
+    Task,
+    Transitions,
+    cell_moves,
+    fit,
+)
+from rlreps.successor.exact import TabularModel
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -92,7 +96,7 @@ def beats(results: Results[Any], contrast: Contrasting, others: Sequence[str]) -
     p-values are adjusted for all mazes and other arms (Holm).
     """
     pairs = itertools.product(mazes_of(results), others)
-    found = corrected({pair: contrast(*pair) for pair in pairs})
+    found = judge_family({pair: contrast(*pair) for pair in pairs})
     return in_mazes(results, lambda maze: all_of({each: found[maze, each] for each in others}))
 
 

@@ -25,7 +25,7 @@ from jax import Array
 
 from rlreps.encoders import Cosine, FourierMLP, Params
 from rlreps.losses import DanskinChunked, LargeBatch, Objective
-from rlreps.stats.contrasts import Sample, Verdict, in_more_than
+from rlreps.stats import Sample, Verdict, judge_share
 from rlreps.study import (
     SUBSPACE_DISTANCE,
     Axis,
@@ -34,22 +34,18 @@ from rlreps.study import (
     D,
     Experiment,
     Frame,
+    OwnGroundTruth,
     Results,
     Run,
     Tabulated,
     design_of,
     in_path,
+    own_ground_truth,
     varied,
 )
-from rlreps.study.ground_truths import OwnGroundTruth, own_ground_truth
 from rlreps.subspace import leading_combinations, subspace_distance
-from rlreps.successor.measure.methods import SuccessorMeasure, Transition
-from rlreps.successor.truth.ground_truth import GroundTruth
-from rlreps.successor.truth.released import load
-from rlreps.successor.truth.store import open_store
-from rlreps.training import Optimizer, train_population
-from rlreps.training.config import TrainingConfig
-from rlreps.training.stored import learner_for, stored_problem
+from rlreps.successor import GroundTruth, SuccessorMeasure, Transition, load, open_store
+from rlreps.training import Optimizer, TrainingConfig, learner_for, stored_problem, train_population
 
 RELEASED = "sutton-100"
 
@@ -274,7 +270,7 @@ def reaches(results: Results[Config], d: int, goal: float, limit: float) -> Verd
     """Judge that the winner's distance and time are below a goal for most seeds."""
     distance, seconds = ends(results, 0, d)
     met = (distance.values <= goal) & (seconds.values <= limit)
-    return in_more_than(0.5, met, f"{distance.mean:.4f} after {seconds.mean:.1f} s")
+    return judge_share(0.5, met, f"{distance.mean:.4f} after {seconds.mean:.1f} s")
 
 
 def keeps_up(results: Results[Config], d: int) -> Verdict:

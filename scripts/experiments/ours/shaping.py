@@ -52,8 +52,14 @@ from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import BINS, CAP, GOALS, MAZES, NULL, cell_model
 from rlreps.numerics import seed_key
 from rlreps.plotting import plot_components
-from rlreps.stats.contrasts import Contrast, Verdict, as_columns, contrast_rows
-from rlreps.stats.intervals import Interval, samples_to_reach
+from rlreps.stats import (
+    Contrast,
+    Interval,
+    Verdict,
+    contrast_rows,
+    interval_columns,
+    samples_to_reach,
+)
 from rlreps.study import (
     DETECTABLE,
     Axis,
@@ -72,9 +78,7 @@ from rlreps.study import (
     varied,
     wide,
 )
-from rlreps.successor.fitting.fit import fit
-from rlreps.successor.fitting.methods import FitConfig
-from rlreps.successor.measure.grids import Grid
+from rlreps.successor import FitConfig, Grid, fit
 
 NONE = "none"
 EUCLIDEAN = "Euclidean"
@@ -381,15 +385,15 @@ def arms(results: Results[Config]) -> Rows:
             "arena": arena,
             "arm": arm,
             "pairs": config.num_pairs,
-            **as_columns("mean_return", end(arm=arm).interval),
+            **interval_columns("mean_return", end(arm=arm).interval),
             "last_return": end("return", arm=arm).mean,
             "reached": end("reached", arm=arm).mean,
-            **as_columns("against_none", (end(arm=arm) - end(arm=NONE)).interval),
+            **interval_columns("against_none", (end(arm=arm) - end(arm=NONE)).interval),
         }
         for other, on in ((NONE, ""), (EUCLIDEAN, "_on_euclidean")):
             saved = (end("samples", arm=other) - end("samples", arm=arm)).interval
-            row |= as_columns(f"steps_saved{on}", saved)
-            row |= as_columns(f"goals_to_repay{on}", goals_to_repay(config.free_steps, saved))
+            row |= interval_columns(f"steps_saved{on}", saved)
+            row |= interval_columns(f"goals_to_repay{on}", goals_to_repay(config.free_steps, saved))
         order = None if arm == NONE else end("order", arm=arm).mean
         rows.append({**row, "rank_correlation": order})
     return rows

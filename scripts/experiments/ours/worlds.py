@@ -19,9 +19,8 @@ from rlreps.errors import InputError
 from rlreps.experiments.ours.contestants import BEHIND, COSINES, COUNTED, FIXED_POINT, TRUTHS, Row
 from rlreps.experiments.ours.mazes import CellModel
 from rlreps.sources import Source, chain_source, matrix_source
-from rlreps.successor.exact.truths import ChainTruths, Truth
-from rlreps.successor.measure.grids import BoxGrid, Grid
-from rlreps.successor.measure.kernels.actions import cell_moves
+from rlreps.successor import BoxGrid, Grid, cell_moves
+from rlreps.successor.exact import ChainTruths, Truth
 from rlreps.training import Learner
 
 PENDULUM = "Pendulum-v1"

@@ -53,12 +53,17 @@ from jax import Array
 from rlreps.agents import AgentConfig, CompiledTrainer, DQNConfig, make_agent
 from rlreps.cumulants import RandomNetwork
 from rlreps.encoders import MLP, FourierMLP
-from rlreps.envs import PuddleWorld, PuddleWorldState
-from rlreps.envs.core import TimeStep, observation_struct, pytree_dataclass
+from rlreps.envs import (
+    PuddleWorld,
+    PuddleWorldState,
+    TimeStep,
+    observation_struct,
+    pytree_dataclass,
+)
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import BINS, CAP, FIT, MAZES, NULL, CellModel
 from rlreps.numerics import jit_briefly, seed_key
-from rlreps.stats.contrasts import Sample, Verdict, contrast_rows, said
+from rlreps.stats import Sample, Verdict, contrast_rows, format_interval
 from rlreps.study import (
     DETECTABLE,
     Axis,
@@ -76,9 +81,8 @@ from rlreps.study import (
     summary,
     varied,
 )
-from rlreps.successor.exact.tabular import TabularProblem, counted, greedy
-from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.measure.grids import Grid
+from rlreps.successor import Grid, Transitions
+from rlreps.successor.exact import TabularProblem, estimate_model, greedy
 
 SMOOTH, DISCS = "smooth rewards", "discs"
 KINDS = (SMOOTH, DISCS)
@@ -194,7 +198,7 @@ def tabular_policies(
 ) -> list[DoubleArray]:
     """Return the counted model's optimal policies; uniform in cells where no action was tried."""
     before, after = (model.cells_of(each) for each in (data.observation, data.next_observation))
-    estimate = counted(before, data.action, after, model.to.shape[:2])
+    estimate = estimate_model(before, data.action, after, model.to.shape[:2])
     tried = np.isin(np.arange(model.num_states), before)
     values = estimate.optimal_action_values(problem.rewards, problem.discount)
     return [
@@ -336,7 +340,7 @@ def lead(results: Results[Config], arena: str, steps: int, kind: str = SMOOTH) -
 def ahead(results: Results[Config], arena: str) -> Verdict:
     """Judge that learned policies gain more than agents after as many steps or less."""
     found = lead(results, arena, results.config.budget)
-    return (found > 0.0).saying(said(found.interval))
+    return (found > 0.0).saying(format_interval(found.interval))
 
 
 def claims(results: Results[Config]) -> Iterator[Claim]:

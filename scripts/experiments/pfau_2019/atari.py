@@ -27,14 +27,19 @@ from matplotlib.figure import Figure
 
 from rlreps.config import with_sizes
 from rlreps.encoders import Convolutional, Params, WithConstant
-from rlreps.experiments.pfau_2019.recording import recorded_frames, require_game
-from rlreps.losses import Spin
-from rlreps.losses.base import Batch
-from rlreps.losses.successor_features import SuccessorDifferences, SuccessorNetwork
+from rlreps.experiments.pfau_2019.frames import FrameSplit, recorded_frames, require_game
+from rlreps.experiments.pfau_2019.responses import (
+    apart,
+    apart_by_chance,
+    averages,
+    collapsed,
+    extremes,
+)
+from rlreps.experiments.pfau_2019.successor_features import SuccessorDifferences, SuccessorNetwork
+from rlreps.losses import Batch, Spin
 from rlreps.operators import Slowness, act
 from rlreps.plotting import plot_reconstructions, plot_signed_images
-from rlreps.sources.frames import FrameSplit
-from rlreps.stats.contrasts import Verdict
+from rlreps.stats import Verdict
 from rlreps.study import (
     STEP,
     Claim,
@@ -51,10 +56,8 @@ from rlreps.study import (
     in_path,
     varied,
 )
-from rlreps.subspace import RandomizedSVD, centre_in_place
-from rlreps.subspace.ordered import ordered_spectrum
+from rlreps.subspace import RandomizedSVD, centre_in_place, ordered_spectrum
 from rlreps.training import RMSProp, TrainingResult, train
-from rlreps.training.responses import apart, apart_by_chance, averages, collapsed, extremes
 
 FloatArray = npt.NDArray[np.float32]
 

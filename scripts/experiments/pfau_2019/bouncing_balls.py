@@ -40,12 +40,19 @@ from rlreps.encoders import (
     WithConstant,
 )
 from rlreps.envs import BouncingBalls
+from rlreps.experiments.pfau_2019.balls import (
+    BallClips,
+    BallResponses,
+    ball_responses,
+    of_positions,
+    pooled_pixels,
+)
+from rlreps.experiments.pfau_2019.slowness import Draw, Spectra, linear_slow_features, slow_spectra
 from rlreps.losses import Spin
 from rlreps.numerics import matmul
 from rlreps.operators import Slowness
 from rlreps.plotting import plot_components, plot_reconstructions
-from rlreps.sources.balls import BallClips, of_positions, pooled_pixels
-from rlreps.stats.contrasts import Verdict, in_more_than, said
+from rlreps.stats import Verdict, format_interval, judge_share
 from rlreps.study import (
     STEP,
     Axis,
@@ -62,10 +69,8 @@ from rlreps.study import (
     Tabulated,
     design_of,
 )
-from rlreps.subspace.ordered import ordered_spectrum
+from rlreps.subspace import ordered_spectrum
 from rlreps.training import Optimizer, RMSProp, TrainingResult, train
-from rlreps.training.balls import BallResponses, ball_responses
-from rlreps.training.slowness import Draw, Spectra, linear_slow_features, slow_spectra
 
 VIDEO = BouncingBalls()
 DEEP, PIXELS, POSITIONS = "deep", "linear, pixels", "functions of positions"
@@ -324,25 +329,25 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         "The first two (Section 5.2, Fig. 2a; holds if, in most networks, the balls' mean position "
         f"explains {SIDES:.0%} of the variance of both)",
         "separate up from down and left from right",
-        in_more_than(0.5, first >= SIDES, f"{first.min():.1%} at least"),
+        judge_share(0.5, first >= SIDES, f"{first.min():.1%} at least"),
     )
     yield Claim(
         "Most of them (Section 5.2, Fig. 2a; holds if, in most networks, functions of single balls "
         f"explain {ONE_BALL:.0%} of the variance of more than half)",
         "encode the positions of balls independently",
-        in_more_than(0.5, most > 0.5, f"{most.min():.0%} of features at least"),
+        judge_share(0.5, most > 0.5, f"{most.min():.0%} of features at least"),
     )
     yield Claim(
         "Some later ones (Section 5.2, Fig. 2b; holds if, in most networks, functions of two and "
         f"three balls add {TOGETHER:.0%} of the variance of one of them)",
         "encode joint statistics of positions, seen in the frames that excite them",
-        in_more_than(0.5, added > TOGETHER, f"they add {added.min():.1%} at least"),
+        judge_share(0.5, added > TOGETHER, f"they add {added.min():.1%} at least"),
     )
     yield Claim(
         "Velocity (Section 5.2; holds if, in most networks, functions of velocities add less than "
         f"{VELOCITY:.0%} of the variance of every feature)",
         "none seems to encode anything meaningful about it",
-        in_more_than(0.5, moving < VELOCITY, f"they add {moving.max():.1%} at most"),
+        judge_share(0.5, moving < VELOCITY, f"they add {moving.max():.1%} at most"),
     )
     deep, linear = (
         results.config.num_features * results.end(analysis=each, draw=TEST)
@@ -351,7 +356,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     yield Claim(
         "Deep against linear slow features (our goal, by the interval over networks)",
         "a smaller sum of eigenvalues than linear analysis of pixels",
-        (deep < linear.mean).saying(f"{said(deep.interval)} against {linear.mean:.3f}"),
+        (deep < linear.mean).saying(f"{format_interval(deep.interval)} against {linear.mean:.3f}"),
         in_any_preset=True,
     )
     ratios = of_networks(results, "eigenvalue") / of_networks(results, "of_the_span")

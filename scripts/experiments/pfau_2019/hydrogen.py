@@ -23,12 +23,10 @@ from matplotlib.figure import Figure
 
 from rlreps.config import with_sizes
 from rlreps.encoders import MLP, BlockSparse, Encoder, FunctionEncoder, Params, SeparateMLP
-from rlreps.losses import Spin
-from rlreps.numerics import jit
-from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, Operator
-from rlreps.operators.hydrogen import (
+from rlreps.experiments.pfau_2019.atom import (
     ENERGIES,
     NUM_STATES,
+    BoxSource,
     box_quadrature,
     box_spectrum,
     hamiltonian,
@@ -37,9 +35,11 @@ from rlreps.operators.hydrogen import (
     turned_in_levels,
     wavefunctions,
 )
+from rlreps.losses import Spin
+from rlreps.numerics import jit
+from rlreps.operators import FiniteDifferenceLaplacian, Laplacian, Operator
 from rlreps.plotting import plot_signed_images
-from rlreps.sources.box import BoxSource
-from rlreps.stats.contrasts import Verdict, all_of, in_more_than
+from rlreps.stats import Verdict, all_of, judge_share
 from rlreps.study import (
     STEP,
     Claim,
@@ -322,13 +322,13 @@ def of_seeds(results: Results[Config], contender: Contender) -> tuple[DoubleArra
 def learned(results: Results[Config], contender: Contender) -> Verdict:
     """Judge that all energies are within the tolerance with most seeds."""
     errors, words = of_seeds(results, contender)
-    return in_more_than(0.5, errors <= results.config.tolerance, words)
+    return judge_share(0.5, errors <= results.config.tolerance, words)
 
 
 def is_nowhere_near(results: Results[Config]) -> Verdict:
     """Judge that most seeds without averages are far off; refuted only if most seeds learn."""
     errors, words = of_seeds(results, UNAVERAGED)
-    far = in_more_than(0.5, errors > NOWHERE_NEAR, words)
+    far = judge_share(0.5, errors > NOWHERE_NEAR, words)
     return far if far.holds or learned(results, UNAVERAGED).holds else far.open()
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from rlreps.config import as_json
 from rlreps.experiments import EXPERIMENTS
-from rlreps.stats.contrasts import LONGEST
+from rlreps.stats import LONGEST
 from rlreps.study import Frame, Run, figures, flat, follows
-from rlreps.training.population import Population
+from rlreps.training.population import Members
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 """Experiment → what its smoke preset leaves, as ``left_by`` lists it."""
@@ -56,7 +56,7 @@ def smoke(tmp_path, monkeypatch):
         results = {path: path.read_bytes() for path in (out / "results").iterdir()}
         (out / "summary.json").unlink()
         with monkeypatch.context() as patch:
-            patch.setattr(Population, "advance", None)  # Nothing is trained again.
+            patch.setattr(Members, "advance", None)  # Nothing is trained again.
             patch.setattr(figures, "save_figure", lambda figure, path: path)  # Nor drawn.
             again = experiment.run(preset, out, **given)
         assert json.dumps(again, sort_keys=True) == json.dumps(summary, sort_keys=True)

@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 
 from rlreps.errors import InputError, require
 from rlreps.experiments import EXPERIMENTS
-from rlreps.stats.contrasts import LONGEST, Sample, Verdict
-from rlreps.stats.intervals import mean_interval
+from rlreps.stats import LONGEST, Sample, Verdict, mean_interval
 from rlreps.study import (
     Axis,
     Claim,

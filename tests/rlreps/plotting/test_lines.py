@@ -7,7 +7,7 @@ import pytest
 
 from rlreps import plotting
 from rlreps.plotting import Line, Panel, plot_panels
-from rlreps.stats.intervals import aggregate
+from rlreps.stats import aggregate
 
 NAN = float("nan")
 LONG = np.linspace(1.0, 0.1, 30)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rlreps.stats.contrasts import (
+from rlreps.stats import (
     Contrast,
     Sample,
     Verdict,
@@ -16,10 +16,11 @@ from rlreps.stats.contrasts import (
     any_of,
     at_least,
     contrast_rows,
-    corrected,
-    in_more_than,
+    judge_family,
+    judge_share,
+    mean_interval,
+    sign_test,
 )
-from rlreps.stats.intervals import mean_interval, sign_test
 
 
 @pytest.fixture
@@ -77,12 +78,12 @@ def test_of_a_family_nothing_holds_whose_adjusted_p_value_is_too_large():
     shape = np.linspace(-1.0, 1.0, 6)
     pairs = {mean: Contrast(mean + 0.1 * shape, np.zeros(6)) for mean in (1.0, 0.01, -1.0)}
     # The least p-value of six pairs is 1/32.
-    assert [corrected({mean: each})[mean].holds for mean, each in pairs.items()] == [
+    assert [judge_family({mean: each})[mean].holds for mean, each in pairs.items()] == [
         True,
         None,
         False,
     ]
-    found = corrected(pairs)
+    found = judge_family(pairs)
     assert [each.holds for each in found.values()] == [None, None, False]
 
 
@@ -96,7 +97,7 @@ def test_the_p_value_is_that_of_the_effect():
     # Far from 0 but not from the effect: the interval lies barely beyond it.
     near = Contrast(1.05 + np.linspace(-0.1, 0.3, 8), np.zeros(8), effect=1.0)
     assert near.above.holds is True
-    assert corrected({0: near, 1: near, 2: near})[0].holds is None
+    assert judge_family({0: near, 1: near, 2: near})[0].holds is None
 
 
 @pytest.mark.parametrize("effect", [0.5, -0.5, 0.2])
@@ -185,7 +186,7 @@ def test_opposites_pairs_and_single_runs():
     ],
 )
 def test_in_more_than_half_of_runs_needs_six_runs_that_agree(holding, runs, verdict):
-    found = in_more_than(0.5, np.arange(runs) < holding, "found")
+    found = judge_share(0.5, np.arange(runs) < holding, "found")
     assert found == Verdict(verdict, "found")
     chances = [scipy.stats.binomtest(holding, runs, 0.5).pvalue] if runs else []
     assert (verdict is None) == all(chance > 0.05 for chance in chances)

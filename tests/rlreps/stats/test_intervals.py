@@ -5,10 +5,11 @@ import pytest
 from scipy import stats
 
 from rlreps.errors import InputError
-from rlreps.stats.intervals import (
+from rlreps.stats import (
     StandardError,
     aggregate,
-    detectable,
+    detectable_difference,
+    detectable_share,
     equal_outcomes_interval,
     holm,
     interquartile_mean_interval,
@@ -18,7 +19,6 @@ from rlreps.stats.intervals import (
     samples_to_reach,
     sign_flip_p_value,
     sign_test,
-    sign_test_detectable,
     standard_error,
     student_interval,
     welch_error,
@@ -161,7 +161,7 @@ def test_the_smallest_detectable_mean_is_detected_as_often_as_it_says(runs, leve
     rng = np.random.default_rng(runs)
     pilot = rng.normal(7.0, 1.0, runs)
     pilot *= 2.5 / pilot.std(ddof=1)  # of the spread of the trials below
-    mean = detectable(standard_error(pilot), level)
+    mean = detectable_difference(standard_error(pilot), level)
     trials = rng.normal(mean, 2.5, (20_000, runs))
     detected = np.mean(stats.ttest_1samp(trials, 0.0, axis=1).pvalue < level)
     assert detected == pytest.approx(0.8, abs=4.0 * np.sqrt(0.8 * 0.2 / 20_000))
@@ -170,11 +170,11 @@ def test_the_smallest_detectable_mean_is_detected_as_often_as_it_says(runs, leve
 @pytest.mark.parametrize("freedom", [1, 2, 4])
 def test_few_pairs_at_a_small_level_detect_what_has_the_power_of_their_t_test(freedom):
     # Of so far a tail SciPy gives NaN.
-    found = detectable(StandardError(2.0, freedom), 1e-3) / 2.0
+    found = detectable_difference(StandardError(2.0, freedom), 1e-3) / 2.0
     critical = stats.t.isf(5e-4, freedom)
     np.testing.assert_allclose(stats.nct.sf(critical, freedom, found), 0.8, atol=1e-6)
-    assert detectable(standard_error([3.0]), 0.05) == np.inf
-    assert detectable(standard_error([3.1, 3.1, 3.1]), 0.05) == np.inf
+    assert detectable_difference(standard_error([3.0]), 0.05) == np.inf
+    assert detectable_difference(standard_error([3.1, 3.1, 3.1]), 0.05) == np.inf
 
 
 @pytest.mark.parametrize("runs", [(2, 9), (5, 4)])
@@ -185,7 +185,7 @@ def test_runs_without_common_seeds_are_compared_as_by_welchs_test_of_scipy(runs)
     difference = one.mean() - other.mean()
     found = student_interval(difference, error)
     np.testing.assert_allclose(found[1:], expected.confidence_interval())
-    errors = detectable(error, 0.05) * expected.statistic / difference
+    errors = detectable_difference(error, 0.05) * expected.statistic / difference
     ways = stats.nct.sf(stats.t.isf(0.025, expected.df), expected.df, [errors, -errors])
     assert sum(ways) == pytest.approx(0.8, abs=1e-6)
     assert np.isnan(student_interval(0.0, welch_error(one, other[:1])).low)
@@ -217,11 +217,11 @@ def power_of(gain, against, pairs, level):
 def test_the_smallest_detectable_share_is_that_of_the_exact_test(losing):
     level = 0.05 / 3
     differences = np.repeat([1.0, -1.0, 0.0], [9, losing, 11 - losing])
-    least = sign_test_detectable(differences, level)
+    least = detectable_share(differences, level)
     assert power_of(least + losing / 20, losing / 20, 20, level) == pytest.approx(0.8, abs=1e-6)
-    assert sign_test_detectable(-differences, level) == least
+    assert detectable_share(-differences, level) == least
     # The smallest p-value of five pairs is 1 / 16.
-    assert sign_test_detectable(np.ones(5), level) == np.inf
+    assert detectable_share(np.ones(5), level) == np.inf
 
 
 def test_intervals_stay_within_what_there_can_be_and_their_values_are_kept():

@@ -11,7 +11,7 @@ from scipy import stats
 from rlreps.app.jobs.train_live import LiveConfig
 from rlreps.config import as_json
 from rlreps.runs.folder import RunFolder
-from rlreps.stats.intervals import mean_interval
+from rlreps.stats import mean_interval
 from rlreps.study.compare import compare_runs
 from rlreps.training.config import TrainingConfig
 

@@ -13,7 +13,7 @@ from rlreps.experiments.le_lan_2023.mnist import EXPERIMENT
 from rlreps.experiments.le_lan_2023.pixels import PRESETS, Config
 from rlreps.runs.folder import RunFolder
 from rlreps.sources.datasets import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, Images, load_images
-from rlreps.stats.contrasts import Sample
+from rlreps.stats import Sample
 from rlreps.study import Results, Run
 from rlreps.subspace.reconstruction import reconstruction_errors
 from rlreps.training import Optimizer

@@ -34,8 +34,7 @@ from rlreps.experiments.ours.agent_arms import (
 )
 from rlreps.experiments.ours.agents import EXPERIMENT, PRESETS, SHARE
 from rlreps.experiments.ours.mazes import MAZES, NULL
-from rlreps.stats import contrasts
-from rlreps.stats.intervals import sign_flip_p_value
+from rlreps.stats import contrasts, sign_flip_p_value
 from rlreps.successor.measure.grids import Grid
 
 LAPTOP = PRESETS["laptop"]

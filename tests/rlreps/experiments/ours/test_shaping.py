@@ -18,7 +18,7 @@ from rlreps.experiments.ours.shaping import (
     goals_to_repay,
     scaled,
 )
-from rlreps.stats.intervals import Interval
+from rlreps.stats import Interval
 from rlreps.study import varied
 
 LAPTOP = PRESETS["laptop"]

@@ -20,7 +20,7 @@ from rlreps.experiments.ours.zero_shot import (
     Config,
 )
 from rlreps.study import varied
-from rlreps.successor.exact.tabular import TabularProblem, counted, greedy
+from rlreps.successor.exact.tabular import TabularProblem, estimate_model, greedy
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import fit
 
@@ -80,7 +80,7 @@ def test_a_counted_model_is_the_frequencies_and_its_policies_are_optimal_in_the_
     data = walk(model, 4_000)
     cells = (model.cells_of(each) for each in (data.observation, data.next_observation))
     before, after = cells
-    estimate = counted(before, data.action, after, (2, 6))
+    estimate = estimate_model(before, data.action, after, (2, 6))
     # Three standard errors of 4,000 / 12 tries or so.
     assert np.abs(estimate.to - model.to).max() < 3 * 0.3 / np.sqrt(250)
     np.testing.assert_allclose(estimate.to.sum(axis=2), 1.0)

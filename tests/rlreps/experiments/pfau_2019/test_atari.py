@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.experiments.pfau_2019 import atari, recording
+from rlreps.experiments.pfau_2019 import atari, frames
 from rlreps.experiments.pfau_2019.atari import PRESETS
 from rlreps.study import Run
 
@@ -24,7 +24,7 @@ def test_training_and_test_frames_are_played_by_agents_of_their_own(tmp_path, mo
         seeds.append((game, seed))
         yield from ((np.full((21, 16), step, np.uint8), 0, 0) for step in itertools.count(seed))
 
-    monkeypatch.setattr(recording, "random_agent", agent)
+    monkeypatch.setattr(frames, "random_agent", agent)
     config = dataclasses.replace(SMOKE, num_frames=60, held_out_frames=30, seed=3)
     folder = types.SimpleNamespace(path=tmp_path)
     problem = atari.prepare(Run(config, folder))

@@ -8,18 +8,18 @@ import pytest
 
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.experiments.pfau_2019 import hydrogen
-from rlreps.experiments.pfau_2019.hydrogen import PRESETS, Contender
-from rlreps.operators import act
-from rlreps.operators.hydrogen import (
+from rlreps.experiments.pfau_2019.atom import (
     ENERGIES,
     LEVELS,
+    BoxSource,
     box_quadrature,
     hamiltonian,
     solve_on_grid,
     turned_in_levels,
     wavefunctions,
 )
-from rlreps.sources.box import BoxSource
+from rlreps.experiments.pfau_2019.hydrogen import PRESETS, Contender
+from rlreps.operators import act
 
 HALF_WIDTH = 50.0
 

@@ -15,26 +15,9 @@ from rlreps.successor.measure.chains import (
     MarkovChain,
     environment_chain,
     standard_normal,
-    threefry2x32,
 )
 from rlreps.successor.measure.monte_carlo import RowSampler
 from rlreps.successor.measure.settings import RolloutSettings
-
-
-def words(*values):
-    return tuple(jnp.uint32(value) for value in values)
-
-
-@pytest.mark.parametrize(
-    ("counter", "key", "expected"),
-    [
-        ((0, 0), (0, 0), (0x9D1C5EC6, 0x8BD50731)),
-        ((2**32 - 1,) * 2, (2**32 - 1,) * 2, (0xFD36D048, 0x2D17272C)),
-        ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xBA3E4725, 0xF27D669E)),
-    ],
-)
-def test_thirteen_rounds_give_the_known_answers_of_random123(counter, key, expected):
-    assert tuple(int(word) for word in threefry2x32(words(*key), words(*counter))) == expected
 
 
 def test_normals_are_the_inverse_distribution_function_at_midpoints_of_24_bits():

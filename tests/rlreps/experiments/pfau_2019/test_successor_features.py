@@ -10,8 +10,12 @@ from jax import lax
 
 from rlreps.encoders import Convolutional
 from rlreps.errors import InputError
+from rlreps.experiments.pfau_2019.successor_features import (
+    SuccessorDifferences,
+    SuccessorNetwork,
+    enlarged,
+)
 from rlreps.losses import Batch, Clip
-from rlreps.losses.successor_features import SuccessorDifferences, SuccessorNetwork, enlarged
 
 
 @pytest.mark.parametrize(("side", "crop"), [(5, 0), (4, 2)])

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from rlreps.batch import Batch
 from rlreps.config import configurable, size, static
-from rlreps.encoders import MLP, Convolutional, Encoder, Params
-from rlreps.encoders.networks import Layer, dense, init_layers
+from rlreps.encoders import MLP, Convolutional, Encoder, Layer, Params, dense, init_layers
 from rlreps.errors import require
-from rlreps.losses.base import Batch, Encode, Metrics, Objective
+from rlreps.losses import Encode, Metrics, Objective
 from rlreps.operators import points_of
 
 _KERNEL = 6

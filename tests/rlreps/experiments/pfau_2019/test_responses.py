@@ -1,6 +1,6 @@
 import numpy as np
 
-from rlreps.training.responses import (
+from rlreps.experiments.pfau_2019.responses import (
     apart,
     apart_by_chance,
     averages,

@@ -2,8 +2,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rlreps.experiments.le_lan_2023.pixels import fit_stream
 from rlreps.streaming import Eigengame
-from rlreps.training.streams import fit_stream
 
 DATA = jnp.asarray(np.random.default_rng(0).normal(size=(50, 6)) * [4, 3, 2, 1, 1, 1], jnp.float32)
 RULE = Eigengame(6, 2, learning_rate=0.02)

@@ -15,8 +15,8 @@ from rlreps.encoders import Encoder, FunctionEncoder, Params, WithConstant
 from rlreps.errors import require
 from rlreps.numerics import jit, matmul
 from rlreps.operators import Slowness, act
-from rlreps.sources.matrix import Source
-from rlreps.subspace.ordered import Spectrum, ordered_spectrum, ritz_spectrum
+from rlreps.sources import Source
+from rlreps.subspace import Spectrum, ordered_spectrum, ritz_spectrum
 
 DoubleArray = npt.NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
+from rlreps.experiments.pfau_2019.slowness import Draw, linear_slow_features, slow_spectra
 from rlreps.losses import Batch, Clip
-from rlreps.training.slowness import Draw, linear_slow_features, slow_spectra
 
 CORRELATIONS = np.asarray([0.98, 0.9, 0.7, 0.4, 0.0])
 MIXING = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)

@@ -3,8 +3,8 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from rlreps.streaming import tuning
-from rlreps.streaming.tuning import TunedRule
+from rlreps.experiments.amid_warmuth_2020 import tuning
+from rlreps.experiments.amid_warmuth_2020.tuning import TunedRule
 from rlreps.subspace.reconstruction import exact_components
 
 DIGITS = exact_components(np.float32(load_digits().data[:600] / 16))

@@ -11,11 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.config import checked
-from rlreps.streaming.passes import MakeRule, PassResult, Runs, run_passes
-from rlreps.streaming.rules import RULES
-from rlreps.streaming.rules.base import PowerDecay, StreamingRule
-from rlreps.subspace.centring import second_moments
-from rlreps.subspace.reconstruction import loss_from_moments
+from rlreps.streaming import (
+    RULES,
+    MakeRule,
+    PassResult,
+    PowerDecay,
+    Runs,
+    StreamingRule,
+    run_passes,
+)
+from rlreps.subspace import loss_from_moments, second_moments
 
 
 @checked

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import InputError
-from rlreps.sources.images import ImageSource, balanced_subsets
+from rlreps.experiments.le_lan_2023.images import ImageSource, balanced_subsets
 from rlreps.sources.matrix import matrix_source
 
 LABELS = np.random.default_rng(0).integers(0, 4, size=60).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The hydrogen atom in the plane: H = −∇² − 1/r, exactly and by finite differences.
+"""The hydrogen atom in the plane, H = −∇² − 1/r: exact, by differences, and points in a box.
 
 Bound states have a closed form (Yang et al. 1991). In a box [−D, D]² with functions that vanish at
 the edge, the bound states of the three lowest energies hardly differ from the closed form for
@@ -6,6 +6,7 @@ D = 50, in the units of H. Pfau et al. (2019), Section 5.1, learn them by spectr
 Eq. 20 prints V(x) = +1/|x|, which has no bound states: a slip of sign.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -20,10 +21,10 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.sparse.linalg import LaplacianNd, eigsh
 from scipy.special import genlaguerre
 
+from rlreps.batch import Batch
 from rlreps.numerics import matmul
-from rlreps.operators.base import Operator
-from rlreps.operators.differential import Diagonal, Laplacian
-from rlreps.subspace.ordered import Spectrum, ordered_spectrum, ritz_spectrum
+from rlreps.operators import Diagonal, Laplacian, Operator, Weights
+from rlreps.subspace import Spectrum, ordered_spectrum, ritz_spectrum
 
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 
@@ -162,3 +163,49 @@ def turned_in_levels(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
         lengths = np.linalg.norm(turned, axis=0)
         columns.append(turned / np.where(lengths > 0.0, lengths, 1.0))
     return np.concatenate(columns, axis=1)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class BoxSource:
+    """Points in the box [−D, D]².
+
+    Attributes:
+        half_width: D, [].
+        radial: Whether points are uniform in the angle and in log(1 + r), up to the corners'
+            radius, with log(1 + r) stratified. Otherwise they are uniform in the box.
+    """
+
+    half_width: Array
+    radial: bool = dataclasses.field(metadata={"static": True})
+
+    num_tasks = None
+    """Targets are empty."""
+
+    def sample(self, key: Array, num_rows: int, num_tasks: int) -> Batch:
+        """Draw points [num_rows, 2]; targets are [num_rows, 0]."""
+        del num_tasks
+        targets = jnp.zeros((num_rows, 0), self.half_width.dtype)
+        uniform = jax.random.uniform(key, (num_rows, 2), self.half_width.dtype)
+        if not self.radial:
+            return Batch((2.0 * uniform - 1.0) * self.half_width, targets)
+        # Hydrogen's ground state fills a thousandth of the box, its ninth state most of it: every
+        # scale gets its share of the points.
+        share = (jnp.arange(num_rows, dtype=uniform.dtype) + uniform[:, 0]) / num_rows
+        corner = self.half_width * jnp.sqrt(jnp.asarray(2.0, self.half_width.dtype))
+        distance = jnp.expm1(share * jnp.log1p(corner))
+        angle = 2.0 * jnp.pi * uniform[:, 1]
+        directions = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
+        return Batch(distance[:, None] * directions, targets)
+
+    def weights(self) -> Weights:
+        """Return the inverse density of points, up to a factor; zero outside the box."""
+
+        def weigh(positions: Array) -> Array:
+            if not self.radial:
+                return jnp.ones(len(positions), positions.dtype)
+            distance = radius(positions)[:, 0]
+            inside = jnp.all(jnp.abs(positions) < self.half_width, axis=1)
+            return jnp.where(inside, distance * (1.0 + distance), 0.0)
+
+        return weigh

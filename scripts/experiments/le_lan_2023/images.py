@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
+from rlreps.batch import Batch
 from rlreps.errors import require
-from rlreps.losses.base import Batch
-from rlreps.sources.matrix import draw_rows_and_tasks
+from rlreps.sources import draw_rows_and_tasks
 
 
 @jax.tree_util.register_dataclass
