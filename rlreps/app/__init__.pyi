@@ -1,6 +1,5 @@
 from .agent_report import history as history
 from .evaluate import evaluate_run as evaluate_run
-from .evaluate import features_of as features_of
 from .export import export_run as export_run
 from .generation import generate as generate
 from .job import Context as Context

@@ -12,10 +12,8 @@ from .population import TrainingResult as TrainingResult
 from .population import stack as stack
 from .population import train as train
 from .population import train_population as train_population
-from .stored import ground_truth_for as ground_truth_for
 from .stored import learner_for as learner_for
 from .stored import stored_problem as stored_problem
-from .stored import train_and_measure as train_and_measure
 from .update import ChunkReport as ChunkReport
 from .update import Learner as Learner
 from .update import TrainState as TrainState
