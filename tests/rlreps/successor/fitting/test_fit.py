@@ -10,7 +10,8 @@ import pytest
 
 from rlreps.encoders import MLP, FunctionEncoder, Tabular
 from rlreps.errors import FitWarning, InputError
-from rlreps.successor import LeastSquaresFit, TemporalDifferences, Transitions, fit, fitting
+from rlreps.successor import LeastSquaresFit, TemporalDifferences, Transitions, fit
+from rlreps.successor.fitting import fit as fitting
 from rlreps.successor.fitting.data import as_transitions
 from rlreps.successor.fitting.fit import Fit
 from rlreps.successor.fitting.methods import configured

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlreps.errors import FitWarning, InputError
-from rlreps.successor import improvement, least_squares
+from rlreps.successor.fitting import improvement, least_squares
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import estimated_behaviour
 from rlreps.successor.fitting.improvement import Improvement

@@ -16,9 +16,9 @@ from rlreps.successor import (
     Task,
     Transitions,
     fit,
-    fitting,
-    least_squares,
 )
+from rlreps.successor.fitting import fit as fitting
+from rlreps.successor.fitting import least_squares
 from rlreps.successor.truth.ground_truth import GroundTruth
 
 QUICK = {"steps": 2, "rows": 8}

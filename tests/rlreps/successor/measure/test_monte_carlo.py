@@ -10,13 +10,13 @@ import scipy.stats
 
 from rlreps.envs import TimeStep
 from rlreps.errors import InputError
+from rlreps.successor.measure import monte_carlo
 from rlreps.successor.measure.chains import (
     MarkovChain,
     environment_chain,
     standard_normal,
     threefry2x32,
 )
-from rlreps.successor.measure.methods import monte_carlo
 from rlreps.successor.measure.monte_carlo import RowSampler
 from rlreps.successor.measure.settings import RolloutSettings
 
