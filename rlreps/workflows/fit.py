@@ -21,7 +21,8 @@ from rlreps.report.page import REPORT, Section, write_report
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder, complete_run, finished_summary
 from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.fit import Fit, left_out
+from rlreps.successor.fitting.fit import Fit
+from rlreps.successor.fitting.least_squares import left_out
 from rlreps.successor.fitting.methods import FitConfig
 from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
 from rlreps.successor.fitting.representation import KIND, SuccessorRepresentation

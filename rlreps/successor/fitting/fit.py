@@ -20,11 +20,11 @@ from rlreps.successor.fitting.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.forward_backward import ForwardBackward
 from rlreps.successor.fitting.least_squares import (
-    MOST_RARE,
     MOST_UNKNOWNS,
     Behaviour,
     LeastSquares,
     Rows,
+    left_out,
     products,
 )
 from rlreps.successor.fitting.methods import (
@@ -323,17 +323,6 @@ class Fit:
         if self.config.behaviour == "uniform":
             mean = np.full(actions.size, 1.0 / actions.size)
         return np.tile(mean.astype(np.float32), (len(observations), 1))
-
-
-def left_out(solution: LeastSquares) -> list[str]:
-    """Say in a line how many transitions a solution leaves out; empty if there are none."""
-    if solution.chosen is None:
-        return []
-    rows, chosen = len(solution.recorded.action), len(solution.chosen)
-    return [
-        f"the equations take {chosen:,} of {rows:,} transitions, drawn at random; rewards that at "
-        f"most {MOST_RARE:,} transitions have count in all of them"
-    ]
 
 
 def _some(array: np.ndarray, count: int, seed: int) -> np.ndarray:

@@ -334,7 +334,8 @@ class SuccessorRepresentation:
                 changing. Otherwise, any value but 1 runs fitted Q iteration to its end.
 
         Warns:
-            FitWarning: If the data do not distinguish actions, or fitted Q iteration diverges.
+            FitWarning: If the data do not distinguish actions, or if fitted Q iteration diverges,
+                leaves rows out, or ends with a policy that leaves the data.
         """
         return functools.partial(self._greedy, self._improved(task, improvements))
 
