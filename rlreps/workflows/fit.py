@@ -131,7 +131,7 @@ def run_fit(config: FitConfig, name: str, out: Path, collection: Collection) -> 
     seen = None if world is None else world.observation
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", FitWarning)
-        parts = Fit(data=read_data(name, collection), config=config)
+        parts = Fit(data=read_data(name, collection), given=config)
     description = parts.describe()
     finished = finished_summary(out, KIND, description)
     if finished is not None:
