@@ -28,7 +28,10 @@ MACHINERY = {"tyro", "rich", "matplotlib", "orbax", "PIL"}
 # Agents stand beside training; environments may be rolled out from sources upwards.
 LEVEL |= {"agents": 3, "envs": 2, "data": 2}
 # Fits train networks and keep folders: they stand above the measure's mathematics.
-LEVEL |= {"successor.fitting": 3, "successor.fitting.data": 2, "successor.fitting.recording": 2}
+LEVEL |= {"successor.fitting": 3}
+LEVEL |= {
+    f"successor.fitting.{part}": 2 for part in ("data", "columns", "dictionaries", "recording")
+}
 
 
 def is_for_type_checkers(node):
