@@ -193,10 +193,10 @@ def _evaluate_successor(folder: RunFolder, store_path: Path | None) -> dict[str,
     rep = SuccessorRepresentation.load(folder.path)
     truth = ground_truth_for(store_path, max(1, rep.num_features - 1))
     seen = _seen_by(rep, folder, truth)
-    encoder = rep.config.encoder
+    training = rep.config.training
     return {
         "method": name_of(type(rep.config.method)),
-        "encoder": None if encoder is None else encoder.name,
+        "encoder": None if training is None else training.encoder.name,
         "store": str(store_path),
         **evaluation.evaluate_features(jnp.asarray(rep.components(seen)), truth),
     }

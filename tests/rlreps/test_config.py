@@ -123,12 +123,12 @@ def test_fields_check_what_a_user_gives(make, message):
 
 
 def public_objects():
-    """List what packages export, except those of experiments and their study."""
+    """List what packages export, except those of studies, whose inputs are their own."""
     for root in (rlreps, rlreps.agents, rlreps.envs):
         walked = pkgutil.walk_packages(root.__path__, f"{root.__name__}.")
         names = [module.name for module in walked if module.ispkg]
         for name in (root.__name__, *names):
-            if not {"experiments", "study"} & {*name.split(".")}:
+            if not {"experiments", "stats", "study"} & {*name.split(".")}:
                 module = importlib.import_module(name)
                 exported = getattr(module, "__all__", dir(module))
                 yield from (getattr(module, each) for each in exported if each[0] != "_")

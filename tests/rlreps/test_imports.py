@@ -31,7 +31,10 @@ LEVEL |= {"agents": 3, "envs": 2, "data": 2}
 # The command line lists experiments.
 LEVEL |= dict.fromkeys(("app.main", "app.experiments"), LEVEL["__main__"])
 # Fits train networks and keep folders: they stand above the measure's mathematics.
-LEVEL |= {"successor.fitting": 3, "successor.fitting.data": 2, "successor.fitting.recording": 2}
+LEVEL |= {"successor.fitting": 3}
+LEVEL |= {
+    f"successor.fitting.{part}": 2 for part in ("data", "columns", "dictionaries", "recording")
+}
 
 
 def imported_modules(path):

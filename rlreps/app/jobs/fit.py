@@ -27,7 +27,8 @@ from rlreps.report.page import Page, Section
 from rlreps.report.table import Table
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.fit import Fit, left_out
+from rlreps.successor.fitting.fit import Fit
+from rlreps.successor.fitting.least_squares import left_out
 from rlreps.successor.fitting.methods import FIT_ENCODERS, FIT_METHODS, FitConfig, FitMethod
 from rlreps.successor.fitting.quality import FEWEST_ROWS, Quality
 from rlreps.successor.fitting.representation import KIND
@@ -147,7 +148,7 @@ class FitData(Job[Mapping[str, Any]]):
         """Read or collect the data; return the fit of them, and what was warned meanwhile."""
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", FitWarning)
-            parts = Fit(data=read_data(self.data, self.collection), config=self.config)
+            parts = Fit(data=read_data(self.data, self.collection), given=self.config)
         return parts, [str(warning.message) for warning in told]
 
     def describe(self) -> Mapping[str, Any]:

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from rlreps.config import as_json
-from rlreps.encoders import Tabular
 from rlreps.errors import FitWarning, InputError, require, require_memory
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import progress_bar
@@ -20,24 +19,24 @@ from rlreps.successor.fitting.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.forward_backward import ForwardBackward
 from rlreps.successor.fitting.least_squares import (
-    MOST_RARE,
     MOST_UNKNOWNS,
     Behaviour,
     LeastSquares,
     Rows,
+    left_out,
     products,
 )
 from rlreps.successor.fitting.methods import (
     BehaviourName,
     FitConfig,
     LeastSquaresFit,
-    TemporalDifferences,
     configured,
 )
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.quality import Quality, measure_quality, rows_of
 from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.fitting.resolved import ResolvedConfig, resolve
 from rlreps.successor.fitting.search import (
     HIDDEN,
     ChosenKernel,
@@ -45,8 +44,6 @@ from rlreps.successor.fitting.search import (
     noise_line,
     search_kernel,
 )
-from rlreps.successor.fitting.storage import described
-from rlreps.training.optimizers import Optimizer
 
 MOST_ROWS = 100_000
 """Largest number of rows that a solution with dense features uses; others are left out."""
@@ -91,7 +88,7 @@ def fit(
     data = as_transitions(transitions)
     if isinstance(behaviour, str):
         given, behaviour = {**given, "behaviour": behaviour}, None
-    parts = Fit(data=data, config=configured(config, given), behaviour=behaviour)
+    parts = Fit(data=data, given=configured(config, given), behaviour=behaviour)
     return parts.run(folder=folder)
 
 
@@ -101,52 +98,34 @@ class Fit:
 
     Attributes:
         data: The transitions.
-        config: The options; an option that was None is filled in from the data.
+        given: The options.
         behaviour: The data's policy, if it is known and not uniform.
     """
 
     data: Transitions
-    config: FitConfig
+    given: FitConfig
     behaviour: Behaviour | None = None
-
-    def __post_init__(self) -> None:
-        config, observed = self.config, self.observed
-        method = config.method
-        if method is None:
-            small = observed.is_small and config.encoder is None
-            method = LeastSquaresFit() if small else TemporalDifferences()
-        names = ("encoder", "optimizer", "steps", "rows")
-        of_networks: dict[str, Any] = {name: getattr(config, name) for name in names}
-        if isinstance(method, LeastSquaresFit):
-            for name, value in of_networks.items():
-                wanted = f"no {name} with method least_squares, which trains no network"
-                require(value is None, wanted, value)
-        else:
-            encoder = observed.default_encoder if config.encoder is None else config.encoder
-            rate = 0.02 if isinstance(encoder, Tabular) else 1e-3
-            defaults = (encoder, Optimizer(learning_rate=rate), 5_000, 512)
-            for name, default in zip(names, defaults, strict=True):
-                of_networks[name] = default if of_networks[name] is None else of_networks[name]
-        filled = dataclasses.replace(config, method=method, **of_networks)
-        object.__setattr__(self, "config", filled)
 
     @functools.cached_property
     def observed(self) -> Observed:
         """The kind of the observations and actions."""
         return Observed.of(self.data)
 
+    @functools.cached_property
+    def config(self) -> ResolvedConfig:
+        """The options, of which those that are None are filled in from the data."""
+        return resolve(self.given, self.observed)
+
     def describe(self) -> dict[str, Any]:
         """Describe everything that decides the result, as JSON values."""
         config, observed = self.config, self.observed
-        stored = as_json(dataclasses.replace(config, encoder=None))
         digest = hashlib.sha256()
         for name in ("observation", "action", "next_observation", "terminated", "truncated"):
             array = np.ascontiguousarray(getattr(self.data, name))
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(array.data)
         return {
-            **stored,
-            "encoder": described(config.encoder),
+            **config.stored(),
             "behaviour": config.behaviour if self.behaviour is None else "own",
             "observed": as_json(observed),
             "data": {"rows": len(self.data), "sha256": digest.hexdigest()},
@@ -178,8 +157,9 @@ class Fit:
                 # Moments and factors, both of all rows and of those not held out, and a product.
                 require_memory(f"{count:,} unknowns (max_features for each action)", 40 * count**2)
             return None
-        assert config.rows is not None  # ``Fit`` fills it in for networks.
-        networks = networks_of(observed, config)
+        training = config.training
+        assert training is not None
+        networks = networks_of(observed, training.encoder, config.num_features)
         shapes = jax.eval_shape(networks.forward.init, jax.random.key(0))
         # Parameters, their average, their gradients and two moments of the optimizer.
         count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
@@ -187,8 +167,8 @@ class Fit:
         width = (observed.actions.size + 1) * config.num_features
         require_memory(f"{width:,} features of all actions", 24 * width**2)
         # Temporal differences compare all pairs of observations in an update.
-        size = 4 * config.rows * (math.prod(observed.shape) + config.rows)
-        require_memory(f"{config.rows:,} observations in an update (rows)", size)
+        size = 4 * training.rows * (math.prod(observed.shape) + training.rows)
+        require_memory(f"{training.rows:,} observations in an update (rows)", size)
         return networks
 
     @property
@@ -323,17 +303,6 @@ class Fit:
         if self.config.behaviour == "uniform":
             mean = np.full(actions.size, 1.0 / actions.size)
         return np.tile(mean.astype(np.float32), (len(observations), 1))
-
-
-def left_out(solution: LeastSquares) -> list[str]:
-    """Say in a line how many transitions a solution leaves out; empty if there are none."""
-    if solution.chosen is None:
-        return []
-    rows, chosen = len(solution.recorded.action), len(solution.chosen)
-    return [
-        f"the equations take {chosen:,} of {rows:,} transitions, drawn at random; rewards that at "
-        f"most {MOST_RARE:,} transitions have count in all of them"
-    ]
 
 
 def _some(array: np.ndarray, count: int, seed: int) -> np.ndarray:

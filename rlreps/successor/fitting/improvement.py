@@ -15,7 +15,7 @@ from rlreps.errors import FitWarning
 from rlreps.numerics import interruptible, jit, matmul
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, Candidates, FourierBasis, UnitVectors
-from rlreps.successor.fitting.least_squares import LeastSquares
+from rlreps.successor.fitting.least_squares import LeastSquares, left_out
 
 _MOST_ITERATIONS = 1_000
 _DRAWS = (2**32, 2**32 + 1)
@@ -163,9 +163,9 @@ class Improvement:
         first. The ridge then shrinks values towards the value of the mean reward instead of 0.
 
         Warns:
-            FitWarning: If a |value| exceeds 1.5 times the larger bound with every ridge, or if the
-                greedy policy leaves the data (more than 0.2 of Σ w² of its ``visit_ratios`` is from
-                negative ones).
+            FitWarning: If rows are left out, if a |value| exceeds 1.5 times the larger bound with
+                every ridge, or if the greedy policy leaves the data (more than 0.2 of Σ w² of its
+                ``visit_ratios`` is from negative ones).
         """
         members, solution = self._members, self._members[0].solution
         if not solution.rows.terminated.any():
@@ -184,14 +184,16 @@ class Improvement:
             jnp.asarray(solution.kept),
             [each._left_out(rewards, kept) for each in members],
         )
-        said = None
+        allowed = _DIVERGED * max(-low, high)
+        thin = solution is not self.solution
+        said = left_out(solution, "fitted Q iteration takes") if thin else []
         for ridge in _RIDGES:
             roots = [each.root(ridge) for each in members]
             weights, most = _rounds(rounds, f"ridge {ridge:g}", roots, *data, low, high)
-            if float(most) <= _DIVERGED * max(-low, high):
+            if float(most) <= allowed:
                 break
         else:
-            said = (
+            said.append(
                 f"fitted Q iteration diverges: values of {float(most):.3g} where rewards allow "
                 f"{max(-low, high):.3g}; try more data or fewer features"
             )
@@ -199,23 +201,23 @@ class Improvement:
         parts = zip(bases, (np.asarray(each).T for each in weights), strict=True)
         values = ActionValues(parts, self.candidates.weights)
         # With several parts, features hold ratios so badly that even true ones would be negative.
-        if said is None and len(self.candidates.actions) == 1:
-            said = self._departure(values)
-        if said is not None:
-            warnings.warn(said, FitWarning, stacklevel=5)
+        if float(most) <= allowed and len(self.candidates.actions) == 1:
+            said += self._departure(values)
+        for line in said:
+            warnings.warn(line, FitWarning, stacklevel=5)
         return values
 
-    def _departure(self, values: ActionValues) -> str | None:
-        """Say whether a greedy policy leaves the data."""
+    def _departure(self, values: ActionValues) -> list[str]:
+        """Say in a line if a greedy policy leaves the data; empty if it does not."""
         ratios = self.visit_ratios(values)
         left = np.square(ratios[ratios < 0.0]).sum() / np.square(ratios).sum()
         if left <= _MOST_NEGATIVE:
-            return None
-        return (
+            return []
+        return [
             f"the policy leaves the data, where values are extrapolated: {left:.0%} of the "
             "squared ratios of its visits to those of the data are negative; record steps of "
             "this policy too, or try improvements=1"
-        )
+        ]
 
     def _left_out(self, rewards: np.ndarray, kept: np.ndarray) -> Array:
         """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1].
@@ -249,10 +251,9 @@ class Improvement:
         system = solution.gram - solution._followed(followed)
         system[np.diag_indices(len(system))] += _RATIO_RIDGE - solution.regularisation
         visits = solution.right_hand_side(np.ones((len(begun), 1)), begun)
-        weights = solution.arranged(interruptible(np.linalg.solve, system.T, visits))[:, :, 0]
-        found = solution.basis.project(rows.observation, weights)
-        share = np.einsum("nc,nc->n", solution.taken, found)
-        return np.asarray((1.0 - solution.discount) * share)
+        weights = solution.arranged(interruptible(np.linalg.solve, system.T, visits))
+        found = solution.valued(weights, rows.observation, solution.taken)[:, 0]
+        return np.asarray((1.0 - solution.discount) * found)
 
     def root(self, ridge: float) -> Array:
         """Compute R with RᵀR = (E[ψψᵀ] + λI)⁻¹ / N; R is better conditioned than the inverse."""

@@ -401,6 +401,21 @@ class LeastSquares:
         blocks[self.kept] = solution
         return np.ascontiguousarray(blocks.reshape(count, size, -1).transpose(1, 0, 2))
 
+    def valued(self, weights: np.ndarray, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Compute Σ_c b_c φ(s)ᵀ w[:, c], [m, k].
+
+        Args:
+            weights: w, [p, m_b, k].
+            states: s, [m, ...].
+            actions: b, [m, m_b].
+        """
+        blocks = [slice(start, start + BLOCK) for start in range(0, len(states), BLOCK)]
+        found = [
+            np.einsum("mc,mck->mk", actions[some], self.basis.project(states[some], weights))
+            for some in blocks
+        ]
+        return np.concatenate(found).astype(np.float64)
+
     # --- States -----------------------------------------------------------------------------------
 
     def arrivals(self, goal: np.ndarray) -> tuple[int | None, np.ndarray]:
@@ -533,6 +548,17 @@ class LeastSquares:
         forward = over[:, None] * u * root
         backward = scale[:, None] * vt.T * root
         return Factors(self.arranged(forward), _single(backward), _single(values))
+
+
+def left_out(solution: LeastSquares, name: str = "the equations take") -> list[str]:
+    """Say in a line how many transitions a solution leaves out; empty if there are none."""
+    if solution.chosen is None:
+        return []
+    rows, chosen = len(solution.recorded.action), len(solution.chosen)
+    return [
+        f"{name} {chosen:,} of {rows:,} transitions, drawn at random; rewards that at most "
+        f"{MOST_RARE:,} transitions have count in all of them"
+    ]
 
 
 def _single(array: Any) -> np.ndarray:

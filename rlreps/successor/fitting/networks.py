@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.encoders import Params
+from rlreps.encoders import Encoder, Params
 from rlreps.numerics import matmul
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import ActionBasis, DenseBasis, in_blocks
@@ -23,35 +23,40 @@ from rlreps.successor.fitting.forward_backward import (
     TransitionSource,
 )
 from rlreps.successor.fitting.least_squares import Behaviour
-from rlreps.successor.fitting.methods import FitConfig, TemporalDifferences
+from rlreps.successor.fitting.methods import TemporalDifferences
 from rlreps.successor.fitting.observed import Observed
+from rlreps.successor.fitting.resolved import ResolvedConfig
 
 MOST_FEATURES = 256
 """Largest number of features of a network that least squares use, the constant included."""
 
 
-def networks_of(observed: Observed, config: FitConfig) -> ForwardBackward:
+def networks_of(observed: Observed, encoder: Encoder, num_features: int) -> ForwardBackward:
     """Return F and B, with encoders sized for the data.
 
     B takes the default encoder if F's encoder fixes its own number of features.
 
+    Args:
+        observed: What observations and actions are.
+        encoder: The encoder of F.
+        num_features: d.
+
     Raises:
         InputError: For encoders that do not take the observations.
     """
-    d, count = config.num_features, observed.actions.size
+    count = observed.actions.size
     # A user's own encoder must have exactly the width that F needs.
-    encoder = observed.default_encoder if config.encoder is None else config.encoder
     general = encoder if hasattr(encoder, "num_features") else observed.default_encoder
     return ForwardBackward(
-        ActionHeads(observed.sized(encoder, count * d), num_heads=count),
-        observed.sized(general, d),
+        ActionHeads(observed.sized(encoder, count * num_features), num_heads=count),
+        observed.sized(general, num_features),
     )
 
 
 def train_networks(
     data: Transitions,
     actions: ActionBasis,
-    config: FitConfig,
+    config: ResolvedConfig,
     networks: ForwardBackward,
     inputs: Inputs,
     policy: Behaviour,
@@ -62,7 +67,7 @@ def train_networks(
     Args:
         data: The rows to train on.
         actions: b.
-        config: The options, filled in by ``Fit``.
+        config: The options.
         networks: F and B.
         inputs: Map from observations to the networks' inputs.
         policy: The policy that made the data; temporal differences follow it after a cut.
@@ -71,11 +76,9 @@ def train_networks(
     # Deferred: training imports much that the mathematics and least squares do not need.
     from rlreps.training.population import train
 
-    # ``Fit`` has filled these in.
+    training = config.training
     assert isinstance(config.method, TemporalDifferences)
-    assert config.optimizer is not None
-    assert config.steps is not None
-    assert config.rows is not None
+    assert training is not None
     taken = actions.weights(data.action)
     source = TransitionSource(
         inputs,
@@ -90,14 +93,14 @@ def train_networks(
         averaging_rate=config.method.averaging_rate,
         encoder=networks,
     )
-    every = max(1, config.steps // 20)
+    every = max(1, training.steps // 20)
     result = train(
         networks,
         objective,
         source,
-        optimizer=config.optimizer,
-        steps=config.steps,
-        rows=config.rows,
+        optimizer=training.optimizer,
+        steps=training.steps,
+        rows=training.rows,
         seeds=[config.seed],
         evaluate_every=every,
         checkpoint_every=5 * every,

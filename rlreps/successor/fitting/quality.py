@@ -199,7 +199,7 @@ def measure_quality(
     if not data.terminated.any():
         weights = solution.values(np.ones((len(kept.action), 1), np.float32))
         taken = solution.actions.weights(rows.action)
-        sums = contracted(solution, weights, rows.observation, taken)
+        sums = solution.valued(weights, rows.observation, taken)
         row_sums = float(np.abs((1.0 - solution.discount) * sums - 1.0).mean())
     discount = solution.discount
     gamma = _judged_discount(ends, rows.terminated, discount)
@@ -291,25 +291,14 @@ def _errors(
     row of each stretch of time, the average is used only at the ends; other rows use the value of
     the action taken.
     """
-    values = contracted(solution, weights, rows.observation, solution.actions.weights(rows.action))
+    values = solution.valued(weights, rows.observation, solution.actions.weights(rows.action))
     averaged = np.ones(len(values), np.bool_) if ends is None else ends
     states = rows.next_observation[averaged]
     following = solution.behaviour(states)
     following = following * (solution.discount * ~rows.terminated[averaged, None])
     reached = np.roll(solution.discount * values, -1, axis=0)
-    reached[averaged] = contracted(solution, weights, states, following)
+    reached[averaged] = solution.valued(weights, states, following)
     return values, cumulants(rows.next_observation) + reached - values
-
-
-def contracted(
-    solution: LeastSquares, weights: np.ndarray, states: np.ndarray, actions: np.ndarray
-) -> np.ndarray:
-    """Compute Σ_c b_c φ(s)ᵀ w[:, c] at states [m, ...] for b [m, m_b] and w [p, m_b, k], [m, k]."""
-    found = [
-        np.einsum("mc,mck->mk", taken, solution.basis.project(block, weights))
-        for block, taken in zip(_blocks(states), _blocks(actions), strict=True)
-    ]
-    return np.concatenate(found).astype(np.float64)
 
 
 def _judged_discount(ends: np.ndarray, terminated: np.ndarray, discount: float) -> float:
@@ -386,7 +375,7 @@ def _compared(
 def _effective_rows(solution: LeastSquares, factors: Factors) -> tuple[float, ...]:
     """Return (Σ u²)² / Σ u⁴ over the rows of every left singular function, [d]."""
     # The scale of u does not matter: F = √σ u.
-    u = contracted(solution, factors.forward, solution.rows.observation, solution.taken)
+    u = solution.valued(factors.forward, solution.rows.observation, solution.taken)
     squares, fourths = np.square(u).sum(axis=0), np.maximum((u**4).sum(axis=0), 1e-300)
     return tuple(np.where(factors.singular_values > 0.0, squares**2 / fourths, 0.0).tolist())
 

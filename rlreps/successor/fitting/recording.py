@@ -59,7 +59,8 @@ def record(
         )
     require(not hasattr(environment, "num_envs"), "one environment", environment)
     actions = _Actions(environment.action_space)
-    observed = _Observations(environment.observation_space, observe)
+    wraps = not isinstance(environment, _OfDmEnv)
+    observed = _Observations(environment.observation_space, observe, wraps=wraps)
     generator, rows = np.random.default_rng(seed), []
     if policy is None:
         actions.require_bounded()
@@ -151,7 +152,17 @@ class _Observations:
     by Gymnasium's ``FlattenObservation``, and an entry without others is taken as it is.
     """
 
-    def __init__(self, space: Any, observe: Observe | None) -> None:
+    def __init__(self, space: Any, observe: Observe | None, *, wraps: bool = False) -> None:
+        """Find what of a space is recorded.
+
+        Args:
+            space: The space of the observations.
+            observe: As for ``Transitions.collect``.
+            wraps: Whether wrappers of Gymnasium can change the observations.
+
+        Raises:
+            InputError: If the space holds images or texts beside other entries.
+        """
         self._space, self._observe = space, observe
         self._part: Any = space if observe is None else None
         self._keys: list[Any] = []
@@ -167,7 +178,7 @@ class _Observations:
         numbers = [key for key, kind in kinds.items() if kind == _NUMBERS]
         if len(numbers) < len(entries):
             images = [[key] for key, kind in kinds.items() if kind == _IMAGE]
-            kept = [*([numbers] if numbers else []), *images]
+            kept = [*([numbers] if numbers else []), *images] if wraps else []
             wrapped = [f"gymnasium.wrappers.FilterObservation(env, {keys})" for keys in kept]
             got = ", ".join(f"{key!r}: {kind}" for key, kind in kinds.items())
             raise InputError(

@@ -27,9 +27,9 @@ from rlreps.successor.fitting.behaviour import shares
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.improvement import ActionValues, Improvement
 from rlreps.successor.fitting.least_squares import Factors, LeastSquares
-from rlreps.successor.fitting.methods import FitConfig
 from rlreps.successor.fitting.observed import Observed, finite, shown
 from rlreps.successor.fitting.quality import Quality
+from rlreps.successor.fitting.resolved import ResolvedConfig
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.stored_subspace import centring_of
 
@@ -90,7 +90,7 @@ class SuccessorRepresentation:
         quality: What the held-out data say about the fit; None if there were too few.
     """
 
-    config: FitConfig
+    config: ResolvedConfig
     observed: Observed
     solution: LeastSquares
     factors: Factors
@@ -334,7 +334,8 @@ class SuccessorRepresentation:
                 changing. Otherwise, any value but 1 runs fitted Q iteration to its end.
 
         Warns:
-            FitWarning: If the data do not distinguish actions, or fitted Q iteration diverges.
+            FitWarning: If the data do not distinguish actions, or if fitted Q iteration diverges,
+                leaves rows out, or ends with a policy that leaves the data.
         """
         return functools.partial(self._greedy, self._improved(task, improvements))
 

@@ -16,7 +16,7 @@ from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardis
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Rows
 from rlreps.successor.fitting.methods import LeastSquaresFit
-from rlreps.successor.fitting.quality import contracted, rows_of, squared_error
+from rlreps.successor.fitting.quality import rows_of, squared_error
 
 _WIDTHS = (1.0, 0.5, 0.25)
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3)
@@ -150,12 +150,23 @@ def change_error(solution: LeastSquares, other: Rows, axes: np.ndarray) -> float
     right = solution.right_hand_side(changes(solution.rows))
     weights = solution.arranged(interruptible(np.linalg.solve, solution.gram, right))
     taken = solution.actions.weights(other.action)
-    found = contracted(solution, weights, other.observation, taken)
-    happened = changes(other)
-    # A change may happen in rows of one kind alone.
-    scale = np.maximum(changes(solution.rows).var(axis=0), happened.var(axis=0))
-    left = np.square(happened - found).mean(axis=0) / np.maximum(scale, 1e-12)
-    return float(left.mean())
+    found = solution.valued(weights, other.observation, taken)
+    return float(share_left(changes(other), found, changes(solution.rows)).mean())
+
+
+def share_left(targets: np.ndarray, found: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return the share of the variance of targets that a regression leaves, [k].
+
+    The variance is the larger of those of the tested rows and of the rows before, since a target
+    may vary in rows of one kind alone.
+
+    Args:
+        targets: Targets in the rows on which the regression is tested, [n, k].
+        found: What the regression predicts there, [n, k].
+        before: Targets in the rows of the regression, [m, k].
+    """
+    scale = np.maximum(targets.var(axis=0), before.var(axis=0))
+    return np.asarray(np.square(targets - found).mean(axis=0) / np.maximum(scale, 1e-12))
 
 
 def noise_line(noise: Sequence[int]) -> str:
@@ -247,8 +258,7 @@ def _unexplained(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     gram = own.T @ own / len(own)
     gram[np.diag_indices(len(gram))] += 1e-6
     weights = np.linalg.solve(gram, own.T @ targets[::2] / len(own))
-    errors = np.square(targets[1::2] - other @ weights).mean(axis=0)
-    return np.asarray(errors / np.maximum(targets[1::2].var(axis=0), 1e-12))
+    return share_left(targets[1::2], other @ weights, targets[::2])
 
 
 def _standard(states: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlreps.config import as_json, from_json, registry
+from rlreps.config import from_json, registry
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.runs.folder import RunFolder
@@ -18,24 +18,14 @@ from rlreps.successor.fitting.methods import (
     FIT_ENCODERS,
     FIT_METHODS,
     FitConfig,
-    TemporalDifferences,
 )
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.quality import Quality
+from rlreps.successor.fitting.resolved import resolve
 from rlreps.successor.truth.store.cache import read_archive, write_archive
 
 _ARRAYS = "representation.npz"
-
-
-def described(encoder: Encoder | None) -> dict[str, Any] | None:
-    """Describe an encoder as JSON values; the user's own encoder by its class alone."""
-    if encoder is None:
-        return None
-    if FIT_ENCODERS.get(encoder.name) is type(encoder):
-        found: dict[str, Any] = as_json(encoder)
-        return found
-    return {"name": encoder.name, "own": True}
 
 
 def write(
@@ -87,13 +77,13 @@ def read(
     observed = from_json(Observed, stored.pop("observed"))
     del stored["data"]
     named = {**stored, "behaviour": "uniform" if own_policy else stored["behaviour"]}
-    config = from_json(FitConfig, named, registry(*FIT_METHODS.values()))
-    config = dataclasses.replace(config, encoder=encoder)
+    given = from_json(FitConfig, named, registry(*FIT_METHODS.values()))
+    config = resolve(dataclasses.replace(given, encoder=encoder), observed)
     arrays, record = read_archive(path / _ARRAYS, f"{path / _ARRAYS}; fit again")
     require(record["run"] == folder.identity, f"arrays of the fit in {path}", "those of another")
     basis: Basis
-    if isinstance(config.method, TemporalDifferences):
-        networks = networks_of(observed, config)
+    if config.training is not None:
+        networks = networks_of(observed, config.training.encoder, config.num_features)
         basis = NetworkBasis.stored(networks, observed, arrays)
     elif observed.num_states is not None:
         basis = UnitVectors(observed.num_states)

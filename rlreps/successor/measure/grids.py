@@ -336,12 +336,17 @@ class BoxGrid:
 
         Along each axis, the centres of cells are as far apart as the closest two values, so that
         they lie on the values of a lattice; or further, so that there are at most ``most`` cells.
+        Values that differ by rounding to single precision count as one.
         """
         values = np.asarray(points, np.float64)
         require(values.ndim == 2 and values.size > 0, "points [n, k]", values.shape)
         low, high = values.min(axis=0), values.max(axis=0)
-        gaps = [np.diff(np.unique(axis)).min(initial=np.inf) for axis in values.T]
-        bins = np.minimum(1 + np.rint((high - low) / gaps), most).astype(int)
+        rounding = 4.0 * np.finfo(np.float32).eps * np.abs(values).max(axis=0)
+        gaps = [np.diff(np.unique(axis)) for axis in values.T]
+        least = [
+            gap[gap > off].min(initial=np.inf) for gap, off in zip(gaps, rounding, strict=True)
+        ]
+        bins = np.minimum(1 + np.rint((high - low) / least), most).astype(int)
         half = np.where(bins > 1, (high - low) / (2 * np.maximum(bins - 1, 1)), 0.5)
         return cls(tuple(low - half), tuple(high + half), tuple(bins), tuple(names))
 

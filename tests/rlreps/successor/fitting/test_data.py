@@ -517,7 +517,7 @@ def test_dictionaries_of_dm_env_are_flattened_in_the_same_order():
     np.testing.assert_array_equal(data.next_observation[:, 0], data.terminated)
     picture = Limbs()
     picture.pixels = specs.Array((8, 8), np.uint8)
-    with pytest.raises(InputError, match="'image': an image, 'place': numbers; use"):
+    with pytest.raises(InputError, match="'image': an image, 'place': numbers; use observe="):
         Transitions.collect(picture, steps=4)
 
 
@@ -655,7 +655,7 @@ def test_dictionaries_of_minari_are_flattened_or_observed(minari):
     np.testing.assert_allclose(
         images.observation[:, :2, :2, 0].ravel() / 50, data.observation[:, 5:].ravel()
     )
-    with pytest.raises(InputError, match="'image': an image, 'mission': text; use"):
+    with pytest.raises(InputError, match="'image': an image, 'mission': text; use observe="):
         Transitions.from_minari(grid)
     with pytest.raises(InputError, match="observe that takes one, got KeyError: 'picture'"):
         Transitions.from_minari(grid, observe=lambda seen: seen["picture"])

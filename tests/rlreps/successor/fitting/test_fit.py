@@ -35,7 +35,7 @@ def walk(rows=40, cut_every=10):
 
 def test_the_method_is_chosen_for_the_data(corridor):
     def chosen(data, **given):
-        return Fit(data=data, config=configured(None, given)).config
+        return Fit(data=data, given=configured(None, given)).config
 
     assert chosen(corridor.transitions()).method == LeastSquaresFit()
     assert chosen(walk()).method == LeastSquaresFit()
@@ -47,7 +47,7 @@ def test_the_method_is_chosen_for_the_data(corridor):
         assert chosen(data).method == kind()
     # An encoder asks for a method that trains one; a table learns faster.
     assert chosen(walk(), encoder=MLP()).method == TemporalDifferences()
-    assert chosen(corridor.transitions(), averaging_rate=0.5).encoder == Tabular()
+    assert chosen(corridor.transitions(), averaging_rate=0.5).training.encoder == Tabular()
     assert chosen(walk(), max_features=7).method == LeastSquaresFit(max_features=7)
     # Counts have one block for each discrete action.
     assert chosen(as_transitions(data_of("indices, box"))).method == TemporalDifferences()
@@ -58,7 +58,7 @@ def test_images_with_channels_first_are_arranged_as_agents_arrange_them():
     rows = {"action": np.arange(40) % 2, "terminated": np.zeros(40, bool)}
     parts = Fit(
         data=Transitions(observation=frames[:-1], next_observation=frames[1:], **rows),
-        config=configured(None, {"num_features": 2}),
+        given=configured(None, {"num_features": 2}),
     )
     assert parts.check().backward.frame_shape == (6, 7, 4)
     inputs = parts.observed.inputs(parts.data)(jnp.asarray(frames))
@@ -77,7 +77,7 @@ def test_vectors_at_a_large_offset_are_fitted_as_those_at_none():
     far = dataclasses.replace(near, **columns)
     inputs = []
     for data in (near, far):
-        parts = Fit(data=data, config=configured(None, {"method": "td"}))
+        parts = Fit(data=data, given=configured(None, {"method": "td"}))
         scale = parts.observed.inputs(data)
         inputs.append(scale(scale.centred(data.observation)))
     np.testing.assert_allclose(*inputs, atol=1e-5)

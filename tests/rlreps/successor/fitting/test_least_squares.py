@@ -142,7 +142,8 @@ def test_fitted_q_iteration_leaves_out_rows_that_memory_does_not_hold(dense, mod
     most = 2 * count // 3
     monkeypatch.setattr(improvement, "_MOST_NUMBERS", most * 2 * 60 * 3)
     improved = Improvement(dense)
-    found = improved.greedy(places, improved.values(reached, None))
+    with pytest.warns(FitWarning, match=f"fitted Q iteration takes {most} of {count:,} transition"):
+        found = improved.greedy(places, improved.values(reached, None))
     assert [len(each.solution.rows.action) for each in improved._members] == [most] * 3
     expected = model.optimal_policy(rewards)[states]
     assert (found == expected).mean() >= 0.8

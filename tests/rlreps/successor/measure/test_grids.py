@@ -37,6 +37,14 @@ def test_a_box_without_cells_is_refused(low, high, bins, message):
         BoxGrid(low, high, bins)
 
 
+def test_a_grid_over_points_counts_values_that_differ_by_rounding_as_one():
+    steps = np.cumsum(np.full(9, 0.1, np.float32))
+    points = np.column_stack([np.append(steps, np.float32(0.1) * np.arange(1, 10)), np.ones(18)])
+    grid = BoxGrid.spanning(points)
+    assert grid.bins == (9, 1)
+    np.testing.assert_array_equal(grid.cell(points), np.tile(np.arange(9), 2))
+
+
 @pytest.mark.parametrize("grid", GRIDS, ids=["plane", "solid"])
 def test_centres_edges_and_samples_lie_in_their_cells(grid):
     low, high = np.array(grid.low, np.float32), np.array(grid.high, np.float32)

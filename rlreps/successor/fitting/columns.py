@@ -1,0 +1,252 @@
+"""Check the arrays of transitions, and bring them into one form.
+
+``Transitions`` documents the arrays.
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlreps.errors import FitWarning, InputError, require
+
+MOST_ACTIONS = 4096
+"""Largest number of discrete actions: a fit stores one block of numbers for each action."""
+
+_AUTORESETS = 0.75
+"""Rows that start in terminal states are resets if this share of the terminations has such a row.
+The other terminations are the last rows of copies of an environment."""
+
+_SPACING = 1e-5
+"""Single precision serves while its spacing is at most this share of a coordinate's range."""
+
+_ROUNDING = 0.01
+"""Single precision may round actions by this share of their range. Beyond it they are refused."""
+
+
+def checked_columns(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the fields of ``Transitions`` that a user gave; return the fields that it keeps.
+
+    Args:
+        given: All fields, by name.
+
+    Raises:
+        InputError: As ``Transitions``.
+
+    Warns:
+        FitWarning: As ``Transitions``.
+    """
+    names = ("observation", "next_observation")
+    states = [_numbers(name, given[name]) for name in names]
+    shape = states[0].shape
+    require(shape[:1] >= (2,), "observations of shape [rows, ...], at least two rows", shape)
+    require(states[1].shape == shape, f"next observations of shape {shape}", states[1].shape)
+    kinds = {state.dtype.kind in "iub" for state in states}
+    require(len(kinds) == 1, "observations of one kind", [s.dtype.name for s in states])
+    states = _narrowed(states)
+    num_states = _states_counted(given["num_states"], states)
+    if num_states is not None:
+        # Booleans would select rows when used as an index, and bytes hold no state above 255.
+        states = [state.astype(np.promote_types(state.dtype, np.int32)) for state in states]
+    action, num_actions, low, high = _actions_checked(given, len(states[0]))
+    terminated = checked_flags("terminated", given["terminated"], len(action))
+    same = _rows_equal(states[1][:-1], states[0][1:])
+    if given["truncated"] is None:
+        truncated = np.append(~same, True) & ~terminated
+    else:
+        truncated = checked_flags("truncated", given["truncated"], len(action)) & ~terminated
+        jumps = np.flatnonzero(~same & ~(terminated | truncated)[:-1])
+        if jumps.size:
+            raise InputError(
+                "expected each row of an episode to start where the row before ended, got a "
+                f"jump after row {jumps[0]} of {len(action)}: mark it in truncated"
+            )
+        truncated[-1] = not terminated[-1]
+    resets = _autoresets(given["autoreset"], states[0], same, terminated, truncated)
+    if resets.any():
+        if given["autoreset"] is None:
+            warnings.warn(
+                f"{resets.sum():,} of {len(resets):,} rows start in the state in which the row "
+                "before ended its episode, as resets in Gymnasium's vector environments do "
+                "(next-step autoreset): they are left out; autoreset=False keeps them",
+                FitWarning,
+                stacklevel=5,
+            )
+        states = [state[~resets] for state in states]
+        action, terminated, truncated = (each[~resets] for each in (action, terminated, truncated))
+        truncated[-1] = not terminated[-1]
+    alike = _rows_equal(states[0], states[0][:1]) & _rows_equal(states[1], states[0][:1])
+    require(not alike.all(), "at least two different states", 1)
+    return {
+        "observation": states[0],
+        "next_observation": states[1],
+        "action": action,
+        "terminated": terminated,
+        "truncated": truncated,
+        "num_actions": num_actions,
+        "num_states": num_states,
+        "action_low": low,
+        "action_high": high,
+        "autoreset": False,
+    }
+
+
+def _states_counted(given: int | None, states: list[np.ndarray]) -> int | None:
+    """Return the number of indices of states; None for other observations."""
+    if states[0].ndim > 1 or states[0].dtype.kind == "f":
+        require(given is None, "num_states for indices of states (integers) alone", given)
+        return None
+    least = min(int(array.min()) for array in states)
+    most = max(int(array.max()) for array in states)
+    require(least >= 0, "indices of states >= 0", least)
+    count = most + 1 if given is None else checked_count("num_states", given)
+    require(most < count, f"indices of states in [0, {count})", most)
+    return count
+
+
+def _actions_checked(
+    given: Mapping[str, Any], rows: int
+) -> tuple[np.ndarray, int | None, np.ndarray | None, np.ndarray | None]:
+    """Return the actions, their number, and the bounds of their box."""
+    action, bounds = np.asarray(given["action"]), (given["action_low"], given["action_high"])
+    if action.dtype.kind != "f" or given["num_actions"] is not None:
+        require(action.dtype.kind in "iu", "actions that are integers", action.dtype.name)
+        require(action.shape == (rows,), f"actions of shape {(rows,)}", action.shape)
+        known = [bound for bound in bounds if bound is not None]
+        require(not known, "no bounds of a box for actions that are integers", len(known))
+        least, most = int(action.min()), int(action.max())
+        wanted = given["num_actions"]
+        count = most + 1 if wanted is None else checked_count("num_actions", wanted)
+        require(count <= MOST_ACTIONS, f"at most {MOST_ACTIONS:,} actions", count)
+        require(0 <= least <= most < count, f"actions in [0, {count})", (least, most))
+        return action.astype(np.int32), count, None, None
+    action = _numbers("action", action)
+    fits = action.shape[:1] == (rows,) and action.ndim <= 2 and action.size > 0
+    require(fits, f"actions of shape {(rows,)} or ({rows}, numbers)", action.shape)
+    unbounded = all(bound is None for bound in bounds)
+    if action.ndim == 1 and unbounded and _counts(action):
+        warnings.warn(
+            "actions are floats that are all whole numbers, and are read as a box: give "
+            "integers for discrete actions, or action_low and action_high for a box",
+            FitWarning,
+            stacklevel=6,
+        )
+    exact = action.reshape(rows, -1)
+    action = exact.astype(np.float32)
+    low = _bounds("action_low", bounds[0], action.min(axis=0))
+    high = _bounds("action_high", bounds[1], action.max(axis=0))
+    ordered = bool((low <= high).all())
+    require(ordered, "action_low <= action_high", (low.tolist(), high.tolist()))
+    for row, i in np.argwhere((action < low) | (action > high))[:1]:
+        raise InputError(
+            f"expected actions in [{low[i]}, {high[i]}], got {action[row, i]} as number {i} of "
+            f"row {row}; clip actions as the environment clips them"
+        )
+    spread = np.ptp(exact, axis=0)
+    allowed = _ROUNDING * np.maximum(spread, high - low)
+    # A smaller spread is the rounding of double precision.
+    moved = spread > 1e-12 * np.abs(exact).max(axis=0)
+    if (moved & (np.abs(exact - action).max(axis=0) > allowed)).any():
+        raise InputError(
+            "expected actions that single precision tells apart, got actions in "
+            f"[{exact.min()}, {exact.max()}]: subtract an offset"
+        )
+    return action, None, low, high
+
+
+def _bounds(name: str, given: Any, found: np.ndarray) -> np.ndarray:
+    """Return a box's bounds, [k] (float32); the data's range replaces None and infinite entries."""
+    if given is None:
+        return found
+    array = np.asarray(given)
+    fits = array.shape in ((), found.shape) and array.dtype.kind in "iuf"
+    require(fits, f"{name} of shape {found.shape}", array.shape)
+    require(not np.isnan(array.astype(np.float64)).any(), f"numbers in {name}", "NaN")
+    with np.errstate(over="ignore"):
+        array = array.astype(np.float32)
+    return np.where(np.isfinite(array), array, found)
+
+
+def checked_count(name: str, value: Any) -> int:
+    """Check a whole number, which a file stores as an array without axes."""
+    array = np.asarray(value)
+    whole = array.shape == () and array.dtype.kind in "iu"
+    require(whole, f"{name}, a whole number", array.tolist())
+    return int(array)
+
+
+def _numbers(name: str, values: Any) -> np.ndarray:
+    """Check an array of numbers; floats keep at most double precision."""
+    array = np.asarray(values)
+    require(array.dtype.kind in "iubf", f"{name} of numbers in one array", array.dtype.name)
+    if array.dtype.kind == "f":
+        require(bool(np.isfinite(array).all()), f"finite numbers in {name}", "NaN or infinity")
+        single = f"numbers in {name} that single precision holds"
+        within = bool((np.abs(array) <= np.finfo(np.float32).max).all())
+        require(within, single, "larger ones")
+        array = array.astype(np.float64 if array.dtype == np.float64 else np.float32, copy=False)
+    return array
+
+
+def _narrowed(states: list[np.ndarray]) -> list[np.ndarray]:
+    """Convert floats to single precision, or numbers that it would round too much to double."""
+    floats = states[0].dtype.kind == "f"
+    precise = not any(np.can_cast(state.dtype, np.float32) for state in states)
+    if precise and (floats or states[0].ndim > 1):
+        # Pixels of images have a common range.
+        axes = 0 if states[0].ndim <= 3 else None
+        least = np.min([state.min(axis=axes) for state in states], axis=0).astype(np.float64)
+        most = np.max([state.max(axis=axes) for state in states], axis=0).astype(np.float64)
+        spacing = np.spacing(np.float32(np.maximum(-least, most)))
+        allowed = np.where(most > least, _SPACING * (most - least) if floats else 1.0, np.inf)
+        if (spacing > allowed).any():
+            return [state.astype(np.float64) for state in states]
+    return [state.astype(np.float32) for state in states] if floats else states
+
+
+def _autoresets(
+    autoreset: bool | None,
+    observation: np.ndarray,
+    same: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+) -> np.ndarray:
+    """Tell which rows start an episode in a vector environment; see ``Transitions``, [N].
+
+    Args:
+        autoreset: Whether there are such rows; None recognises them.
+        observation: s, [N, ...].
+        same: Whether the row after a row starts where the row ended, [N − 1].
+        terminated: [N].
+        truncated: [N].
+    """
+    if autoreset is None:
+        after = np.append(False, same & terminated[:-1])
+        few = after.sum() < max(1.0, _AUTORESETS * terminated[:-1].sum())
+        tour = (observation[after] == observation[0]).all()
+        autoreset = not (few or tour or (terminated & after).any())
+    # An episode that was truncated is followed by a reset as well; no reset terminates.
+    found = np.append(False, same & (terminated | truncated)[:-1]) & ~terminated
+    # Nor does it end an episode: behind a reset that is cut, the record of another copy starts.
+    found[1:] &= ~found[:-1]
+    return np.asarray(found & autoreset)
+
+
+def _counts(array: np.ndarray) -> bool:
+    """Tell whether all numbers are whole and none is negative."""
+    return bool(((array >= 0) & (array == np.rint(array))).all())
+
+
+def checked_flags(name: str, values: Any, rows: int) -> np.ndarray:
+    """Check an array [rows] of truth values, or of zeros and ones."""
+    array = np.asarray(values)
+    require(array.shape == (rows,), f"{name} of shape {(rows,)}", array.shape)
+    known = array.dtype.kind in "iubf" and bool(np.isin(array, (0, 1)).all())
+    require(known, f"{name} of true and false", array.dtype.name)
+    return array.astype(np.bool_)
+
+
+def _rows_equal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Compare rows of arrays [n, ...], [n]."""
+    return np.asarray((left == right).reshape(len(left), -1).all(axis=1))
