@@ -1,8 +1,8 @@
 """One self-contained, interactive page of a successor measure: numbers in, HTML out.
 
-The page is plain JavaScript and canvas (``explore.js``, ``explore.css`` and ``explore.html`` in
-this package) with its arrays embedded. It needs no server and no network, and its content security
-policy forbids network access. The same arguments give the same bytes.
+The page is plain JavaScript and canvas (the modules of ``SCRIPTS``, ``explore.css`` and
+``explore.html`` in this package) with its arrays embedded. It needs no server and no network, and
+its content security policy forbids network access. The same arguments give the same bytes.
 
 Each map is divided by its largest magnitude and quantised to 8 or 16 bits. The values are then
 predicted from the cells to the left and below, and the differences are deflated.
@@ -27,6 +27,9 @@ from rlreps.plotting.style import MISSING, OKABE_ITO, signed_colormap
 from rlreps.successor.measure.grids import BoxGrid
 
 FloatArray = npt.NDArray[np.float64]
+
+SCRIPTS = ("data.js", "sums.js", "drawing.js", "interface.js")
+"""Modules of the page's script. A module imports from those before it; no two share a name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,14 +192,24 @@ def exploration_page(
     # "<" would end the script that holds the text.
     text = json.dumps(described, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     parts = {"title": html.escape(title), "described": text}
-    for name in ("explore.html", "explore.css", "explore.js"):
-        source = importlib.resources.files(__package__).joinpath(name)
-        parts[name] = source.read_text(encoding="utf-8")
+    parts |= {name: asset(name) for name in ("explore.html", "explore.css")}
+    parts["scripts"] = joined_scripts()
     parts["blocks"] = "\n".join(
         f'<script type="application/octet-stream" id="array-{name}">{block}</script>'
         for name, block in arrays.blocks.items()
     )
     return re.sub(r"@@([\w.]+)@@", lambda match: parts[match[1]], parts.pop("explore.html"))
+
+
+def joined_scripts() -> str:
+    """Join the script's modules into one: a page opened from disk may not import files."""
+    text = "".join(map(asset, SCRIPTS))
+    return re.sub(r"^(import [^;]+;\n|export )", "", text, flags=re.MULTILINE)
+
+
+def asset(name: str) -> str:
+    """Read a file that lies beside this module."""
+    return importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _packed_maps(values: np.ndarray, bits: int) -> tuple[bytes, dict[str, Any]]:

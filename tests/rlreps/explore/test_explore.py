@@ -5,6 +5,7 @@ import dataclasses
 import json
 import re
 import shutil
+import subprocess
 import time
 import warnings
 import zlib
@@ -26,6 +27,7 @@ from rlreps.encoders import FourierMLP
 from rlreps.envs import load_arena
 from rlreps.errors import FitWarning, InputError
 from rlreps.explore import measure as workflow
+from rlreps.explore import page as rendering
 from rlreps.explore.measure import explore
 from rlreps.report.page import Page, Section, write_report
 from rlreps.report.table import Table
@@ -311,6 +313,25 @@ def browser():
         yield found
 
 
+@pytest.mark.integration
+@pytest.mark.skipif(shutil.which("tsc") is None, reason="needs TypeScript: npm install typescript")
+def test_types_of_the_page_s_modules_and_of_the_joined_script_hold(tmp_path):
+    for name in rendering.SCRIPTS:
+        (tmp_path / name).write_text(rendering.asset(name), encoding="utf-8")
+    # In one file, two modules' declarations of one name clash.
+    (tmp_path / "joined.js").write_text(rendering.joined_scripts(), encoding="utf-8")
+    options = "--noEmit --allowJs --checkJs --strict --lib es2022,dom,dom.iterable"
+    options += " --target es2022 --module es2022 --moduleDetection force"
+    checked = subprocess.run(
+        ["tsc", *options.split(), *sorted(path.name for path in tmp_path.iterdir())],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
 @in_browser
 @pytest.mark.integration
 def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, toy_store, trained):
@@ -326,7 +347,7 @@ def test_rows_and_values_in_the_browser_are_those_of_the_store(browser, page, to
     # Hover: the state under the pointer, its error as NumPy has it.
     browser.at("row-whole", 3.5 / 8, 5.5 / 8).perform()
     browser.settle()
-    assert browser.js("explore.shown.state") == 5 * 8 + 3
+    assert browser.js("explore.view.state") == 5 * 8 + 3
     row = matrix[43] - means
     lost = row - basis[43, :10] @ (basis[:, :10].T @ (matrix - means))
     error = np.linalg.norm(lost) / np.linalg.norm(row)
@@ -394,8 +415,8 @@ def test_where_the_data_of_a_fit_were_is_drawn(browser, fitted, page):
     never = 64 - len(np.unique(BoxGrid.unit_square(8).cell(seen)))
     said = browser.js("document.getElementById('visits').innerText").splitlines()
     assert said[0] == f"fit: no visit to {never} of 64 states"
-    assert browser.js("explore.pngOf('coverage').then((b) => b.size)") > 2000
-    table = browser.js("explore.csvOf('coverage')").splitlines()
+    assert browser.js("explore.drawPng('coverage').then((b) => b.size)") > 2000
+    table = browser.js("explore.writeCsv('coverage')").splitlines()
     assert (table[0], sum(int(line.split(",")[2]) for line in table[1:])) == ("x,y,fit", len(seen))
     assert browser.troubles() == []
     browser.open(page.as_uri())
@@ -408,22 +429,22 @@ def test_keys_the_address_and_exports_work(browser, page, toy_store):
     browser.open(page.as_uri() + "#s=20&d=3&r=0.2.1_a.1.2&t=20&f=1&m=linear")
     assert np.flatnonzero(browser.array("explore.reward")).tolist() == [0, 1, 10]
     assert browser.js("explore.reward[10]") == -1
-    assert browser.js("explore.encoded()") == "s=20&d=3&m=linear&t=20&f=1&r=0.2.1_a.1.2"
+    assert browser.js("explore.encodeView()") == "s=20&d=3&m=linear&t=20&f=1&r=0.2.1_a.1.2"
     browser.js("document.getElementById('row-whole').focus()")
     arrows = (Keys.ARROW_RIGHT, 21), (Keys.ARROW_UP, 29), (Keys.ARROW_LEFT, 28)
     for key, state in (*arrows, (Keys.ARROW_DOWN, 20)):
         browser.key(key)
-        assert browser.js("explore.shown.state") == state
+        assert browser.js("explore.view.state") == state
     browser.key("]")
     browser.key(".")
     time.sleep(0.4)
     assert browser.js("location.hash").startswith("#s=20&d=4&m=linear&t=30")
-    table = browser.js("explore.csvOf('rows')").splitlines()
+    table = browser.js("explore.writeCsv('rows')").splitlines()
     assert (table[0], len(table)) == ("x,y,stored,rank 4", 65)
     cells = np.asarray([line.split(",") for line in table[1:]], np.float64)
     np.testing.assert_allclose(cells[:, 2], stored(toy_store)[20], atol=1e-4)
     for section in ("rows", "components", "reward", "spectrum"):
-        assert browser.js(f"explore.pngOf('{section}').then((b) => b.size)") > 5000
+        assert browser.js(f"explore.drawPng('{section}').then((b) => b.size)") > 5000
     assert browser.troubles() == []
 
 
