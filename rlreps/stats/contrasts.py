@@ -89,30 +89,36 @@ Parts = Mapping[str, Verdict] | Iterable[Verdict]
 """Verdicts to combine. Names in a mapping stand before the words of each verdict."""
 
 
-def at_least(count: int, parts: Parts, *, of: int | None = None) -> Verdict:
+def at_least(count: int | None, parts: Parts, *, of: int = 0) -> Verdict:
     """Judge that at least a number of statements hold.
 
     Args:
-        count: How many must hold.
-        parts: Their verdicts. If their words together are too long, the words of one are shown.
+        count: How many must hold; None is all of them.
+        parts: Their verdicts. If their words together are too long, the words of one are shown: the
+            first that does not hold, else the first that cannot be told, else the first.
         of: Number of statements. A statement that has no verdict in ``parts`` cannot be told.
     """
-    named = dict(parts) if isinstance(parts, Mapping) else None
-    verdicts = _listed(parts)
-    missing = max(0, (of or 0) - len(verdicts))
-    told = [each.holds for each in verdicts] + [None] * missing
-    holding, failing = told.count(True), told.count(False)
-    holds = True if holding >= count else False if len(told) - failing < count else None
-    return Verdict(holds if told else None, _words_of(verdicts, named))
+    if isinstance(parts, Mapping):
+        pairs = [(verdict.holds, f"{name}: {verdict.words}") for name, verdict in parts.items()]
+    else:
+        pairs = [(verdict.holds, verdict.words) for verdict in parts]
+    told = [holds for holds, _ in pairs]
+    words = "; ".join(part for _, part in pairs) or NOTHING
+    if len(words) > LONGEST:
+        deciding = next((holds for holds in (False, None) if holds in told), True)
+        words = f"{told.count(True)} of {len(told)} as stated; {pairs[told.index(deciding)][1]}"
+    total = max(of, len(told))
+    needed, most = total if count is None else count, total - told.count(False)
+    holds = True if told.count(True) >= needed else False if most < needed else None
+    return Verdict(holds if total else None, words)
 
 
-def all_of(parts: Parts, *, of: int | None = None) -> Verdict:
+def all_of(parts: Parts, *, of: int = 0) -> Verdict:
     """Judge that all statements hold, as ``at_least`` does. Without statements: cannot be told."""
-    kept = parts if isinstance(parts, Mapping) else list(parts)
-    return at_least(max(1, of or 0, len(kept)), kept, of=of)
+    return at_least(None, parts, of=of)
 
 
-def any_of(parts: Parts, *, of: int | None = None) -> Verdict:
+def any_of(parts: Parts, *, of: int = 0) -> Verdict:
     """Judge that at least one statement holds, as ``at_least`` does."""
     return at_least(1, parts, of=of)
 
@@ -127,34 +133,11 @@ def judge_share(share: float, holding: Iterable[bool], words: str) -> Verdict:
         holding: Whether the statement holds for each run, independent of other runs.
         words: The finding.
     """
-    found = [bool(each) for each in holding]
+    found = [bool(holds) for holds in holding]
     if not found:
         return Verdict(None, words)
     _, low, high = share_interval(sum(found), len(found))
     return Verdict(True if low > share else False if high < share else None, words)
-
-
-def _listed(parts: Parts) -> list[Verdict]:
-    return list(parts.values() if isinstance(parts, Mapping) else parts)
-
-
-def _words_of(verdicts: Sequence[Verdict], named: Mapping[str, Verdict] | None) -> str:
-    """Join the words of verdicts; if too long, give counts and the deciding verdict's words.
-
-    The deciding verdict is the first that does not hold, else the first that cannot be told, else
-    the first.
-    """
-    names = list(named) if named is not None else [""] * len(verdicts)
-    listed = [
-        f"{name}: {each.words}" if name else each.words
-        for name, each in zip(names, verdicts, strict=True)
-    ]
-    full = "; ".join(listed)
-    if len(full) <= LONGEST:
-        return full or NOTHING
-    told = [each.holds for each in verdicts]
-    deciding = next((holds for holds in (False, None) if holds in told), True)
-    return f"{told.count(True)} of {len(told)} as stated; {listed[told.index(deciding)]}"
 
 
 def format_interval(found: Interval, *, signed: bool = False) -> str:
@@ -197,7 +180,7 @@ class Sample:
 
     def against(self, other: "Sample | float", effect: float = 0.0) -> "Contrast":
         """Pair this sample with another, or with a number, by their common units."""
-        ours, theirs = self._paired(other)
+        ours, theirs, _ = self._paired(other)
         least = max(self.fewest, getattr(other, "fewest", 0))
         constant = not isinstance(other, Sample)
         return Contrast(ours, theirs, effect=effect, fewest=least, constant=constant)
@@ -213,32 +196,25 @@ class Sample:
         return self.against(other).above
 
     def __sub__(self, other: "Sample | float") -> "Sample":
-        ours, theirs = self._paired(other)
-        return dataclasses.replace(self, values=ours - theirs, units=self._common(other))
+        ours, theirs, units = self._paired(other)
+        return dataclasses.replace(self, values=ours - theirs, units=units)
 
     def __mul__(self, factor: float) -> "Sample":
         return dataclasses.replace(self, values=factor * self.values)
 
     __rmul__ = __mul__
 
-    def _common(self, other: "Sample | float") -> Sequence[Hashable]:
+    def _paired(
+        self, other: "Sample | float"
+    ) -> tuple[DoubleArray, DoubleArray, Sequence[Hashable]]:
+        """Return values of both samples at their common units, and the units."""
         if not isinstance(other, Sample):
-            return self.units
-        return [unit for unit in self.units if unit in {*other.units}]
-
-    def _paired(self, other: "Sample | float") -> tuple[DoubleArray, DoubleArray]:
-        if not isinstance(other, Sample):
-            return self.values, np.full(len(self.values), float(other))
-        if list(self.units) == list(other.units):
-            return self.values, other.values
-        common = self._common(other)
-        require(len(common) >= 1, "samples with a common unit", (self.units, other.units))
-        ours = dict(zip(self.units, self.values, strict=True))
-        theirs = dict(zip(other.units, other.values, strict=True))
-        return (
-            np.array([ours[unit] for unit in common]),
-            np.array([theirs[unit] for unit in common]),
-        )
+            return self.values, np.full(len(self.values), float(other)), self.units
+        place = {unit: index for index, unit in enumerate(other.units)}
+        pairs = [(i, place[unit]) for i, unit in enumerate(self.units) if unit in place]
+        require(len(pairs) >= 1, "samples with a common unit", (self.units, other.units))
+        ours, theirs = map(list, zip(*pairs, strict=True))
+        return self.values[ours], other.values[theirs], [self.units[index] for index in ours]
 
 
 @checked
@@ -347,7 +323,7 @@ class Contrast:
         if self.constant:
             # The difference plus the constant is the mean of ours, with its interval.
             return format_interval(Interval(*(part + self.theirs[0] for part in self.interval)))
-        means = [format_number(float(np.mean(each))) for each in (self.ours, self.theirs)]
+        means = [format_number(float(np.mean(runs))) for runs in (self.ours, self.theirs)]
         return f"{means[0]} against {means[1]}, {format_interval(self.interval, signed=True)}"
 
 
@@ -362,10 +338,10 @@ def judge_family(contrasts: Mapping[Key, Contrast], level: float = 0.05) -> dict
     If the interval says that the contrast does not hold, the p-value does not count.
     """
     verdicts = {}
-    p_values = holm([each.p_value for each in contrasts.values()]).tolist()
-    for (name, each), p_value in zip(contrasts.items(), p_values, strict=True):
-        found = f"{format_interval(each.interval, signed=True)}, p = {format_number(p_value)}"
-        verdict = each.above.saying(found)
+    p_values = holm([contrast.p_value for contrast in contrasts.values()]).tolist()
+    for (name, contrast), p_value in zip(contrasts.items(), p_values, strict=True):
+        found = f"{format_interval(contrast.interval, signed=True)}, p = {format_number(p_value)}"
+        verdict = contrast.above.saying(found)
         verdicts[name] = verdict.open() if verdict.holds and p_value >= level else verdict
     return verdicts
 
@@ -392,17 +368,15 @@ def contrast_rows(
         ``difference_high``, ``p_value`` (Holm 1979) and ``detectable`` at ``level`` divided by the
         number of tests.
     """
-    chosen = [tested(about) for about, _ in contrasts]
-    count = sum(chosen)
-    given = [each.p_value for (_, each), is_in in zip(contrasts, chosen, strict=True) if is_in]
-    p_values = iter(holm(given).tolist())
+    chosen = [index for index, (about, _) in enumerate(contrasts) if tested(about)]
+    p_values = dict(zip(chosen, holm([contrasts[i][1].p_value for i in chosen]), strict=True))
     return [
         {
             **about,
-            "pairs": len(each.differences),
-            **interval_columns("difference", each.interval),
-            "p_value": next(p_values) if is_in else None,
-            "detectable": each.detectable(level / count) if is_in else None,
+            "pairs": len(contrast.differences),
+            **interval_columns("difference", contrast.interval),
+            "p_value": float(p_values[i]) if i in p_values else None,
+            "detectable": contrast.detectable(level / len(chosen)) if i in p_values else None,
         }
-        for (about, each), is_in in zip(contrasts, chosen, strict=True)
+        for i, (about, contrast) in enumerate(contrasts)
     ]

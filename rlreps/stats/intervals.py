@@ -26,8 +26,8 @@ Equal runs have no interval: a mean over five equal outcomes says little about o
 Intervals of interquartile means are percentile bootstraps (``scipy.stats.bootstrap``), which are
 too narrow for few runs. If runs of two methods share seeds, and therefore starts and initial
 networks, compare them by their differences (``sign_flip_p_value``) and state which difference could
-have been detected (``detectable``). Otherwise treat the methods' runs as independent (Agarwal et
-al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
+have been detected (``detectable_difference``). Otherwise treat the methods' runs as independent
+(Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
 """
 
 import functools
@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # Loads its modules on first use: ``scipy.stats`` takes half a second.
 
 from rlreps.errors import InputError, require
 
@@ -107,7 +108,7 @@ def welch_error(x: npt.ArrayLike, y: npt.ArrayLike) -> StandardError:
     It is Welch's (1947, "The generalization of Student's problem when several different population
     variances are involved") with the degrees of freedom of Satterthwaite.
     """
-    parts, degrees = (np.array(each) for each in zip(*map(standard_error, (x, y)), strict=True))
+    parts, degrees = map(np.array, zip(standard_error(x), standard_error(y), strict=True))
     if min(degrees) == 0:
         return StandardError(math.inf, 0)
     error = float(np.linalg.norm(parts))
@@ -117,21 +118,20 @@ def welch_error(x: npt.ArrayLike, y: npt.ArrayLike) -> StandardError:
 
 def student_interval(value: Any, found: StandardError) -> Interval:
     """Compute Student's interval of an estimate; NaN ends without degrees of freedom or spread."""
-    from scipy import stats  # Deferred: it takes half a second to load.
-
-    quantile = float(stats.t.ppf(0.975, found.freedom)) if found.freedom else math.nan
+    quantile = float(scipy.stats.t.ppf(0.975, found.freedom)) if found.freedom else math.nan
     half = quantile * np.where(np.asarray(found.error) > 0.0, found.error, math.nan)
-    return _plain(value, value - half, value + half)
+    return Interval(value, value - half, value + half)
 
 
 def detectable_difference(found: StandardError, level: float) -> float:
     """Compute the smallest mean difference that a two-sided t-test would detect in 80 of 100 cases.
 
     This difference says what the design could have detected: a verdict of "no effect" excludes only
-    larger differences. The test's statistic has a noncentral t distribution (``scipy.stats.nct``),
-    whose normal approximation would give too small a difference for few runs. Differences are
-    assumed independent and normal. Sign flips detect about the same difference, except with very
-    few pairs, since their p-value is at least 2^(1 - runs).
+    larger differences. The test's statistic has a noncentral t distribution, whose normal
+    approximation would give too small a difference for few runs. Differences are assumed
+    independent and normal. A significant difference of the wrong sign is not a detection. Sign
+    flips detect about the same difference, except with very few pairs, since their p-value is at
+    least 2^(1 - runs).
 
     Args:
         found: Standard error of the difference.
@@ -140,23 +140,11 @@ def detectable_difference(found: StandardError, level: float) -> float:
     Returns:
         The difference; infinite if the error is unknown, or 0 because all pairs differ equally.
     """
-    from scipy import optimize, stats
-
     require(0.0 < level < _POWER, f"a level strictly between 0 and {_POWER}", level)
     if not found.freedom or not found.error:
         return math.inf
-    critical = float(stats.t.isf(level / 2.0, found.freedom))
-
-    def missing(effect: float) -> float:
-        """Power still missing if the mean is this many standard errors."""
-        # Two-sided; SciPy's own lower tail is NaN where it is small.
-        ways = stats.nct.sf(critical, found.freedom, np.array([effect, -effect]))
-        return float(_POWER - np.sum(ways))
-
-    high = 2.0 * critical
-    while missing(high) > 0.0:
-        high *= 2.0
-    return float(optimize.brentq(missing, 0.0, high)) * float(found.error)
+    critical = scipy.stats.t.isf(level / 2.0, found.freedom)
+    return float(scipy.special.nctdtrinc(found.freedom, 1.0 - _POWER, critical) * found.error)
 
 
 def mean_interval(values: npt.ArrayLike, largest: float | None = None) -> Interval:
@@ -175,8 +163,6 @@ def mean_interval(values: npt.ArrayLike, largest: float | None = None) -> Interv
         InputError: For other shapes, no runs or values that are not finite. The functions below
             raise the same error, unless their docstring accepts the value.
     """
-    from scipy import stats
-
     table = _finite(values)
     mean, found, runs = table.mean(axis=0), standard_error(table, largest), len(table)
     student = student_interval(mean, found)
@@ -192,8 +178,8 @@ def mean_interval(values: npt.ArrayLike, largest: float | None = None) -> Interv
         cube = 1.0 + skewness * (t - skewness / (6.0 * runs))
         return np.clip(3.0 / skewness * (np.cbrt(cube) - 1.0) / t, 1.0, 2.0)
 
-    quantile = float(stats.t.ppf(0.975, found.freedom)) / math.sqrt(runs)
-    return _plain(mean, mean - half * reach(quantile), mean + half * reach(-quantile))
+    quantile = float(scipy.stats.t.ppf(0.975, found.freedom)) / math.sqrt(runs)
+    return Interval(mean, mean - half * reach(quantile), mean + half * reach(-quantile))
 
 
 def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
@@ -206,15 +192,13 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
         The mean with its percentile interval of 2,000 resamples of the runs, the same for all
         points; NaN ends if they coincide.
     """
-    from scipy import stats
-
-    statistic: Callable[..., Any] = functools.partial(stats.trim_mean, proportiontocut=0.25)
+    statistic: Callable[..., Any] = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
     table = _finite(values)
     value = statistic(table, axis=0)
     low: Any = np.full(np.shape(value), math.nan)
     high = low
     if len(table) > 1:
-        low, high = stats.bootstrap(
+        low, high = scipy.stats.bootstrap(
             [table.T],
             statistic,
             n_resamples=2_000,
@@ -225,15 +209,13 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
             rng=np.random.default_rng(0),
         ).confidence_interval
     rounding = 8.0 * np.finfo(np.float64).eps * np.abs(table).max(axis=0)
-    low, high = (np.where(high - low > rounding, end, math.nan) for end in (low, high))
-    return _plain(value, low, high)
+    none = np.where(high - low > rounding, 0.0, math.nan)
+    return Interval(value, low + none, high + none)
 
 
 def share_interval(successes: int, runs: int) -> Interval:
     """Compute the share of successes with its exact interval (Clopper and Pearson 1934)."""
-    from scipy import stats
-
-    low, high = stats.binomtest(successes, runs).proportion_ci()
+    low, high = scipy.stats.binomtest(successes, runs).proportion_ci()
     return Interval(successes / runs, float(low), float(high))
 
 
@@ -258,11 +240,9 @@ def median_interval(values: npt.ArrayLike) -> Interval:
     Args:
         values: [runs], such as times to reach something; infinity for a run that never does.
     """
-    from scipy import stats
-
     table = np.asarray(values, np.float64)
-    ends: Any = stats.quantile_test(table).confidence_interval()
-    return _plain(np.sort(table)[len(table) // 2], ends.low, ends.high)
+    ends: Any = scipy.stats.quantile_test(table).confidence_interval()
+    return Interval(np.sort(table)[len(table) // 2], ends.low, ends.high)
 
 
 def aggregate(
@@ -328,20 +308,17 @@ def sign_flip_p_value(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     Returns:
         In (0, 1]; at least 2^(1 - runs).
     """
-    from scipy import stats
-
     ours, theirs = _finite(x), _finite(y)
     same = ours.shape == theirs.shape and ours.ndim == 1
     require(same, "runs [runs] of both methods, with the same seeds", (ours.shape, theirs.shape))
     if len(ours) < 2:
         return 1.0
-    found = stats.permutation_test(
-        (ours - theirs, theirs - ours),
-        lambda one, other, axis=-1: (one - other).mean(axis=axis),
+    found = scipy.stats.permutation_test(
+        (ours - theirs,),
+        np.mean,
         permutation_type="samples",
         vectorized=True,
         n_resamples=_FLIPS,
-        axis=-1,
         rng=np.random.default_rng(0),
     )
     return float(found.pvalue)
@@ -370,13 +347,11 @@ def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
         differences: Differences of pairs, [pairs]; their signs count.
         effect: Difference of shares, strictly between -1 and 1.
     """
-    from scipy import stats
-
     require(abs(effect) < 1.0, "an effect strictly between -1 and 1", effect)
     values = np.asarray(differences, np.float64)
     more, fewer = int(np.sum(values > 0.0)), int(np.sum(values < 0.0))
     if not effect:
-        return float(stats.binomtest(more, more + fewer).pvalue) if more + fewer else 1.0
+        return float(scipy.stats.binomtest(more, more + fewer).pvalue) if more + fewer else 1.0
     pairs = len(values)
     gains, losses = np.indices((pairs + 1, pairs + 1))
     possible = gains + losses <= pairs
@@ -390,8 +365,8 @@ def sign_test(differences: npt.ArrayLike, effect: float = 0.0) -> float:
     losing = np.linspace(max(0.0, -effect), (1.0 - effect) / 2.0, 101)[:, None, None]
     share = np.minimum(1.0, (losing + effect) / (1.0 - losing))
     lost, gained = (
-        stats.binom.pmf(losses, pairs, losing),
-        stats.binom.pmf(gains, pairs - losses, share),
+        scipy.stats.binom.pmf(losses, pairs, losing),
+        scipy.stats.binom.pmf(gains, pairs - losses, share),
     )
     chances = np.asarray(lost * gained)
     largest = [float(chances[:, tail].sum(axis=1).max()) for tail in tails]
@@ -412,25 +387,23 @@ def detectable_share(differences: npt.ArrayLike, level: float) -> float:
         The share of positive pairs minus the share of negative ones, detected in 80 of 100 cases;
         infinite if even the largest possible difference is not detectable.
     """
-    from scipy import optimize, stats
-
     values = np.asarray(differences, np.float64)
     pairs = len(values)
     against = min(np.sum(values > 0.0), np.sum(values < 0.0)) / pairs
     more, fewer = np.indices((pairs + 1, pairs + 1))
     fewest = np.minimum(more, fewer)
-    shown = 2.0 * stats.binom.cdf(fewest, more + fewer, 0.5) < level
+    shown = 2.0 * scipy.stats.binom.cdf(fewest, more + fewer, 0.5) < level
 
     def missing(gained: float) -> float:
         """Power still missing if this share of pairs gains."""
         others = against / (1.0 - gained) if gained < 1.0 else 0.0
-        chances = stats.binom.pmf(more, pairs, gained)
-        chances = chances * stats.binom.pmf(fewer, pairs - more, min(others, 1.0))
+        chances = scipy.stats.binom.pmf(more, pairs, gained)
+        chances = chances * scipy.stats.binom.pmf(fewer, pairs - more, min(others, 1.0))
         return float(_POWER - np.sum(chances[shown]))
 
     if missing(1.0 - against) > 0.0:
         return math.inf
-    return float(optimize.brentq(missing, against, 1.0 - against)) - against
+    return float(scipy.optimize.brentq(missing, against, 1.0 - against)) - against
 
 
 def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: float) -> DoubleArray:
@@ -455,11 +428,6 @@ def samples_to_reach(steps: npt.ArrayLike, curves: npt.ArrayLike, threshold: flo
     reached = 2 * recent > _RECENT
     first: DoubleArray = np.where(reached.any(axis=1), when[reached.argmax(axis=1)], np.inf)
     return first
-
-
-def _plain(*parts: Any) -> Interval:
-    """Return an interval of numbers instead of arrays without axes."""
-    return Interval(*(float(each) if np.ndim(each) == 0 else each for each in parts))
 
 
 def _finite(values: npt.ArrayLike) -> DoubleArray:

@@ -49,18 +49,18 @@ class ImageSource:
 
 
 def balanced_subsets(
-    labels: npt.NDArray[np.uint8], each: int, count: int, seed: int
+    labels: npt.NDArray[np.uint8], share: int, count: int, seed: int
 ) -> npt.NDArray[np.int64]:
     """Draw subsets with equally many images of each label, without replacement within a subset.
 
     Args:
         labels: Label of every image, [images].
-        each: Number of images of each label in a subset.
+        share: Number of images of each label in a subset.
         count: Number of random subsets.
         seed: Seed of the draws.
 
     Returns:
-        Indices [1 + count, labels · each]: the first images of each label, then random subsets.
+        Indices [1 + count, labels · share]: the first images of each label, then random subsets.
 
     Raises:
         InputError: If a label has fewer images than a subset takes.
@@ -68,12 +68,12 @@ def balanced_subsets(
     generator = np.random.default_rng(seed)
     of_label = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     fewest = min(map(len, of_label))
-    require(each <= fewest, f"at most {fewest} images of each label (of the rarest)", each)
+    require(share <= fewest, f"at most {fewest} images of each label (of the rarest)", share)
     draws = [
-        [generator.choice(indices, each, replace=False) for indices in of_label]
+        [generator.choice(indices, share, replace=False) for indices in of_label]
         for _ in range(count)
     ]
-    first = [indices[:each] for indices in of_label]
+    first = [indices[:share] for indices in of_label]
     return np.asarray([np.concatenate(parts) for parts in (first, *draws)])
 
 

@@ -27,13 +27,13 @@ from matplotlib.figure import Figure
 
 from rlreps.config import with_sizes
 from rlreps.encoders import Convolutional, Params, WithConstant
-from rlreps.experiments.pfau_2019.frames import FrameSplit, recorded_frames, require_game
+from rlreps.experiments.pfau_2019.frames import FrameSplit, record_frames, require_game
 from rlreps.experiments.pfau_2019.responses import (
-    apart,
-    apart_by_chance,
-    averages,
-    collapsed,
+    average_images,
     extremes,
+    find_constant,
+    mean_pixel_difference,
+    mean_pixel_differences_by_chance,
 )
 from rlreps.experiments.pfau_2019.successor_features import SuccessorDifferences, SuccessorNetwork
 from rlreps.losses import Batch, Spin
@@ -195,7 +195,7 @@ def prepare(run: Run[Config]) -> FrameSplit:
     config = run.config
     counts = {"training": config.num_frames, "held-out": config.held_out_frames}
     training, held_out = (
-        recorded_frames(
+        record_frames(
             run.folder.path / "frames" / name,
             config.game,
             config.size,
@@ -231,13 +231,16 @@ def measure(run: Run[Config], name: str, method: str) -> Measured:
     values, training = METHODS[method](run, name)
     images = run.shared.held_out.newest(config.stack)
     chosen = extremes(values, config.extremes)
-    pictures = averages(images, chosen)
-    distances, most = apart(pictures), apart_by_chance(images, chosen).max(axis=0)
+    pictures = average_images(images, chosen)
+    distances, most = (
+        mean_pixel_difference(pictures),
+        mean_pixel_differences_by_chance(images, chosen).max(axis=0),
+    )
     columns = {
         "apart": distances,
         "most_by_chance": most,
         "told": distances > most,
-        "constant": collapsed(values),
+        "constant": find_constant(values),
     }
     features = Frame.grid(columns, method=method, feature=range(1, 1 + config.num_features))
     return Measured(pictures, features, training)

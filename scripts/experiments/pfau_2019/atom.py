@@ -151,7 +151,7 @@ def box_spectrum(
     return spectrum(matmul(values.T, values), operator_matrix)
 
 
-def turned_in_levels(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
+def rotate_in_levels(functions: DoubleArray, exact: DoubleArray) -> DoubleArray:
     """Rotate eigenfunctions [m, 9] within each level to the exact ones; columns have length 1.
 
     Any rotation within a level is as good an eigenbasis; this one solves Procrustes' problem.

@@ -68,7 +68,7 @@ class BallClips:
         else:
             numbers = jax.random.randint(key, (num_rows,), 0, self.num_clips)
             keys = jax.vmap(partial(jax.random.fold_in, self.key))(numbers)
-        return jax.vmap(lambda each: play(self.video, self.video.reset(each), self.clip_frames))(
+        return jax.vmap(lambda clip: play(self.video, self.video.reset(clip), self.clip_frames))(
             keys
         )
 
@@ -83,9 +83,9 @@ class BallClips:
             [clips, count − frames + 1, balls, 2].
         """
         observe = jax.vmap(jax.vmap(self.video.observe))
-        each = states.positions if self.as_positions else observe(states)
-        count = each.shape[1] - self.frames + 1
-        shifted = [each[:, first : first + count] for first in range(self.frames)]
+        shown = states.positions if self.as_positions else observe(states)
+        count = shown.shape[1] - self.frames + 1
+        shifted = [shown[:, first : first + count] for first in range(self.frames)]
         if self.as_positions:
             return jnp.mean(jnp.stack(shifted), axis=0)
         return jnp.concatenate(shifted, axis=-1)
@@ -122,7 +122,9 @@ def pooled_pixels(size: int, pooling: int) -> Function:
     return function
 
 
-def of_positions(video: BouncingBalls, degree: int) -> tuple[Function, npt.NDArray[np.int64]]:
+def make_position_functions(
+    video: BouncingBalls, degree: int
+) -> tuple[Function, npt.NDArray[np.int64]]:
     """Build functions of centres [b, balls, 2] → [b, m] that do not distinguish the balls.
 
     They use cosines cos(iπx)cos(jπy), of degree i + j up to ``degree``, over the square in which
@@ -152,7 +154,7 @@ def of_positions(video: BouncingBalls, degree: int) -> tuple[Function, npt.NDArr
     return function, np.asarray([len(chosen) for chosen in products])
 
 
-def of_velocities(video: BouncingBalls) -> Callable[[Array, Array], Array]:
+def make_velocity_functions(video: BouncingBalls) -> Callable[[Array, Array], Array]:
     """Build functions of centres and velocities [b, balls, 2] → [b, 30] that vary with velocities.
 
     Sums over balls of v_x, v_y, v_x², v_y² and v_x v_y times cosines to degree 2 of the ball's
@@ -200,7 +202,7 @@ class BallResponses(NamedTuple):
         """Compute shares of each feature's variance [d], on inputs that were not used in the fit.
 
         Args:
-            degree: Largest degree of the cosines of positions, as for ``of_positions``.
+            degree: Largest degree of the cosines of positions, as for ``make_position_functions``.
 
         Returns:
             ``mean_position``: explained linearly by the balls' mean position. ``one_ball``:
@@ -208,10 +210,12 @@ class BallResponses(NamedTuple):
             explained by these and their products, functions of two and three balls. ``velocity``:
             explained in addition by functions of the balls' velocities.
         """
-        function, bodies = of_positions(self.video, degree)
+        function, bodies = make_position_functions(self.video, degree)
         centres = jnp.asarray(self.centres)
         values = np.asarray(jit(function)(centres))
-        moving = np.asarray(jit(of_velocities(self.video))(centres, jnp.asarray(self.velocities)))
+        moving = np.asarray(
+            jit(make_velocity_functions(self.video))(centres, jnp.asarray(self.velocities))
+        )
         all_balls = explained_shares(self.values, values)
         with_velocities = explained_shares(self.values, np.column_stack([values, moving]))
         return {
@@ -258,7 +262,9 @@ def ball_responses(
         rows: Inputs of a batch.
         bins: Cells along a side of the maps.
     """
-    seen, known = (BallClips(video, frames, frames, None, keys[0], each) for each in (False, True))
+    seen, known = (
+        BallClips(video, frames, frames, None, keys[0], known) for known in (False, True)
+    )
 
     @jit
     def evaluate(params: Params, keys: Array) -> tuple[Array, Array, Array]:

@@ -44,7 +44,7 @@ from rlreps.experiments.pfau_2019.balls import (
     BallClips,
     BallResponses,
     ball_responses,
-    of_positions,
+    make_position_functions,
     pooled_pixels,
 )
 from rlreps.experiments.pfau_2019.slowness import Draw, Spectra, linear_slow_features, slow_spectra
@@ -281,7 +281,7 @@ def exact_analyses(config: Config) -> dict[str, Spectra]:
         on the clips that measure networks during training.
     """
     squares = pooled_pixels(VIDEO.frame_size, config.pooling)
-    functions, _ = of_positions(VIDEO, config.degree)
+    functions, _ = make_position_functions(VIDEO, config.degree)
     linear = linear_slow_features(
         squares, config.draw(LINEAR), config.num_features, config.components
     )

@@ -97,7 +97,7 @@ class FrameClips:
 
         def stacks(shift: int) -> Array:
             shown = self.images[first[:, None] + shift + jnp.arange(self.stack)[None, :]]
-            return scaled(jnp.moveaxis(shown, 1, -1), self.mean)
+            return scale_stacks(jnp.moveaxis(shown, 1, -1), self.mean)
 
         done = jax.nn.one_hot(self.actions[first + self.stack - 1], self.num_actions)
         return Batch(Clip(tuple(map(stacks, range(self.length)))), done)
@@ -145,7 +145,7 @@ class FrameSplit:
     def encoded(self, function: Callable[[Array], Array]) -> FloatArray:
         """Apply a function of stacks [b, height, width, stack] → [b, k] to test stacks, [m, k]."""
         stacks = sliding_window_view(self.held_out.images, self.stack, axis=0)
-        compiled = jit(lambda part: function(scaled(part, jnp.asarray(self.mean))))
+        compiled = jit(lambda part: function(scale_stacks(part, jnp.asarray(self.mean))))
         parts, first = [], self.held_out.windows(self.stack)
         for start in range(0, len(first), _BLOCK):
             rows = first[start : start + _BLOCK]
@@ -155,7 +155,7 @@ class FrameSplit:
         return np.concatenate(parts)
 
 
-def scaled(stacks: Array, mean: Array) -> Array:
+def scale_stacks(stacks: Array, mean: Array) -> Array:
     """Turn grey levels [b, height, width, stack] into numbers in [-1, 1], less the mean frame."""
     return (stacks.astype(jnp.float32) - mean[None, :, :, None]) / 255.0
 
@@ -205,7 +205,7 @@ def random_agent(game: str, seed: int) -> Generator[tuple[ByteArray, int, int], 
                 episode += 1
 
 
-def recorded_frames(folder: Path, game: str, size: int, count: int, seed: int) -> Frames:
+def record_frames(folder: Path, game: str, size: int, count: int, seed: int) -> Frames:
     """Read the frames in a folder, playing them first if they are not complete.
 
     Images are written to disk as they are played and read from disk as they are used, so that half
@@ -233,7 +233,7 @@ def recorded_frames(folder: Path, game: str, size: int, count: int, seed: int) -
             progress_bar(title, total=count, unit="frames") as advance,
         ):
             for index, (frame, *step) in zip(range(count), agent, strict=False):
-                played[index], steps[:, index] = shrunk(frame, size), step
+                played[index], steps[:, index] = shrink(frame, size), step
                 advance(1)
         played.flush()
         stream = io.BytesIO()
@@ -246,7 +246,7 @@ def recorded_frames(folder: Path, game: str, size: int, count: int, seed: int) -
         raise InputError(f"expected readable frames in {folder}, got {error}") from error
 
 
-def shrunk(frame: ByteArray, size: int) -> ByteArray:
+def shrink(frame: ByteArray, size: int) -> ByteArray:
     """Average a frame [height, width] over areas to [size, size], in whole grey levels."""
     averaged = _area_means(_area_means(frame.astype(np.float64), size).T, size).T
     rounded: ByteArray = np.rint(averaged).astype(np.uint8)

@@ -31,8 +31,8 @@ from rlreps.experiments.pfau_2019.atom import (
     box_spectrum,
     hamiltonian,
     radius,
+    rotate_in_levels,
     solve_on_grid,
-    turned_in_levels,
     wavefunctions,
 )
 from rlreps.losses import Spin
@@ -381,13 +381,13 @@ def draw_wavefunctions(results: Results[Config]) -> tuple[None, Figure]:
     points, exact = config.grid_points, wavefunctions(grid.positions)
     drawn = {config.contenders[0].name, PUBLISHED.name, UNAVERAGED.name}
     sets = {
-        f"learned ({each.name})": turned_in_levels(
+        f"learned ({each.name})": rotate_in_levels(
             eigenfunctions(results, each, trained.params()), exact
         )
         for each, trained in zip(config.contenders, results.found.values(), strict=True)
         if each.name in drawn or not each.objective.masked
     }
-    sets[f"grid solver, {points} x {points}"] = turned_in_levels(grid.functions, exact)
+    sets[f"grid solver, {points} x {points}"] = rotate_in_levels(grid.functions, exact)
     sets["closed form"] = exact / np.linalg.norm(exact, axis=0)
     middle = slice(points // 4, points - points // 4)
     images = {

@@ -56,28 +56,35 @@ def extremes(values: npt.ArrayLike, count: int) -> IndexArray:
     return np.stack([order[:, :count], order[:, -count:]])
 
 
-def averages(images: npt.NDArray[np.uint8], rows: IndexArray) -> DoubleArray:
+def average_images(images: npt.NDArray[np.uint8], rows: IndexArray) -> DoubleArray:
     """Average images [m, height, width] over the last axis of rows [2, d, count]."""
-    return np.stack([[images[each].mean(axis=0) for each in end] for end in rows])
+    return np.stack([[images[chosen].mean(axis=0) for chosen in end] for end in rows])
 
 
-def apart(images: DoubleArray) -> DoubleArray:
+def mean_pixel_difference(images: DoubleArray) -> DoubleArray:
     """Compute how far averages [2, d, height, width] of both ends differ, in grey levels [d]."""
     distance: DoubleArray = np.sqrt(np.mean(np.square(images[1] - images[0]), axis=(1, 2)))
     return distance
 
 
-def apart_by_chance(images: npt.NDArray[np.uint8], rows: IndexArray) -> DoubleArray:
-    """Compute ``apart`` for rows shifted in time against the images, [shifts, d].
+def mean_pixel_differences_by_chance(
+    images: npt.NDArray[np.uint8], rows: IndexArray
+) -> DoubleArray:
+    """Compute ``mean_pixel_difference`` for rows shifted in time against the images, [shifts, d].
 
     A circular shift keeps how rows cluster in time and removes their relation to the images. If
     play is stationary, shifted rows are distributed like the rows of a feature without information.
     """
     shifts = len(images) * np.arange(1, _SHIFTS + 1) // (_SHIFTS + 1)
-    return np.stack([apart(averages(images, (rows + shift) % len(images))) for shift in shifts])
+    return np.stack(
+        [
+            mean_pixel_difference(average_images(images, (rows + shift) % len(images)))
+            for shift in shifts
+        ]
+    )
 
 
-def collapsed(values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+def find_constant(values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     """Tell which features [m, d] are constant over the rows up to rounding, [d]."""
     table = np.asarray(values, np.float64)
     spread: npt.NDArray[np.bool_] = np.ptp(table, axis=0) <= 1e-5 * np.abs(table).max(axis=0)

@@ -72,8 +72,8 @@ class SuccessorNetwork(Encoder):
         values = dense(mix, code * dense(action, actions))
         maps = jax.nn.relu(dense(widen, values)).reshape(len(code), self._side, self._side, -1)
         for layer in convolutions:
-            maps = jax.nn.relu(enlarged(layer, maps, crop=2))
-        return enlarged(last, maps, crop=0)[..., 0]
+            maps = jax.nn.relu(enlarge(layer, maps, crop=2))
+        return enlarge(last, maps, crop=0)[..., 0]
 
     @property
     def _side(self) -> int:
@@ -87,7 +87,7 @@ class SuccessorNetwork(Encoder):
         return MLP(width, num_inputs=width, hidden=(self.code.hidden,))
 
 
-def enlarged(layer: Layer, maps: Array, *, crop: int) -> Array:
+def enlarge(layer: Layer, maps: Array, *, crop: int) -> Array:
     """Apply a transposed convolution of stride 2 to maps [b, n, n, c].
 
     A 6 x 6 kernel of stride 2 is a 3 x 3 kernel of stride 1 that makes blocks of 2 x 2 pixels.

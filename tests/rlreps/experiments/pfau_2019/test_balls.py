@@ -9,8 +9,8 @@ from rlreps.errors import InputError
 from rlreps.experiments.pfau_2019.balls import (
     BallClips,
     ball_responses,
-    of_positions,
-    of_velocities,
+    make_position_functions,
+    make_velocity_functions,
     pooled_pixels,
 )
 
@@ -72,7 +72,7 @@ def test_pixels_are_means_over_squares():
 
 
 def test_functions_of_positions_do_not_tell_balls_apart_and_are_the_cosines_stated():
-    function, bodies = of_positions(VIDEO, 2)
+    function, bodies = make_position_functions(VIDEO, 2)
     # Degrees 1 and 2 of one ball, products of two waves of degree 1.
     np.testing.assert_array_equal(np.bincount(bodies), [0, 5, 3])
     centres = np.random.default_rng(0).uniform(0.12, 0.88, size=(4, 3, 2)).astype(np.float32)
@@ -88,7 +88,7 @@ def test_functions_of_velocities_are_the_sums_over_balls_stated():
     rng = np.random.default_rng(0)
     centres = rng.uniform(0.12, 0.88, size=(4, 3, 2)).astype(np.float32)
     speeds = rng.normal(size=(4, 3, 2)).astype(np.float32)
-    found = np.asarray(jax.jit(of_velocities(VIDEO))(centres, speeds))
+    found = np.asarray(jax.jit(make_velocity_functions(VIDEO))(centres, speeds))
     assert found.shape == (4, 30)
     (x, y), wave = np.moveaxis(speeds / VIDEO.speed, -1, 0), np.cos(np.pi * (centres - 0.12) / 0.76)
     for expected in (x, x * y, y**2 * wave[..., 0], x * wave[..., 0] * wave[..., 1]):

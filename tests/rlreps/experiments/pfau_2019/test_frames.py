@@ -10,8 +10,8 @@ from rlreps.experiments.pfau_2019.frames import (
     Frames,
     FrameSplit,
     random_agent,
-    recorded_frames,
-    shrunk,
+    record_frames,
+    shrink,
 )
 
 
@@ -89,16 +89,16 @@ def test_shrinking_averages_over_areas(size):
     # Each pixel as size x size equal ones: whole numbers of them then make up every target pixel.
     fine = np.kron(frame, np.ones((size, size)))
     means = fine.reshape(size, 21, size, 16).mean(axis=(1, 3))
-    assert np.abs(shrunk(frame, size) - means).max() <= 0.5 + 1e-9
+    assert np.abs(shrink(frame, size) - means).max() <= 0.5 + 1e-9
 
 
 def test_frames_are_kept_whole_or_played_again(tmp_path, monkeypatch):
     def record(folder):
-        return recorded_frames(folder, "MsPacman", 20, 60, 0)
+        return record_frames(folder, "MsPacman", 20, 60, 0)
 
     whole = record(tmp_path / "whole")
     played = list(itertools.islice(random_agent("MsPacman", 0), 60))
-    np.testing.assert_array_equal(whole.images, [shrunk(frame, 20) for frame, *_ in played])
+    np.testing.assert_array_equal(whole.images, [shrink(frame, 20) for frame, *_ in played])
     for part, index in ((whole.episodes, 1), (whole.actions, 2)):
         np.testing.assert_array_equal(part, [step[index] for step in played])
 

@@ -14,8 +14,8 @@ from rlreps.experiments.pfau_2019.atom import (
     BoxSource,
     box_quadrature,
     hamiltonian,
+    rotate_in_levels,
     solve_on_grid,
-    turned_in_levels,
     wavefunctions,
 )
 from rlreps.experiments.pfau_2019.hydrogen import PRESETS, Contender
@@ -182,9 +182,9 @@ def test_alignment_undoes_rotations_inside_levels_and_no_others():
     for level in LEVELS:
         size = level.stop - level.start
         turned[:, level] = exact[:, level] @ np.linalg.qr(random.normal(size=(size, size)))[0]
-    np.testing.assert_allclose(turned_in_levels(turned, exact), exact, atol=1e-10)
+    np.testing.assert_allclose(rotate_in_levels(turned, exact), exact, atol=1e-10)
     across = exact[:, [1, 0, *range(2, 9)]]
-    assert np.abs(turned_in_levels(across, exact) - exact).max() > 0.1
+    assert np.abs(rotate_in_levels(across, exact) - exact).max() > 0.1
 
 
 GOOD, HALF, BAD, LOST = [0.01, 0.05] * 3, [0.01, 0.06] * 3, [0.3, 0.06] * 3, [0.6, 9.0] * 3

@@ -1,12 +1,12 @@
 import numpy as np
 
 from rlreps.experiments.pfau_2019.responses import (
-    apart,
-    apart_by_chance,
-    averages,
-    collapsed,
+    average_images,
     explained_shares,
     extremes,
+    find_constant,
+    mean_pixel_difference,
+    mean_pixel_differences_by_chance,
     mean_responses,
 )
 
@@ -35,13 +35,13 @@ def test_extreme_frames_are_those_of_the_largest_and_smallest_values():
     values = rng.normal(size=(90, 3)).astype(np.float32)
     rows = extremes(values, 7)
     assert rows.shape == (2, 3, 7)
-    pictures = averages(images, rows)
+    pictures = average_images(images, rows)
     for index, order in enumerate(np.argsort(values, axis=0).T):
         for end, chosen in enumerate((order[:7], order[-7:])):
             np.testing.assert_array_equal(rows[end, index], chosen)
             np.testing.assert_allclose(pictures[end, index], images[chosen].mean(axis=0))
     squares = (pictures[0] - pictures[1]).reshape(3, -1) ** 2
-    np.testing.assert_allclose(apart(pictures) ** 2, squares.mean(axis=1))
+    np.testing.assert_allclose(mean_pixel_difference(pictures) ** 2, squares.mean(axis=1))
 
 
 def test_features_of_what_frames_show_are_told_from_features_of_their_time():
@@ -53,8 +53,8 @@ def test_features_of_what_frames_show_are_told_from_features_of_their_time():
     levels = 128 + np.einsum("nk,kij->nij", slow[:, :2], pictures)
     images = np.clip(levels, 0, 255).astype(np.uint8)
     rows = extremes(slow, 60)
-    distances = apart(averages(images, rows))
-    chances = apart_by_chance(images, rows)
+    distances = mean_pixel_difference(average_images(images, rows))
+    chances = mean_pixel_differences_by_chance(images, rows)
     assert chances.shape == (99, 4)
     np.testing.assert_array_equal(distances > chances.max(axis=0), [True, True, False, False])
 
@@ -64,4 +64,4 @@ def test_features_of_a_network_that_died_are_told_from_small_ones():
     dead = np.full((40, 1), 0.3, np.float32)
     rounded = np.nextafter(dead, 1.0) * (varying > 0) + dead * (varying <= 0)
     features = np.concatenate([varying, 1e-9 * varying, dead, 0.0 * dead, rounded], axis=1)
-    np.testing.assert_array_equal(collapsed(features), [False, False, True, True, True])
+    np.testing.assert_array_equal(find_constant(features), [False, False, True, True, True])

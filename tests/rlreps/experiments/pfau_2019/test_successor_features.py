@@ -13,7 +13,7 @@ from rlreps.errors import InputError
 from rlreps.experiments.pfau_2019.successor_features import (
     SuccessorDifferences,
     SuccessorNetwork,
-    enlarged,
+    enlarge,
 )
 from rlreps.losses import Batch, Clip
 
@@ -39,7 +39,7 @@ def test_layers_of_the_predictor_are_transposed_convolutions(side, crop):
     # Each 2 x 2 block of the kernel: input of the transpose first, pixels of the block next.
     blocks = kernel.reshape(3, 2, 3, 2, 2, 3).transpose(0, 2, 5, 1, 3, 4).reshape(3, 3, 3, 8)
     layer = {"kernel": jnp.asarray(blocks, jnp.float32), "bias": jnp.asarray(bias, jnp.float32)}
-    found = enlarged(layer, maps, crop=crop)
+    found = enlarge(layer, maps, crop=crop)
     np.testing.assert_allclose(found, np.asarray(expected) + bias, atol=1e-4)
 
 
