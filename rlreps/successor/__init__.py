@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlreps.successor.fitting.representation import (
         SuccessorRepresentation as SuccessorRepresentation,
     )
-    from rlreps.successor.fitting.representation import Task as Task
+    from rlreps.successor.fitting.tasks import Task as Task
     from rlreps.successor.fitting.wrapper import PotentialShaping as PotentialShaping
     from rlreps.successor.fitting.wrapper import (
         RepresentationObservation as RepresentationObservation,
@@ -60,7 +60,8 @@ _NAMES = {
     "fitting.fit": "fit",
     "fitting.methods": "FitConfig LeastSquaresFit TemporalDifferences",
     "fitting.quality": "Quality",
-    "fitting.representation": "SuccessorRepresentation Task",
+    "fitting.representation": "SuccessorRepresentation",
+    "fitting.tasks": "Task",
     "fitting.wrapper": "PotentialShaping RepresentationObservation",
     "measure.chains": "MarkovChain environment_chain puddle_world_chain",
     "measure.grids": "BoxGrid Grid",

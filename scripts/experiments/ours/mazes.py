@@ -23,7 +23,8 @@ from rlreps.successor.exact.tabular import TabularModel
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import fit
 from rlreps.successor.fitting.methods import FitConfig
-from rlreps.successor.fitting.representation import Scaling, SuccessorRepresentation, Task
+from rlreps.successor.fitting.representation import Scaling, SuccessorRepresentation
+from rlreps.successor.fitting.tasks import Task
 from rlreps.successor.measure.grids import Grid
 from rlreps.successor.measure.kernels.actions import cell_moves
 
