@@ -19,7 +19,8 @@ from rlreps.agents.replay import as_inputs
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
 from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
-from rlreps.successor.fitting.representation import SuccessorRepresentation, Task
+from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.fitting.tasks import Task
 
 _BELOW = 0.01
 """Distance of untried actions below the smallest value, as a share of the range of values."""

@@ -7,7 +7,7 @@ from .fitting.methods import TemporalDifferences as TemporalDifferences
 from .fitting.quality import Quality as Quality
 from .fitting.representation import Scaling as Scaling
 from .fitting.representation import SuccessorRepresentation as SuccessorRepresentation
-from .fitting.representation import Task as Task
+from .fitting.tasks import Task as Task
 from .fitting.wrapper import PotentialShaping as PotentialShaping
 from .fitting.wrapper import RepresentationObservation as RepresentationObservation
 from .measure.chains import MarkovChain as MarkovChain

@@ -8,7 +8,8 @@ import numpy as np
 
 from rlreps.errors import require
 from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors
-from rlreps.successor.fitting.least_squares import Behaviour, Rows, blocks_of
+from rlreps.successor.fitting.least_squares import Behaviour, Rows
+from rlreps.successor.fitting.products import blocks_of
 
 
 def estimated_behaviour(

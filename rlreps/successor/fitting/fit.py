@@ -17,15 +17,9 @@ from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.fitting.data import Transitions, as_transitions
+from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.forward_backward import ForwardBackward
-from rlreps.successor.fitting.least_squares import (
-    MOST_UNKNOWNS,
-    Behaviour,
-    LeastSquares,
-    Rows,
-    left_out,
-    products,
-)
+from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Rows, left_out
 from rlreps.successor.fitting.methods import (
     BehaviourName,
     FitConfig,
@@ -34,6 +28,7 @@ from rlreps.successor.fitting.methods import (
 )
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.fitting.observed import Observed
+from rlreps.successor.fitting.products import MOST_UNKNOWNS, products
 from rlreps.successor.fitting.quality import Quality, measure_quality, rows_of
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.fitting.resolved import ResolvedConfig, resolve
@@ -199,7 +194,7 @@ class Fit:
         said = [f"fewer than {_FEWEST_ROWS} transitions: none were held out to measure the quality"]
         with progress_bar("least squares", total=total, unit="rows", after=2.0) as advance:
             whole.advance = advance
-            factors = whole.factors(config.num_features)
+            factors = decompose(whole, config.num_features)
             if kept is not None:
                 kept.advance = advance
                 held = self.data.held_out(_HELD_OUT, config.seed)

@@ -15,49 +15,29 @@ give the counted model: M = P̂ (I − γ P̂_π)⁻¹.
 
 import copy
 import functools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from rlreps.errors import InputError, usable_memory
 from rlreps.numerics import interruptible
 from rlreps.successor.fitting.basis import (
     BLOCK,
     ActionBasis,
     Basis,
-    FourierBasis,
     UnitVectors,
 )
+from rlreps.successor.fitting.products import blocks_of, counts_of, last, products, slices_of
+from rlreps.successor.fitting.sparse_systems import Solver, solve_sparse
 
 Behaviour: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Observations [m, ...] → E[b(a) | s] of the data's policy, [m, m_b]; probabilities if discrete."""
 
 MOST_RARE = 10_000
 """Rewards that at most this number of transitions have are rare, and count in all of them."""
-
-MOST_UNKNOWNS = 2_400
-"""Largest number of unknowns of a solution for continuous actions."""
-
-Solver: TypeAlias = Callable[..., np.ndarray]
-"""Map of right-hand sides [q, k] to solutions; sparse systems take ``transposed`` too."""
-
-_DENSE = 4_000
-"""Largest number of unknowns of a sparse system whose measure is decomposed as a dense matrix."""
-
-_MOST_FILL = 10**9
-"""Estimated bytes of sparse factors beyond which systems are solved iteratively."""
-
-_RESIDUAL = 1e-8
-"""Relative residual of iterative solutions."""
-
-_BLOCK_NUMBERS = 2**22
-"""Largest number of features in a product, which Ctrl-C cannot interrupt."""
 
 
 class Rows(NamedTuple):
@@ -78,20 +58,6 @@ class Rows(NamedTuple):
     def at(self, chosen: np.ndarray) -> "Rows":
         """Return some of the transitions, by their indices or a mask."""
         return Rows(*(column[chosen] for column in self))
-
-
-class Factors(NamedTuple):
-    """F = √σ u and B = √σ v of rank d as linear maps of the features.
-
-    Attributes:
-        forward: F(s, a) = Σ b(a)_c φ(s)ᵀ forward[:, c], [p, m_b, d].
-        backward: B(s) = φ(s)ᵀ backward, [p, d].
-        singular_values: σ, falling, [d].
-    """
-
-    forward: np.ndarray
-    backward: np.ndarray
-    singular_values: np.ndarray
 
 
 class LeastSquares:
@@ -194,7 +160,7 @@ class LeastSquares:
     def gram(self) -> Any:
         """E[ψψᵀ] + λI, [q, q]."""
         taken = self.rows.observation, self.taken, self.sizes
-        return self._ridged(self._moment(*taken, *taken))
+        return self._ridged(self.moment(*taken, *taken))
 
     def _ridged(self, matrix: Any) -> Any:
         size = matrix.shape[0]
@@ -223,9 +189,9 @@ class LeastSquares:
         """E[ψ(s, a) γ c ψ̄(s')ᵀ] for the actions that follow, [q, q]."""
         taken, reached = (self.rows.observation, self.taken, self.sizes), self.rows.next_observation
         if not _steady(following):
-            return self._moment(*taken, reached, following * self.continues[:, None], self.sizes)
+            return self.moment(*taken, reached, following * self.continues[:, None], self.sizes)
         # A policy that does not depend on the state: one product serves all of its actions.
-        once = self._moment(*taken, reached, self.continues[:, None], self.sizes[:1])
+        once = self.moment(*taken, reached, self.continues[:, None], self.sizes[:1])
         parts = zip(self.sizes, following[0], strict=True)
         return np.concatenate([once[:, -own:] * weight for own, weight in parts], axis=1)
 
@@ -237,13 +203,13 @@ class LeastSquares:
         """
         rows, size = self.rows, self.basis.num_features
         taken = rows.observation, self.taken, self.sizes
-        later = self._moment(*taken, rows.next_observation, self.continues[:, None], [size])
+        later = self.moment(*taken, rows.next_observation, self.continues[:, None], [size])
         policy = np.zeros((size, following.shape[1]))
         policy[rows.next_observation] = following
         over = 1.0 / self.gram.diagonal()
         chosen = scipy.sparse.hstack([scipy.sparse.diags_array(each) for each in policy.T])
         ahead, choose = later.multiply(over[:, None]).tocsr(), chosen.multiply(over).tocsr()
-        inner = _sparse_solver(scipy.sparse.eye_array(size) - chosen @ ahead, self.discount)
+        inner = solve_sparse(scipy.sparse.eye_array(size) - chosen @ ahead, self.discount)
 
         def solve(right: np.ndarray, transposed: bool = False) -> np.ndarray:
             alone = (right.T * over).T
@@ -294,16 +260,16 @@ class LeastSquares:
             cumulants: c, [N, k].
         """
         if isinstance(self.basis, UnitVectors):
-            counts = _counts(states, weights, self.basis.num_states)
+            counts = counts_of(states, weights, self.basis.num_states)
             return np.asarray(counts.T @ cumulants / len(weights))
         total = np.zeros((sum(sizes), cumulants.shape[1]))
         for some in blocks_of(len(weights), self.basis.num_features):
             features = self.basis.apply(states[some])
-            for place, own, column in zip(_slices(sizes), sizes, weights[some].T, strict=True):
+            for place, own, column in zip(slices_of(sizes), sizes, weights[some].T, strict=True):
                 total[place] += last(features, own).T @ (column[:, None] * cumulants[some])
         return total / len(weights)
 
-    def _moment(
+    def moment(
         self,
         left: np.ndarray,
         left_weights: np.ndarray,
@@ -328,15 +294,18 @@ class LeastSquares:
         basis, count = self.basis, len(left_weights)
         if isinstance(basis, UnitVectors):
             size = basis.num_states
-            first, second = _counts(left, left_weights, size), _counts(right, right_weights, size)
+            first, second = (
+                counts_of(left, left_weights, size),
+                counts_of(right, right_weights, size),
+            )
             self.advance(count)
             return (first.T @ second / count).tocsc()
         symmetric = left is right and left_weights is right_weights
         total = np.zeros((sum(left_sizes), sum(right_sizes)))
         pairs = [
             (c, e, rows, columns)
-            for c, rows in enumerate(_slices(left_sizes))
-            for e, columns in enumerate(_slices(right_sizes))
+            for c, rows in enumerate(slices_of(left_sizes))
+            for e, columns in enumerate(slices_of(right_sizes))
             if c <= e or not symmetric
         ]
         # Rows of one action follow each other: a block then has few actions, and large products.
@@ -418,33 +387,12 @@ class LeastSquares:
 
     # --- States -----------------------------------------------------------------------------------
 
-    def arrivals(self, goal: np.ndarray) -> tuple[int | None, np.ndarray]:
-        """Return how many recorded rows reach a goal [1, ...], and the reward of arriving, [N].
-
-        The values of this reward are the density m at the goal. For indices of states, the reward
-        is N / (number of arrivals) on arrival; for dense features it is φ(s')ᵀ G⁻¹ φ(goal).
-
-        For random Fourier features, a row reaches the goal if its kernel with the goal is at least
-        0.95: it is then within a third of the kernel's width. Features of networks have no kernel,
-        and the number of rows is None.
-        """
-        reached = self.recorded.next_observation
-        if isinstance(self.basis, UnitVectors):
-            there = reached == goal[0]
-            return int(there.sum()), there * (len(there) / max(1, int(there.sum())))
-        near = self.basis.nearness(reached, goal) if isinstance(self.basis, FourierBasis) else None
-        count = None if near is None else int((near >= 0.95).sum())
-        there = np.asarray(self.basis.apply(goal))[0]
-        weights = np.linalg.solve(self._reached, there)
-        blocks = blocks_of(len(reached), len(weights))
-        return count, np.concatenate([self.basis.apply(reached[some]) @ weights for some in blocks])
-
     @functools.cached_property
-    def _reached(self) -> np.ndarray:
+    def reached_moment(self) -> np.ndarray:
         """G = E[φ(s') φ(s')ᵀ] + λI, [p, p], for dense features."""
         ones = np.ones((len(self.taken), 1), np.float32)
         reached = self.rows.next_observation, ones, self.sizes[:1]
-        found: np.ndarray = self._ridged(self._moment(*reached, *reached))
+        found: np.ndarray = self._ridged(self.moment(*reached, *reached))
         return found
 
     def is_terminal(self, state: np.ndarray) -> bool:
@@ -456,7 +404,7 @@ class LeastSquares:
         ended = self.rows.terminated.astype(np.float32)[:, None]
         reached = self.rows.next_observation
         mean = self._mean(reached, ended, self.sizes[:1], np.ones_like(ended))
-        weights = np.linalg.solve(self._reached, mean)
+        weights = np.linalg.solve(self.reached_moment, mean)
         return bool((self.basis.apply(state) @ weights)[0, 0] > 0.5)
 
     def ended(self, states: np.ndarray) -> np.ndarray:
@@ -478,77 +426,6 @@ class LeastSquares:
         ended = (np.bincount(reached, minlength=count) > 0) & ~started
         return ~started & ~ended, ended
 
-    # --- Rank d -----------------------------------------------------------------------------------
-
-    def factors(self, rank: int) -> Factors:
-        """Decompose m into its leading singular functions in L2 of the data; zero beyond its rank.
-
-        F and B come from the singular value decomposition of E[ψψᵀ]^{1/2} A⁻¹ C G^{-1/2}.
-        """
-        sparse = isinstance(self.basis, UnitVectors)
-        found = self._counted_factors(rank) if sparse else self._dense_factors(rank)
-        missing = rank - len(found.singular_values)
-        if missing <= 0:
-            return found
-        return Factors(*(np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, missing)]) for a in found))
-
-    def _dense_factors(self, rank: int) -> Factors:
-        # NumPy's functions, unlike SciPy's Cholesky and eigh, let other threads run.
-        left = interruptible(np.linalg.cholesky, self.gram, upper=True)
-        right = interruptible(np.linalg.cholesky, self._reached, upper=True)
-        rows, ones = self.rows, np.ones((len(self.taken), 1), np.float32)
-        taken = rows.observation, self.taken, self.sizes
-        crossed = self._moment(*taken, rows.next_observation, ones, self.sizes[:1])
-        middle: np.ndarray = left @ self.solve(crossed)
-        middle = interruptible(np.linalg.solve, right.T, middle.T).T
-        squares, v = interruptible(np.linalg.eigh, middle.T @ middle)
-        squares, v = squares[-rank:], v[:, -rank:]
-        # Roots of computed squares have half the digits: values below this threshold are rounding
-        # noise.
-        values, v = np.sqrt(np.maximum(squares[::-1], 0.0)), v[:, ::-1]
-        values = np.where(values > 1e-6 * values[0], values, 0.0)
-        root = np.sqrt(values)
-        over = np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0)
-        forward = scipy.linalg.solve_triangular(left, middle @ v * over)
-        backward = scipy.linalg.solve_triangular(right, v * root)
-        return Factors(self.arranged(forward), _single(backward), _single(values))
-
-    def _counted_factors(self, rank: int) -> Factors:
-        tried = np.sqrt(self.gram.diagonal() - self.regularisation)
-        rows, ones = self.rows, np.ones((len(self.taken), 1))
-        taken = rows.observation, self.taken, self.sizes
-        arrivals = self._moment(*taken, rows.next_observation, ones, self.sizes[:1])
-        reached = np.asarray(arrivals.sum(axis=0)).ravel()
-        scale = np.where(reached > 0.0, 1.0 / np.sqrt(np.where(reached > 0.0, reached, 1.0)), 0.0)
-        sizes = len(tried), len(scale)
-        if max(sizes) <= _DENSE:
-            middle = tried[:, None] * self.solve((arrivals * scale).toarray())
-            try:
-                u, values, vt = interruptible(np.linalg.svd, middle, full_matrices=False)
-            except np.linalg.LinAlgError:  # Divide and conquer may fail; the next driver is slower.
-                u, values, vt = scipy.linalg.svd(middle, full_matrices=False, lapack_driver="gesvd")
-        else:
-            operator = scipy.sparse.linalg.LinearOperator(
-                sizes,
-                matvec=lambda x: tried * self.solve(arrivals @ (scale * x.ravel())),
-                rmatvec=lambda y: (
-                    scale * (arrivals.T @ self.solve(tried * y.ravel(), transposed=True))
-                ),
-                dtype=np.float64,
-            )
-            start = np.random.default_rng(0).normal(size=min(sizes))
-            u, values, vt = scipy.sparse.linalg.svds(
-                operator, k=min(rank, min(sizes) - 1), v0=start
-            )
-            u, values, vt = u[:, ::-1], values[::-1], vt[::-1]
-        kept = values[:rank] > 1e-9 * values[0]
-        u, values, vt = u[:, :rank] * kept, values[:rank] * kept, vt[:rank] * kept[:, None]
-        root = np.sqrt(values)
-        over = np.where(tried > 0.0, 1.0 / np.where(tried > 0.0, tried, 1.0), 0.0)
-        forward = over[:, None] * u * root
-        backward = scale[:, None] * vt.T * root
-        return Factors(self.arranged(forward), _single(backward), _single(values))
-
 
 def left_out(solution: LeastSquares, name: str = "the equations take") -> list[str]:
     """Say in a line how many transitions a solution leaves out; empty if there are none."""
@@ -561,92 +438,6 @@ def left_out(solution: LeastSquares, name: str = "the equations take") -> list[s
     ]
 
 
-def _single(array: Any) -> np.ndarray:
-    return np.asarray(array, np.float32)
-
-
-def products(num_features: int, actions: ActionBasis) -> list[int]:
-    """Return how many features of the state each feature of the action multiplies, [m_b].
-
-    Features of discrete actions multiply all p. For a box, b_0 = 1 multiplies all p; the others
-    multiply the same last ones, so many that there are at most ``MOST_UNKNOWNS`` products. The last
-    feature of the state is the constant.
-    """
-    sizes = [num_features] * actions.size
-    if actions.num_actions is None:
-        rest = max(1, (MOST_UNKNOWNS - num_features) // (actions.size - 1))
-        sizes[1:] = [min(num_features, rest)] * (actions.size - 1)
-    return sizes
-
-
-def last(features: Any, count: int) -> Any:
-    """Return the last columns of features [N, p], which stay as they are if these are all."""
-    return features if count == features.shape[1] else features[:, -count:]
-
-
-def _slices(sizes: list[int]) -> list[slice]:
-    """Return where each of several blocks of these sizes lies in their sequence."""
-    ends = np.cumsum(sizes).tolist()
-    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-
-
-def _counts(states: np.ndarray, weights: np.ndarray, num_states: int) -> Any:
-    """Return w ⊗ φ(s) of indices of states [N] and weights [N, m], [N, m n], sparse."""
-    count, m = weights.shape
-    columns = states[:, None].astype(np.int64) + np.arange(m) * num_states
-    found = scipy.sparse.csr_array(
-        (weights.ravel().astype(np.float64), columns.ravel(), np.arange(count + 1) * m),
-        shape=(count, m * num_states),
-    )
-    found.eliminate_zeros()
-    return found
-
-
 def _steady(following: np.ndarray) -> bool:
     """Tell whether actions that follow, [N, m_b], do not depend on the state."""
     return bool((following == following[0]).all())
-
-
-def blocks_of(count: int, num_features: int) -> Iterator[slice]:
-    """Cut rows into blocks whose features are in memory at once."""
-    size = max(1, min(BLOCK, _BLOCK_NUMBERS // num_features))
-    return (slice(start, start + size) for start in range(0, count, size))
-
-
-def _sparse_solver(system: Any, discount: float) -> Solver:
-    """Solve a sparse system I − γP by its factors, or iteratively if they could need much memory.
-
-    The estimate is the memory of factors within the bandwidth of the reordered system. Rows of P
-    sum to at most 1: in practice, GMRES (Saad & Schultz 1986) reduces residuals like γᵏ or faster.
-    """
-    size = system.shape[0]
-    system = system.tocsc()
-    place = np.argsort(reverse_cuthill_mckee(system))
-    rows, columns = system.nonzero()
-    width = int(np.abs(place[rows] - place[columns]).max())
-    # An entry has eight bytes and an index of four; pivots double the bandwidth of the upper half.
-    fill = 12 * size * min(size, 3 * width + 1)
-    if fill <= min(_MOST_FILL, usable_memory() or fill):
-        # SciPy frees the factors in the thread that made them, so no other thread makes them.
-        factors: Any = scipy.sparse.linalg.splu(system)
-        return lambda right, transposed=False: np.asarray(
-            interruptible(factors.solve, right, "T" if transposed else "N")
-        )
-    restart = 50
-    cycles = 10 + math.ceil(math.log(_RESIDUAL) / math.log(discount) / restart)
-
-    def solve(right: np.ndarray, transposed: bool = False) -> np.ndarray:
-        matrix = system.T if transposed else system
-        found = np.empty((size, math.prod(right.shape[1:])))
-        for index, column in enumerate(right.reshape(size, -1).T):
-            found[:, index], failed = scipy.sparse.linalg.gmres(
-                matrix, column, rtol=_RESIDUAL, restart=restart, maxiter=cycles
-            )
-            if failed:
-                raise InputError(
-                    f"expected {size:,} states whose equations GMRES solves, got none after "
-                    f"{cycles * restart:,} steps; try a smaller discount"
-                )
-        return found.reshape(right.shape)
-
-    return solve

@@ -20,8 +20,9 @@ import scipy.stats
 from rlreps.config import checked
 from rlreps.successor.fitting.basis import BLOCK, DenseBasis, FourierBasis
 from rlreps.successor.fitting.data import Transitions
+from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import discounted_sums
-from rlreps.successor.fitting.least_squares import Factors, LeastSquares, Rows
+from rlreps.successor.fitting.least_squares import LeastSquares, Rows
 
 NUM_CUMULANTS = 32
 LACKING = (

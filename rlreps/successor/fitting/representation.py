@@ -17,19 +17,20 @@ import numpy as np
 
 from rlreps.encoders import Encoder
 from rlreps.errors import FitWarning, InputError, require, require_choice, require_positive
-from rlreps.numerics import bytes_of
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.provenance import provenance
 from rlreps.successor.fitting import storage
 from rlreps.successor.fitting.basis import UnitVectors
 from rlreps.successor.fitting.behaviour import shares
+from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
 from rlreps.successor.fitting.improvement import ActionValues, Improvement
-from rlreps.successor.fitting.least_squares import Factors, LeastSquares
+from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.observed import Observed, finite, shown
 from rlreps.successor.fitting.quality import Quality
 from rlreps.successor.fitting.resolved import ResolvedConfig
+from rlreps.successor.fitting.tasks import Task, arriving_task, rewarded_task, sampled_task
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.successor.truth.stored_subspace import centring_of
 
@@ -37,37 +38,6 @@ KIND = "successor representation"
 """Kind of the run folders that hold a representation."""
 
 Scaling = Literal["singular", "white", "none"]
-
-FEWEST_ARRIVALS = 100
-"""Least number of arrivals at a goal without a warning: this count's relative error is 0.1."""
-
-_SAME_REWARD = 1e-5
-"""Rewards of one state that differ by less, relative to the largest reward, count as equal."""
-
-_RARE = 0.05
-"""Share of the transitions below which rewards are rare."""
-
-_MOST_SAMPLES = 5_000
-"""Largest number of reward samples in a regression."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Task:
-    """A reward on arrival, made by ``SuccessorRepresentation.task`` or ``goal``.
-
-    Attributes:
-        solution: The solution that gives its values.
-        rewards: The reward of arriving in the next state of each recorded transition, [N].
-    """
-
-    solution: LeastSquares
-    rewards: np.ndarray
-
-    @functools.cached_property
-    def weights(self) -> np.ndarray:
-        """Weights of the action values of the data's policy, [p, m_b]."""
-        solution = self.solution
-        return solution.arranged(solution.solve(solution.rewarded(self.rewards)))[:, :, 0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -236,50 +206,8 @@ class SuccessorRepresentation:
         reached = self.solution.recorded.next_observation
         if reward is not None:
             require(observations is None and rewards is None, "samples or reward=", "both")
-            return self._rewarding(finite("rewards", reward(reached), len(reached)))
-        samples = self.observed.checked(observations)
-        require(len(samples) >= 1, "at least one reward", len(samples))
-        values = finite("rewards", rewards, len(samples))
-        if np.array_equal(samples, reached):
-            return self._rewarding(values)
-        kind = np.result_type(samples, reached)
-        keys, inverse = np.unique(bytes_of(samples, kind), return_inverse=True)
-        means = np.bincount(inverse, values) / np.bincount(inverse)
-        apart = np.zeros(len(keys))
-        np.maximum.at(apart, inverse, np.abs(values - means[inverse]))
-        differ = apart > _SAME_REWARD * np.abs(values).max()
-        if differ.any():
-            _warn(
-                f"rewards of one state differ in {differ.sum():,} of {len(keys):,} states, by up "
-                f"to {apart.max():.3g} from the mean, which the task takes: they depend on the "
-                "action or on the state before, or are noise"
-            )
-        own = bytes_of(reached, kind)
-        place = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
-        known = keys[place] == own
-        found = np.where(known, means[place], 0.0)
-        if not known.all() and self.observed.num_states is None and len(samples) >= 2:
-            few = np.random.default_rng(0).permutation(len(samples))[:_MOST_SAMPLES]
-            basis = self.solution.basis
-            ridge = ridge_by_leave_one_out(np.asarray(basis.apply(samples[few])), values[few])
-            guessed = basis.project(reached[~known], np.asarray(ridge.weights)) + ridge.intercept
-            found[~known] = guessed
-        if values.any() and not found.any():
-            _warn("no transition reaches a state with a reward, so all values are 0; collect more")
-        return self._rewarding(found)
-
-    def _rewarding(self, rewards: np.ndarray) -> Task:
-        """Return the task of these rewards; warn if few transitions tell them apart."""
-        values, counts = np.unique(rewards, return_counts=True)
-        others = len(rewards) - int(counts.max())
-        if 0 < others < min(FEWEST_ARRIVALS, _RARE * len(rewards)):
-            _warn(
-                f"{others} of {len(rewards):,} transitions have another reward than "
-                f"{values[counts.argmax()]:.3g}: values and policies depend on these few; collect "
-                "more of them",
-                stacklevel=4,
-            )
-        return Task(self.solution, rewards)
+            return rewarded_task(self.solution, finite("rewards", reward(reached), len(reached)))
+        return sampled_task(self.solution, self.observed, observations, rewards)
 
     def goal(self, observation: Any) -> Task:
         """Return the task of reaching a state; its values are the density m at the state.
@@ -295,17 +223,7 @@ class SuccessorRepresentation:
                 "may stay beside it, where the density is not 0; give the reward of arriving "
                 "instead, rep.task(reward=...)"
             )
-        return self._arriving(goal)
-
-    def _arriving(self, goal: np.ndarray) -> Task:
-        """Return the task of reaching a state [1, ...]."""
-        arrivals, rewards = self.solution.arrivals(goal)
-        if arrivals is not None and arrivals < FEWEST_ARRIVALS:
-            _warn(
-                f"{arrivals} of {len(rewards)} transitions reach the goal {shown(goal[0])}: its "
-                "values and policy depend on these few; collect more there"
-            )
-        return Task(self.solution, rewards)
+        return arriving_task(self.solution, goal)
 
     def action_values(self, observations: Any, task: Task, actions: Any = None) -> np.ndarray:
         """Compute Q(s, a) of the data's policy for all discrete or given actions, [m, A] or [m].
@@ -337,7 +255,7 @@ class SuccessorRepresentation:
             FitWarning: If the data do not distinguish actions, or if fitted Q iteration diverges,
                 leaves rows out, or ends with a policy that leaves the data.
         """
-        return functools.partial(self._greedy, self._improved(task, improvements))
+        return functools.partial(self._greedy, self.improved_values(task, improvements))
 
     def _greedy(self, values: ActionValues, observations: Any) -> np.ndarray:
         array = np.asarray(observations)
@@ -356,9 +274,6 @@ class SuccessorRepresentation:
         Warns:
             FitWarning: As ``policy``.
         """
-        return self._improved(task, improvements)
-
-    def _improved(self, task: Task, improvements: int | None) -> ActionValues:
         if improvements is not None:
             require_positive("improvements", improvements)
         rewards, solution = self._of(task).rewards, self.solution
@@ -417,18 +332,16 @@ class SuccessorRepresentation:
         """
         checked = self.observed.checked(np.asarray(goal)[None])
         if self.solution.is_terminal(checked):
-            return self._measured_potential(self._arriving(checked))
+            task = arriving_task(self.solution, checked)
+            seen = self.values(self.solution.rows.observation, task)
+            most, floor = float(seen.max()), float(seen[seen > 0.0].min(initial=np.inf))
+            require(most > 0.0, "a goal that the data reach", "none")
+            return functools.partial(self._steps_to, task, floor, most)
         return functools.partial(self._nearness, self.features(checked, scaling="singular"))
 
     def _nearness(self, target: np.ndarray, observations: Any) -> np.ndarray:
         offsets = self.features(observations, scaling="singular") - target
         return np.asarray(-np.linalg.norm(offsets, axis=1))
-
-    def _measured_potential(self, task: Task) -> Callable[[Any], np.ndarray]:
-        seen = self.values(self.solution.rows.observation, task)
-        most, floor = float(seen.max()), float(seen[seen > 0.0].min(initial=np.inf))
-        require(most > 0.0, "a goal that the data reach", "none")
-        return functools.partial(self._steps_to, task, floor, most)
 
     def _steps_to(self, task: Task, floor: float, most: float, observations: Any) -> np.ndarray:
         array = self.observed.checked(observations)

@@ -13,7 +13,8 @@ from rlreps.errors import InputError, require
 from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import behaviour_of
-from rlreps.successor.fitting.least_squares import Factors, LeastSquares, Rows
+from rlreps.successor.fitting.factors import Factors
+from rlreps.successor.fitting.least_squares import LeastSquares, Rows
 from rlreps.successor.fitting.methods import (
     FIT_ENCODERS,
     FIT_METHODS,

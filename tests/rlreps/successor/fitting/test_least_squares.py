@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from rlreps.errors import FitWarning, InputError
-from rlreps.successor.fitting import improvement, least_squares
+from rlreps.successor.fitting import factors, improvement, products, sparse_systems
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import estimated_behaviour
+from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.improvement import Improvement
 from rlreps.successor.fitting.least_squares import LeastSquares, Rows
+from rlreps.successor.fitting.tasks import arrivals
 
 BASES = ("unit vectors", "Fourier")
 
@@ -76,8 +78,8 @@ def test_the_value_of_a_goal_is_the_density_of_the_measure_there(model, rows, so
     states, places = states_of(solution, model)
     goals = np.arange(6) if isinstance(solution.basis, UnitVectors) else np.arange(6.0)[:, None]
     for goal in range(6):
-        arrivals, rewards = solution.arrivals(goals[goal : goal + 1])
-        assert arrivals == (rows.next_observation == goal).sum()
+        count, rewards = arrivals(solution, goals[goal : goal + 1])
+        assert count == (rows.next_observation == goal).sum()
         found = solution.basis.project(places, solution.values(rewards[:, None]))[:, :, 0]
         expected = model.measure()[states, :, goal] / model.reached()[goal]
         np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
@@ -90,7 +92,7 @@ def test_factors_are_the_singular_value_decomposition(model, solution):
     tried = (model.counts.sum(axis=2) / model.counts.sum())[states]
     whole = np.sqrt(tried)[:, :, None] * density * np.sqrt(model.reached())
     left, values, right = np.linalg.svd(whole.reshape(-1, 6), full_matrices=False)
-    found = solution.factors(5)
+    found = decompose(solution, 5)
     np.testing.assert_allclose(found.singular_values, values[:5], rtol=1e-3)
     forward = solution.basis.project(places, found.forward)
     goals = np.arange(6) if isinstance(solution.basis, UnitVectors) else np.arange(6.0)[:, None]
@@ -104,32 +106,32 @@ def test_factors_are_the_singular_value_decomposition(model, solution):
 
 @pytest.mark.parametrize("most_fill", [10**9, 0], ids=["factors", "GMRES"])
 def test_large_systems_are_decomposed_iteratively(model, rows, counted, most_fill, monkeypatch):
-    expected, rewards = counted.factors(4), np.eye(6)[rows.next_observation]
-    monkeypatch.setattr(least_squares, "_DENSE", 0)
-    monkeypatch.setattr(least_squares, "_MOST_FILL", most_fill)
+    expected, rewards = decompose(counted, 4), np.eye(6)[rows.next_observation]
+    monkeypatch.setattr(factors, "_DENSE", 0)
+    monkeypatch.setattr(sparse_systems, "_MOST_FILL", most_fill)
     large = solved(model, UnitVectors(6), rows, 1e-12)
     np.testing.assert_allclose(large.values(rewards), counted.values(rewards), atol=1e-5)
-    found = large.factors(4)
+    found = decompose(large, 4)
     np.testing.assert_allclose(found.singular_values, expected.singular_values, rtol=1e-5)
     products = [part.forward @ part.backward.T for part in (found, expected)]
     np.testing.assert_allclose(*products, rtol=1e-4, atol=1e-4)
-    assert (counted.factors(9).singular_values[6:] == 0.0).all()
+    assert (decompose(counted, 9).singular_values[6:] == 0.0).all()
 
 
 def test_an_unsolved_iterative_system_is_refused(model, rows, monkeypatch):
-    monkeypatch.setattr(least_squares, "_MOST_FILL", 0)
-    monkeypatch.setattr(least_squares, "_RESIDUAL", 1e-30)
+    monkeypatch.setattr(sparse_systems, "_MOST_FILL", 0)
+    monkeypatch.setattr(sparse_systems, "_RESIDUAL", 1e-30)
     with pytest.raises(InputError, match="expected 6 states whose equations GMRES solves, got non"):
         solved(model, UnitVectors(6), rows, 1e-12).values(np.ones((len(rows.action), 1)))
 
 
 def test_blocks_of_rows_change_no_solution_and_report_each_row(model, solution, monkeypatch):
-    expected = solution.factors(3)
-    monkeypatch.setattr(least_squares, "_BLOCK_NUMBERS", 60 * 7)
+    expected = decompose(solution, 3)
+    monkeypatch.setattr(products, "_BLOCK_NUMBERS", 60 * 7)
     blocks, done = solution.in_basis(solution.basis), []
     blocks.advance = done.append
     total = blocks.work(decomposed=True)
-    for found, wanted in zip(blocks.factors(3), expected, strict=True):
+    for found, wanted in zip(decompose(blocks, 3), expected, strict=True):
         np.testing.assert_allclose(np.abs(found), np.abs(wanted), rtol=1e-4, atol=1e-4)
     assert sum(done) == total
     assert len(done) > 3 or isinstance(solution.basis, UnitVectors)
@@ -291,7 +293,7 @@ def test_continuous_actions_reach_the_analytic_best_of_a_linear_quadratic_task()
 
 
 def test_only_so_many_products_of_state_and_box_features_are_solved_for(monkeypatch):
-    monkeypatch.setattr(least_squares, "MOST_UNKNOWNS", 12 + 5 * 4 + 3)
+    monkeypatch.setattr(products, "MOST_UNKNOWNS", 12 + 5 * 4 + 3)
     rng = np.random.default_rng(0)
     state = rng.normal(size=(301, 2)).astype(np.float32)
     action = rng.uniform(-1.0, 1.0, (300, 2)).astype(np.float32)

@@ -11,7 +11,8 @@ from rlreps.errors import FitWarning
 from rlreps.successor import fit
 from rlreps.successor.fitting.basis import ActionBasis, UnitVectors
 from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.least_squares import Factors, LeastSquares, Rows
+from rlreps.successor.fitting.factors import Factors, decompose
+from rlreps.successor.fitting.least_squares import LeastSquares, Rows
 from rlreps.successor.fitting.quality import measure_quality, random_cumulants
 
 GAMMA = 0.9
@@ -71,7 +72,7 @@ def measured(data, *, gamma=GAMMA, ridge=None, rank=8):
         1e-6 / len(data) if ridge is None else ridge,
         lambda states: np.tile(average, (len(states), 1)),
     )
-    return measure_quality(data, held, solution, solution.factors(rank), 0)
+    return measure_quality(data, held, solution, decompose(solution, rank), 0)
 
 
 def test_figures_are_those_of_the_exact_chain():

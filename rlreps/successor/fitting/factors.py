@@ -1,0 +1,102 @@
+"""The best factors of rank d of a solved successor measure."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg
+
+from rlreps.numerics import interruptible
+from rlreps.successor.fitting.basis import UnitVectors
+from rlreps.successor.fitting.least_squares import LeastSquares
+
+_DENSE = 4_000
+"""Largest number of unknowns of a sparse system whose measure is decomposed as a dense matrix."""
+
+
+class Factors(NamedTuple):
+    """F = √σ u and B = √σ v of rank d as linear maps of the features.
+
+    Attributes:
+        forward: F(s, a) = Σ b(a)_c φ(s)ᵀ forward[:, c], [p, m_b, d].
+        backward: B(s) = φ(s)ᵀ backward, [p, d].
+        singular_values: σ, falling, [d].
+    """
+
+    forward: np.ndarray
+    backward: np.ndarray
+    singular_values: np.ndarray
+
+
+def decompose(solution: LeastSquares, rank: int) -> Factors:
+    """Decompose m into its leading singular functions in L2 of the data; zero beyond its rank.
+
+    F and B come from the singular value decomposition of E[ψψᵀ]^{1/2} A⁻¹ C G^{-1/2}.
+    """
+    sparse = isinstance(solution.basis, UnitVectors)
+    found = _decompose_counted(solution, rank) if sparse else _decompose_dense(solution, rank)
+    missing = rank - len(found.singular_values)
+    if missing <= 0:
+        return found
+    return Factors(*(np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, missing)]) for a in found))
+
+
+def _decompose_dense(solution: LeastSquares, rank: int) -> Factors:
+    # NumPy's functions, unlike SciPy's Cholesky and eigh, let other threads run.
+    left = interruptible(np.linalg.cholesky, solution.gram, upper=True)
+    right = interruptible(np.linalg.cholesky, solution.reached_moment, upper=True)
+    rows, ones = solution.rows, np.ones((len(solution.taken), 1), np.float32)
+    taken = rows.observation, solution.taken, solution.sizes
+    crossed = solution.moment(*taken, rows.next_observation, ones, solution.sizes[:1])
+    middle: np.ndarray = left @ solution.solve(crossed)
+    middle = interruptible(np.linalg.solve, right.T, middle.T).T
+    squares, v = interruptible(np.linalg.eigh, middle.T @ middle)
+    squares, v = squares[-rank:], v[:, -rank:]
+    # Roots of computed squares have half the digits: values below this threshold are rounding
+    # noise.
+    values, v = np.sqrt(np.maximum(squares[::-1], 0.0)), v[:, ::-1]
+    values = np.where(values > 1e-6 * values[0], values, 0.0)
+    root = np.sqrt(values)
+    over = np.where(root > 0.0, 1.0 / np.where(root > 0.0, root, 1.0), 0.0)
+    forward = scipy.linalg.solve_triangular(left, middle @ v * over)
+    backward = scipy.linalg.solve_triangular(right, v * root)
+    return Factors(solution.arranged(forward), _single(backward), _single(values))
+
+
+def _decompose_counted(solution: LeastSquares, rank: int) -> Factors:
+    tried = np.sqrt(solution.gram.diagonal() - solution.regularisation)
+    rows, ones = solution.rows, np.ones((len(solution.taken), 1))
+    taken = rows.observation, solution.taken, solution.sizes
+    arrivals = solution.moment(*taken, rows.next_observation, ones, solution.sizes[:1])
+    reached = np.asarray(arrivals.sum(axis=0)).ravel()
+    scale = np.where(reached > 0.0, 1.0 / np.sqrt(np.where(reached > 0.0, reached, 1.0)), 0.0)
+    sizes = len(tried), len(scale)
+    if max(sizes) <= _DENSE:
+        middle = tried[:, None] * solution.solve((arrivals * scale).toarray())
+        try:
+            u, values, vt = interruptible(np.linalg.svd, middle, full_matrices=False)
+        except np.linalg.LinAlgError:  # Divide and conquer may fail; the next driver is slower.
+            u, values, vt = scipy.linalg.svd(middle, full_matrices=False, lapack_driver="gesvd")
+    else:
+        operator = scipy.sparse.linalg.LinearOperator(
+            sizes,
+            matvec=lambda x: tried * solution.solve(arrivals @ (scale * x.ravel())),
+            rmatvec=lambda y: (
+                scale * (arrivals.T @ solution.solve(tried * y.ravel(), transposed=True))
+            ),
+            dtype=np.float64,
+        )
+        start = np.random.default_rng(0).normal(size=min(sizes))
+        u, values, vt = scipy.sparse.linalg.svds(operator, k=min(rank, min(sizes) - 1), v0=start)
+        u, values, vt = u[:, ::-1], values[::-1], vt[::-1]
+    kept = values[:rank] > 1e-9 * values[0]
+    u, values, vt = u[:, :rank] * kept, values[:rank] * kept, vt[:rank] * kept[:, None]
+    root = np.sqrt(values)
+    over = np.where(tried > 0.0, 1.0 / np.where(tried > 0.0, tried, 1.0), 0.0)
+    forward = over[:, None] * u * root
+    backward = scale[:, None] * vt.T * root
+    return Factors(solution.arranged(forward), _single(backward), _single(values))
+
+
+def _single(array: Any) -> np.ndarray:
+    return np.asarray(array, np.float32)

@@ -1,0 +1,143 @@
+"""Rewards named after a fit: of sampled states, of all transitions, or of reaching a state."""
+
+import dataclasses
+import functools
+import warnings
+from typing import Any
+
+import numpy as np
+
+from rlreps.errors import FitWarning, require
+from rlreps.numerics import bytes_of
+from rlreps.successor.fitting.basis import FourierBasis, UnitVectors
+from rlreps.successor.fitting.forward_backward import ridge_by_leave_one_out
+from rlreps.successor.fitting.least_squares import LeastSquares
+from rlreps.successor.fitting.observed import Observed, finite, shown
+from rlreps.successor.fitting.products import blocks_of
+
+FEWEST_ARRIVALS = 100
+"""Least number of arrivals at a goal without a warning: this count's relative error is 0.1."""
+
+_SAME_REWARD = 1e-5
+"""Rewards of one state that differ by less, relative to the largest reward, count as equal."""
+
+_RARE = 0.05
+"""Share of the transitions below which rewards are rare."""
+
+_MOST_SAMPLES = 5_000
+"""Largest number of reward samples in a regression."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """A reward on arrival, made by ``SuccessorRepresentation.task`` or ``goal``.
+
+    Attributes:
+        solution: The solution that gives its values.
+        rewards: The reward of arriving in the next state of each recorded transition, [N].
+    """
+
+    solution: LeastSquares
+    rewards: np.ndarray
+
+    @functools.cached_property
+    def weights(self) -> np.ndarray:
+        """Weights of the action values of the data's policy, [p, m_b]."""
+        solution = self.solution
+        return solution.arranged(solution.solve(solution.rewarded(self.rewards)))[:, :, 0]
+
+
+def sampled_task(
+    solution: LeastSquares, observed: Observed, observations: Any, rewards: Any
+) -> Task:
+    """Return the task of rewards at samples of states; see ``SuccessorRepresentation.task``.
+
+    Args:
+        solution: The solution that gives the values.
+        observed: What observations are.
+        observations: States, [m, ...].
+        rewards: The reward of arriving in each state, [m].
+    """
+    reached = solution.recorded.next_observation
+    samples = observed.checked(observations)
+    require(len(samples) >= 1, "at least one reward", len(samples))
+    values = finite("rewards", rewards, len(samples))
+    if np.array_equal(samples, reached):
+        return rewarded_task(solution, values)
+    kind = np.result_type(samples, reached)
+    keys, inverse = np.unique(bytes_of(samples, kind), return_inverse=True)
+    means = np.bincount(inverse, values) / np.bincount(inverse)
+    apart = np.zeros(len(keys))
+    np.maximum.at(apart, inverse, np.abs(values - means[inverse]))
+    differ = apart > _SAME_REWARD * np.abs(values).max()
+    if differ.any():
+        _warn(
+            f"rewards of one state differ in {differ.sum():,} of {len(keys):,} states, by up "
+            f"to {apart.max():.3g} from the mean, which the task takes: they depend on the "
+            "action or on the state before, or are noise"
+        )
+    own = bytes_of(reached, kind)
+    place = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
+    known = keys[place] == own
+    found = np.where(known, means[place], 0.0)
+    if not known.all() and observed.num_states is None and len(samples) >= 2:
+        few = np.random.default_rng(0).permutation(len(samples))[:_MOST_SAMPLES]
+        basis = solution.basis
+        ridge = ridge_by_leave_one_out(np.asarray(basis.apply(samples[few])), values[few])
+        guessed = basis.project(reached[~known], np.asarray(ridge.weights)) + ridge.intercept
+        found[~known] = guessed
+    if values.any() and not found.any():
+        _warn("no transition reaches a state with a reward, so all values are 0; collect more")
+    return rewarded_task(solution, found)
+
+
+def rewarded_task(solution: LeastSquares, rewards: np.ndarray) -> Task:
+    """Return the task of these rewards; warn if few transitions tell them apart."""
+    values, counts = np.unique(rewards, return_counts=True)
+    others = len(rewards) - int(counts.max())
+    if 0 < others < min(FEWEST_ARRIVALS, _RARE * len(rewards)):
+        _warn(
+            f"{others} of {len(rewards):,} transitions have another reward than "
+            f"{values[counts.argmax()]:.3g}: values and policies depend on these few; collect "
+            "more of them",
+            stacklevel=5,
+        )
+    return Task(solution, rewards)
+
+
+def arriving_task(solution: LeastSquares, goal: np.ndarray) -> Task:
+    """Return the task of reaching a state [1, ...]."""
+    count, rewards = arrivals(solution, goal)
+    if count is not None and count < FEWEST_ARRIVALS:
+        _warn(
+            f"{count} of {len(rewards)} transitions reach the goal {shown(goal[0])}: its "
+            "values and policy depend on these few; collect more there"
+        )
+    return Task(solution, rewards)
+
+
+def arrivals(solution: LeastSquares, goal: np.ndarray) -> tuple[int | None, np.ndarray]:
+    """Return how many recorded rows reach a goal [1, ...], and the reward of arriving, [N].
+
+    The values of this reward are the density m at the goal. For indices of states, the reward
+    is N / (number of arrivals) on arrival; for dense features it is φ(s')ᵀ G⁻¹ φ(goal).
+
+    For random Fourier features, a row reaches the goal if its kernel with the goal is at least
+    0.95: it is then within a third of the kernel's width. Features of networks have no kernel,
+    and the number of rows is None.
+    """
+    reached = solution.recorded.next_observation
+    if isinstance(solution.basis, UnitVectors):
+        there = reached == goal[0]
+        return int(there.sum()), there * (len(there) / max(1, int(there.sum())))
+    count = None
+    if isinstance(solution.basis, FourierBasis):
+        count = int((solution.basis.nearness(reached, goal) >= 0.95).sum())
+    there = np.asarray(solution.basis.apply(goal))[0]
+    weights = np.linalg.solve(solution.reached_moment, there)
+    blocks = blocks_of(len(reached), len(weights))
+    return count, np.concatenate([solution.basis.apply(reached[some]) @ weights for some in blocks])
+
+
+def _warn(message: str, stacklevel: int = 4) -> None:
+    warnings.warn(message, FitWarning, stacklevel=stacklevel)
