@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
-from rlreps.app.options import command_class
+from rlreps.app.command import command_class
 from rlreps.experiments import EXPERIMENTS
 from rlreps.study.experiment import StudyRun
 

@@ -180,7 +180,8 @@ def _parse(name: str, place: str, arguments: list[str]) -> Any:
     if group == "agent" or (group == "experiment" and EXPERIMENTS[leaf].one_lapack_thread):
         # These programs factorise small matrices in every update. JAX is not loaded yet.
         keep_lapack_to_one_thread()
-    from rlreps.app.options import command_class, parse
+    from rlreps.app.command import command_class
+    from rlreps.app.options import parse
 
     home, _, leaf = place.partition(":")
     module = importlib.import_module(f"rlreps.{home}")

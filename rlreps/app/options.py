@@ -8,13 +8,11 @@ import contextlib
 import dataclasses
 import difflib
 import functools
-import inspect
 import io
 import itertools
-import json
 import shutil
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import (
@@ -32,19 +30,14 @@ from typing import (
 import docstring_parser
 import tyro
 
-from rlreps.app.job import Job, print_parts, run_job
 from rlreps.config import described, options
 from rlreps.envs.arenas import ARENAS
 from rlreps.errors import InputError, require, require_choice
-from rlreps.runs.processes import ProcessesConfig
 
 C = TypeVar("C")
 
 Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 """A boolean option without a ``--no-`` form."""
-
-ARGUMENTS = {"data", "other", "paths", "run_folder", "runs", "store"}
-"""Parameters of commands that become positional arguments if they have no default."""
 
 _AUTOMATIC = "(default: automatic)"
 _METAVARS: dict[Any, str] = {
@@ -335,112 +328,6 @@ def _reads(text: str, kind: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> type:
-    """Make a dataclass of the parameters of a command; its ``run`` runs the command.
-
-    If ``make`` is a job or makes one, ``run`` runs the job in the folder ``--out`` and prints what
-    it shows. Otherwise it prints what the function returns: lines and tables, paths of files that
-    it wrote, or JSON values.
-
-    Args:
-        make: A job, or a function; its docstring describes the parameters.
-        without: Parameters that stay at their defaults and are no options.
-    """
-    hints = get_type_hints(make, include_extras=True)
-    returned = make if isinstance(make, type) else hints.get("return")
-    job = returned if isinstance(returned, type) and issubclass(returned, Job) else None
-    further = () if job is None else ("out", *getattr(make, "takes", job.takes))
-    unlisted = {*without}
-    if isinstance(make, type):
-        unlisted |= {field.name for field in dataclasses.fields(make)} - {
-            field.name for field in options(make)
-        }
-    argument: Any = tyro.conf.Positional
-    fields: list[Any] = [
-        (name, _OF_JOBS[name][0])
-        if name in ("out", "processes")
-        else (name, _OF_JOBS[name][0], dataclasses.field(default=_OF_JOBS[name][1]))
-        for name in further
-    ]
-    own: list[Any] = []
-    for name, parameter in inspect.signature(make).parameters.items():
-        if name not in unlisted:
-            hint = hints[name]
-            if isinstance(make, type) and dataclasses.is_dataclass(hint):
-                own.append((name, hint))
-            elif parameter.default is not parameter.empty:
-                own.append((name, hint, dataclasses.field(default=parameter.default)))
-            else:
-                own.append((name, argument[hint] if name in ARGUMENTS else hint))
-
-    def run(self: Any) -> None:
-        found = make(**{name: getattr(self, name) for name, *_ in own})
-        if job is not None:
-            given = {name: getattr(self, name) for name in further}
-            print_parts(found.show(_run_job(found, make, **given)))
-            return
-        if isinstance(found, Mapping):
-            print(json.dumps(found, indent=2, allow_nan=False))
-        elif isinstance(found, Path | list):
-            for path in [found] if isinstance(found, Path) else found:
-                print(f"wrote {path}")
-        else:
-            print_parts(found)
-
-    about = "".join(f"\n    {name}: {_OF_JOBS[name][2]}" for name in further)
-    doc = f"{make.__doc__}\n\nArgs:{about}" if about else make.__doc__
-    return dataclasses.make_dataclass(
-        make.__name__,
-        [*fields, *own],
-        namespace={"__doc__": doc, "run": run},
-        frozen=True,
-        kw_only=True,
-    )
-
-
-_OF_JOBS: Mapping[str, tuple[Any, Any, str]] = {
-    "out": (Path, None, "Folder of the run; run again to resume."),
-    "processes": (
-        ProcessesConfig,
-        None,
-        "The processes that compute together, each started with the same command.",
-    ),
-    "devices": (
-        int | None,
-        None,
-        "Number of devices of each process to train on; by default all accelerators or, without "
-        "any, one CPU device. Seeds are distributed over all devices if they divide evenly; "
-        "otherwise the devices share every batch.",
-    ),
-    "jobs": (
-        int,
-        1,
-        "Parts to compute at a time, each in its own process with its share of the CPU's cores.",
-    ),
-}
-"""Option of jobs → type, default and description."""
-
-
-def _run_job(
-    job: Job[Any],
-    make: Any,
-    *,
-    out: Path,
-    processes: ProcessesConfig | None = None,
-    jobs: int = 1,
-    **given: int | None,
-) -> dict[str, Any]:
-    """Run a job on the devices that its command chooses."""
-    from rlreps.training.devices import choose_devices, devices_for_small_runs
-
-    devices = None
-    if "devices" in given:
-        devices = choose_devices(given["devices"])
-    elif getattr(make, "shares_devices", job.shares_devices):
-        devices = devices_for_small_runs()
-    return run_job(job, out, devices=devices, jobs=jobs)
 
 
 @functools.cache

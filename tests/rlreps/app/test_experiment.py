@@ -5,7 +5,7 @@ import types
 import jax
 import pytest
 
-from rlreps.app import options
+from rlreps.app import command
 from rlreps.app.main import COMMANDS
 from rlreps.experiments import EXPERIMENTS, PAPERS, Entry
 
@@ -22,15 +22,15 @@ def told(monkeypatch):
 
     presets = {name: name for name in ("smoke", "laptop", "paper")}
     monkeypatch.setattr(Entry, "load", lambda self: types.SimpleNamespace(presets=presets))
-    monkeypatch.setattr(options, "run_job", record)
+    monkeypatch.setattr(command, "run_job", record)
     return given
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_options_reach_every_experiment_and_its_claims_the_terminal(name, told, tmp_path, rlreps):
     entry = EXPERIMENTS[name]
-    command = [name] if name in COMMANDS else ["experiment", name]
-    arguments = [*command, "--out", tmp_path / "run", "--preset", "paper"]
+    words = [name] if name in COMMANDS else ["experiment", name]
+    arguments = [*words, "--out", tmp_path / "run", "--preset", "paper"]
     expected = {"data": None, "devices": None, "jobs": 1}
     if entry.shares_devices:
         expected["devices"] = jax.devices()

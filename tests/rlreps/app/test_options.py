@@ -9,8 +9,9 @@ import pytest
 
 import rlreps.app.main
 from rlreps.agents.auxiliary import TASKS
+from rlreps.app.command import command_class
 from rlreps.app.main import parse_command
-from rlreps.app.options import _bare, _Parser, command_class
+from rlreps.app.options import _bare, _Parser
 from rlreps.cumulants import CUMULANTS
 from rlreps.encoders import ENCODERS, MLP
 from rlreps.errors import InputError

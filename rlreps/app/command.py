@@ -1,0 +1,105 @@
+"""Commands from jobs and functions: their options, and what is run and printed."""
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import tyro
+
+from rlreps.app.job import Job, print_parts, run_job
+from rlreps.config import options
+from rlreps.runs.processes import ProcessesConfig
+from rlreps.training.devices import choose_devices, devices_for_small_runs
+
+POSITIONAL = {"data", "other", "paths", "run_folder", "runs", "store"}
+"""Parameters of commands that become positional arguments if they have no default."""
+
+
+class JobOptions:
+    """Options of the commands of jobs; a command has those that its job takes, and ``out``.
+
+    Attributes:
+        out: Folder of the run; run again to resume.
+        processes: The processes that compute together, each started with the same command.
+        devices: Number of devices of each process to train on; by default all accelerators or,
+            without any, one CPU device. Seeds are distributed over all devices if they divide
+            evenly; otherwise the devices share every batch.
+        jobs: Parts to compute at a time, each in its own process with its share of the CPU's cores.
+    """
+
+    out: Path
+    processes: ProcessesConfig
+    devices: int | None = None
+    jobs: int = 1
+
+
+def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> type:
+    """Make a dataclass of the parameters of a command; its ``run`` runs the command.
+
+    If ``make`` is a job or returns one, ``run`` runs the job and prints what the job shows.
+    Otherwise it prints what the function returns: lines and tables, paths of files that it wrote,
+    or JSON values.
+
+    Args:
+        make: A job, or a function; its docstring describes the parameters.
+        without: Parameters that stay at their defaults and are no options.
+    """
+    hints = get_type_hints(make, include_extras=True)
+    returned = make if isinstance(make, type) else hints.get("return")
+    job = returned if isinstance(returned, type) and issubclass(returned, Job) else None
+    if dataclasses.is_dataclass(make):
+        hidden = {f.name for f in dataclasses.fields(make)} - {f.name for f in options(make)}
+        without = {*without, *hidden}
+    own = [
+        _field(name, hints[name], parameter.default)
+        for name, parameter in inspect.signature(make).parameters.items()
+        if name not in without
+    ]
+    takes = () if job is None else ("out", *getattr(make, "takes", job.takes))
+    shared = [
+        _field(name, hint, getattr(JobOptions, name, inspect.Parameter.empty))
+        for name, hint in get_type_hints(JobOptions).items()
+        if name in takes
+    ]
+
+    def run(self: Any) -> None:
+        found = make(**{name: getattr(self, name) for name, *_ in own})
+        if job is None:
+            _print_found(found)
+            return
+        devices = None
+        if "devices" in takes:
+            devices = choose_devices(self.devices)
+        elif getattr(make, "shares_devices", job.shares_devices):
+            devices = devices_for_small_runs()
+        print_parts(found.show(run_job(found, self.out, devices=devices, jobs=self.jobs)))
+
+    return dataclasses.make_dataclass(
+        make.__name__,
+        [*shared, *own],
+        bases=(JobOptions,),  # For their descriptions.
+        namespace={"__doc__": make.__doc__, "run": run},
+        frozen=True,
+        kw_only=True,
+    )
+
+
+def _field(name: str, hint: Any, default: Any) -> tuple[str, Any, Any]:
+    """Make the field of a parameter; options of a dataclass have defaults of their own."""
+    if dataclasses.is_dataclass(hint) or default is inspect.Parameter.empty:
+        argument: Any = tyro.conf.Positional
+        return name, argument[hint] if name in POSITIONAL else hint, dataclasses.field()
+    return name, hint, dataclasses.field(default=default)
+
+
+def _print_found(found: Any) -> None:
+    if isinstance(found, Mapping):
+        print(json.dumps(found, indent=2, allow_nan=False))
+    elif isinstance(found, Path | list):
+        for path in [found] if isinstance(found, Path) else found:
+            print(f"wrote {path}")
+    else:
+        print_parts(found)
