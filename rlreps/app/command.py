@@ -88,11 +88,11 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
 
 
 def _field(name: str, hint: Any, default: Any) -> tuple[str, Any, Any]:
-    """Make the field of a parameter; options of a dataclass have defaults of their own."""
-    if dataclasses.is_dataclass(hint) or default is inspect.Parameter.empty:
-        argument: Any = tyro.conf.Positional
-        return name, argument[hint] if name in POSITIONAL else hint, dataclasses.field()
-    return name, hint, dataclasses.field(default=default)
+    """Make the field of a parameter."""
+    if default is not inspect.Parameter.empty:
+        return name, hint, dataclasses.field(default=default)
+    argument: Any = tyro.conf.Positional
+    return name, argument[hint] if name in POSITIONAL else hint, dataclasses.field()
 
 
 def _print_found(found: Any) -> None:
