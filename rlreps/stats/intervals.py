@@ -219,7 +219,7 @@ def equal_outcomes_interval(value: float, runs: int, low: float, high: float) ->
     The share of this value is at least 0.025^(1/runs) (Clopper and Pearson 1934); the other values
     lie anywhere.
     """
-    others = 1.0 - 0.025 ** (1.0 / runs)
+    others = 1.0 - float(scipy.stats.binomtest(runs, runs).proportion_ci().low)
     ends = (value + others * (end - value) for end in (low, high))
     return Interval(value, *ends)
 
