@@ -1,7 +1,7 @@
 """Line plots: panels of lines with intervals.
 
 Heights are arithmetic or interquartile means over runs, with the same intervals as in tables
-(``rlreps.stats.intervals``).
+(``rlreps.stats``).
 """
 
 import dataclasses

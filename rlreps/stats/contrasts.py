@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy  # Loads its modules on first use.
 
 from rlreps.config import checked
 from rlreps.errors import require
@@ -29,7 +30,6 @@ from rlreps.stats.intervals import (
     equal_outcomes_interval,
     holm,
     mean_interval,
-    share_interval,
     sign_flip_p_value,
     sign_test,
     standard_error,
@@ -136,7 +136,7 @@ def judge_share(share: float, holding: Iterable[bool], words: str) -> Verdict:
     found = [bool(holds) for holds in holding]
     if not found:
         return Verdict(None, words)
-    _, low, high = share_interval(sum(found), len(found))
+    low, high = scipy.stats.binomtest(sum(found), len(found)).proportion_ci()
     return Verdict(True if low > share else False if high < share else None, words)
 
 

@@ -213,36 +213,15 @@ def interquartile_mean_interval(values: npt.ArrayLike) -> Interval:
     return Interval(value, low + none, high + none)
 
 
-def share_interval(successes: int, runs: int) -> Interval:
-    """Compute the share of successes with its exact interval (Clopper and Pearson 1934)."""
-    low, high = scipy.stats.binomtest(successes, runs).proportion_ci()
-    return Interval(successes / runs, float(low), float(high))
-
-
 def equal_outcomes_interval(value: float, runs: int, low: float, high: float) -> Interval:
     """Compute the exact interval of a mean of values in [low, high], of which all runs gave one.
 
-    The share of this value is at least 0.025^(1/runs) (``share_interval``); the other values lie
-    anywhere.
+    The share of this value is at least 0.025^(1/runs) (Clopper and Pearson 1934); the other values
+    lie anywhere.
     """
-    others = 1.0 - share_interval(runs, runs).low
+    others = 1.0 - float(scipy.stats.binomtest(runs, runs).proportion_ci().low)
     ends = (value + others * (end - value) for end in (low, high))
     return Interval(value, *ends)
-
-
-def median_interval(values: npt.ArrayLike) -> Interval:
-    """Compute the median of runs, which may be infinite, with its interval.
-
-    The interval's ends are order statistics (``scipy.stats.quantile_test``), which assume no
-    distribution; they are NaN for fewer than six runs. For an even number of runs the median is the
-    greater of the middle two: their mean could be infinite.
-
-    Args:
-        values: [runs], such as times to reach something; infinity for a run that never does.
-    """
-    table = np.asarray(values, np.float64)
-    ends: Any = scipy.stats.quantile_test(table).confidence_interval()
-    return Interval(np.sort(table)[len(table) // 2], ends.low, ends.high)
 
 
 def aggregate(
@@ -266,33 +245,6 @@ def aggregate(
         interval = interval if within is None else interval.within(*within)
         found |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
     return {**found, "runs": len(np.asarray(values))}
-
-
-def pseudo_values(
-    statistic: Callable[[DoubleArray], DoubleArray], runs: npt.ArrayLike
-) -> DoubleArray:
-    """Compute the jackknife's pseudo-values of a statistic of means over runs (Tukey 1958).
-
-    Let θ be the statistic of the means of all n runs and θ₋ᵢ that without run i. The pseudo-values
-    are n θ − (n − 1) θ₋ᵢ. Their ``mean_interval`` is an interval of θ; if θ is the mean itself, the
-    pseudo-values are the runs. Pseudo-values are linear in θ, so that those of two methods whose
-    runs share seeds can be compared in pairs.
-
-    Args:
-        statistic: Means [..., choices] → [choices], for each choice of runs.
-        runs: [..., runs].
-
-    Returns:
-        [runs]; for one run, the statistic itself.
-    """
-    table = np.asarray(runs, np.float64)
-    count = table.shape[-1]
-    if count == 1:
-        return statistic(table)
-    weights = np.column_stack([np.ones(count) / count, (1.0 - np.eye(count)) / (count - 1)])
-    found = statistic(table @ weights)
-    values: DoubleArray = count * found[0] - (count - 1) * found[1:]
-    return values
 
 
 def sign_flip_p_value(x: npt.ArrayLike, y: npt.ArrayLike) -> float:

@@ -9,11 +9,12 @@ the jackknife's pseudo-values of the runs.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rlreps.experiments.amid_warmuth_2020 import pca
 from rlreps.experiments.amid_warmuth_2020.printed import (
@@ -26,7 +27,7 @@ from rlreps.experiments.amid_warmuth_2020.printed import (
     batch_claims,
     printed_claim,
 )
-from rlreps.stats import Sample, Verdict, all_of, pseudo_values
+from rlreps.stats import DoubleArray, Sample, Verdict, all_of
 from rlreps.study import Axis, Claim, Curve, Frame, Results, Rows, Run, Tabulated, design_of
 
 SCALES = (0.1, 1.0, 10.0)
@@ -51,6 +52,33 @@ class Config(pca.PcaConfig):
 
     contenders: tuple[pca.Contender, ...] = (*pca.published(1e-5), pca.OUR_SANGER)
     evaluations: int = 20
+
+
+def pseudo_values(
+    statistic: Callable[[DoubleArray], DoubleArray], runs: npt.ArrayLike
+) -> DoubleArray:
+    """Compute the jackknife's pseudo-values of a statistic of means over runs (Tukey 1958).
+
+    Let θ be the statistic of the means of all n runs and θ₋ᵢ that without run i. The pseudo-values
+    are n θ − (n − 1) θ₋ᵢ. Their ``mean_interval`` is an interval of θ; if θ is the mean itself, the
+    pseudo-values are the runs. Pseudo-values are linear in θ, so that those of two methods whose
+    runs share seeds can be compared in pairs.
+
+    Args:
+        statistic: Means [..., choices] → [choices], for each choice of runs.
+        runs: [..., runs].
+
+    Returns:
+        [runs]; for one run, the statistic itself.
+    """
+    table = np.asarray(runs, np.float64)
+    count = table.shape[-1]
+    if count == 1:
+        return statistic(table)
+    weights = np.column_stack([np.ones(count) / count, (1.0 - np.eye(count)) / (count - 1)])
+    found = statistic(table @ weights)
+    values: DoubleArray = count * found[0] - (count - 1) * found[1:]
+    return values
 
 
 def scales_of(contender: pca.Contender) -> tuple[float, ...]:

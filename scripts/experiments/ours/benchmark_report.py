@@ -6,12 +6,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
+import scipy.stats
 from matplotlib.figure import Figure
 
 from rlreps.experiments.ours.benchmark_runs import KEYS, MEASURED, Config, released, released_rows
 from rlreps.experiments.ours.contestants import CONTROLS
 from rlreps.plotting import plot_components
-from rlreps.stats import mean_interval, median_interval, samples_to_reach
+from rlreps.stats import Interval, mean_interval, samples_to_reach
 from rlreps.study import (
     STEP,
     SUBSPACE_DISTANCE,
@@ -39,6 +41,21 @@ FAMILIES = ("entries", "transitions", "futures", "futures, ordered")
 
 _PICTURES = 4
 """Number of functions whose pictures are shown."""
+
+
+def median_interval(values: npt.ArrayLike) -> Interval:
+    """Compute the median of runs, which may be infinite, with its interval.
+
+    The interval's ends are order statistics (``scipy.stats.quantile_test``), which assume no
+    distribution; they are NaN for fewer than six runs. For an even number of runs the median is the
+    greater of the middle two: their mean could be infinite.
+
+    Args:
+        values: [runs], such as times to reach something; infinity for a run that never does.
+    """
+    table = np.asarray(values, np.float64)
+    ends: Any = scipy.stats.quantile_test(table).confidence_interval()
+    return Interval(np.sort(table)[len(table) // 2], ends.low, ends.high)
 
 
 def lines(results: Results[Config]) -> Rows:

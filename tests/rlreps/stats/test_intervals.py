@@ -14,8 +14,6 @@ from rlreps.stats import (
     holm,
     interquartile_mean_interval,
     mean_interval,
-    median_interval,
-    pseudo_values,
     samples_to_reach,
     sign_flip_p_value,
     sign_test,
@@ -233,25 +231,3 @@ def test_intervals_stay_within_what_there_can_be_and_their_values_are_kept():
         for end in ("low", "high"):
             expected = np.clip(free[f"{name}_{end}"], 0.0, 1.0)
             np.testing.assert_array_equal(bounded[f"{name}_{end}"], expected)
-
-
-def test_pseudo_values_of_a_mean_are_the_runs_and_of_a_statistic_its_jackknife():
-    runs = np.random.default_rng(0).normal(size=(3, 6))
-    np.testing.assert_allclose(pseudo_values(lambda means: means[0], runs), runs[0])
-
-    def spread(means):
-        return np.ptp(means, axis=0)
-
-    whole = np.ptp(runs.mean(axis=1))
-    without = [np.ptp(np.delete(runs, each, axis=1).mean(axis=1)) for each in range(6)]
-    expected = 6 * whole - 5 * np.asarray(without)
-    np.testing.assert_allclose(pseudo_values(spread, runs), expected)
-    np.testing.assert_allclose(pseudo_values(spread, runs[:, :1]), np.ptp(runs[:, 0]))
-
-
-def test_a_median_has_order_statistics_for_ends_and_takes_infinity_for_a_value():
-    found = median_interval([*range(9), np.inf])
-    # Binomial(10, 1/2): P(X <= 1) = 11/1024 is below 0.025 and P(X <= 2) = 56/1024 is not.
-    assert found == (5.0, 1.0, 8.0)
-    assert median_interval([np.inf, 1.0, np.inf]).value == np.inf
-    assert np.isnan(median_interval([1.0, 2.0]).low)

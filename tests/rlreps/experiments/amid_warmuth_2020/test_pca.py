@@ -340,3 +340,17 @@ def few(module, **changes):
 def test_rows_that_are_too_few_are_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_pseudo_values_of_a_mean_are_the_runs_and_of_a_statistic_its_jackknife():
+    runs = np.random.default_rng(0).normal(size=(3, 6))
+    np.testing.assert_allclose(sensitivity.pseudo_values(lambda means: means[0], runs), runs[0])
+
+    def spread(means):
+        return np.ptp(means, axis=0)
+
+    whole = np.ptp(runs.mean(axis=1))
+    without = [np.ptp(np.delete(runs, run, axis=1).mean(axis=1)) for run in range(6)]
+    expected = 6 * whole - 5 * np.asarray(without)
+    np.testing.assert_allclose(sensitivity.pseudo_values(spread, runs), expected)
+    np.testing.assert_allclose(sensitivity.pseudo_values(spread, runs[:, :1]), np.ptp(runs[:, 0]))

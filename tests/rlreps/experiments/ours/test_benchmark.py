@@ -317,3 +317,11 @@ def test_the_smoke_preset_measures_every_row_against_its_own_truth(smoke):
     trials = json.loads((out / "parts" / "trials-OMM-sutton.json").read_text("utf-8"))["trials"]
     assert len(trials) == EXPERIMENT.presets["smoke"].trials
     assert [each[2] for each in trials] == sorted(each[2] for each in trials)
+
+
+def test_a_median_has_order_statistics_for_ends_and_takes_infinity_for_a_value():
+    found = benchmark_report.median_interval([*range(9), np.inf])
+    # Binomial(10, 1/2): P(X <= 1) = 11/1024 is below 0.025 and P(X <= 2) = 56/1024 is not.
+    assert found == (5.0, 1.0, 8.0)
+    assert benchmark_report.median_interval([np.inf, 1.0, np.inf]).value == np.inf
+    assert np.isnan(benchmark_report.median_interval([1.0, 2.0]).low)
