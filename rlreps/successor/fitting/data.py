@@ -98,8 +98,7 @@ class Transitions:
     autoreset: bool | None = None
 
     def __post_init__(self) -> None:
-        for name, value in checked_columns(vars(self)).items():
-            object.__setattr__(self, name, value)
+        vars(self).update(checked_columns(vars(self)))
 
     def __len__(self) -> int:
         return len(self.action)
@@ -183,10 +182,8 @@ class Transitions:
         )
         order = np.argsort(first)
         numbers = np.argsort(order)[inverse].astype(np.int32)
-        numbered = copy.copy(self)  # Copies skip the checks, which hold already.
-        halves = zip(("observation", "next_observation"), np.split(numbers, 2), strict=True)
-        for name, value in (*halves, ("num_states", len(order))):
-            object.__setattr__(numbered, name, value)
+        now, then = np.split(numbers, 2)
+        numbered = self._with(observation=now, next_observation=then, num_states=len(order))
         return numbered, states[first[order]]
 
     def split(self, share: float, seed: int) -> tuple["Transitions", "Transitions"]:
@@ -205,11 +202,17 @@ class Transitions:
         parted = np.append(held_out[1:] != held_out[:-1], False) & ~self.ends
         cut = {"truncated": self.truncated | parted}
         columns = {name: getattr(self, name) for name in COLUMNS} | cut
-        parts = copy.copy(self), copy.copy(self)  # Copies skip the checks, which hold already.
-        for part, kept in zip(parts, (~held_out, held_out), strict=True):
-            for name, column in columns.items():
-                object.__setattr__(part, name, column[kept])
-        return parts
+        fitted, held = (
+            self._with(**{name: column[kept] for name, column in columns.items()})
+            for kept in (~held_out, held_out)
+        )
+        return fitted, held
+
+    def _with(self, **columns: Any) -> "Transitions":
+        """Return a copy with other columns, for which the checks hold already."""
+        other = copy.copy(self)
+        vars(other).update(columns)
+        return other
 
     def held_out(self, share: float, seed: int) -> np.ndarray:
         """Choose whole episodes that hold about a share of the rows; return their mask, [N].
