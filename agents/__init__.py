@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from rlreps.agents.dqn import DQN as DQN
     from rlreps.agents.dqn import AgentState as AgentState
     from rlreps.agents.dqn import DQNConfig as DQNConfig
-    from rlreps.agents.environments import HostEnvironments as HostEnvironments
-    from rlreps.agents.fitted import FeatureConfig as FeatureConfig
+    from rlreps.agents.features import FeatureConfig as FeatureConfig
     from rlreps.agents.gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
     from rlreps.agents.gymnax_adapter import gymnax_environment as gymnax_environment
+    from rlreps.agents.hosts import HostEnvironments as HostEnvironments
+    from rlreps.agents.loop import CompiledTrainer as CompiledTrainer
+    from rlreps.agents.loop import HostTrainer as HostTrainer
+    from rlreps.agents.loop import Trainer as Trainer
+    from rlreps.agents.loop import make_trainer as make_trainer
     from rlreps.agents.network import QNetwork as QNetwork
     from rlreps.agents.prior import Prior as Prior
     from rlreps.agents.prior import prior_of as prior_of
@@ -27,22 +31,18 @@ if TYPE_CHECKING:
     from rlreps.agents.replay import episode_window as episode_window
     from rlreps.agents.replay import observed_rows as observed_rows
     from rlreps.agents.replay import transitions as transitions
-    from rlreps.agents.trainers import CompiledTrainer as CompiledTrainer
-    from rlreps.agents.trainers import HostTrainer as HostTrainer
-    from rlreps.agents.trainers import Trainer as Trainer
-    from rlreps.agents.trainers import make_trainer as make_trainer
 
 _NAMES = {
     "auxiliary": "AuxiliaryConfig AuxiliaryTask make_auxiliary_task",
     "config": "AgentConfig make_agent",
     "dqn": "DQN AgentState DQNConfig",
-    "environments": "HostEnvironments",
-    "fitted": "FeatureConfig",
+    "hosts": "HostEnvironments",
+    "features": "FeatureConfig",
     "gymnax_adapter": "GymnaxEnvironment gymnax_environment",
     "network": "QNetwork",
     "prior": "Prior prior_of",
     "replay": "ReplayConfig Rows episode_window observed_rows transitions",
-    "trainers": "CompiledTrainer HostTrainer Trainer make_trainer",
+    "loop": "CompiledTrainer HostTrainer Trainer make_trainer",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, make_auxiliary_task
 from rlreps.agents.dqn import DQN, DQNConfig
-from rlreps.agents.fitted import FeatureConfig, WithFitted
+from rlreps.agents.features import FeatureConfig, WithFitted
 from rlreps.agents.gymnax_adapter import PREFIX, GymnaxEnvironment, gymnax_environment
 from rlreps.agents.network import QNetwork
 from rlreps.agents.prior import Prior

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from rlreps.agents.fitted import fitted_features, state_numbers
+from rlreps.agents.features import fitted_features, state_numbers
 from rlreps.agents.replay import as_inputs
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params

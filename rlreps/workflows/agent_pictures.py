@@ -17,9 +17,9 @@ from PIL import Image
 
 from rlreps.agents.config import AgentConfig, compiled_world_of, puddle_world_of
 from rlreps.agents.dqn import DQN
-from rlreps.agents.environments import HostEnvironments
+from rlreps.agents.hosts import HostEnvironments
 from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for
-from rlreps.agents.measures import COMPONENTS, default_ground_truth
+from rlreps.agents.metrics import COMPONENTS, default_ground_truth
 from rlreps.envs import PuddleWorld, render_frame
 from rlreps.envs.rendering import Picture
 from rlreps.errors import InputError, require

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
 from rlreps.agents.config import TORSOS, AgentConfig, puddle_world_of
 from rlreps.agents.dqn import AgentState
-from rlreps.agents.environments import imports_code
-from rlreps.agents.measures import make_measure, make_measurement
+from rlreps.agents.hosts import imports_code
+from rlreps.agents.loop import Trainer, make_trainer
+from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.agents.prior import Prior
-from rlreps.agents.trainers import Trainer, make_trainer
 from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
 from rlreps.envs import OBSERVATIONS, arena_settings

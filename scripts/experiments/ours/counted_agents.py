@@ -20,7 +20,7 @@ from scipy.sparse.linalg import spsolve
 
 from rlreps.agents import DQN, AgentConfig, AgentState, CompiledTrainer, Prior, make_agent
 from rlreps.agents.config import compiled_world_of
-from rlreps.agents.fitted import UNUSED, state_numbers
+from rlreps.agents.features import UNUSED, state_numbers
 from rlreps.agents.replay import Rows, as_inputs
 from rlreps.encoders import FunctionEncoder
 from rlreps.envs.core import observation_struct

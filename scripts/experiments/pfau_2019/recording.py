@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from rlreps.agents.environments import import_games
+from rlreps.agents.hosts import import_games
 from rlreps.errors import InputError
 from rlreps.files import DAMAGED, open_regular, write_atomically
 from rlreps.runs.progress import progress_bar

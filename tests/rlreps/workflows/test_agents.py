@@ -19,7 +19,7 @@ from rlreps.agents import (
     make_trainer,
 )
 from rlreps.agents.config import make_torso, puddle_world_of
-from rlreps.agents.measures import make_measure, make_measurement
+from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.encoders import MLP
 from rlreps.errors import InputError, TrainingDivergedError
 from rlreps.runs.checkpoints import Checkpoints

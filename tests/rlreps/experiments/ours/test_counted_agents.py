@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents import AgentConfig, CompiledTrainer, DQNConfig, ReplayConfig
-from rlreps.agents.fitted import UNUSED, fitted_features, state_numbers
+from rlreps.agents.features import UNUSED, fitted_features, state_numbers
 from rlreps.agents.replay import Rows
 from rlreps.envs import Code, Position
 from rlreps.errors import InputError

@@ -21,11 +21,10 @@ from rlreps.agents import (
     ReplayConfig,
     make_agent,
     make_trainer,
-    trainers,
 )
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import puddle_world_of
-from rlreps.agents.environments import HostEnvironments
+from rlreps.agents.hosts import HostEnvironments
 from rlreps.agents.keys import Use, key_for
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import (
@@ -350,7 +349,7 @@ def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
         state = whole.init()
         expected = np.asarray(whole.evaluate(state, 40))
     assert len(np.unique(expected[0])) > 1
-    monkeypatch.setattr(trainers, "MOST_COPIES", 3)
+    monkeypatch.setattr("rlreps.agents.loop.MOST_COPIES", 3)
     with closing(make_trainer(config)) as parted:
         np.testing.assert_array_equal(parted.evaluate(state, 40), expected)
         # Three rounds of three, and not of seven.

@@ -11,7 +11,7 @@ import pytest
 
 from rlreps.agents import AgentConfig, DQNConfig, FeatureConfig, ReplayConfig, Rows, make_trainer
 from rlreps.agents.config import JOINT_UNITS, make_torso
-from rlreps.agents.fitted import fit_features, fitted_features, replayed, state_numbers
+from rlreps.agents.features import fit_features, fitted_features, replayed, state_numbers
 from rlreps.agents.replay import as_inputs
 from rlreps.encoders import MLP, Convolutional
 from rlreps.envs import Code, Image, Position

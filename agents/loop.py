@@ -30,9 +30,9 @@ from jax import Array
 from rlreps.agents.auxiliary import AuxiliaryTask, RepresentationTask
 from rlreps.agents.config import AgentConfig, compiled_world_of, make_agent
 from rlreps.agents.dqn import AGENTS, DQN, SUMS, Acting, AgentState
-from rlreps.agents.environments import HostEnvironments, HostStep
-from rlreps.agents.fitted import WithFitted, refit
+from rlreps.agents.features import WithFitted, refit
 from rlreps.agents.host_observations import Inputs
+from rlreps.agents.hosts import HostEnvironments, HostStep
 from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for, unrolled
 from rlreps.agents.prior import Prior
 from rlreps.encoders import Encoder
