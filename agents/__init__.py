@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from rlreps.agents.gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
     from rlreps.agents.gymnax_adapter import gymnax_environment as gymnax_environment
     from rlreps.agents.hosts import HostEnvironments as HostEnvironments
-    from rlreps.agents.loop import CompiledTrainer as CompiledTrainer
-    from rlreps.agents.loop import HostTrainer as HostTrainer
-    from rlreps.agents.loop import Trainer as Trainer
-    from rlreps.agents.loop import make_trainer as make_trainer
+    from rlreps.agents.loop import CompiledProgram as CompiledProgram
+    from rlreps.agents.loop import HostProgram as HostProgram
+    from rlreps.agents.loop import make_program as make_program
     from rlreps.agents.network import QNetwork as QNetwork
     from rlreps.agents.prior import Prior as Prior
     from rlreps.agents.prior import prior_of as prior_of
+    from rlreps.agents.program import AgentProgram as AgentProgram
     from rlreps.agents.replay import ReplayConfig as ReplayConfig
     from rlreps.agents.replay import Rows as Rows
     from rlreps.agents.replay import episode_window as episode_window
@@ -41,8 +41,9 @@ _NAMES = {
     "gymnax_adapter": "GymnaxEnvironment gymnax_environment",
     "network": "QNetwork",
     "prior": "Prior prior_of",
+    "program": "AgentProgram",
     "replay": "ReplayConfig Rows episode_window observed_rows transitions",
-    "loop": "CompiledTrainer HostTrainer Trainer make_trainer",
+    "loop": "CompiledProgram HostProgram make_program",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 

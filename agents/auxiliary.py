@@ -33,6 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from rlreps.agents.network import QNetwork
 from rlreps.agents.replay import Rows, Window, as_inputs, episode_window
 from rlreps.config import checked, positive, registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
@@ -160,6 +161,76 @@ class AuxiliaryConfig:
         with_sizes(self.objective, num_features=1).require_rows(self.sequences)
 
 
+class GradientNorms(NamedTuple):
+    """Sums of squared norms of two gradients at the torso, which decay at the same rate.
+
+    Attributes:
+        values: Sum for the temporal-difference loss, [].
+        auxiliary: Sum for the auxiliary task, [].
+    """
+
+    values: Array
+    auxiliary: Array
+
+    def add(self, values: Params, auxiliary: Params) -> "GradientNorms":
+        """Return the sums after an update with these gradients."""
+        squares = (sum_of_squares(values), sum_of_squares(auxiliary))
+        return GradientNorms(*(_DECAY * old + new for old, new in zip(self, squares, strict=True)))
+
+    @property
+    def auxiliary_to_values(self) -> Array:
+        """Ratio of the root mean squares, []; limited to what single precision can square."""
+        least = float(np.finfo(np.float32).tiny)
+        # Take roots before dividing: the quotient may be subnormal and flushed to 0, since explicit
+        # weights start at 0 and so does the task's gradient.
+        values, auxiliary = (jnp.sqrt(jnp.maximum(norm, least)) for norm in self)
+        return auxiliary / values
+
+
+def sum_of_squares(tree: Params) -> Array:
+    """Sum the squares of all numbers of a pytree, []."""
+    squares = (jnp.sum(jnp.square(leaf), dtype=jnp.float32) for leaf in jax.tree.leaves(tree))
+    return sum(squares, jnp.zeros((), jnp.float32))
+
+
+class SideGradient(NamedTuple):
+    """An auxiliary task's part in an update, before weighing.
+
+    Attributes:
+        gradients: Gradients by name of the network's parameters: ``torso``, and ``auxiliary_head``
+            if there is one.
+        state: The task's state after the update.
+        metrics: The task's metrics.
+    """
+
+    gradients: Params
+    state: Any
+    metrics: Metrics
+
+    def added_to(
+        self, gradients: Params, norms: GradientNorms, config: AuxiliaryConfig
+    ) -> tuple[Params, GradientNorms, Metrics]:
+        """Add the gradient, times its weight, to the gradient of the temporal-difference loss.
+
+        If the weight is ``relative``, it is first divided by the ratio of the root mean square
+        norms of the two gradients at the torso, running averages of decay 0.99 that include this
+        update. This update has a weight of 1 % in the averages. So the norm of the added gradient
+        is at most ten times the weight times the average norm of the other gradient, whatever the
+        earlier gradients were. The factor depends slightly on the rows of this update.
+
+        Returns:
+            The joint gradient, the new norms, and metrics.
+        """
+        norms = norms.add(gradients["torso"], self.gradients["torso"])
+        ratio = norms.auxiliary_to_values
+        factor = config.weight / ratio if config.relative else jnp.float32(config.weight)
+        joint = {
+            name: jax.tree.map(lambda own, other: own + factor * other, gradients[name], part)
+            for name, part in self.gradients.items()
+        }
+        return {**gradients, **joint}, norms, {**self.metrics, "gradient_ratio": ratio}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuxiliaryTask(abc.ABC):
     """Another task that a torso learns from replay.
@@ -199,6 +270,35 @@ class AuxiliaryTask(abc.ABC):
         Returns:
             The scalar, and with it the new state and metrics.
         """
+
+    def gradient(
+        self,
+        network: QNetwork,
+        params: Params,
+        target_params: Params,
+        rows: Rows,
+        state: Any,
+        key: Array,
+    ) -> SideGradient:
+        """Compute the gradient in the parameters of a Q-network; arguments as for ``loss``.
+
+        Metrics get the prefix ``auxiliary_``.
+        """
+        gradient_of = jax.value_and_grad(self.loss, has_aux=True)
+        (loss, (state, reported)), gradient = gradient_of(
+            network.auxiliary_params(params),
+            network.auxiliary_params(target_params),
+            network.auxiliary_features,
+            rows,
+            state,
+            key,
+        )
+        # In one type, so that a loop can average them.
+        metrics = {
+            f"auxiliary_{name}": jnp.asarray(value, jnp.float32) for name, value in reported.items()
+        }
+        by_name = gradient if network.auxiliary_head is not None else {"torso": gradient}
+        return SideGradient(by_name, state, {**metrics, "auxiliary_loss": loss})
 
 
 def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> Array:
@@ -445,35 +545,3 @@ def make_auxiliary_task(
         observation=jax.ShapeDtypeStruct(observation_shape, observation_dtype),
         num_actions=num_actions if config.per_action else None,
     )
-
-
-class GradientNorms(NamedTuple):
-    """Sums of squared norms of two gradients at the torso, which decay at the same rate.
-
-    Attributes:
-        values: Sum for the temporal-difference loss, [].
-        auxiliary: Sum for the auxiliary task, [].
-    """
-
-    values: Array
-    auxiliary: Array
-
-    def add(self, values: Params, auxiliary: Params) -> "GradientNorms":
-        """Return the sums after an update with these gradients."""
-        squares = (sum_of_squares(values), sum_of_squares(auxiliary))
-        return GradientNorms(*(_DECAY * old + new for old, new in zip(self, squares, strict=True)))
-
-    @property
-    def auxiliary_to_values(self) -> Array:
-        """Ratio of the root mean squares, []; limited to what single precision can square."""
-        least = float(np.finfo(np.float32).tiny)
-        # Take roots before dividing: the quotient may be subnormal and flushed to 0, since explicit
-        # weights start at 0 and so does the task's gradient.
-        values, auxiliary = (jnp.sqrt(jnp.maximum(norm, least)) for norm in self)
-        return auxiliary / values
-
-
-def sum_of_squares(tree: Params) -> Array:
-    """Sum the squares of all numbers of a pytree, []."""
-    squares = (jnp.sum(jnp.square(leaf), dtype=jnp.float32) for leaf in jax.tree.leaves(tree))
-    return sum(squares, jnp.zeros((), jnp.float32))

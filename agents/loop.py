@@ -1,8 +1,8 @@
-"""Trainers: agents in their environments, made from a configuration.
+"""Programs of agents in their environments, as the host loop (``rlreps.training.loop``) runs them.
 
 Agents differ only in their seeds and run on a leading seed axis. They never exchange data.
 
-**In an environment of pure JAX** their training loops run side by side in one program, distributed
+**In an environment of pure JAX** all agents act, remember and learn in one program, distributed
 over devices if there are several.
 
 **In environments on the host**, Gymnasium's and dm_env's, one call steps the environments of all
@@ -13,10 +13,8 @@ checkpoint, with seeds that depend on the agent's seed and the step. Running epi
 by a time limit, and count in no return.
 """
 
-import abc
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -25,21 +23,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax import Array
+from jax import Array, lax
 
-from rlreps.agents.auxiliary import AuxiliaryTask, RepresentationTask
-from rlreps.agents.config import AgentConfig, compiled_world_of, make_agent
-from rlreps.agents.dqn import AGENTS, DQN, SUMS, Acting, AgentState
-from rlreps.agents.features import WithFitted, refit
+from rlreps.agents.auxiliary import AuxiliaryTask
+from rlreps.agents.config import AgentConfig, compiled_world_of, make_agent, require_room
+from rlreps.agents.dqn import DQN, SUMS, Acting, AgentState
 from rlreps.agents.host_observations import Inputs
 from rlreps.agents.hosts import HostEnvironments, HostStep
-from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for, unrolled
+from rlreps.agents.keys import Use, environment_seed, key_for, unrolled
 from rlreps.agents.prior import Prior
+from rlreps.agents.program import AgentProgram
 from rlreps.encoders import Encoder
-from rlreps.envs.core import Environment, TimeStep, observation_struct
-from rlreps.errors import InputError, require, require_memory
+from rlreps.envs.core import Environment, TimeStep, observation_struct, step_or_reset
+from rlreps.errors import require
 from rlreps.losses.base import Metrics, Params
-from rlreps.numerics import jit_briefly, largest_even_share
+from rlreps.numerics import jit, jit_briefly, largest_even_share
 from rlreps.training.devices import Placement, make_placement
 
 MOST_COPIES = 16
@@ -50,103 +48,8 @@ _SEQUENCES_BETWEEN_CUTS = 4
 Worlds: TypeAlias = tuple[Environment, Environment]
 """Environments that agents learn in and are evaluated in."""
 
-
-class Trainer(abc.ABC):
-    """Agents of a configuration in their environments; states have a leading seed axis.
-
-    Attributes:
-        agent: The agent that ``make_agent`` made for the environment.
-    """
-
-    def __init__(self, config: AgentConfig, agent: DQN, seeds: Sequence[int] | None = None) -> None:
-        self.agent = agent
-        self._config = config
-        self._agent_seeds = config.seeds if seeds is None else seeds
-        self._keys = agent_keys(self._agent_seeds)
-        self._fits = config.features.fit_times(config.dqn.warmup, config.dqn.steps_per_update)
-
-    @abc.abstractmethod
-    def init(self) -> AgentState:
-        """Make agents before their first step, and start the environments."""
-
-    def advance(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
-        """Let every agent act and learn for a while; the state passed in cannot be used again.
-
-        Args:
-            state: The current state.
-            step: Environment steps that each agent has taken; a multiple of ``steps_per_update``.
-            steps: Further steps to take; also a multiple of ``steps_per_update``.
-
-        Returns:
-            The new state, and metrics [seeds]: means over the updates, ``episodes`` that ended,
-            their mean ``training_return`` (NaN if none ended), and ``fit_seconds``, the time of
-            each agent's fits, if features are fitted.
-        """
-        parts, seconds, first, end = list[Metrics](), 0.0, step, step + steps
-        for until in (*(fit for fit in self._fits if step < fit < end), end):
-            if step in self._fits:
-                jax.block_until_ready(state)
-                start = time.perf_counter()
-                state = self._refitted(state, step)
-                seconds += time.perf_counter() - start
-            state, metrics = self._between_fits(state, step, until - step)
-            parts.append(metrics)
-            step = until
-        found: dict[str, Any] = {
-            name: sum(metrics[name] for metrics in parts if name in metrics)
-            for name in {**parts[0], **parts[-1]}
-        }
-        episodes, total = (found.pop(name) for name in SUMS)
-        updates = self._num_updates(end) - self._num_updates(first)
-        # A chunk without an update has no mean over updates.
-        means = {name: value / updates for name, value in found.items()} if updates else {}
-        if self._fits:
-            count = len(self._agent_seeds)
-            means["fit_seconds"] = jnp.full(count, seconds / count)
-        return state, {**means, "episodes": episodes, "training_return": total / episodes}
-
-    def _num_updates(self, step: int) -> int:
-        """Return the number of each agent's updates before a step."""
-        dqn = self._config.dqn
-        return max(step - dqn.warmup, 0) // dqn.steps_per_update
-
-    def _refitted(self, state: AgentState, step: int) -> AgentState:
-        """Fit the features of all agents to their replay."""
-        agent, learner = self.agent, state.learner
-        torso = agent.network.torso
-        assert isinstance(torso, WithFitted)
-        fitted = refit(
-            torso.config,
-            learner.params,
-            state.replay,
-            step // agent.num_envs,
-            agent.network.num_actions,
-            self._agent_seeds,
-        )
-        params = agent.network.joined(learner.params, {"fitted": fitted})
-        return self.put(state._replace(learner=learner._replace(params=params)))
-
-    @abc.abstractmethod
-    def _between_fits(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
-        """Act and learn without a fit, and add up the metrics of steps and updates."""
-
-    @abc.abstractmethod
-    def evaluate(self, state: AgentState, step: int) -> Array:
-        """Compute undiscounted returns [seeds, episodes] of greedy episodes, apart from training.
-
-        The state does not change; ``step`` decides the episodes' randomness.
-
-        Raises:
-            InputError: If an environment does not end its episodes.
-        """
-
-    @abc.abstractmethod
-    def put(self, state: AgentState) -> AgentState:
-        """Place a state, such as one from a checkpoint, on this trainer's devices."""
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Release the resources of the environments."""
+Own: TypeAlias = Worlds | tuple[()]
+"""Each agent's own environments, with a leading seed axis; () if all agents share them."""
 
 
 def place_agents(devices: Sequence[jax.Device] | None, count: int) -> Placement:
@@ -154,8 +57,8 @@ def place_agents(devices: Sequence[jax.Device] | None, count: int) -> Placement:
     return make_placement(None if devices is None else largest_even_share(devices, count), count)
 
 
-class CompiledTrainer(Trainer):
-    """Trainer of agents in a JAX environment.
+class CompiledProgram(AgentProgram):
+    """Agents in a JAX environment.
 
     Args:
         config: The run.
@@ -185,66 +88,153 @@ class CompiledTrainer(Trainer):
         super().__init__(config, agent, seeds)
         count = config.num_seeds
         require(seeds is None or len(seeds) == count, f"{count} seeds", len(seeds or ()))
-        worlds: Worlds = (environment, environment if evaluation is None else evaluation)
+        self._worlds: Worlds = (environment, environment if evaluation is None else evaluation)
         placement = self._placement = place_agents(devices, count)
         # Environments that all agents share are constants of the programs.
-        self._placed = placement.put_seeds((self._keys, worlds if own_environments else ()))
-
-        def begin(_state: Any, _span: Any, key: Array, own: Worlds | tuple[()]) -> AgentState:
-            return agent.begin((own or worlds)[0], key)
-
-        def train(
-            state: AgentState, span: Array, key: Array, own: Worlds | tuple[()]
-        ) -> tuple[AgentState, Metrics]:
-            return agent.train((own or worlds)[0], state, span, unrolled(key))
-
-        def play(params: Params, step: Array, key: Array, own: Worlds | tuple[()]) -> Array:
-            return agent.evaluate(
-                (own or worlds)[1],
-                params,
-                key_for(unrolled(key), Use.EVALUATE, step),
-                episodes=config.evaluation_episodes,
-                limit=config.max_episode_steps,
-            )
-
-        def for_all(function: Any) -> Any:
-            each = jax.vmap(function, in_axes=(0, None, 0, 0), axis_name=AGENTS)
-            return placement.spread_seeds(each, own_sources=False)
-
+        self._placed = placement.put_seeds((self._keys, self._worlds if own_environments else ()))
         # Each device makes its own agents: the memories of all agents may not fit on one device.
-        self._begin = jit_briefly(for_all(begin))
-        self._train = jit_briefly(for_all(train), donate_argnums=0)
-        self._play = jit_briefly(for_all(play))
+        spread = partial(placement.spread_seeds, own_sources=False)
+        self._begin = jit_briefly(spread(self._begin_all))
+        self._train = jit_briefly(spread(self._train_all), donate_argnums=0)
+        self._play = jit_briefly(spread(self._play_all))
 
-    def init(self) -> AgentState:
+    def begin(self) -> AgentState:
         return self.put(self._begin((), (), *self._placed))
 
-    def put(self, state: AgentState) -> AgentState:
-        return self._placement.put_seeds(state)
-
-    def close(self) -> None:
-        """Do nothing, since this trainer holds no resources."""
-
-    def _between_fits(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
-        learning = self._num_updates(step + steps) - self._num_updates(step)
-        warm = steps // self._config.dqn.steps_per_update - learning
+    def train(self, state: AgentState, step: int, count: int) -> tuple[AgentState, Metrics]:
+        learning = self._num_updates(step + count) - self._num_updates(step)
+        warm = count // self._config.dqn.steps_per_update - learning
         span = [step // self._config.num_envs, warm, learning]
         placed = self._placement.put(jnp.asarray(span, jnp.int32))
         state, metrics = self._train(state, placed, *self._placed)
         return state, self._placement.collect(metrics)
 
-    def evaluate(self, state: AgentState, step: int) -> Array:
+    def play(self, state: AgentState, step: int) -> Array:
         at = self._placement.put(jnp.asarray(step, jnp.int32))
-        returns: Array = self._placement.collect(
-            self._play(state.learner.params, at, *self._placed)
-        )
+        played = self._play(state.learner.params, at, *self._placed)
+        returns: Array = self._placement.collect(played)
         return returns
 
+    def put(self, kept: AgentState) -> AgentState:
+        return self._placement.put_seeds(kept)
 
-class HostTrainer(Trainer):
-    """Trainer of agents in environments on the host.
+    def _begin_all(self, _state: Any, _span: Any, keys: Array, own: Own) -> AgentState:
+        """Make agents before their first step, and start their environments."""
+        agent = self.agent
 
-    Its states are those of ``CompiledTrainer``, except for ``acting.states``: the actions chosen
+        def begin(key: Array, own: Own) -> AgentState:
+            environment = (own or self._worlds)[0]
+            resets = jax.random.split(key_for(key, Use.RESET, 0), agent.num_envs)
+            states = jax.vmap(environment.reset)(resets)
+            return agent.start(states, jax.vmap(environment.observe)(states), key)
+
+        return jax.vmap(begin)(keys, own)
+
+    def _train_all(
+        self, states: AgentState, span: Array, keys: Array, own: Own
+    ) -> tuple[AgentState, Metrics]:
+        """Act, remember and learn for a while.
+
+        Args:
+            states: The current states, [agents, ...].
+            span: Rows that each environment has added, then numbers of periods without and with an
+                update, [3] (int32). Loops of any length share one program.
+            keys: The agents' keys, [agents].
+            own: Their own environments, if any.
+
+        Returns:
+            The new states, and sums of the metrics over steps and updates, [agents].
+        """
+        agent, keys = self.agent, unrolled(keys)
+
+        def step(states: AgentState, count: Array) -> tuple[AgentState, Metrics]:
+            """Take and remember a step of every environment, or begin an episode after an end."""
+            anywhere = jnp.any(states.acting.ended)  # If it is false, no resets are drawn.
+
+            def one(state: AgentState, key: Array, own: Own) -> tuple[AgentState, Metrics]:
+                acting, params = state.acting, state.learner.params
+                actions = agent.explore(params, acting.observations, count, key)
+                moves = jax.random.split(key_for(key, Use.STEP, count), agent.num_envs)
+                taken = step_or_reset(
+                    (own or self._worlds)[0], moves, acting.states, actions, acting.ended, anywhere
+                )
+                return agent.remember(state, actions, taken, count)
+
+            return jax.vmap(one)(states, keys, own)
+
+        @jit  # Traced once for both loops.
+        def act(states: AgentState, begun: Array) -> tuple[AgentState, Metrics]:
+            counts = begun + jnp.arange(agent.period, dtype=jnp.int32)
+            states, metrics = lax.scan(step, states, counts)
+            return states, {name: value.sum(axis=0) for name, value in metrics.items()}
+
+        @jit
+        def act_and_learn(states: AgentState, begun: Array) -> tuple[AgentState, Metrics]:
+            states, metrics = act(states, begun)
+            states, losses = jax.vmap(agent.learn, in_axes=(0, None, 0))(states, begun, keys)
+            return states, {**metrics, **losses}
+
+        def repeat(
+            period: Callable[[AgentState, Array], tuple[AgentState, Metrics]],
+            states: AgentState,
+            first: Array,
+            periods: Array,
+        ) -> tuple[AgentState, Metrics]:
+            """Add up the metrics of periods, the first of which begins after ``first`` rows."""
+            shapes = jax.eval_shape(period, states, first)[1]
+            zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+
+            def body(index: Array, carry: Any) -> Any:
+                states, found = period(carry[0], first + agent.period * index)
+                return states, jax.tree.map(jnp.add, carry[1], found)
+
+            repeated: tuple[AgentState, Metrics] = lax.fori_loop(0, periods, body, (states, zeros))
+            return repeated
+
+        first, warm, learning = span
+        states, before = repeat(act, states, first, warm)
+        states, metrics = repeat(act_and_learn, states, first + agent.period * warm, learning)
+        return states, {**metrics, **{name: before[name] + metrics[name] for name in SUMS}}
+
+    def _play_all(self, params: Params, step: Array, keys: Array, own: Own) -> Array:
+        """Play greedy episodes of at most ``max_episode_steps``: returns [agents, episodes]."""
+        agent, config, keys = self.agent, self._config, unrolled(keys)
+        episodes, limit = config.evaluation_episodes, config.max_episode_steps
+
+        def begin(key: Array, own: Own) -> tuple[Any, Array]:
+            reset_key, times_key = jax.random.split(key_for(key, Use.EVALUATE, step))
+            resets = jax.random.split(reset_key, episodes)
+            return jax.vmap((own or self._worlds)[1].reset)(resets), times_key
+
+        def move(params: Params, states: Any, key: Array, time: Array, own: Own) -> TimeStep:
+            environment = (own or self._worlds)[1]
+            act_key, step_key = jax.random.split(jax.random.fold_in(key, time))
+            seen = jax.vmap(environment.observe)(states)
+            actions = agent.act(params, seen, jnp.zeros(()), act_key)
+            return jax.vmap(environment.step)(jax.random.split(step_key, episodes), states, actions)
+
+        def advance(carry: Any) -> Any:
+            states, alive, returns, time = carry
+            taken = jax.vmap(move, in_axes=(0, 0, 0, None, 0))(
+                params, states, times_keys, time, own
+            )
+            returns = returns + jnp.where(alive, taken.reward, 0.0)
+            return taken.state, alive & ~(taken.terminated | taken.truncated), returns, time + 1
+
+        states, times_keys = jax.vmap(begin)(keys, own)
+        alive = jnp.ones((len(keys), episodes), bool)
+        start = states, alive, jnp.zeros(alive.shape, jnp.float32), jnp.int32(1)
+        # Until the last agent's last episode has ended.
+        found: Array = lax.while_loop(
+            lambda carry: jnp.any(carry[1]) & (carry[3] <= limit), advance, start
+        )[2]
+        return found
+
+
+class HostProgram(AgentProgram):
+    """Agents in environments on the host.
+
+    Its states are those of ``CompiledProgram``, except for ``acting.states``: the actions chosen
     for ``acting.observations``, [seeds, environments].
 
     Args:
@@ -291,7 +281,7 @@ class HostTrainer(Trainer):
             return agent.act(params, seen, jnp.zeros(()), key)
 
         self._begin = jit_briefly(jax.vmap(begin))
-        self._programs = {
+        self._advance = {
             learns: jit_briefly(
                 jax.vmap(partial(advance, learns), in_axes=(0, 0, None, 0)), donate_argnums=0
             )
@@ -299,45 +289,48 @@ class HostTrainer(Trainer):
         }
         self._greedy = jit_briefly(jax.vmap(greedy))
 
-    def init(self) -> AgentState:
+    def begin(self) -> AgentState:
         state = self._begin(self._grouped(self._reset(0)), self._keys)
         self._stands_at = 0
         return state
 
-    def _between_fits(self, state: AgentState, step: int, steps: int) -> tuple[AgentState, Metrics]:
+    def train(self, state: AgentState, step: int, count: int) -> tuple[AgentState, Metrics]:
         num_envs, period, found = self._config.num_envs, self.agent.period, list[Metrics]()
-        for count in range(step // num_envs, (step + steps) // num_envs):
-            begun = (count + 1 - period) * num_envs
-            learns = (count + 1) % period == 0 and begun >= self._config.dqn.warmup
-            acting, taken = self._step(state.acting, count * num_envs)
-            state, metrics = self._programs[learns](
-                state._replace(acting=acting), taken, np.int32(count), self._keys
+        for row in range(step // num_envs, (step + count) // num_envs):
+            begun = (row + 1 - period) * num_envs
+            learns = (row + 1) % period == 0 and begun >= self._config.dqn.warmup
+            acting, taken = self._step(state.acting, row * num_envs)
+            state, metrics = self._advance[learns](
+                state._replace(acting=acting), taken, np.int32(row), self._keys
             )
             found.append(metrics)
-        names = {name for metrics in found for name in metrics}
-        held: list[Metrics] = jax.device_get(found)
-        sums = {name: sum(each[name] for each in held if name in each) for name in names}
+        sums: dict[str, Any] = {}
+        for metrics in jax.device_get(found):
+            for name, value in metrics.items():
+                sums[name] = sums.get(name, 0) + value
         return state, {name: jnp.asarray(value) for name, value in sums.items()}
 
-    def evaluate(self, state: AgentState, step: int) -> Array:
+    def play(self, state: AgentState, step: int) -> Array:
         episodes = self._config.evaluation_episodes
         rounds = -(-episodes // MOST_COPIES)
         # Distribute episodes evenly over the rounds; the last round may play a few too many.
         copies = -(-episodes // rounds)
         if self._evaluation is None:
             self._evaluation = self._make(self._config.num_seeds * copies)
-        returns = [
-            self._play(
-                self._evaluation,
-                state.learner.params,
-                self._seeds(Use.EVALUATE, step, range(first, first + copies)),
-            )
-            for first in range(0, episodes, copies)
-        ]
+
+        def act(seen: Inputs) -> npt.NDArray[Any]:
+            actions = self._greedy(state.learner.params, self._grouped(seen), self._keys)
+            return np.asarray(actions).reshape(-1)
+
+        returns = []
+        for first in range(0, episodes, copies):
+            seeds = self._seeds(Use.EVALUATE, step, range(first, first + copies))
+            played = self._evaluation.play(act, seeds, self._config.max_episode_steps)
+            returns.append(self._grouped(played))
         return jnp.asarray(np.concatenate(returns, axis=1)[:, :episodes])
 
-    def put(self, state: AgentState) -> AgentState:
-        placed: AgentState = jax.tree.map(jnp.asarray, state)
+    def put(self, kept: AgentState) -> AgentState:
+        placed: AgentState = jax.tree.map(jnp.asarray, kept)
         return placed
 
     def close(self) -> None:
@@ -369,28 +362,6 @@ class HostTrainer(Trainer):
         self._stands_at = step + self._config.num_envs
         return acting, TimeStep((), *(self._grouped(part) for part in taken))
 
-    def _play(
-        self, environments: HostEnvironments, params: Params, seeds: list[int]
-    ) -> npt.NDArray[np.float32]:
-        """Play a greedy episode in every environment for returns [seeds, copies]."""
-        seen = environments.reset(seeds)
-        alive = np.ones((self._config.num_seeds, len(seeds) // self._config.num_seeds), np.bool_)
-        returns = np.zeros(alive.shape, np.float32)
-        limit = environments.max_episode_steps or self._config.max_episode_steps
-        # Twice the limit: an environment may count its steps differently from Gymnasium.
-        for _ in range(2 * limit):
-            actions = self._greedy(params, self._grouped(seen), self._keys)
-            taken = environments.step(np.asarray(actions).reshape(-1))
-            returns += np.where(alive, self._grouped(taken.rewards), np.float32(0.0))
-            alive &= ~self._grouped(taken.terminated | taken.truncated)
-            seen = taken.observations
-            if not alive.any():
-                return returns
-        raise InputError(
-            f"expected every episode of {self._config.environment} to end within {limit} steps, "
-            f"got one that goes on after {2 * limit}"
-        )
-
     def _reset(self, step: int) -> Inputs:
         """Begin episodes of training, [seeds x environments, ...]."""
         return self._environments.reset(self._seeds(Use.RESET, step, range(self._config.num_envs)))
@@ -411,19 +382,19 @@ class HostTrainer(Trainer):
         ]
 
 
-def make_trainer(
+def make_program(
     config: AgentConfig,
     *,
     devices: Sequence[jax.Device] | None = None,
     torso: Encoder | None = None,
     auxiliary: AuxiliaryTask | None = None,
     prior: Prior | None = None,
-) -> Trainer:
-    """Make the trainer of a configuration: compiled for PuddleWorld and gymnax, else on the host.
+) -> AgentProgram:
+    """Make the program of a configuration: compiled for PuddleWorld and gymnax, else on the host.
 
     Args:
         config: The run.
-        devices: Devices over which seeds are distributed, if the trainer is compiled.
+        devices: Devices over which seeds are distributed, if the program is compiled.
         torso: A user's own encoder instead of the configured one.
         auxiliary: A user's own auxiliary task instead of the configured one.
         prior: Action values with which all agents begin.
@@ -455,36 +426,9 @@ def make_trainer(
     agent = make_agent(config, sight.shape, actions, observation_dtype=sight.dtype, **parts)
     if world is not None:
         share = place_agents(devices, config.num_seeds).share
-        _require_room(agent, config, math.ceil(share * config.num_seeds))
-        return CompiledTrainer(config, world, agent, devices=devices)
-    _require_room(agent, config, config.num_seeds)
+        require_room(agent, config, math.ceil(share * config.num_seeds))
+        return CompiledProgram(config, world, agent, devices=devices)
+    require_room(agent, config, config.num_seeds)
     limit = config.max_episode_steps
     make = partial(HostEnvironments, config.environment, max_episode_steps=limit)
-    return HostTrainer(config, make, agent)
-
-
-def _require_room(agent: DQN, config: AgentConfig, seeds: int) -> None:
-    """Raise an ``InputError`` if what this many agents hold at a time cannot fit into memory."""
-    state = jax.eval_shape(agent.init, jax.eval_shape(lambda: jax.random.key(0)))
-    require_memory(f"the state of {seeds:,} agents, replay included", _bytes_of(state) * seeds)
-    network, auxiliary = agent.network, agent.auxiliary
-    drawn = config.dqn.batch_size * (config.dqn.n_step + 1)
-    drawn += 0 if auxiliary is None else auxiliary.sequences * auxiliary.length
-    row = _bytes_of(state.replay) // state.replay.action.size
-    require_memory(f"{drawn:,} rows of replay in an update of each agent", drawn * row * seeds)
-    if isinstance(auxiliary, RepresentationTask):
-        size = 4 * auxiliary.sequences * auxiliary.length * auxiliary.num_tasks
-        require_memory(f"cumulants of {auxiliary.num_tasks:,} tasks in an update", size * seeds)
-    episodes = config.evaluation_episodes
-    seen = 4 * (agent.observation.size + network.num_features + network.num_actions)
-    require_memory(f"{episodes:,} episodes of an evaluation", seen * episodes * seeds)
-    # Counted features solve sparse equations; the state has their table.
-    if isinstance(network.torso, WithFitted) and network.torso.config.basis == "fourier":
-        unknowns = network.torso.config.basis_size * network.num_actions
-        what = f"{unknowns:,} unknowns (feature_basis_size for each action)"
-        require_memory(what, 24 * unknowns**2)
-
-
-def _bytes_of(tree: Any) -> int:
-    # Python's integers do not overflow.
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+    return HostProgram(config, make, agent)

@@ -103,12 +103,12 @@ def render_agents(
     count = config.num_seeds
     require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
     world, truth = puddle_world_of(config), ground_truth_of_run(folder, config, store)
-    trainer, state, _ = load_agents(folder, config)
+    program, state, _ = load_agents(folder, config)
     target = folder.figures if out is None else out
     written = [save_figure(learning_curves(folder), target / CURVES)]
-    with contextlib.closing(trainer):
+    with contextlib.closing(program):
         params = jax.tree.map(lambda leaf: leaf[seed_index], state.learner.params)
-        agent = TrainedAgent(trainer.agent, config, seed_index, params)
+        agent = TrainedAgent(program.agent, config, seed_index, params)
         if world is not None:
             figure = plot_policy_and_value(world, map_of_values(agent, world))
             written.append(save_figure(figure, target / _MAPS))
