@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rlreps.agents.dqn import AgentState as AgentState
     from rlreps.agents.dqn import DQNConfig as DQNConfig
     from rlreps.agents.features import FeatureConfig as FeatureConfig
+    from rlreps.agents.features import Prior as Prior
+    from rlreps.agents.features import prior_of as prior_of
     from rlreps.agents.gymnax_adapter import GymnaxEnvironment as GymnaxEnvironment
     from rlreps.agents.gymnax_adapter import gymnax_environment as gymnax_environment
     from rlreps.agents.hosts import HostEnvironments as HostEnvironments
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from rlreps.agents.loop import HostProgram as HostProgram
     from rlreps.agents.loop import make_program as make_program
     from rlreps.agents.network import QNetwork as QNetwork
-    from rlreps.agents.prior import Prior as Prior
-    from rlreps.agents.prior import prior_of as prior_of
     from rlreps.agents.program import AgentProgram as AgentProgram
     from rlreps.agents.replay import ReplayConfig as ReplayConfig
     from rlreps.agents.replay import Rows as Rows
@@ -37,10 +37,9 @@ _NAMES = {
     "config": "AgentConfig make_agent",
     "dqn": "DQN AgentState DQNConfig",
     "hosts": "HostEnvironments",
-    "features": "FeatureConfig",
+    "features": "FeatureConfig Prior prior_of",
     "gymnax_adapter": "GymnaxEnvironment gymnax_environment",
     "network": "QNetwork",
-    "prior": "Prior prior_of",
     "program": "AgentProgram",
     "replay": "ReplayConfig Rows episode_window observed_rows transitions",
     "loop": "CompiledProgram HostProgram make_program",

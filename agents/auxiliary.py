@@ -25,16 +25,16 @@ and the network's features grow; ``whitening`` and several ``permutations`` help
 import abc
 import dataclasses
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
 from rlreps.agents.network import QNetwork
-from rlreps.agents.replay import Rows, Window, as_inputs, episode_window
+from rlreps.agents.replay import Rows, as_inputs, episode_window
+from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
 from rlreps.config import checked, positive, registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
 from rlreps.encoders import Encoder
@@ -61,15 +61,6 @@ _NUM_TASKS = 64
 
 _DECAY = 0.99
 """Decay of the averages of the gradients' squared norms at each update."""
-
-_ROWS_A_PASS = 8
-"""Number of a sequence's rows that are added in one pass over the sums."""
-
-_RATE = 0.01
-"""Weight of a batch in the running averages."""
-
-_RELATIVE_FLOOR = 1e-5
-"""Columns with a smaller standard deviation, relative to the means, are constant up to rounding."""
 
 
 @checked
@@ -299,80 +290,6 @@ class AuxiliaryTask(abc.ABC):
         }
         by_name = gradient if network.auxiliary_head is not None else {"torso": gradient}
         return SideGradient(by_name, state, {**metrics, "auxiliary_loss": loss})
-
-
-def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> Array:
-    """Compute Σ_{j=0}^m γ_k^j c_k(s_j), [b, t], along sequences.
-
-    s_0 ... s_m are the observations of a sequence's first episode up to the last one seen. The sum
-    is exact if the task ended at s_m, since nothing follows. A time limit or the sequence's end
-    cuts the sum: the rest is taken as 0, an error of γ_k^{m+1} ψ_k(s_{m+1}). For sequences of l
-    rows that no episode's end cuts, the targets are unbiased for Σ_{j<l} γ^j P^j c. They fall short
-    of ψ by (γP)^l ψ: at most a share γ^l of the largest |c| / (1 − γ).
-
-    Args:
-        cumulants: c at every row, [b, l, t]; rows beyond the episode are ignored.
-        discounts: γ, [t].
-        window: Which rows belong to the episode of the first row.
-    """
-    length = cumulants.shape[1]
-
-    # Compute G_j = c(s_j) + γ G_{j+1} row by row from the end. Otherwise XLA would store all
-    # [b, l, t] products in an array as large as the cumulants. XLA fuses several rows into one
-    # pass.
-    def add(index: Array, sums: Array) -> Array:
-        row = length - 1 - index
-        values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
-        counts = lax.dynamic_index_in_dim(window.seen, row, 1)
-        return jnp.where(counts, values, 0.0) + discounts[None] * sums
-
-    start = jnp.zeros_like(cumulants[:, 0])
-    sums: Array = lax.fori_loop(0, length, add, start, unroll=min(length, _ROWS_A_PASS))
-    return sums
-
-
-class Moments(NamedTuple):
-    """Statistics of targets.
-
-    Attributes:
-        mean: Each column's mean, [t].
-        variance: The variance within a batch, averaged over columns, [].
-    """
-
-    mean: Array
-    variance: Array
-
-
-def init_moments(num_tasks: int) -> DecayedMean:
-    """Make averages of the ``Moments`` of t columns before the first batch."""
-    zeros = Moments(jnp.zeros((num_tasks,), jnp.float32), jnp.zeros((), jnp.float32))
-    return DecayedMean(zeros, jnp.zeros((), jnp.float32))
-
-
-def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMean]:
-    """Subtract each column's running mean, divide all columns by one running standard deviation.
-
-    All columns share one deviation, so that they keep their relative sizes and the principal
-    subspace stays that of the centred Ψ. The division makes the weight of a loss independent of the
-    targets' unit. Mean and deviation come from earlier batches, so that the rows of a batch stay
-    independent of each other; with the batch's own mean they would not be independent. The first
-    batch uses its own mean and deviation.
-
-    Args:
-        moments: Averages over earlier batches.
-        targets: ψ of this batch, [b, t].
-
-    Returns:
-        The standardised targets, and the averages with this batch.
-    """
-    batch_mean = jnp.mean(targets, axis=0)
-    batch_variance = jnp.mean(jnp.square(targets - batch_mean[None]))
-    updated = moments.add(Moments(batch_mean, batch_variance), _RATE)
-    started = moments.weight > 0.0
-    held: DecayedMean = jax.tree.map(partial(jnp.where, started), moments, updated)
-    mean, variance = held.mean()
-    floor = _RELATIVE_FLOOR**2 * jnp.mean(jnp.square(mean)) + float(np.finfo(np.float32).tiny)
-    return (targets - mean[None]) / jnp.sqrt(variance + floor), updated
 
 
 class AuxiliaryState(NamedTuple):

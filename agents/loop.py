@@ -28,10 +28,10 @@ from jax import Array, lax
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import AgentConfig, compiled_world_of, make_agent, require_room
 from rlreps.agents.dqn import DQN, SUMS, Acting, AgentState
+from rlreps.agents.features import Prior
 from rlreps.agents.host_observations import Inputs
 from rlreps.agents.hosts import HostEnvironments, HostStep
 from rlreps.agents.keys import Use, environment_seed, key_for, unrolled
-from rlreps.agents.prior import Prior
 from rlreps.agents.program import AgentProgram
 from rlreps.encoders import Encoder
 from rlreps.envs.core import Environment, TimeStep, observation_struct, step_or_reset

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from rlreps.agents.auxiliary import TASKS, AuxiliaryTask
 from rlreps.agents.config import TORSOS, AgentConfig, puddle_world_of
 from rlreps.agents.dqn import AgentState
+from rlreps.agents.features import Prior
 from rlreps.agents.hosts import imports_code
 from rlreps.agents.loop import make_program
 from rlreps.agents.metrics import make_measure, make_measurement
-from rlreps.agents.prior import Prior
 from rlreps.agents.program import AgentProgram
 from rlreps.config import as_json, from_json
 from rlreps.encoders import Encoder
