@@ -13,11 +13,6 @@ Neighbours in time and overlapping sequences make the buffer a worse sample of t
 do not bias the gradient for the buffer. Rows of a batch share only the averages that centre and
 scale targets, which come from earlier batches.
 
-**Units.** Targets are centred by running means and divided by one running standard deviation
-(``standardise``), so that the weight of a loss has no unit. This suits every objective: column
-means would make the constant function a principal component, and a common factor changes no
-subspace.
-
 **Features** of a network are far from white. The series of ``danskin_lissa`` then converges slowly
 and the network's features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
 """
@@ -30,6 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import Array
 
 from rlreps.agents.network import QNetwork
@@ -165,7 +161,7 @@ class GradientNorms(NamedTuple):
 
     def add(self, values: Params, auxiliary: Params) -> "GradientNorms":
         """Return the sums after an update with these gradients."""
-        squares = (sum_of_squares(values), sum_of_squares(auxiliary))
+        squares = (optax.tree.norm(tree, squared=True) for tree in (values, auxiliary))
         return GradientNorms(*(_DECAY * old + new for old, new in zip(self, squares, strict=True)))
 
     @property
@@ -176,12 +172,6 @@ class GradientNorms(NamedTuple):
         # weights start at 0 and so does the task's gradient.
         values, auxiliary = (jnp.sqrt(jnp.maximum(norm, least)) for norm in self)
         return auxiliary / values
-
-
-def sum_of_squares(tree: Params) -> Array:
-    """Sum the squares of all numbers of a pytree, []."""
-    squares = (jnp.sum(jnp.square(leaf), dtype=jnp.float32) for leaf in jax.tree.leaves(tree))
-    return sum(squares, jnp.zeros((), jnp.float32))
 
 
 class SideGradient(NamedTuple):

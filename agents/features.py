@@ -335,7 +335,7 @@ def refit(
     return jax.tree.map(lambda *leaves: jnp.stack([*map(jnp.asarray, leaves)]), *fits)
 
 
-def _waves(basis: FourierBasis) -> dict[str, Any]:
+def _waves(basis: Any) -> dict[str, Any]:
     """Return the arrays of a table that compute Fourier features."""
     names = ("mean", "frequencies", "phases")
     return {name: np.float32(getattr(basis, name)) for name in names}

@@ -1,4 +1,9 @@
-"""Targets of auxiliary tasks: discounted sums along sequences of replay, standardised."""
+"""Targets of auxiliary tasks: discounted sums along sequences of replay, standardised.
+
+Targets are centred by running means and divided by one running standard deviation, so that the
+weight of a loss has no unit. This suits every objective: column means would make the constant
+function a principal component, and a common factor changes no subspace.
+"""
 
 from functools import partial
 from typing import NamedTuple
