@@ -13,11 +13,6 @@ Neighbours in time and overlapping sequences make the buffer a worse sample of t
 do not bias the gradient for the buffer. Rows of a batch share only the averages that centre and
 scale targets, which come from earlier batches.
 
-**Units.** Targets are centred by running means and divided by one running standard deviation
-(``standardise``), so that the weight of a loss has no unit. This suits every objective: column
-means would make the constant function a principal component, and a common factor changes no
-subspace.
-
 **Features** of a network are far from white. The series of ``danskin_lissa`` then converges slowly
 and the network's features grow; ``whitening`` and several ``permutations`` help (``DanskinLissa``).
 """
@@ -25,15 +20,17 @@ and the network's features grow; ``whitening`` and several ``permutations`` help
 import abc
 import dataclasses
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+import optax
+from jax import Array
 
-from rlreps.agents.replay import Rows, Window, as_inputs, episode_window
+from rlreps.agents.network import QNetwork
+from rlreps.agents.replay import Rows, as_inputs, episode_window
+from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
 from rlreps.batch import Batch
 from rlreps.config import checked, positive, registry, with_sizes
 from rlreps.cumulants import Cells, Cumulants, RandomFourier, RandomIndicators
@@ -61,15 +58,6 @@ _NUM_TASKS = 64
 
 _DECAY = 0.99
 """Decay of the averages of the gradients' squared norms at each update."""
-
-_ROWS_A_PASS = 8
-"""Number of a sequence's rows that are added in one pass over the sums."""
-
-_RATE = 0.01
-"""Weight of a batch in the running averages."""
-
-_RELATIVE_FLOOR = 1e-5
-"""Columns with a smaller standard deviation, relative to the means, are constant up to rounding."""
 
 
 @checked
@@ -161,6 +149,70 @@ class AuxiliaryConfig:
         with_sizes(self.objective, num_features=1).require_rows(self.sequences)
 
 
+class GradientNorms(NamedTuple):
+    """Sums of squared norms of two gradients at the torso, which decay at the same rate.
+
+    Attributes:
+        values: Sum for the temporal-difference loss, [].
+        auxiliary: Sum for the auxiliary task, [].
+    """
+
+    values: Array
+    auxiliary: Array
+
+    def add(self, values: Params, auxiliary: Params) -> "GradientNorms":
+        """Return the sums after an update with these gradients."""
+        squares = (optax.tree.norm(tree, squared=True) for tree in (values, auxiliary))
+        return GradientNorms(*(_DECAY * old + new for old, new in zip(self, squares, strict=True)))
+
+    @property
+    def auxiliary_to_values(self) -> Array:
+        """Ratio of the root mean squares, []; limited to what single precision can square."""
+        least = float(np.finfo(np.float32).tiny)
+        # Take roots before dividing: the quotient may be subnormal and flushed to 0, since explicit
+        # weights start at 0 and so does the task's gradient.
+        values, auxiliary = (jnp.sqrt(jnp.maximum(norm, least)) for norm in self)
+        return auxiliary / values
+
+
+class SideGradient(NamedTuple):
+    """An auxiliary task's part in an update, before weighing.
+
+    Attributes:
+        gradients: Gradients by name of the network's parameters: ``torso``, and ``auxiliary_head``
+            if there is one.
+        state: The task's state after the update.
+        metrics: The task's metrics.
+    """
+
+    gradients: Params
+    state: Any
+    metrics: Metrics
+
+    def added_to(
+        self, gradients: Params, norms: GradientNorms, config: AuxiliaryConfig
+    ) -> tuple[Params, GradientNorms, Metrics]:
+        """Add the gradient, times its weight, to the gradient of the temporal-difference loss.
+
+        If the weight is ``relative``, it is first divided by the ratio of the root mean square
+        norms of the two gradients at the torso, running averages of decay 0.99 that include this
+        update. This update has a weight of 1 % in the averages. So the norm of the added gradient
+        is at most ten times the weight times the average norm of the other gradient, whatever the
+        earlier gradients were. The factor depends slightly on the rows of this update.
+
+        Returns:
+            The joint gradient, the new norms, and metrics.
+        """
+        norms = norms.add(gradients["torso"], self.gradients["torso"])
+        ratio = norms.auxiliary_to_values
+        factor = config.weight / ratio if config.relative else jnp.float32(config.weight)
+        joint = {
+            name: jax.tree.map(lambda own, other: own + factor * other, gradients[name], part)
+            for name, part in self.gradients.items()
+        }
+        return {**gradients, **joint}, norms, {**self.metrics, "gradient_ratio": ratio}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuxiliaryTask(abc.ABC):
     """Another task that a torso learns from replay.
@@ -201,79 +253,34 @@ class AuxiliaryTask(abc.ABC):
             The scalar, and with it the new state and metrics.
         """
 
+    def gradient(
+        self,
+        network: QNetwork,
+        params: Params,
+        target_params: Params,
+        rows: Rows,
+        state: Any,
+        key: Array,
+    ) -> SideGradient:
+        """Compute the gradient in the parameters of a Q-network; arguments as for ``loss``.
 
-def monte_carlo_targets(cumulants: Array, discounts: Array, window: Window) -> Array:
-    """Compute Σ_{j=0}^m γ_k^j c_k(s_j), [b, t], along sequences.
-
-    s_0 ... s_m are the observations of a sequence's first episode up to the last one seen. The sum
-    is exact if the task ended at s_m, since nothing follows. A time limit or the sequence's end
-    cuts the sum: the rest is taken as 0, an error of γ_k^{m+1} ψ_k(s_{m+1}). For sequences of l
-    rows that no episode's end cuts, the targets are unbiased for Σ_{j<l} γ^j P^j c. They fall short
-    of ψ by (γP)^l ψ: at most a share γ^l of the largest |c| / (1 − γ).
-
-    Args:
-        cumulants: c at every row, [b, l, t]; rows beyond the episode are ignored.
-        discounts: γ, [t].
-        window: Which rows belong to the episode of the first row.
-    """
-    length = cumulants.shape[1]
-
-    # Compute G_j = c(s_j) + γ G_{j+1} row by row from the end. Otherwise XLA would store all
-    # [b, l, t] products in an array as large as the cumulants. XLA fuses several rows into one
-    # pass.
-    def add(index: Array, sums: Array) -> Array:
-        row = length - 1 - index
-        values = lax.dynamic_index_in_dim(cumulants, row, 1, keepdims=False)
-        counts = lax.dynamic_index_in_dim(window.seen, row, 1)
-        return jnp.where(counts, values, 0.0) + discounts[None] * sums
-
-    start = jnp.zeros_like(cumulants[:, 0])
-    sums: Array = lax.fori_loop(0, length, add, start, unroll=min(length, _ROWS_A_PASS))
-    return sums
-
-
-class Moments(NamedTuple):
-    """Statistics of targets.
-
-    Attributes:
-        mean: Each column's mean, [t].
-        variance: The variance within a batch, averaged over columns, [].
-    """
-
-    mean: Array
-    variance: Array
-
-
-def init_moments(num_tasks: int) -> DecayedMean:
-    """Make averages of the ``Moments`` of t columns before the first batch."""
-    zeros = Moments(jnp.zeros((num_tasks,), jnp.float32), jnp.zeros((), jnp.float32))
-    return DecayedMean(zeros, jnp.zeros((), jnp.float32))
-
-
-def standardise(moments: DecayedMean, targets: Array) -> tuple[Array, DecayedMean]:
-    """Subtract each column's running mean, divide all columns by one running standard deviation.
-
-    All columns share one deviation, so that they keep their relative sizes and the principal
-    subspace stays that of the centred Ψ. The division makes the weight of a loss independent of the
-    targets' unit. Mean and deviation come from earlier batches, so that the rows of a batch stay
-    independent of each other; with the batch's own mean they would not be independent. The first
-    batch uses its own mean and deviation.
-
-    Args:
-        moments: Averages over earlier batches.
-        targets: ψ of this batch, [b, t].
-
-    Returns:
-        The standardised targets, and the averages with this batch.
-    """
-    batch_mean = jnp.mean(targets, axis=0)
-    batch_variance = jnp.mean(jnp.square(targets - batch_mean[None]))
-    updated = moments.add(Moments(batch_mean, batch_variance), _RATE)
-    started = moments.weight > 0.0
-    held: DecayedMean = jax.tree.map(partial(jnp.where, started), moments, updated)
-    mean, variance = held.mean()
-    floor = _RELATIVE_FLOOR**2 * jnp.mean(jnp.square(mean)) + float(np.finfo(np.float32).tiny)
-    return (targets - mean[None]) / jnp.sqrt(variance + floor), updated
+        Metrics get the prefix ``auxiliary_``.
+        """
+        gradient_of = jax.value_and_grad(self.loss, has_aux=True)
+        (loss, (state, reported)), gradient = gradient_of(
+            network.auxiliary_params(params),
+            network.auxiliary_params(target_params),
+            network.auxiliary_features,
+            rows,
+            state,
+            key,
+        )
+        # In one type, so that a loop can average them.
+        metrics = {
+            f"auxiliary_{name}": jnp.asarray(value, jnp.float32) for name, value in reported.items()
+        }
+        by_name = gradient if network.auxiliary_head is not None else {"torso": gradient}
+        return SideGradient(by_name, state, {**metrics, "auxiliary_loss": loss})
 
 
 class AuxiliaryState(NamedTuple):
@@ -446,35 +453,3 @@ def make_auxiliary_task(
         observation=jax.ShapeDtypeStruct(observation_shape, observation_dtype),
         num_actions=num_actions if config.per_action else None,
     )
-
-
-class GradientNorms(NamedTuple):
-    """Sums of squared norms of two gradients at the torso, which decay at the same rate.
-
-    Attributes:
-        values: Sum for the temporal-difference loss, [].
-        auxiliary: Sum for the auxiliary task, [].
-    """
-
-    values: Array
-    auxiliary: Array
-
-    def add(self, values: Params, auxiliary: Params) -> "GradientNorms":
-        """Return the sums after an update with these gradients."""
-        squares = (sum_of_squares(values), sum_of_squares(auxiliary))
-        return GradientNorms(*(_DECAY * old + new for old, new in zip(self, squares, strict=True)))
-
-    @property
-    def auxiliary_to_values(self) -> Array:
-        """Ratio of the root mean squares, []; limited to what single precision can square."""
-        least = float(np.finfo(np.float32).tiny)
-        # Take roots before dividing: the quotient may be subnormal and flushed to 0, since explicit
-        # weights start at 0 and so does the task's gradient.
-        values, auxiliary = (jnp.sqrt(jnp.maximum(norm, least)) for norm in self)
-        return auxiliary / values
-
-
-def sum_of_squares(tree: Params) -> Array:
-    """Sum the squares of all numbers of a pytree, []."""
-    squares = (jnp.sum(jnp.square(leaf), dtype=jnp.float32) for leaf in jax.tree.leaves(tree))
-    return sum(squares, jnp.zeros((), jnp.float32))

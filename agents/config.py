@@ -10,18 +10,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, make_auxiliary_task
+from rlreps.agents.auxiliary import (
+    AuxiliaryConfig,
+    AuxiliaryTask,
+    RepresentationTask,
+    make_auxiliary_task,
+)
 from rlreps.agents.dqn import DQN, DQNConfig
-from rlreps.agents.fitted import FeatureConfig, WithFitted
+from rlreps.agents.features import FeatureConfig, Prior, WithFitted
 from rlreps.agents.gymnax_adapter import PREFIX, GymnaxEnvironment, gymnax_environment
 from rlreps.agents.network import QNetwork
-from rlreps.agents.prior import Prior
 from rlreps.agents.replay import ReplayConfig
 from rlreps.config import checked, positive, with_sizes
 from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation, Position
-from rlreps.errors import InputError, require, require_positive
+from rlreps.errors import InputError, require, require_memory, require_positive
 from rlreps.successor.fitting.basis import MOST_NUMBERS
 
 PUDDLE_WORLD = "puddle-world"
@@ -292,3 +296,30 @@ def make_torso(
         size = config.num_features
         joint = MLP(size, num_inputs=size + fitted, hidden=(JOINT_UNITS,))
     return WithFitted(network=network, joint=joint, config=fits, num_inputs=math.prod(shape))
+
+
+def require_room(agent: DQN, config: AgentConfig, seeds: int) -> None:
+    """Raise an ``InputError`` if what this many agents hold at a time cannot fit into memory."""
+    state = jax.eval_shape(agent.init, jax.eval_shape(lambda: jax.random.key(0)))
+    require_memory(f"the state of {seeds:,} agents, replay included", _bytes_of(state) * seeds)
+    network, auxiliary = agent.network, agent.auxiliary
+    drawn = config.dqn.batch_size * (config.dqn.n_step + 1)
+    drawn += 0 if auxiliary is None else auxiliary.sequences * auxiliary.length
+    row = _bytes_of(state.replay) // state.replay.action.size
+    require_memory(f"{drawn:,} rows of replay in an update of each agent", drawn * row * seeds)
+    if isinstance(auxiliary, RepresentationTask):
+        size = 4 * auxiliary.sequences * auxiliary.length * auxiliary.num_tasks
+        require_memory(f"cumulants of {auxiliary.num_tasks:,} tasks in an update", size * seeds)
+    episodes = config.evaluation_episodes
+    seen = 4 * (agent.observation.size + network.num_features + network.num_actions)
+    require_memory(f"{episodes:,} episodes of an evaluation", seen * episodes * seeds)
+    # Counted features solve sparse equations; the state has their table.
+    if isinstance(network.torso, WithFitted) and network.torso.config.basis == "fourier":
+        unknowns = network.torso.config.basis_size * network.num_actions
+        what = f"{unknowns:,} unknowns (feature_basis_size for each action)"
+        require_memory(what, 24 * unknowns**2)
+
+
+def _bytes_of(tree: Any) -> int:
+    # Python's integers do not overflow.
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -1,13 +1,11 @@
 """Deep Q-networks (Mnih et al. 2015), double (van Hasselt et al. 2016), with n-step targets.
 
 One agent as pure functions, to be read from top to bottom: its options, its state, how it acts and
-remembers, how it learns, and its training loop in an environment of pure JAX. Its values are a
-``QNetwork``; an ``AuxiliaryTask`` may also train the torso. Everything is for one agent; trainers
-``vmap`` over the axis ``AGENTS``.
+remembers, and how it learns. Its values are a ``QNetwork``; an ``AuxiliaryTask`` may also train the
+torso. Everything is for one agent; ``rlreps.agents.loop`` runs many side by side.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 
-from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, GradientNorms
+from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, GradientNorms, SideGradient
 from rlreps.agents.keys import Use, key_for
 from rlreps.agents.network import QNetwork
 from rlreps.agents.replay import (
@@ -28,13 +26,10 @@ from rlreps.agents.replay import (
     init_replay,
 )
 from rlreps.config import checked, interval, positive
-from rlreps.envs.core import Environment, TimeStep, step_or_reset
+from rlreps.envs.core import TimeStep
 from rlreps.losses.base import Metrics, Params
-from rlreps.numerics import jit, optimizer_step
+from rlreps.numerics import optimizer_step
 from rlreps.training.optimizers import SCHEDULES, Schedule
-
-AGENTS = "agents"
-"""Axis over which trainers ``vmap`` an agent's training loop."""
 
 SUMS = ("episodes", "returns")
 """Metrics of training that are sums; the others are means over updates."""
@@ -212,6 +207,12 @@ class DQN:
         """Choose actions [environments] after ``count`` rows of each, by the agent's own key."""
         return self.act(params, observations, self.epsilon(count), key_for(key, Use.ACT, count))
 
+    def start(self, states: Any, observations: Array, key: Array) -> AgentState:
+        """Make an agent before its first step, in environments that have started."""
+        never = jnp.zeros((self.num_envs,), bool)
+        acting = Acting(states, observations, never, never.astype(jnp.float32))
+        return self.init(key_for(key, Use.NETWORK, 0))._replace(acting=acting)
+
     def remember(
         self, state: AgentState, actions: Array, taken: TimeStep, count: Array
     ) -> tuple[AgentState, Metrics]:
@@ -240,72 +241,62 @@ class DQN:
 
     # Learning.
 
+    @property
+    def period(self) -> int:
+        """Number of rows of each environment from one update to the next."""
+        return self.options.steps_per_update // self.num_envs
+
     def learn(self, state: AgentState, begun: Array, key: Array) -> tuple[AgentState, Metrics]:
         """Make the update after a period that began after ``begun`` rows, and return its losses."""
         key, count = key_for(key, Use.LEARN, begun), begun + self.period
         value_key, auxiliary_key, loss_key = jax.random.split(key, 3)
-        replay, options = state.replay, self.options
+        learner, replay, options = state.learner, state.replay, self.options
         batch, steps = options.batch_size, options.n_step
         drawn = draw_transitions(value_key, replay, count, batch, steps, options.discount)
-        task, rows = self.auxiliary, None
+        task, side = self.auxiliary, None
         if task is not None:
             rows = draw(auxiliary_key, replay, count, task.sequences, task.length)
-        learner, metrics = self.update(state.learner, drawn, rows, loss_key)
+            targets = self.target_params(learner)
+            side = task.gradient(
+                self.network, learner.params, targets, rows, learner.auxiliary, loss_key
+            )
+        learner, metrics = self.update(learner, drawn, side)
         return state._replace(learner=learner), metrics
 
     def update(
-        self, state: DQNState, drawn: Transitions, auxiliary_rows: Rows | None, key: Array
+        self, state: DQNState, drawn: Transitions, side: SideGradient | None = None
     ) -> tuple[DQNState, Metrics]:
         """Take one step of the optimizer.
 
         Args:
             state: What the agent has learned.
             drawn: Transitions, [b, ...].
-            auxiliary_rows: Sequences for the auxiliary task; None without one.
-            key: Random key.
+            side: The auxiliary task's gradient, if there is a task.
 
         Returns:
             The new state, and metrics.
         """
-        gradients, (auxiliary_state, norms), metrics = self.gradients(
-            state, drawn, auxiliary_rows, key
-        )
-        split = self.network.split
+        gradients, norms, metrics = self.gradients(state, drawn, side)
+        split, options = self.network.split, self.options
         learned, fixed = split(state.params)
         learned, optimizer_state = optimizer_step(
             self._optimizer(), split(gradients)[0], state.optimizer, learned
         )
         updates = state.updates + 1
-        options = self.options
         refresh = updates % options.target_every == 0
         share = jnp.where(refresh, options.target_rate, 0.0)
         target_params = jax.tree.map(
             lambda new, old: share * new + (1.0 - share) * old, learned, state.target_params
         )
         params = self.network.joined(learned, fixed)
-        return DQNState(
-            params, target_params, optimizer_state, auxiliary_state, norms, updates
-        ), metrics
+        auxiliary = state.auxiliary if side is None else side.state
+        return DQNState(params, target_params, optimizer_state, auxiliary, norms, updates), metrics
 
     def gradients(
-        self, state: DQNState, drawn: Transitions, auxiliary_rows: Rows | None, key: Array
-    ) -> tuple[Params, tuple[Any, Any], Metrics]:
-        """Compute the joint gradient; arguments as for ``update``.
-
-        The auxiliary task's gradient is added times the configured weight. If the weight is
-        ``relative``, it is first divided by the ratio of the root mean square norms of the two
-        gradients at the torso, running averages of decay 0.99 that include this update. This update
-        has a weight of 1 % in the averages. So the norm of the added gradient is at most ten times
-        the weight times the average norm of the other gradient, whatever the earlier gradients
-        were. The factor depends slightly on the rows of this update.
-
-        Returns:
-            The gradient, the auxiliary task's new state and norms, and metrics. The auxiliary
-            task's metrics have the prefix ``auxiliary_``.
-        """
-        network, options = self.network, self.auxiliary_options
-        # XLA computes the fixed parts of both networks once, since they are the same arrays.
-        target_params = network.joined(state.target_params, network.split(state.params)[1])
+        self, state: DQNState, drawn: Transitions, side: SideGradient | None = None
+    ) -> tuple[Params, Any, Metrics]:
+        """Compute the joint gradient, its norms and metrics; arguments as for ``update``."""
+        target_params = self.target_params(state)
 
         def value_loss(params: Params) -> Array:
             errors = self.errors(params, target_params, drawn)
@@ -313,31 +304,15 @@ class DQN:
 
         loss, gradients = jax.value_and_grad(value_loss)(state.params)
         metrics = {"value_loss": loss}
-        if self.auxiliary is None or auxiliary_rows is None:
-            return gradients, (state.auxiliary, state.norms), metrics
-        task_loss = jax.value_and_grad(self.auxiliary.loss, has_aux=True)
-        (loss, (auxiliary_state, reported)), side = task_loss(
-            network.auxiliary_params(state.params),
-            network.auxiliary_params(target_params),
-            network.auxiliary_features,
-            auxiliary_rows,
-            state.auxiliary,
-            key,
-        )
-        added = side if network.auxiliary_head is not None else {"torso": side}
-        norms = state.norms.add(gradients["torso"], added["torso"])
-        ratio = norms.auxiliary_to_values
-        factor = options.weight / ratio if options.relative else jnp.float32(options.weight)
-        joint = {
-            name: jax.tree.map(lambda own, other: own + factor * other, gradients[name], part)
-            for name, part in added.items()
-        }
-        # In one type, so that a trainer can average them.
-        reported = {
-            f"auxiliary_{name}": jnp.asarray(value, jnp.float32) for name, value in reported.items()
-        }
-        metrics = {**metrics, **reported, "auxiliary_loss": loss, "gradient_ratio": ratio}
-        return {**gradients, **joint}, (auxiliary_state, norms), metrics
+        if side is None:
+            return gradients, state.norms, metrics
+        joint, norms, reported = side.added_to(gradients, state.norms, self.auxiliary_options)
+        return joint, norms, {**metrics, **reported}
+
+    def target_params(self, state: DQNState) -> Params:
+        """Return all parameters of the target network."""
+        # XLA computes the fixed parts of both networks once, since they are the same arrays.
+        return self.network.joined(state.target_params, self.network.split(state.params)[1])
 
     def errors(self, params: Params, target_params: Params, drawn: Transitions) -> Array:
         """Compute temporal-difference errors [b] of transitions [b, ...]."""
@@ -370,116 +345,3 @@ class DQN:
                 optax.adam(rate, eps=options.adam_epsilon),
             )
         )
-
-    # The training loop.
-
-    @property
-    def period(self) -> int:
-        """Number of rows of each environment from one update to the next."""
-        return self.options.steps_per_update // self.num_envs
-
-    def begin(self, environment: Environment, key: Array) -> AgentState:
-        """Make an agent before its first step, and start its environments."""
-        keys = jax.random.split(key_for(key, Use.RESET, 0), self.num_envs)
-        states = jax.vmap(environment.reset)(keys)
-        seen = jax.vmap(environment.observe)(states)
-        return self.start(states, seen, key)
-
-    def start(self, states: Any, observations: Array, key: Array) -> AgentState:
-        """Make an agent before its first step, in environments that have started."""
-        never = jnp.zeros((self.num_envs,), bool)
-        acting = Acting(states, observations, never, never.astype(jnp.float32))
-        return self.init(key_for(key, Use.NETWORK, 0))._replace(acting=acting)
-
-    def train(
-        self, environment: Environment, state: AgentState, span: Array, key: Array
-    ) -> tuple[AgentState, Metrics]:
-        """Act, remember and learn for a while.
-
-        Args:
-            environment: The environment, which must end or cut its episodes itself.
-            state: The current state.
-            span: Rows that each environment has added, then numbers of periods without and with an
-                update, [3] (int32). Loops of any length share one program.
-            key: The agent's key.
-
-        Returns:
-            The new state, and sums of the metrics over steps and updates.
-        """
-
-        def step(state: AgentState, count: Array) -> tuple[AgentState, Metrics]:
-            return self.step(environment, state, count, key)
-
-        @jit  # Traced once for both loops.
-        def play(state: AgentState, begun: Array) -> tuple[AgentState, Metrics]:
-            counts = begun + jnp.arange(self.period, dtype=jnp.int32)
-            state, metrics = lax.scan(step, state, counts)
-            return state, {name: value.sum() for name, value in metrics.items()}
-
-        @jit
-        def play_and_learn(state: AgentState, begun: Array) -> tuple[AgentState, Metrics]:
-            state, metrics = play(state, begun)
-            state, losses = self.learn(state, begun, key)
-            return state, {**metrics, **losses}
-
-        def repeat(
-            period: Callable[[AgentState, Array], tuple[AgentState, Metrics]],
-            state: AgentState,
-            first: Array,
-            periods: Array,
-        ) -> tuple[AgentState, Metrics]:
-            """Add up the metrics of periods, the first of which begins after ``first`` rows."""
-            shapes = jax.eval_shape(period, state, first)[1]
-            zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-
-            def body(index: Array, carry: Any) -> Any:
-                state, found = period(carry[0], first + self.period * index)
-                return state, jax.tree.map(jnp.add, carry[1], found)
-
-            repeated: tuple[AgentState, Metrics] = lax.fori_loop(0, periods, body, (state, zeros))
-            return repeated
-
-        first, warm, learning = span
-        state, before = repeat(play, state, first, warm)
-        state, metrics = repeat(play_and_learn, state, first + self.period * warm, learning)
-        return state, {**metrics, **{name: before[name] + metrics[name] for name in SUMS}}
-
-    def step(
-        self, environment: Environment, state: AgentState, count: Array, key: Array
-    ) -> tuple[AgentState, Metrics]:
-        """Take and remember one step of every environment, or begin an episode after an end."""
-        acting = state.acting
-        actions = self.explore(state.learner.params, acting.observations, count, key)
-        keys = jax.random.split(key_for(key, Use.STEP, count), self.num_envs)
-        # Whether any agent needs a reset; if none does, no resets are drawn.
-        anywhere = lax.pmax(jnp.any(acting.ended).astype(jnp.int32), AGENTS) > 0
-        taken = step_or_reset(environment, keys, acting.states, actions, acting.ended, anywhere)
-        return self.remember(state, actions, taken, count)
-
-    def evaluate(
-        self, environment: Environment, params: Params, key: Array, *, episodes: int, limit: int
-    ) -> Array:
-        """Return undiscounted returns [episodes] of greedy episodes of at most ``limit`` steps.
-
-        Callers ``vmap`` over the axis ``AGENTS``.
-        """
-        reset_key, times_key = jax.random.split(key)
-
-        def advance(carry: Any) -> Any:
-            states, alive, returns, time, _ = carry
-            act_key, step_key = jax.random.split(jax.random.fold_in(times_key, time))
-            seen = jax.vmap(environment.observe)(states)
-            actions = self.act(params, seen, jnp.zeros(()), act_key)
-            keys = jax.random.split(step_key, episodes)
-            taken = jax.vmap(environment.step)(keys, states, actions)
-            returns = returns + jnp.where(alive, taken.reward, 0.0)
-            alive = alive & ~(taken.terminated | taken.truncated)
-            # Whether any agent still plays.
-            anyone = lax.pmax(jnp.any(alive).astype(jnp.int32), AGENTS) > 0
-            return taken.state, alive, returns, time + 1, anyone & (time < limit)
-
-        states = jax.vmap(environment.reset)(jax.random.split(reset_key, episodes))
-        alive, returns = jnp.ones((episodes,), bool), jnp.zeros((episodes,), jnp.float32)
-        start = states, alive, returns, jnp.int32(1), jnp.array(True)
-        found: Array = lax.while_loop(lambda carry: carry[4], advance, start)[2]
-        return found

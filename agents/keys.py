@@ -49,8 +49,8 @@ def key_for(key: Array, use: Use, count: int | Array) -> Array:
 def unrolled(key: Array) -> Array:
     """Return a key [...] whose draws have the same bits, but are compiled without loops.
 
-    On a CPU, JAX compiles every draw of its generator, Threefry, to a loop over rounds. In the loop
-    of an agent with small networks, these loops take a sixth of the time.
+    On a CPU, JAX compiles every draw of its generator, Threefry, to a loop over rounds. With these
+    loops, one agent without an auxiliary task took 1.6 times as long (1.25 to 1.9 in nine pairs).
     """
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED)
 

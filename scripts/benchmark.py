@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlreps.agents import DQN, AgentConfig, make_trainer
+from rlreps.agents import DQN, AgentConfig, make_program
 from rlreps.agents.keys import unrolled
 from rlreps.agents.replay import draw_transitions
 from rlreps.config import with_sizes
@@ -192,7 +192,7 @@ def update_seconds(
     agent: DQN, state: Any, count: jax.Array, updates: int, repeats: int
 ) -> dict[str, float]:
     """Time updates of one agent after ``count`` rows, and their forward and backward passes."""
-    # Random bits and compiler options are those of ``CompiledTrainer``.
+    # Random bits and compiler options are those of ``CompiledProgram``.
     keys, options = jax.random.split(unrolled(jax.random.key(0)), updates), agent.options
     draw = functools.partial(
         draw_transitions,
@@ -204,10 +204,10 @@ def update_seconds(
     )
 
     def update(learner: Any, batch: Any) -> Any:
-        return agent.update(learner, batch, None, keys[0])[0]
+        return agent.update(learner, batch)[0]
 
     def passes(learner: Any, batch: Any) -> Any:
-        gradients = agent.gradients(learner, batch, None, keys[0])[0]
+        gradients = agent.gradients(learner, batch)[0]
         # The tiny step makes each pass depend on the one before, so that none can be skipped.
         params = jax.tree.map(lambda p, g: p - 1e-9 * g, learner.params, gradients)
         return learner._replace(params=params)
@@ -230,14 +230,14 @@ def update_seconds(
 
 def agent_speed(config: AgentConfig, steps: int, repeats: int) -> dict[str, float]:
     """Return environment steps a second of all agents, and of one agent's updates alone."""
-    with contextlib.closing(make_trainer(config, devices=devices_for_small_runs())) as trainer:
+    with contextlib.closing(make_program(config, devices=devices_for_small_runs())) as program:
         # The warm-up has no updates, and the first round after it compiles.
         step = config.dqn.warmup
-        state, _ = trainer.advance(trainer.init(), 0, step)
+        state, _ = program.advance(program.init(), 0, step)
         seconds = []
         for _ in range(1 + repeats):
             began = time.perf_counter()
-            state, _ = trainer.advance(state, step, steps)
+            state, _ = program.advance(state, step, steps)
             jax.block_until_ready(state)
             seconds.append(time.perf_counter() - began)
             step += steps
@@ -247,7 +247,7 @@ def agent_speed(config: AgentConfig, steps: int, repeats: int) -> dict[str, floa
         count = jnp.asarray(step // config.num_envs, jnp.int32)
         alone = jax.tree.map(lambda leaf: leaf[0], state)
         updates = steps // config.dqn.steps_per_update
-        taken = update_seconds(trainer.agent, alone, count, updates, repeats)
+        taken = update_seconds(program.agent, alone, count, updates, repeats)
         return {**found, **{name: steps / each for name, each in taken.items()}}
 
 

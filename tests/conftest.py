@@ -48,7 +48,7 @@ def _programs_of_a_module():
 
 LONG = {"test_agent.py", "test_agents.py", "test_data_parallel.py", "test_example_pages.py"}
 LONG |= {"test_export.py", "test_faults.py", "test_population.py", "test_processes.py"}
-LONG |= {"test_store.py", "test_trainers.py"}
+LONG |= {"test_store.py", "test_loop.py"}
 """Files whose tests take longer than others of their tier."""
 
 

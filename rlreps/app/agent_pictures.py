@@ -17,9 +17,9 @@ from PIL import Image
 
 from rlreps.agents.config import AgentConfig, compiled_world_of, puddle_world_of
 from rlreps.agents.dqn import DQN
-from rlreps.agents.environments import HostEnvironments
+from rlreps.agents.hosts import HostEnvironments
 from rlreps.agents.keys import Use, agent_keys, environment_seed, key_for
-from rlreps.agents.measures import COMPONENTS, default_ground_truth
+from rlreps.agents.metrics import COMPONENTS, default_ground_truth
 from rlreps.app.agent_report import CURVES, learning_curves
 from rlreps.app.jobs.agents import load_agent_config, load_agents
 from rlreps.envs import PuddleWorld, render_frame
@@ -103,12 +103,12 @@ def render_agents(
     count = config.num_seeds
     require(0 <= seed_index < count, f"a seed index in [0, {count - 1}]", seed_index)
     world, truth = puddle_world_of(config), ground_truth_of_run(folder, config, store)
-    trainer, state, _ = load_agents(folder, config)
+    program, state, _ = load_agents(folder, config)
     target = folder.figures if out is None else out
     written = [save_figure(learning_curves(folder), target / CURVES)]
-    with contextlib.closing(trainer):
+    with contextlib.closing(program):
         params = jax.tree.map(lambda leaf: leaf[seed_index], state.learner.params)
-        agent = TrainedAgent(trainer.agent, config, seed_index, params)
+        agent = TrainedAgent(program.agent, config, seed_index, params)
         if world is not None:
             figure = plot_policy_and_value(world, map_of_values(agent, world))
             written.append(save_figure(figure, target / _MAPS))

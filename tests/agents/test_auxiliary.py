@@ -10,13 +10,9 @@ import numpy as np
 import pytest
 
 from rlreps.agents import AuxiliaryConfig
-from rlreps.agents.auxiliary import (
-    init_moments,
-    make_auxiliary_task,
-    monte_carlo_targets,
-    standardise,
-)
+from rlreps.agents.auxiliary import make_auxiliary_task
 from rlreps.agents.replay import episode_window, observed_rows
+from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
 from rlreps.cumulants import Cells
 from rlreps.encoders import FunctionEncoder
 from rlreps.errors import InputError

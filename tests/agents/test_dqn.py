@@ -53,6 +53,21 @@ def started(agent, seed=0):
     return initialised(agent, jax.random.key(seed)).learner
 
 
+def side_of(agent, state, rows, key=0):
+    """What an agent's auxiliary task adds to an update."""
+    targets, key = agent.target_params(state), jax.random.key(key)
+    arguments = state.params, targets, rows, state.auxiliary, key
+    return agent.auxiliary.gradient(agent.network, *arguments)
+
+
+def joint_gradients(agent, state, drawn, rows):
+    return agent.gradients(state, drawn, side_of(agent, state, rows))
+
+
+def joint_update(agent, state, drawn, rows):
+    return agent.update(state, drawn, side_of(agent, state, rows))
+
+
 def walk(seed, count, length):
     """Random steps on a line; the right end pays 1 and ends the task, every step costs 0.1."""
     generator = np.random.default_rng(seed)
@@ -85,7 +100,7 @@ def test_the_target_network_follows_every_so_many_updates_and_never_between():
     state, drawn, update = started(agent), stepped(2), jax.jit(agent.update)
     for number in range(1, 7):
         before = state.target_params
-        state, _ = update(state, drawn, None, jax.random.key(number))
+        state, _ = update(state, drawn)
         share = np.float32(0.25 if number % 3 == 0 else 0.0)
         mixed = jax.tree.map(partial(mix, share), state.params, before)
         same = np.testing.assert_allclose if share else np.testing.assert_array_equal
@@ -98,9 +113,9 @@ def test_a_learning_rate_that_falls_ends_at_zero_with_the_run():
     agent = agent_of(warmup=99_980, schedule="linear")
     state, drawn, update = started(agent), stepped(2), jax.jit(agent.update)
     moves = []
-    for number in range(7):
+    for _ in range(7):
         before = state.params["head"]["weights"]
-        state, _ = update(state, drawn, None, jax.random.key(number))
+        state, _ = update(state, drawn)
         moves.append(float(np.abs(state.params["head"]["weights"] - before).max()))
     assert moves[0] == pytest.approx(1e-3, rel=0.1)  # Adam's first step is its learning rate.
     assert moves[4] > 0.0
@@ -110,7 +125,7 @@ def test_a_learning_rate_that_falls_ends_at_zero_with_the_run():
 def test_a_frozen_torso_stays_as_it_is_while_values_learn():
     agent = agent_of(freeze_torso=True)
     start = started(agent)
-    state, _ = jax.jit(agent.update)(start, stepped(3), None, jax.random.key(1))
+    state, _ = jax.jit(agent.update)(start, stepped(3))
     jax.tree.map(np.testing.assert_array_equal, state.params["torso"], start.params["torso"])
     assert not np.array_equal(state.params["head"]["weights"], start.params["head"]["weights"])
 
@@ -142,8 +157,8 @@ def test_the_joint_gradient_is_that_of_values_plus_the_weighted_auxiliary_loss(d
     )
     state = started(agent)._replace(target_params=started(agent, 1).params)
     drawn = stepped(4, 0.8)
-    gradient, (after, _), metrics = jax.jit(agent.gradients)(state, drawn, side, jax.random.key(1))
-    assert float(after) == 1.0
+    gradient, _, metrics = jax.jit(partial(joint_gradients, agent))(state, drawn, side)
+    assert float(jax.jit(partial(side_of, agent))(state, side).state) == 1.0
     assert set(metrics) == {"value_loss", "auxiliary_loss", "auxiliary_rows", "gradient_ratio"}
     assert float(metrics["auxiliary_rows"]) == 4.0
 
@@ -179,14 +194,14 @@ def test_one_weight_means_the_same_for_an_auxiliary_loss_of_any_scale():
         return agent_of(task=SumOfFeatures(factor=factor), auxiliary=AuxiliaryConfig(weight=0.5))
 
     learned, alone = [], jax.jit(agent_of().gradients)
-    gradients = jax.jit(lambda factor, *arguments: agent_with(factor).gradients(*arguments))
-    update = jax.jit(lambda factor, *arguments: agent_with(factor).update(*arguments))
+    gradients = jax.jit(lambda factor, *arguments: joint_gradients(agent_with(factor), *arguments))
+    update = jax.jit(lambda factor, *arguments: joint_update(agent_with(factor), *arguments))
     for factor in (1.0, 1e-4, 1e5):
         state = started(agent_with(1.0))
         for number in range(5):
-            arguments = stepped(number), walk(9, 4, 1), jax.random.key(number)
+            arguments = stepped(number), walk(9, 4, 1)
             joint, _, _ = gradients(factor, state, *arguments)
-            own, _, _ = alone(state, arguments[0], None, arguments[2])
+            own, _, _ = alone(state, arguments[0])
             added = jax.tree.map(np.subtract, joint["torso"], own["torso"])
             if number == 0:
                 # Half of the norm that the temporal-difference loss's gradient has.
@@ -205,7 +220,7 @@ def test_an_auxiliary_head_of_its_own_learns_beside_the_torso_and_values_ignore_
     agent = agent_of(network, task=SumOfFeatures(), auxiliary=AuxiliaryConfig(weight=1.0))
     start = started(agent)
     rows, side = walk(4, 16, 2), walk(5, 4, 1)
-    after, _ = jax.jit(agent.update)(start, stepped(4), side, jax.random.key(1))
+    after, _ = jax.jit(partial(joint_update, agent))(start, stepped(4), side)
     moved = [
         norm_of(jax.tree.map(np.subtract, after.params[n], start.params[n])) for n in start.params
     ]
@@ -305,11 +320,11 @@ def test_a_task_whose_gradient_starts_at_zero_leaves_finite_updates():
 def test_a_task_that_begins_to_teach_late_is_not_multiplied_without_bound():
     task = SumOfFeatures(first=3.0)
     agent = agent_of(task=task, auxiliary=AuxiliaryConfig(weight=1.0), max_gradient_norm=1e9)
-    state, update = started(agent), jax.jit(agent.update)
-    gradients, alone = jax.jit(agent.gradients), jax.jit(agent_of().gradients)
+    state, update = started(agent), jax.jit(partial(joint_update, agent))
+    gradients, alone = jax.jit(partial(joint_gradients, agent)), jax.jit(agent_of().gradients)
     for number in range(6):
         drawn, side = stepped(number), walk(9, 4, 1)
-        joint, _, _ = gradients(state, drawn, side, jax.random.key(0))
-        own, _, _ = alone(state, drawn, None, jax.random.key(0))
+        joint, _, _ = gradients(state, drawn, side)
+        own, _, _ = alone(state, drawn)
         assert norm_of(joint["torso"]) <= 30.0 * norm_of(own["torso"])
-        state, _ = update(state, drawn, side, jax.random.key(number))
+        state, _ = update(state, drawn, side)

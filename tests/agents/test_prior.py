@@ -15,7 +15,7 @@ from rlreps.agents import (
     FeatureConfig,
     Prior,
     ReplayConfig,
-    make_trainer,
+    make_program,
     prior_of,
 )
 from rlreps.encoders import MLP
@@ -155,9 +155,9 @@ def test_priors_that_do_not_fit_are_refused(counted, at_target):
         prior_of(counted, at_target, observations=CODES, scale=np.nan)
     prior = prior_of(counted, at_target, observations=CODES)
     with pytest.raises(InputError, match="a prior of 2 actions"):
-        make_trainer(AgentConfig(environment="CartPole-v1"), prior=prior)
+        make_program(AgentConfig(environment="CartPole-v1"), prior=prior)
     with pytest.raises(InputError, match=r"a prior of the discount 0\.99, got \[0\.8"):
-        make_trainer(CONFIG, prior=prior)
+        make_program(CONFIG, prior=prior)
     with pytest.raises(InputError, match="25 different observations, got 24"):
         prior_of(counted, at_target, observations=np.concatenate([CODES[:1], CODES[:-1]]))
 
@@ -203,8 +203,8 @@ def of_maze():
 
 def test_agents_begin_as_the_policy_and_resume_bit_by_bit(of_maze):
     prior, policy, codes = of_maze
-    with closing(make_trainer(CONFIG, prior=prior)) as trainer:
-        agent, state = trainer.agent, trainer.init()
+    with closing(make_program(CONFIG, prior=prior)) as program:
+        agent, state = program.agent, program.init()
         network, learner = agent.network, state.learner
         target = network.joined(learner.target_params, network.split(learner.params)[1])
         for params in (learner.params, target):
@@ -213,11 +213,11 @@ def test_agents_begin_as_the_policy_and_resume_bit_by_bit(of_maze):
             np.testing.assert_array_equal(values, values_of(prior, codes))
             np.testing.assert_array_equal(values.argmax(axis=1), policy)
         assert [float(agent.epsilon(jnp.asarray(count))) for count in (0, 24, 80)] == [0.25] * 3
-        state, _ = trainer.advance(state, 0, 80)
+        state, _ = program.advance(state, 0, 80)
         kept = jax.device_get(state)
-        whole = jax.device_get(trainer.advance(state, 80, 80)[0])
-    with closing(make_trainer(CONFIG, prior=prior)) as trainer:
-        again = jax.device_get(trainer.advance(trainer.put(kept), 80, 80)[0])
+        whole = jax.device_get(program.advance(state, 80, 80)[0])
+    with closing(make_program(CONFIG, prior=prior)) as program:
+        again = jax.device_get(program.advance(program.put(kept), 80, 80)[0])
     jax.tree.map(np.testing.assert_array_equal, again, whole)
     # Learning changes the learned part alone.
     assert np.abs(whole.learner.params["head"]["weights"]).max() > 0.0

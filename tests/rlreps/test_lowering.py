@@ -6,9 +6,7 @@ import pytest
 from jax import export
 from optax import adam
 
-from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, make_trainer
-from rlreps.agents.config import puddle_world_of
-from rlreps.agents.dqn import AGENTS
+from rlreps.agents import AgentConfig, AuxiliaryConfig, DQNConfig, make_program
 from rlreps.config import with_sizes
 from rlreps.cumulants import Discs
 from rlreps.encoders import MLP
@@ -52,13 +50,8 @@ def test_the_step_of_the_compiled_agent_lowers():
         dqn=DQNConfig(batch_size=4),
         auxiliary=AuxiliaryConfig(weight=0.1),
     )
-    agent, world = make_trainer(config).agent, puddle_world_of(config)
-
-    def learn(seed, span):
-        key = seed_key(seed, 0)
-        return agent.train(world, agent.begin(world, key), span, key)
-
-    lower(jax.vmap(learn, None, axis_size=1, axis_name=AGENTS), np.zeros(3, np.int32))
+    program = make_program(config)
+    lower(lambda _: program.train(program.init(), 0, 2_000))
 
 
 @pytest.mark.parametrize("name", RULES)

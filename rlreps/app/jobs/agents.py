@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -16,10 +15,11 @@ from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS, AuxiliaryTask
 from rlreps.agents.config import TORSOS, puddle_world_of
 from rlreps.agents.dqn import AgentState
-from rlreps.agents.environments import imports_code
-from rlreps.agents.measures import make_measure, make_measurement
-from rlreps.agents.prior import Prior
-from rlreps.agents.trainers import Trainer, make_trainer
+from rlreps.agents.features import Prior
+from rlreps.agents.hosts import imports_code
+from rlreps.agents.loop import make_program
+from rlreps.agents.metrics import make_measure, make_measurement
+from rlreps.agents.program import AgentProgram
 from rlreps.app.agent_report import OF_TORSOS, history, lines_of_agents, page_of_agents
 from rlreps.app.job import Context, Job
 from rlreps.app.jobs import train
@@ -30,7 +30,7 @@ from rlreps.cumulants import Cumulants
 from rlreps.encoders import Encoder
 from rlreps.envs import OBSERVATIONS, arena_settings
 from rlreps.envs.observations import Observation
-from rlreps.errors import InputError, TrainingDivergedError, require, require_positive
+from rlreps.errors import InputError, require, require_positive
 from rlreps.losses import Objective
 from rlreps.report.page import Page
 from rlreps.report.table import Table
@@ -41,7 +41,6 @@ from rlreps.study.ground_truths import ground_truth_of_run, ground_truth_of_stor
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.training import config as training_config
 from rlreps.training import loop
-from rlreps.training.loop import Program
 
 CHOICES: dict[Any, Choice] = {
     Encoder: Choice("encoder", TORSOS),
@@ -159,17 +158,21 @@ class TrainAgents(Job[Mapping[str, Any]]):
             pass
 
     @contextlib.contextmanager
-    def _program(self, context: Context) -> Iterator["_Program"]:
+    def _program(self, context: Context) -> Iterator[AgentProgram]:
+        own = self.own
         with contextlib.closing(
-            make_trainer(
+            make_program(
                 self.config,
                 devices=context.devices,
-                torso=self.own.torso,
-                auxiliary=self.own.auxiliary,
-                prior=self.own.prior,
+                torso=own.torso,
+                auxiliary=own.auxiliary,
+                prior=own.prior,
             )
-        ) as trainer:
-            yield _Program(self.config, trainer, self._truth, self.start)
+        ) as program:
+            measurement = make_measurement(self.config, self._truth)
+            program.measure = make_measure(program.agent.network, measurement)
+            program.torsos = None if self.start is None else self.start.params
+            yield program
 
     def compute(self, folder: RunFolder, context: Context) -> Mapping[str, Any]:
         """Train.
@@ -195,64 +198,6 @@ class TrainAgents(Job[Mapping[str, Any]]):
     def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
         """Yield every agent and their aggregates."""
         return lines_of_agents(summary, self.config.seed)
-
-
-class _Program(Program[AgentState]):
-    """Agents as the host loop drives them."""
-
-    def __init__(
-        self,
-        config: AgentConfig,
-        trainer: Trainer,
-        truth: GroundTruth | None,
-        start: StartingTorsos | None,
-    ) -> None:
-        self._config, self._trainer, self._start = config, trainer, start
-        self._measure = make_measure(trainer.agent.network, make_measurement(config, truth))
-
-    def init(self) -> AgentState:
-        """Make agents before their first step, with their initial torsos."""
-        fresh = self._trainer.init()
-        if self._start is None:
-            return fresh
-        # Copy: a trainer donates the state passed in, and the caller may start from it again.
-        params = {**fresh.learner.params, "torso": self._start.params}
-        learned = self._trainer.agent.network.split(params)[0]
-        params, target_params = jax.tree.map(jnp.copy, (params, learned))
-        learner = fresh.learner._replace(params=params, target_params=target_params)
-        return self._trainer.put(fresh._replace(learner=learner))
-
-    def advance(
-        self, state: AgentState, step: int, count: int
-    ) -> tuple[AgentState, dict[str, Any]]:
-        agents, metrics = self._trainer.advance(state, step, count)
-        jax.block_until_ready(agents)
-        losses = [value for name, value in metrics.items() if name.endswith("loss")]
-        parts = [np.asarray(x) for x in (*losses, *jax.tree.leaves(agents.learner.params))]
-        seeds = self._config.num_seeds
-        broken = [~np.isfinite(part).reshape(seeds, -1).all(axis=1) for part in parts]
-        bad = np.flatnonzero(np.any(broken, axis=0)) + self._config.seed
-        if bad.size:
-            raise TrainingDivergedError(
-                f"the losses or parameters of seeds {', '.join(map(str, bad))} became NaN or "
-                f"infinite before step {step + count}; try a smaller --learning-rate"
-            )
-        return agents, metrics
-
-    def evaluate(self, state: AgentState, step: int) -> tuple[AgentState, dict[str, Any]]:
-        """Compute mean evaluation returns and all measures, [seeds] each."""
-        returns = np.asarray(self._trainer.evaluate(state, step), np.float64).mean(axis=1)
-        return state, {"returns": returns, **self._measure(state.learner.params["torso"])}
-
-    def note(self, record: Mapping[str, Any]) -> str:
-        return f"return {np.mean(record['returns']):.1f}"
-
-    def collect(self, state: AgentState) -> AgentState:
-        kept: AgentState = jax.device_get(state)
-        return kept
-
-    def put(self, kept: AgentState) -> AgentState:
-        return self._trainer.put(kept)
 
 
 def mean_returns(config: AgentConfig, steps: FloatArray, returns: FloatArray) -> FloatArray:
@@ -321,8 +266,8 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
 
 def load_agents(
     folder: RunFolder, config: AgentConfig, *, devices: Sequence[jax.Device] | None = None
-) -> tuple[Trainer, AgentState, int]:
-    """Load a run's newest checkpoint: its trainer, which the caller closes, its state and step.
+) -> tuple[AgentProgram, AgentState, int]:
+    """Load a run's newest checkpoint: its program, which the caller closes, its state and step.
 
     Args:
         folder: The run.
@@ -336,12 +281,12 @@ def load_agents(
     checkpoints = Checkpoints(path, run=folder.identity)
     require(checkpoints.latest_step() is not None, f"a checkpoint in {path}", "none")
     with contextlib.ExitStack() as stack:
-        trainer = make_trainer(config, devices=devices)
-        stack.enter_context(contextlib.closing(trainer))
-        step, agents = checkpoints.restore_latest(jax.device_get(trainer.init()))
-        loaded = trainer.put(agents)
+        program = make_program(config, devices=devices)
+        stack.enter_context(contextlib.closing(program))
+        step, kept = checkpoints.restore_latest(program.collect(program.init()))
+        loaded = program.put(kept)
         stack.pop_all()  # The caller closes it.
-    return trainer, loaded, step
+    return program, loaded, step
 
 
 def evaluate_agents(
@@ -374,12 +319,12 @@ def evaluate_agents(
     config = load_agent_config(folder, env)
     config = dataclasses.replace(config, evaluation_episodes=episodes)
     truth = ground_truth_of_run(folder, config, store)
-    trainer, state, step = load_agents(folder, config)
-    with contextlib.closing(trainer):
+    program, state, step = load_agents(folder, config)
+    with contextlib.closing(program):
+        program.measure = make_measure(program.agent.network, make_measurement(config, truth))
         # Evaluations during training use keys of steps up to the last one.
-        returns = np.asarray(trainer.evaluate(state, config.steps + 1), np.float64).mean(axis=1)
-        measure = make_measure(trainer.agent.network, make_measurement(config, truth))
-        measures = measure(state.learner.params["torso"])
+        found = {**program.evaluate(state, config.steps + 1)[1]}
+    returns = np.asarray(found.pop("returns"))
     described: dict[str, Any] = without_nan(
         {
             "environment": config.environment,
@@ -388,7 +333,7 @@ def evaluate_agents(
             "episodes": episodes,
             "returns": returns.tolist(),
             "return": aggregate(returns),
-            "measures": {name: _aggregated(values) for name, values in measures.items()},
+            "measures": {name: _aggregated(values) for name, values in found.items()},
         }
     )
     return described

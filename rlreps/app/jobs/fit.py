@@ -100,7 +100,7 @@ def read_data(name: str, collection: Collection) -> Transitions:
         size = 4 * steps * seen.size * seen.dtype.itemsize
         require_memory(f"{steps:,} transitions of observations {seen.shape}", size)
         return Transitions.collect(world, steps=steps, seed=seed)
-    from rlreps.agents.environments import make_environment  # A file does not need it.
+    from rlreps.agents.hosts import make_environment  # A file does not need it.
 
     with contextlib.closing(make_environment(name, seed)) as environment:
         return Transitions.collect(environment, steps=steps, seed=seed)

@@ -148,12 +148,12 @@ def trained(config: Config, task: str, seed: int, home: Path) -> Made:
     agents = dataclasses.replace(config.agents, environment=environment, seed=seed, num_seeds=1)
     with hidden():
         summary = run_job(TrainAgents(config=agents), home, page=False)
-    trainer, state, _ = load_agents(RunFolder(home), agents)
-    trainer.close()
+    program, state, _ = load_agents(RunFolder(home), agents)
+    program.close()
     with contextlib.closing(gymnasium.make(environment)) as one:
         encode = observations_of_space(one.observation_space, environment).encode
     params = jax.tree.map(lambda leaf: leaf[0], state.learner.params)
-    values = jax.jit(partial(trainer.agent.network.values, params))
+    values = jax.jit(partial(program.agent.network.values, params))
 
     def greedy(seen: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.asarray(np.argmax(values(encode(seen)), axis=1))

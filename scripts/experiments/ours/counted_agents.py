@@ -18,9 +18,9 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.linalg import spsolve
 
-from rlreps.agents import DQN, AgentConfig, AgentState, CompiledTrainer, Prior, Rows, make_agent
+from rlreps.agents import DQN, AgentConfig, AgentState, CompiledProgram, Prior, Rows, make_agent
 from rlreps.agents.config import compiled_world_of
-from rlreps.agents.fitted import UNUSED, state_numbers
+from rlreps.agents.features import UNUSED, state_numbers
 from rlreps.agents.replay import as_inputs
 from rlreps.encoders import FunctionEncoder
 from rlreps.envs import observation_struct
@@ -162,22 +162,22 @@ def train_counted(
     )
     # Agents with a prior hardly explore; these explore as agents without one do.
     agent = dataclasses.replace(agent, options=config.dqn)
-    trainer = CompiledTrainer(waiting, world, agent, devices=devices)
+    program = CompiledProgram(waiting, world, agent, devices=devices)
 
     def planned(state: AgentState, bound_of_untried: float | None) -> AgentState:
         tables = [each.table(discount, bound, bound_of_untried) for each in models]
-        return trainer.put(with_tables(agent, state, tables))
+        return program.put(with_tables(agent, state, tables))
 
-    state, found = trainer.init(), list[DoubleArray]()
+    state, found = program.init(), list[DoubleArray]()
     for step in range(0, config.steps + 1, every):
         if step:
-            state, _ = trainer.advance(planned(state, bound), step - every, every)
+            state, _ = program.advance(planned(state, bound), step - every, every)
             rows = new_steps(state.replay, step // config.num_envs, every // config.num_envs)
             for model, steps in zip(models, rows, strict=True):
                 model.add(steps)
         if step % config.evaluate_every == 0:
-            returns = trainer.evaluate(planned(state, None), step)
-            found.append(np.asarray(returns, np.float64).mean(axis=1))
+            figures = program.evaluate(planned(state, None), step)[1]
+            found.append(figures["returns"])
     return np.stack(found, axis=1)
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlreps.agents import AgentConfig, AgentState, CompiledTrainer, Prior, make_agent, prior_of
+from rlreps.agents import AgentConfig, AgentState, CompiledProgram, Prior, make_agent, prior_of
 from rlreps.agents.config import puddle_world_of
 from rlreps.app import TrainAgents, load_agents, run_job
 from rlreps.envs import observation_struct
@@ -151,8 +151,8 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, A
     capacity = first.replay.capacity
     require(capacity >= first.steps, f"a capacity of at least {first.steps} rows", capacity)
     run_job(TrainAgents(config=first), home, devices=run.devices, page=False)
-    trainer, placed, step = load_agents(RunFolder(home), first)
-    trainer.close()
+    program, placed, step = load_agents(RunFolder(home), first)
+    program.close()
     state: AgentState = jax.device_get(placed)
     seen = np.asarray(state.replay.observation[:, : step // first.num_envs])
     places = mazes.cell_model(arena).cells_of(seen.reshape(-1, seen.shape[-1]))
@@ -194,10 +194,10 @@ def after_change(
     prior = jax.tree.map(lambda leaf: leaf[0], priors) if arm in (ZERO_SHOT, FIXED) else None
     sight = observation_struct(worlds[0])
     agent = make_agent(after, sight.shape, 4, observation_dtype=sight.dtype, prior=prior)
-    trainer = CompiledTrainer(
+    program = CompiledProgram(
         after, world, agent, own_environments=True, seeds=[*seeds] * count, devices=run.devices
     )
-    learner, acting = trainer.init().learner, tiled(state.acting, count)
+    learner, acting = program.init().learner, tiled(state.acting, count)
     params = tiled(state.learner.params, count)
     if arm != TUNED:
         fixed = {"fitted": params["torso"]["fitted"]}
@@ -207,12 +207,12 @@ def after_change(
     learner = learner._replace(params=params, target_params=target_params)
     # New episodes begin.
     acting = acting._replace(ended=np.ones_like(acting.ended), returns=0.0 * acting.returns)
-    current = trainer.put(AgentState(learner, replay, acting))
+    current = program.put(AgentState(learner, replay, acting))
     found = []
     for step in range(begun, after.steps + 1, config.every):
         if step > begun and arm != FIXED:
-            current, _ = trainer.advance(current, step - config.every, config.every)
-        found.append(np.asarray(trainer.evaluate(current, step), np.float64).mean(axis=1))
+            current, _ = program.advance(current, step - config.every, config.every)
+        found.append(program.evaluate(current, step)[1]["returns"])
     return np.stack(found, axis=1)
 
 

@@ -44,10 +44,9 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from rlreps.agents import AgentConfig, CompiledTrainer, DQNConfig, ReplayConfig, make_agent
+from rlreps.agents import AgentConfig, CompiledProgram, DQNConfig, ReplayConfig, make_agent
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import Position, ShapedEnvironment, load_arena
-from rlreps.errors import TrainingDivergedError
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.mazes import BINS, CAP, GOALS, MAZES, NULL, cell_model
 from rlreps.numerics import seed_key
@@ -248,7 +247,7 @@ def train(run: Run[Config], arena: str, potentials: DoubleArray) -> tuple[list[i
         jnp.asarray(over_cells.reshape(len(worlds), -1)),
     )
     discounts: Any = jnp.full(len(worlds), base.dqn.discount)
-    trainer = CompiledTrainer(
+    program = CompiledProgram(
         base,
         ShapedEnvironment(world, potential, discounts),
         make_agent(base, (2,), worlds[0].num_actions),
@@ -257,14 +256,12 @@ def train(run: Run[Config], arena: str, potentials: DoubleArray) -> tuple[list[i
         seeds=[*range(pairs)] * arms,
         devices=run.devices,
     )
-    state, returns = trainer.init(), []
+    state, returns = program.init(), []
     steps = list(range(0, base.steps + 1, base.evaluate_every))
     for step in steps:
         if step:
-            state, _ = trainer.advance(state, step - base.evaluate_every, base.evaluate_every)
-        returns.append(np.asarray(trainer.evaluate(state, step), np.float64).mean(axis=1))
-    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.learner.params)):
-        raise TrainingDivergedError(f"parameters became NaN or infinite by step {base.steps}")
+            state, _ = program.advance(state, step - base.evaluate_every, base.evaluate_every)
+        returns.append(program.evaluate(state, step)[1]["returns"])
     return steps, np.stack(returns, axis=1).reshape(arms, pairs, -1)
 
 

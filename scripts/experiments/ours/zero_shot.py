@@ -50,7 +50,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array
 
-from rlreps.agents import AgentConfig, CompiledTrainer, DQNConfig, make_agent
+from rlreps.agents import AgentConfig, CompiledProgram, DQNConfig, make_agent
 from rlreps.cumulants import RandomNetwork
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import (
@@ -246,11 +246,11 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
     observations = jnp.asarray(model.observations)
 
     def train(rewards: Array) -> Array:
-        trainer = CompiledTrainer(agents, Rewarded.of(world, rewards), agent)
-        state, step, values = trainer.init(), 0, []
+        program = CompiledProgram(agents, Rewarded.of(world, rewards), agent)
+        state, step, values = program.init(), 0, []
         for until in config.dqn_steps:
             if until > step:
-                state, _ = trainer.advance(state, step, until - step)
+                state, _ = program.train(state, step, until - step)
                 step = until
             params = state.learner.params
             values.append(jax.vmap(agent.network.values, in_axes=(0, None))(params, observations))

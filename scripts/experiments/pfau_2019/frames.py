@@ -15,7 +15,7 @@ import numpy.typing as npt
 from jax import Array
 from numpy.lib.stride_tricks import sliding_window_view
 
-from rlreps.agents.environments import import_games
+from rlreps.agents.hosts import import_games
 from rlreps.batch import Batch, Clip
 from rlreps.errors import InputError, require
 from rlreps.files import DAMAGED, open_regular, write_atomically

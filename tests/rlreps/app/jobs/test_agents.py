@@ -16,10 +16,10 @@ from rlreps.agents import (
     DQNConfig,
     ReplayConfig,
     make_agent,
-    make_trainer,
+    make_program,
 )
 from rlreps.agents.config import make_torso, puddle_world_of
-from rlreps.agents.measures import make_measure, make_measurement
+from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.app.agent_pictures import TrainedAgent, map_of_values
 from rlreps.app.agent_report import history
 from rlreps.app.job import run_job
@@ -58,23 +58,23 @@ PUDDLE_WORLD = dataclasses.replace(CONFIG, environment="puddle-world", evaluatio
 
 
 @functools.cache
-def trainer_of(config, torso, auxiliary):
-    trainer = make_trainer(config, torso=torso, auxiliary=auxiliary)
-    trainer.close = lambda: None
-    return trainer
+def program_of(config, torso, auxiliary):
+    program = make_program(config, torso=torso, auxiliary=auxiliary)
+    program.close = lambda: None
+    return program
 
 
-def shared_trainer(config, *, devices=None, torso=None, auxiliary=None, prior=None):
-    """A trainer that all runs of a configuration compile once, and that none of them closes."""
+def shared_program(config, *, devices=None, torso=None, auxiliary=None, prior=None):
+    """A program that all runs of a configuration compile once, and that none of them closes."""
     assert devices is prior is None
-    return trainer_of(config, torso, auxiliary)
+    return program_of(config, torso, auxiliary)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def shared():
     """Compiles once for each configuration, not once for each run."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(agents, "make_trainer", shared_trainer)
+        patched.setattr(agents, "make_program", shared_program)
         patched.setattr(agents, "make_measurement", functools.cache(make_measurement))
         patched.setattr(agents, "make_measure", functools.cache(make_measure))
         yield
@@ -93,8 +93,8 @@ def assert_same_run(first, second):
     assert summaries[0] == summaries[1]
     states = []
     for folder in folders:
-        loop, state, step = load_agents(folder, load_agent_config(folder))
-        loop.close()
+        program, state, step = load_agents(folder, load_agent_config(folder))
+        program.close()
         assert step == CONFIG.steps
         states.append(jax.device_get(state))
     jax.tree.map(np.testing.assert_array_equal, *states)
@@ -152,11 +152,8 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
     assert not {"leading_distance", "subspace_distance"} & set(summary)
 
 
-def test_a_finished_run_is_not_run_again_and_another_configuration_refused(
-    finished, monkeypatch, files_below
-):
+def test_a_finished_run_is_not_run_again_and_another_configuration_refused(finished, files_below):
     before = files_below(finished)
-    monkeypatch.setattr(agents, "make_trainer", None)
     assert (
         run_job(TrainAgents(config=CONFIG), finished, page=False)
         == RunFolder(finished).read_summary()
@@ -224,8 +221,8 @@ def test_agents_start_from_torsos_that_they_are_given(tmp_path):
     run_job(TrainAgents(config=config, start=start), tmp_path / "run", page=False)
     folder = RunFolder(tmp_path / "run")
     assert folder.config["start"] == "key 99"
-    loop, state, _ = load_agents(folder, load_agent_config(folder))
-    loop.close()
+    program, state, _ = load_agents(folder, load_agent_config(folder))
+    program.close()
     # Frozen: as they were given. The read-out has learned.
     learner = state.learner
     jax.tree.map(np.testing.assert_array_equal, learner.params["torso"], params)

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from rlreps.agents import AgentConfig, CompiledTrainer, DQNConfig, ReplayConfig
-from rlreps.agents.fitted import UNUSED, fitted_features, state_numbers
+from rlreps.agents import AgentConfig, CompiledProgram, DQNConfig, ReplayConfig
+from rlreps.agents.features import UNUSED, fitted_features, state_numbers
 from rlreps.agents.replay import Rows
 from rlreps.envs import Code, Position
 from rlreps.errors import InputError
@@ -119,8 +119,8 @@ def test_agents_that_count_cross_a_maze_in_few_steps(monkeypatch):
         part = jax.device_get(state.learner.params["prior"].parts[0])
         return part["weights"][part["states"] != UNUSED]
 
-    class Recorded(CompiledTrainer):
-        """A trainer that keeps its agent and the tables with which it acts."""
+    class Recorded(CompiledProgram):
+        """A program that keeps its agent and the tables with which it acts."""
 
         def advance(self, state, step, steps):
             used.append(("acts", step, table_of(state)))
@@ -130,7 +130,7 @@ def test_agents_that_count_cross_a_maze_in_few_steps(monkeypatch):
             used.append((self.agent, step, table_of(state)))
             return super().evaluate(state, step)
 
-    monkeypatch.setattr(counted_agents, "CompiledTrainer", Recorded)
+    monkeypatch.setattr(counted_agents, "CompiledProgram", Recorded)
     returns = train_counted(config, 0.0, plan_every=400)
     # Agents explore as others do, and act and are evaluated with tables of their own.
     agents = {each.options for each, *_ in used if each != "acts"}

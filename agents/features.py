@@ -1,22 +1,33 @@
-"""Features fitted to an agent's own replay, in front of its network.
+"""Tables in front of an agent's network: features fitted to its replay, and values to begin with.
 
-A fit takes all transitions in replay. It solves for the successor measure of the uniformly random
-policy by least squares (``rlreps.successor.fitting.least_squares``). Least squares can use the
-steps of any policy, so refits during learning estimate the same measure from more data. Features
-are the leading singular functions of the measure, averaged over actions and multiplied by their
-singular values.
+A table is a dictionary of arrays that no gradient changes (``fitted_features``): ``weights``
+[n, d], and ``states``, n observations to look up, or ``mean``, ``frequencies`` and ``phases`` of
+n - 1 random Fourier features, to which a constant is added.
+
+**Fits.** A fit takes all transitions in replay. It solves for the successor measure of the
+uniformly random policy by least squares (``rlreps.successor.fitting.least_squares``). Least squares
+can use the steps of any policy, so refits during learning estimate the same measure from more data.
+Features are the leading singular functions of the measure, averaged over actions and multiplied by
+their singular values.
 
 **Alignment.** Singular functions of two fits differ in signs, and in rotations where singular
 values are close. New features are therefore turned by the orthogonal map that brings them nearest
 to the old ones over the replay's states (Schönemann 1966), so that the network's first layer keeps
 its meaning.
+
+**Priors.** Q(s, a) = prior(s, a) + learned(s, a). The last layer of the learned part starts at 0,
+so an agent begins with the greedy policy of its prior and learns corrections from its own steps. A
+prior of a successor representation makes this policy the representation's policy for a task
+(``SuccessorRepresentation.policy``).
 """
 
 import dataclasses
+import math
+import numbers
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +44,7 @@ from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis, Uni
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.least_squares import Rows as Steps
+from rlreps.successor.fitting.representation import SuccessorRepresentation, Task
 
 UNUSED = 2.0**25
 """Marks an unused row of the table. It exceeds every hash, and is finite, as parameters must be."""
@@ -42,6 +54,9 @@ _COMPARED_STATES = 2_000
 
 _WIDTH, _RIDGE = 0.5, 1e-5
 """Kernel's width and ridge of Fourier features."""
+
+_BELOW = 0.01
+"""Distance of untried actions below the smallest value, as a share of the range of values."""
 
 
 @checked
@@ -159,7 +174,7 @@ def _beside(first: Array, second: Array) -> Array:
 
 
 def fitted_features(fitted: Params, observations: Array) -> Array:
-    """Compute fitted features [b, d] of observations [b, c]."""
+    """Compute the features [b, d] of a table at observations [b, c]."""
     weights = fitted["weights"]
     if "states" in fitted:
         states, wanted = fitted["states"], state_numbers(observations)
@@ -244,30 +259,29 @@ def fit_features(
     size, states = config.basis_size, np.concatenate([data.observation, data.next_observation])
     fitted: dict[str, Any]
     if config.basis == "counted":
-        numbers, first, index = np.unique(
+        known, first, index = np.unique(
             state_numbers(states), return_index=True, return_inverse=True
         )
-        if len(numbers) > size:
+        if len(known) > size:
             found = (
                 f"expected at most {size} distinct observations to count (feature_basis_size), got "
-                f"{len(numbers)}; take basis fourier if they hardly repeat"
+                f"{len(known)}; take basis fourier if they hardly repeat"
             )
             if not np.any(previous["weights"]):
                 raise InputError(found)
             warnings.warn(f"{found}; the agent with seed {seed} keeps its features", stacklevel=2)
             return previous
-        basis: Basis = UnitVectors(len(numbers))
+        basis: Basis = UnitVectors(len(known))
         (before, after), states = index.reshape(2, -1), states[first]
         ridge = 1e-6 / len(before)  # Far below the weight of one transition.
-        fitted = {"states": np.pad(numbers, (0, size - len(numbers)), constant_values=UNUSED)}
+        fitted = {"states": np.pad(known, (0, size - len(known)), constant_values=UNUSED)}
     else:
         before, after, ridge = data.observation, data.next_observation, _RIDGE
         basis = fourier = FourierBasis.of(before, size, _WIDTH, seed=0)
         states = states[np.random.default_rng(0).permutation(len(states))[:_COMPARED_STATES]]
-        names = ("mean", "frequencies", "phases")
-        fitted = {name: np.float32(getattr(fourier, name)) for name in names}
+        fitted = _waves(fourier)
     if config.kind == "random":
-        known = numbers if config.basis == "counted" else np.arange(size)
+        known = known if config.basis == "counted" else np.arange(size)
         # Seed by the state: when more states are counted, only the scale of its features changes.
         draws = [np.random.default_rng([seed, int(n)]) for n in known]
         weights = np.stack([draw.normal(size=config.num_components) for draw in draws])
@@ -320,6 +334,115 @@ def refit(
         rows, old = jax.tree.map(lambda leaf, index=index: leaf[index], (held, previous))
         fits.append(fit_features(config, replayed(rows, count), num_actions, old, seed))
     return jax.tree.map(lambda *leaves: jnp.stack([*map(jnp.asarray, leaves)]), *fits)
+
+
+def _waves(basis: Any) -> dict[str, Any]:
+    """Return the arrays of a table that compute Fourier features."""
+    names = ("mean", "frequencies", "phases")
+    return {name: np.float32(getattr(basis, name)) for name in names}
+
+
+class Prior(NamedTuple):
+    """Action values that no gradient changes; a pytree.
+
+    Priors of several agents are one ``Prior`` whose leaves have a leading seed axis.
+
+    Attributes:
+        parts: Tables; the smallest of their values counts.
+        elsewhere: Value of all actions at an observation that no table holds, [].
+        discount: γ of the values, [].
+    """
+
+    parts: tuple[Params, ...]
+    elsewhere: Any
+    discount: Any
+
+    @property
+    def num_actions(self) -> int:
+        """Number of actions."""
+        return int(self.parts[0]["weights"].shape[-1])
+
+    def values(self, observations: Array) -> Array:
+        """Compute action values [b, a] at observations [b, ...]."""
+        seen = as_inputs(observations).reshape(len(observations), -1)
+        values = [fitted_features(part, seen) for part in self.parts]
+        least: Array = jnp.min(jnp.stack(values), axis=0)
+        return least + self.elsewhere
+
+
+def prior_of(
+    representation: SuccessorRepresentation,
+    task: Task,
+    improvements: int | None = 1,
+    *,
+    observations: Any = None,
+    scale: float = 1.0,
+    shift: float = 0.0,
+) -> Prior:
+    """Make a prior of a representation's action values for a task.
+
+    Its greedy policy is ``representation.policy(task, improvements)``. For indices of states, an
+    action that was not tried in a state has a value just below all other values. A state in which
+    no transition starts has the mean value of the others, for all actions.
+
+    Args:
+        representation: A fit by least squares, with discrete actions that all occur in its data and
+            the agent's discount.
+        task: The reward.
+        improvements: As for ``policy``.
+        observations: What the agent sees in each state, [n, ...], for a fit to indices of states.
+            Observations of other states have the mean value too.
+        scale: Factor of the values, such as the agent's ``reward_scale``.
+        shift: Added to the scaled values.
+
+    Raises:
+        InputError: For another kind of fit, actions that do not occur, or ``observations`` that are
+            missing, equal in two states or do not fit, or a scale or shift that is not finite.
+    """
+    for name, value in (("scale", scale), ("shift", shift)):
+        require(isinstance(value, numbers.Real) and math.isfinite(value), f"a finite {name}", value)
+    rows, count = representation.solution.rows, representation.observed.num_actions
+    require(count is not None, "discrete actions", "a box")
+    assert count is not None
+    taken = np.unique(rows.action)
+    require(len(taken) == count, f"transitions with all {count} actions", taken.tolist())
+    found = representation.improved_values(task, improvements).parts
+    discount = np.float32(representation.config.discount)
+    basis = found[0][0]
+    if isinstance(basis, UnitVectors):
+        require(
+            observations is not None and len(observations) == basis.num_states,
+            f"observations= of all {basis.num_states} states",
+            None if observations is None else np.shape(observations),
+        )
+        seen: Any = np.asarray(observations)
+        flat = as_inputs(seen).reshape(len(seen), -1)
+        table, mean = _table(flat, scale * found[0][1] + shift, rows)
+        return Prior((table,), mean, discount)
+    if not isinstance(basis, FourierBasis):
+        raise InputError(f"expected a fit by least squares, got {type(basis).__name__}")
+    require(observations is None, "no observations= for a fit to vectors", np.shape(observations))
+    parts = []
+    for each, weights in found:
+        scaled = scale * weights
+        scaled[-1] += shift  # The last feature is the constant.
+        parts.append({**_waves(each), "weights": scaled})
+    return Prior(tuple(parts), np.float32(0.0), discount)
+
+
+def _table(seen: Any, values: np.ndarray, rows: Any) -> tuple[Params, np.float32]:
+    """Make a table of the values [n, a] of counted states, seen as [n, c], less their mean."""
+    tried = np.zeros(values.shape, np.bool_)
+    tried[rows.observation, rows.action] = True
+    known = values[tried]
+    low, high, mean = float(known.min()), float(known.max()), float(known.mean())
+    values = np.where(tried, values, low - _BELOW * (high - low))
+    values = np.where(tried.any(axis=1)[:, None], values - mean, 0.0).astype(np.float32)
+    states = state_numbers(np.asarray(seen))
+    different = len(np.unique(states))
+    require(different == len(states), f"{len(states)} different observations", different)
+    order = np.argsort(states, kind="stable")
+    return {"states": states[order], "weights": values[order]}, np.float32(mean)
 
 
 _features = jax.jit(fitted_features)

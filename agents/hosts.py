@@ -206,6 +206,39 @@ class HostEnvironments:
         ends = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         return HostStep(self._seen(raw), given, *ends)
 
+    def play(
+        self,
+        act: Callable[[Inputs], npt.NDArray[np.integer[Any]]],
+        seeds: Sequence[int],
+        limit: int,
+    ) -> npt.NDArray[np.float32]:
+        """Play an episode in every copy for undiscounted returns [n].
+
+        Args:
+            act: Observations → actions.
+            seeds: As for ``reset``.
+            limit: Steps within which an episode should end, if ``max_episode_steps`` is unknown.
+
+        Raises:
+            InputError: If an episode does not end, or as ``step``.
+        """
+        seen = self.reset(seeds)
+        alive = np.ones(self.num_envs, np.bool_)
+        returns = np.zeros(self.num_envs, np.float32)
+        limit = self.max_episode_steps or limit
+        # Twice the limit: an environment may count its steps differently from Gymnasium.
+        for _ in range(2 * limit):
+            taken = self.step(act(seen))
+            returns += np.where(alive, taken.rewards, np.float32(0.0))
+            alive &= ~(taken.terminated | taken.truncated)
+            seen = taken.observations
+            if not alive.any():
+                return returns
+        raise InputError(
+            f"expected every episode of {self._name} to end within {limit} steps, "
+            f"got one that goes on after {2 * limit}"
+        )
+
     def close(self) -> None:
         """Release the resources of the copies."""
         self._environments.close()

@@ -10,8 +10,8 @@ from dm_env import specs
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from rlreps.agents.environments import HostEnvironments
 from rlreps.agents.host_observations import observations_of_space, space_of_spec
+from rlreps.agents.hosts import HostEnvironments
 from rlreps.errors import InputError
 
 

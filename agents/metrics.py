@@ -22,8 +22,8 @@ from rlreps.agents.config import (
     compiled_world_of,
     puddle_world_of,
 )
-from rlreps.agents.environments import HostEnvironments
 from rlreps.agents.host_observations import Inputs
+from rlreps.agents.hosts import HostEnvironments
 from rlreps.agents.network import QNetwork
 from rlreps.envs import arena_settings, load_arena
 from rlreps.envs.core import Environment, step_or_reset

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents import AgentConfig, DQNConfig, FeatureConfig, ReplayConfig, Rows, make_trainer
+from rlreps.agents import AgentConfig, DQNConfig, FeatureConfig, ReplayConfig, Rows, make_program
 from rlreps.agents.config import JOINT_UNITS, make_torso
-from rlreps.agents.fitted import fit_features, fitted_features, replayed, state_numbers
+from rlreps.agents.features import fit_features, fitted_features, replayed, state_numbers
 from rlreps.agents.replay import as_inputs
 from rlreps.encoders import MLP, Convolutional
 from rlreps.envs import Code, Image, Position
@@ -255,23 +255,23 @@ CONFIG = AgentConfig(
 )
 
 
-def run(trainer, chunks, start=0, state=None):
-    state, metrics = trainer.init() if state is None else state, []
+def run(program, chunks, start=0, state=None):
+    state, metrics = program.init() if state is None else state, []
     for chunk in chunks:
-        state, found = trainer.advance(state, start, chunk)
+        state, found = program.advance(state, start, chunk)
         metrics.append(found)
         start += chunk
     return jax.device_get(state), metrics
 
 
 def test_agents_fit_on_schedule_whatever_the_chunks_and_both_networks_share_the_features():
-    with closing(make_trainer(CONFIG)) as trainer:
-        whole, (metrics,) = run(trainer, [240])
+    with closing(make_program(CONFIG)) as program:
+        whole, (metrics,) = run(program, [240])
         # A chunk that ends at a fit leaves it to the next one, as a checkpoint there does.
-        kept, of_chunks = run(trainer, [40, 56])
+        kept, of_chunks = run(program, [40, 56])
         assert kept.learner.params["torso"]["fitted"]["weights"].std() > 0.0
-        again, _ = run(trainer, [44, 100], start=96, state=trainer.put(kept))
-        network = trainer.agent.network
+        again, _ = run(program, [44, 100], start=96, state=program.put(kept))
+        network = program.agent.network
     jax.tree.map(np.testing.assert_array_equal, again, whole)
     assert "value_loss" not in of_chunks[0]
     assert of_chunks[0]["fit_seconds"].tolist() == [0.0, 0.0]
@@ -303,8 +303,8 @@ def test_agents_on_the_host_fit_too():
         CONFIG, environment="CartPole-v1", goal=None, features=features, checkpoint_every=120
     )
     config = dataclasses.replace(config, observation=AgentConfig().observation)
-    with closing(make_trainer(config)) as trainer:
-        state, metrics = run(trainer, [40, 80])
+    with closing(make_program(config)) as program:
+        state, metrics = run(program, [40, 80])
     weights = state.learner.params["torso"]["fitted"]["weights"]
     assert (np.abs(weights).max(axis=(1, 2)) > 0.0).all()
     assert np.isfinite(metrics[1]["value_loss"]).all()

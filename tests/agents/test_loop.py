@@ -1,4 +1,4 @@
-"""Trainers: the compiled one, and that over environments on the host, alone and compared."""
+"""Programs of agents: compiled, and over environments on the host, alone and compared."""
 
 import dataclasses
 import functools
@@ -15,17 +15,15 @@ from gymnasium import spaces
 from rlreps.agents import (
     AgentConfig,
     AuxiliaryConfig,
-    CompiledTrainer,
+    CompiledProgram,
     DQNConfig,
-    HostTrainer,
     ReplayConfig,
     make_agent,
-    make_trainer,
-    trainers,
+    make_program,
 )
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import puddle_world_of
-from rlreps.agents.environments import HostEnvironments
+from rlreps.agents.hosts import HostEnvironments
 from rlreps.agents.keys import Use, key_for
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import (
@@ -132,15 +130,15 @@ LINE = "dm_env:of_this_test:LineDmEnv"
 def compiled(config=CONFIG, arena="sutton", **changes):
     world = load_arena(arena).with_task()
     world = dataclasses.replace(world, max_steps=config.max_episode_steps, **changes)
-    return CompiledTrainer(config, world, make_agent(config, (2,), world.num_actions))
+    return CompiledProgram(config, world, make_agent(config, (2,), world.num_actions))
 
 
-def run(trainer, chunks, *, start=0, state=None):
+def run(program, chunks, *, start=0, state=None):
     """The state after some chunks of steps, and the chunks' metrics."""
-    state = trainer.init() if state is None else state
+    state = program.init() if state is None else state
     metrics = []
     for chunk in chunks:
-        state, found = trainer.advance(state, start, chunk)
+        state, found = program.advance(state, start, chunk)
         metrics.append(jax.device_get(found))
         start += chunk
     return jax.device_get(state), metrics
@@ -156,25 +154,25 @@ def assert_identical(first, second):
 
 
 @pytest.fixture(scope="module")
-def loop():
+def program():
     return compiled()
 
 
 @pytest.fixture(scope="module")
-def played(loop):
+def played(program):
     """A state after 400 steps, which fill the memory in order of time, and their metrics."""
-    state, (metrics,) = run(loop, [400])
+    state, (metrics,) = run(program, [400])
     return state, metrics
 
 
-def test_chunks_of_any_length_give_the_same_bits(loop, played):
-    assert_identical(run(loop, [40, 80, 4, 276])[0], played[0])
+def test_chunks_of_any_length_give_the_same_bits(program, played):
+    assert_identical(run(program, [40, 80, 4, 276])[0], played[0])
 
 
-def test_nothing_is_learned_before_the_warm_up_is_over(loop):
-    start = jax.device_get(loop.init().learner)
-    assert_identical(run(loop, [48])[0].learner, start)
-    assert run(loop, [52])[0].learner.updates.tolist() == [1, 1]
+def test_nothing_is_learned_before_the_warm_up_is_over(program):
+    start = jax.device_get(program.init().learner)
+    assert_identical(run(program, [48])[0].learner, start)
+    assert run(program, [52])[0].learner.updates.tolist() == [1, 1]
 
 
 def test_rows_in_memory_are_the_steps_of_puddle_world(played):
@@ -217,31 +215,32 @@ def test_training_returns_are_the_sums_of_rewards_between_ends(played):
         np.testing.assert_allclose(metrics["training_return"][seed], np.mean(returns), rtol=1e-4)
 
 
-def test_acting_moving_and_learning_draw_from_keys_of_their_own(loop, monkeypatch):
-    state, uses = loop.init(), []
+def test_acting_moving_and_learning_draw_from_keys_of_their_own(program, monkeypatch):
+    state, uses = program.init(), []
 
     def recorded(key, use, count):
         uses.append(use)
         return key_for(key, use, count)
 
-    monkeypatch.setattr("rlreps.agents.dqn.key_for", recorded)
-    jax.eval_shape(lambda state: compiled().advance(state, 0, 80), state)
+    for module in ("dqn", "loop"):
+        monkeypatch.setattr(f"rlreps.agents.{module}.key_for", recorded)
+    jax.eval_shape(lambda state: compiled().train(state, 0, 80), state)
     assert set(uses) == {Use.ACT, Use.STEP, Use.LEARN}
 
 
-def test_evaluation_is_repeatable_apart_and_changes_nothing(loop, played):
-    state = loop.put(copied(played[0]))
-    first = loop.evaluate(state, 80)
-    np.testing.assert_array_equal(first, loop.evaluate(state, 80))
-    assert not np.array_equal(first, loop.evaluate(state, 160))
+def test_evaluation_is_repeatable_apart_and_changes_nothing(program, played):
+    state = program.put(copied(played[0]))
+    first = program.play(state, 80)
+    np.testing.assert_array_equal(first, program.play(state, 80))
+    assert not np.array_equal(first, program.play(state, 160))
     assert_identical(jax.device_get(state), played[0])
 
 
 def test_evaluation_ends_at_the_goal_and_at_the_limit_and_counts_every_step_before():
     # Noise throws the agent to a uniform corner in nearly every step: one in four is the goal.
     config = dataclasses.replace(CONFIG, evaluation_episodes=64, max_episode_steps=6)
-    trainer = compiled(config, "empty", noise=100.0)
-    returns = np.asarray(trainer.evaluate(trainer.init(), 0))
+    program = compiled(config, "empty", noise=100.0)
+    returns = np.asarray(program.play(program.init(), 0))
     shares = np.mean(returns[..., None] == -np.arange(1.0, 7.0), axis=(0, 1))
     expected = [*(0.25 * 0.75 ** np.arange(4)), 0.25 * 0.75**4, 0.75**5]
     np.testing.assert_allclose(shares, expected, atol=0.12)
@@ -271,23 +270,17 @@ class Ends:
 def test_evaluations_go_on_until_the_last_agent_ends_or_meets_the_limit():
     config = dataclasses.replace(CONFIG, num_seeds=3, evaluation_episodes=2, max_episode_steps=6)
     worlds, agent = Ends(jnp.array([1, 4, 100])), make_agent(config, (2,), 2)
-    trainer = CompiledTrainer(config, worlds, agent, own_environments=True)
-    returns = trainer.evaluate(trainer.init(), 0)
+    program = CompiledProgram(config, worlds, agent, own_environments=True)
+    returns = program.play(program.init(), 0)
     np.testing.assert_array_equal(returns, [[1.0] * 2, [4.0] * 2, [6.0] * 2])
-
-
-def times_compiled(trainer):
-    """Programs of a trainer that act and learn."""
-    host = isinstance(trainer, HostTrainer)
-    return (trainer._programs[True] if host else trainer._train)._cache_size()
 
 
 @pytest.mark.integration
 def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_does():
     config = config_for(LINE, checkpoint_every=400, **EVERYTHING)
-    trainer = make_trainer(config)
-    other = CompiledTrainer(config, Line(), make_agent(config, (2,), 2))
-    (state, metrics), (expected, expected_metrics) = (run(of, [40] * 10) for of in (trainer, other))
+    program = make_program(config)
+    other = CompiledProgram(config, Line(), make_agent(config, (2,), 2))
+    (state, metrics), (expected, expected_metrics) = (run(of, [40] * 10) for of in (program, other))
     for found, wanted in zip(metrics, expected_metrics, strict=True):
         assert set(found) == set(wanted)
         for name in found:
@@ -298,38 +291,37 @@ def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_doe
     close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
     jax.tree.map(close, state.learner, expected.learner)
     assert_identical(state.acting.ended, expected.acting.ended)
-    returns = trainer.evaluate(state, 400)
-    np.testing.assert_allclose(returns, other.evaluate(expected, 400), atol=1e-6)
+    returns = program.play(state, 400)
+    np.testing.assert_allclose(returns, other.play(expected, 400), atol=1e-6)
 
 
 @pytest.mark.integration
 def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical():
     """Tests of workflows kill a run in CartPole and one in PuddleWorld."""
     config = config_for("dm_env:rlreps.envs:PuddleWorldDmEnv")
-    with closing(make_trainer(config)) as trainer, closing(make_trainer(config)) as fresh:
-        at_checkpoint, _ = run(trainer, [40, 40])
+    with closing(make_program(config)) as program, closing(make_program(config)) as fresh:
+        at_checkpoint, _ = run(program, [40, 40])
         kept = copied(at_checkpoint)
-        whole, metrics = run(trainer, [40] * 3, start=80, state=at_checkpoint)
+        whole, metrics = run(program, [40] * 3, start=80, state=at_checkpoint)
         again, metrics_again = run(fresh, [40] * 3, start=80, state=kept)
         assert_identical(again, whole)
         assert_identical(metrics_again, metrics)
-        assert_identical(fresh.evaluate(again, 200), trainer.evaluate(whole, 200))
+        assert_identical(fresh.play(again, 200), program.play(whole, 200))
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "objective"), [("puddle-world:empty", "spin"), ("CartPole-v1", "danskin_lissa")]
 )
-def test_an_agent_is_the_same_alone_and_in_company(name, objective):
+def test_an_agent_is_the_same_alone_and_in_company(name, objective, caplog):
     rows = {"num_tasks": 4, "horizon": 4, "sequences": 32}
     auxiliary = AuxiliaryConfig(objective=OBJECTIVES[objective](), weight=0.1, **rows)
-    company = make_trainer(config_for(name, auxiliary=auxiliary, num_seeds=3))
-    single = make_trainer(config_for(name, auxiliary=auxiliary, num_seeds=1, seed=6))
+    company = make_program(config_for(name, auxiliary=auxiliary, num_seeds=3))
+    single = make_program(config_for(name, auxiliary=auxiliary, num_seeds=1, seed=6))
     before = jax.device_get(company.init().learner.params)
     # Beyond the warm-up and a checkpoint.
-    (together, metrics), (alone, _) = (run(trainer, [60, 60]) for trainer in (company, single))
+    (together, metrics), (alone, _) = (run(program, [60, 60]) for program in (company, single))
     assert np.isfinite(metrics[1]["auxiliary_loss"]).all()
-    assert times_compiled(company) == 1
     np.testing.assert_array_equal(alone.replay.action[0], together.replay.action[2])
     params = together.learner.params
     close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
@@ -338,7 +330,11 @@ def test_an_agent_is_the_same_alone_and_in_company(name, objective):
     assert all(jax.tree.leaves(moved))
     # With the same parameters: those above differ in rounding, which an episode may magnify.
     third = jax.tree.map(lambda leaf: leaf[2:], together)
-    close(single.evaluate(third, 120)[0], company.evaluate(together, 120)[2])
+    close(single.play(third, 120)[0], company.play(together, 120)[2])
+    state = company.put(together)
+    with jax.log_compiles():
+        run(company, [20, 40], start=120, state=state)
+    assert "Compiling" not in caplog.text
     company.close()
     single.close()
 
@@ -346,15 +342,13 @@ def test_an_agent_is_the_same_alone_and_in_company(name, objective):
 @pytest.mark.integration
 def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
     config = config_for("CartPole-v1", evaluation_episodes=7)
-    with closing(make_trainer(config)) as whole:
+    with closing(make_program(config)) as whole:
         state = whole.init()
-        expected = np.asarray(whole.evaluate(state, 40))
+        expected = np.asarray(whole.play(state, 40))
     assert len(np.unique(expected[0])) > 1
-    monkeypatch.setattr(trainers, "MOST_COPIES", 3)
-    with closing(make_trainer(config)) as parted:
-        np.testing.assert_array_equal(parted.evaluate(state, 40), expected)
-        # Three rounds of three, and not of seven.
-        assert parted._evaluation.num_envs == 2 * 3
+    monkeypatch.setattr("rlreps.agents.loop.MOST_COPIES", 3)
+    with closing(make_program(config)) as parted:
+        np.testing.assert_array_equal(parted.play(state, 40), expected)
 
 
 @pytest.mark.integration
@@ -366,16 +360,16 @@ def test_an_environment_that_ends_no_episode_is_refused(monkeypatch):
         lambda self, actions: step(self, actions)._replace(terminated=never, truncated=never),
     )
     with (
-        closing(make_trainer(config_for("Chain-v0"))) as trainer,
+        closing(make_program(config_for("Chain-v0"))) as program,
         pytest.raises(InputError, match="every episode of Chain-v0 to end within 15 steps"),
     ):
-        trainer.evaluate(trainer.init(), 0)
+        program.play(program.init(), 0)
 
 
 def test_a_checkpoint_cuts_episodes_by_a_row_that_is_last_and_no_termination():
     # Without learning, which would take a program of its own.
-    trainer = make_trainer(config_for(LINE, dqn=DQNConfig(warmup=360, epsilon_steps=200)))
-    state, metrics = run(trainer, [4, 76, 80])
+    program = make_program(config_for(LINE, dqn=DQNConfig(warmup=360, epsilon_steps=200)))
+    state, metrics = run(program, [4, 76, 80])
     # No episode has ended, so there is no return. Learning has not begun, so there is no loss.
     assert metrics[0]["episodes"].tolist() == [0.0, 0.0]
     assert np.all(np.isnan(metrics[0]["training_return"]))
@@ -402,11 +396,11 @@ def test_agents_of_the_default_configuration_keep_what_they_learned():
     config = AgentConfig(
         environment="CartPole-v1", steps=20_000, evaluation_episodes=6, num_seeds=6
     )
-    with closing(make_trainer(config)) as trainer:
-        state, returns = trainer.init(), []
+    with closing(make_program(config)) as program:
+        state, returns = program.init(), []
         for step in (0, 10_000):
-            state, _ = trainer.advance(state, step, 10_000)
-            returns.append(trainer.evaluate(state, step + 10_000).mean())
+            state, _ = program.advance(state, step, 10_000)
+            returns.append(program.play(state, step + 10_000).mean())
     assert returns[0] > 400.0
     assert returns[1] > 425.0
 
@@ -428,16 +422,16 @@ def test_a_users_own_torso_and_task_take_the_configured_ones_places():
         lambda params, observations: (observations @ params["w"]) ** 2,
     )
     own = {"torso": torso, "auxiliary": SmallFeatures(sequences=4, length=3)}
-    with closing(make_trainer(config, **own)) as trainer:
-        assert trainer.agent.network.torso is torso
-        assert trainer.agent.auxiliary is own["auxiliary"]
+    with closing(make_program(config, **own)) as program:
+        assert program.agent.network.torso is torso
+        assert program.agent.auxiliary is own["auxiliary"]
     short = dataclasses.replace(
         config,
         dqn=dataclasses.replace(config.dqn, n_step=1),
         auxiliary=AuxiliaryConfig(weight=1.0, horizon=2),
     )
     with pytest.raises(InputError, match=r"an auxiliary task of at most 2 rows a sequence .*got 3"):
-        make_trainer(short, **own)
+        make_program(short, **own)
 
 
 def test_puddle_world_comes_with_its_task_the_arena_and_the_limit():
@@ -459,10 +453,10 @@ def test_an_arena_files_own_limit_of_steps_counts(tmp_path):
 
 def test_unknown_arenas_and_checkpoints_that_would_leave_no_whole_sequence_are_refused():
     with pytest.raises(ArenaError, match=r"expected an arena .*, got 'nowhere'"):
-        make_trainer(config_for("puddle-world:nowhere"))
+        make_program(config_for("puddle-world:nowhere"))
     config = config_for("Chain-v0", evaluate_every=4, checkpoint_every=12)
     with pytest.raises(InputError, match=r"checkpoint_every >= 32 for Chain-v0, whose .*, got 12"):
-        make_trainer(config)
+        make_program(config)
 
 
 def place_in(table, state):
@@ -479,9 +473,9 @@ def test_agents_in_environments_of_their_own_learn_as_alone_and_are_evaluated_un
         return ShapedEnvironment(Line(), potential, jnp.float32(CONFIG.dqn.discount))
 
     def run(config, environment, **options):
-        trainer = CompiledTrainer(config, environment, agent, evaluation=Line(), **options)
-        state, _ = trainer.advance(trainer.init(), 0, CONFIG.steps)
-        return state.learner.params, np.asarray(trainer.evaluate(state, CONFIG.steps))
+        program = CompiledProgram(config, environment, agent, evaluation=Line(), **options)
+        state, _ = program.advance(program.init(), 0, CONFIG.steps)
+        return state.learner.params, np.asarray(program.play(state, CONFIG.steps))
 
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(shaped, tables))
     params, returns = run(CONFIG, both, own_environments=True, seeds=[4, 4])
@@ -495,4 +489,4 @@ def test_agents_in_environments_of_their_own_learn_as_alone_and_are_evaluated_un
     # Of Line's own rewards: at most 1 - 2 / 8, and at least six steps of -1/8.
     assert ((returns >= -0.75) & (returns <= 0.75)).all()
     with pytest.raises(InputError, match="expected 2 seeds, got 3"):
-        CompiledTrainer(CONFIG, both, agent, own_environments=True, seeds=[1, 2, 3])
+        CompiledProgram(CONFIG, both, agent, own_environments=True, seeds=[1, 2, 3])

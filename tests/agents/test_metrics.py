@@ -9,7 +9,7 @@ import pytest
 
 from rlreps.agents import AgentConfig, QNetwork
 from rlreps.agents.config import make_torso
-from rlreps.agents.measures import (
+from rlreps.agents.metrics import (
     COMPONENTS,
     coverage_distance,
     default_ground_truth,
