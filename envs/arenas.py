@@ -37,7 +37,7 @@ def _maze(*walls: tuple[float, float, float, float]) -> PuddleWorld:
     """
     half = np.array([-1.0, -1.0, 1.0, 1.0]) * _HALF_THICKNESS
     corners = np.round(np.clip(np.asarray(walls) + half, 0.0, 1.0), 6).tolist()
-    return _arena(0.0, *(_rectangle(*each) for each in corners))
+    return _arena(0.0, *(_rectangle(*wall) for wall in corners))
 
 
 _SUTTON = (Capsule((0.1, 0.75), (0.45, 0.75), 0.1), Capsule((0.45, 0.4), (0.45, 0.8), 0.1))
@@ -207,8 +207,7 @@ def arena_from_settings(settings: Mapping[str, Any]) -> PuddleWorld:
     _check_keys(settings, _fields(PuddleWorld), place="arena")
     tables = settings.get("puddles", [])
     if not isinstance(tables, list):
-        shown = repr(tables)
-        raise ArenaError(f"expected puddles to be an array of tables [[puddles]], got {shown}")
+        raise ArenaError(f"expected puddles to be an array of tables [[puddles]], got {tables!r}")
     puddles = []
     for index, table in enumerate(tables):
         try:
@@ -237,8 +236,8 @@ def _fields(cls: Any) -> set[str]:
     return {field.name for field in dataclasses.fields(cls) if field.init}
 
 
-def _check_keys(found: Mapping[str, Any], allowed: set[str], *, place: str) -> None:
-    if unknown := sorted(found.keys() - allowed):
+def _check_keys(table: Mapping[str, Any], allowed: set[str], *, place: str) -> None:
+    if unknown := sorted(table.keys() - allowed):
         raise ArenaError(
             f"expected only {', '.join(sorted(allowed))} as keys of {place}, got {unknown[0]!r}"
         )

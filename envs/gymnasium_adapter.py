@@ -158,7 +158,7 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         if isinstance(seed, int | np.integer):
             seeds = [int(seed) + i for i in range(count)]
         elif seed is not None:
-            seeds = [None if each is None else int(each) for each in seed]
+            seeds = [None if value is None else int(value) for value in seed]
         if len(seeds) != count:
             raise ArenaError(f"expected {count} seeds, got {len(seeds)}")
         given = [i for i in range(count) if mask[i] and seeds[i] is not None]
@@ -167,13 +167,13 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
             first = _seed_or_draw(None, self.np_random)
             self._streams = make_streams(range(first, first + count))
         if given:
-            own = make_streams(each for i in given if (each := seeds[i]) is not None)
+            own = make_streams(value for i in given if (value := seeds[i]) is not None)
             self._streams = self._streams.at[np.array(given)].set(own)
         if mask.all():
-            found = _reset_many(self.environment, self._streams)
+            reset = _reset_many(self.environment, self._streams)
         else:
-            found = _reset_some(self.environment, self._streams, self._states, mask)
-        self._streams, self._states, observations = found
+            reset = _reset_some(self.environment, self._streams, self._states, mask)
+        self._streams, self._states, observations = reset
         self._ended = self._ended & ~mask
         return np.array(observations), {}
 
@@ -209,8 +209,8 @@ class PuddleWorldVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], Any]):
         if self._states is None:
             return tuple(draw_arena(self.environment, None) for _ in range(self.num_envs))
         states = jax.device_get(self._states)
-        each = (jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(self.num_envs))
-        return tuple(draw_arena(self.environment, state) for state in each)
+        copies = (jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(self.num_envs))
+        return tuple(draw_arena(self.environment, state) for state in copies)
 
 
 _reset_many = jax.jit(jax.vmap(reset_stream, in_axes=(None, 0)))

@@ -9,7 +9,7 @@
  * @property {boolean} later Whether it is read after the first drawing.
  * @property {number[]} [scales] Of maps: the value of one unit of each map.
  *
- * @typedef {object} Source Where the rows come from; see _page in measure.py.
+ * @typedef {object} Source Where the rows come from; see _make_page in measure.py.
  * @property {"rows" | "chain" | "rank"} kind
  * @property {string} label
  * @property {string} reference
@@ -17,7 +17,7 @@
  * @property {number} difference Root mean square difference from the reference.
  * @property {number | null} samplingError
  *
- * @typedef {object} Run What a run has learned; see Arrays.learned in page.py.
+ * @typedef {object} Run What a run has learned; see Arrays.add_run in page.py.
  * @property {string} label
  * @property {number} features
  * @property {number[]} steps Updates at which the page has components, rising.

@@ -39,7 +39,7 @@ class LowRank(NamedTuple):
         return np.column_stack([self.factors, self.task_means, np.ones(len(self.factors))])
 
 
-def solved_rows(
+def solve_rows(
     chain: scipy.sparse.csr_array,
     low_rank: LowRank,
     states: np.ndarray,

@@ -22,8 +22,8 @@ from rlreps.app.jobs.train import MATRIX
 from rlreps.config import from_json
 from rlreps.encoders import Tabular
 from rlreps.errors import InputError, reason_of, require, require_positive
-from rlreps.explore.low_rank import STEPS, LowRank, solved_rows
-from rlreps.explore.page import Arrays, Cells, exploration_page, short_numbers
+from rlreps.explore.low_rank import STEPS, LowRank, solve_rows
+from rlreps.explore.page import Arrays, Cells, render_page, round_numbers
 from rlreps.files import DAMAGED, read_arrays, require_output, write_atomically
 from rlreps.plotting.maps import ACTIONS, ARROWS, outline
 from rlreps.runs.checkpoints import Checkpoints
@@ -51,6 +51,7 @@ _POINTS = 1024
 
 
 _ROWS_MEASURED = 100
+"""Number of rows with which the page's own rows are compared."""
 
 
 def explore(paths: tuple[Path, ...], out: Path, components: int = 50) -> Path:
@@ -75,33 +76,31 @@ def explore(paths: tuple[Path, ...], out: Path, components: int = 50) -> Path:
     require(out.suffix == ".html", "a page's file ending in .html", str(out))
     require_output(out, file=True)
     require_positive("components", components)
-    path, runs = _sources(paths)
+    path, runs = _find_sources(paths)
     if _is_released(path):
-        page, matrix = _released_page(path.name, components), None
+        page, matrix = _make_released_page(path.name, components), None
     else:
         store = open_store(path)
-        page, matrix = _stored_page(store, components), describe_matrix(store)
+        page, matrix = _make_stored_page(store, components), describe_matrix(store)
     for label, run in runs.items():
         _add_run(page, label, RunFolder(run), matrix)
-    text = exploration_page(page.title, page.facts, page.cells, page.arrays)
+    text = render_page(page.facts, page.arrays)
     # Names of runs may hold bytes that are not text.
     return write_atomically(out, text.encode(errors="xmlcharrefreplace"))
 
 
 class _Page(NamedTuple):
-    """Facts and arrays of a page, without runs; see ``exploration_page``."""
+    """Facts and arrays of a page, without runs; see ``render_page``."""
 
-    title: str
     truth: GroundTruth
     kept: PrincipalSubspace
-    cells: Cells
     facts: Mapping[str, Any]
     arrays: Arrays
 
 
-def _stored_page(store: MatrixStore, components: int) -> _Page:
+def _make_stored_page(store: MatrixStore, components: int) -> _Page:
     """Gather the page of a store, and measure the errors of the rows that the page computes."""
-    cells, settings, n = store_cells(store), store.settings, store.shape[0]
+    cells, settings, n = _find_cells(store), store.settings, store.shape[0]
     components = min(components, max(1, min(store.shape) - 1))  # Centring removes one component.
     decomposition = RandomizedSVD(rank=components if components > DEFAULT_RANK else None)
     principal = principal_subspace(store, decomposition, progress=progress_bar)
@@ -115,10 +114,10 @@ def _stored_page(store: MatrixStore, components: int) -> _Page:
         error=None if error is None else error.noise_floor,
     )
     kept = principal.truncated(min(components, principal.basis.shape[1]))
-    moves, blocks = _moves(settings, cells), StoreBlocks(store)
+    moves, blocks = _count_moves(settings, cells), StoreBlocks(store)
     task_means, state_means = centring_means(blocks, centring_of(settings))
     rows_mean = np.zeros(n) if state_means is None else state_means
-    measured, right, energies = _measured_rows(n), np.zeros(kept.basis.shape), np.zeros(n)
+    measured, right, energies = _choose_rows(n), np.zeros(kept.basis.shape), np.zeros(n)
     chosen = []
     for start, rows in blocks.blocks():
         here = slice(start, start + len(rows))
@@ -139,16 +138,18 @@ def _stored_page(store: MatrixStore, components: int) -> _Page:
         left_out = max(kept.total_energy - energy, 0.0)
         source = {"kind": "rank", "difference": float(np.sqrt(left_out) / n)}
     else:
-        source = _solved(cells, moves, low_rank, settings, measured, np.concatenate(chosen))
+        source = _compare_rows(cells, moves, low_rank, settings, measured, np.concatenate(chosen))
     source["samplingError"] = None if error is None else error.standard_error
-    page = _page(_name(store.path.resolve()), truth, kept, cells, low_rank, source, moves)
-    page.arrays.numbers("row_energies", energies)
+    page = _make_page(
+        _name_store(store.path.resolve()), truth, kept, cells, low_rank, source, moves
+    )
+    page.arrays.add_numbers("row_energies", energies)
     if whole:
-        page.arrays.maps("rows", matrix.T, later=True)
+        page.arrays.add_maps("rows", matrix.T, later=True)
     return page
 
 
-def _released_page(name: str, components: int) -> _Page:
+def _make_released_page(name: str, components: int) -> _Page:
     """Gather the page of a released truth, whose rows come from the transition method."""
     # Deferred: the transition method's imports take longer than everything else.
     from rlreps.successor.measure.kernels.estimator import TransitionEstimator
@@ -158,33 +159,33 @@ def _released_page(name: str, components: int) -> _Page:
     assert environment is not None
     assert truth.grid is not None
     assert truth.cells is not None
-    cells = _plane(truth.grid, truth.cells, settings)
+    cells = _make_cells(truth.grid, truth.cells, settings)
     kept = truth.principal.truncated(min(components, truth.principal.basis.shape[1]))
     n, left = truth.num_states, kept.basis.astype(np.float64)
-    names = ("discount", "horizon", "count_start", "points", "seed")
-    method = TransitionSettings(**{each: settings[each] for each in names})
+    fields = ("discount", "horizon", "count_start", "points", "seed")
+    method = TransitionSettings(**{name: settings[name] for name in fields})
     estimator = TransitionEstimator(environment, Grid(cells.grid.bins[0]), method)
-    chosen = _measured_rows(n)
+    chosen = _choose_rows(n)
     starts = (np.arange(n)[:, None] == chosen).astype(np.float64)
-    found = estimator.transposed(np.column_stack([left, np.full(n, 1.0 / n), starts]))
-    right, means, rows = np.split(found, [left.shape[1], left.shape[1] + 1], axis=1)
+    products = estimator.transposed(np.column_stack([left, np.full(n, 1.0 / n), starts]))
+    right, means, rows = np.split(products, [left.shape[1], left.shape[1] + 1], axis=1)
     right -= means * left.sum(axis=0)
-    low_rank, moves = LowRank(left, right, means[:, 0], np.zeros(n)), _moves(settings, cells)
+    low_rank, moves = LowRank(left, right, means[:, 0], np.zeros(n)), _count_moves(settings, cells)
     assert moves is not None
-    source = _solved(cells, moves, low_rank, settings, chosen, rows.T)
+    source = _compare_rows(cells, moves, low_rank, settings, chosen, rows.T)
     source["reference"] = (
         "the transition method at refinement 1, which forgets places in cells as this page does,"
     )
-    page = _page(name, truth, kept, cells, low_rank, source, moves)
-    apart = np.abs(np.linalg.norm(right, axis=0) / kept.singular_values - 1.0).max()
+    page = _make_page(name, truth, kept, cells, low_rank, source, moves)
+    error = np.abs(np.linalg.norm(right, axis=0) / kept.singular_values - 1.0).max()
     page.facts["about"]["factors"] = (
         "ΨᵀU with Ψ of the transition method at refinement 1; their norms are within "
-        f"{100 * apart:.1f} % of the singular values"
+        f"{100 * error:.1f} % of the singular values"
     )
     return page
 
 
-def _page(
+def _make_page(
     name: str,
     truth: GroundTruth,
     kept: PrincipalSubspace,
@@ -196,21 +197,22 @@ def _page(
     """Make the page of a matrix; ``source`` states where its rows come from, and their errors."""
     labels = {"rows": "stored", "chain": "computed", "rank": f"rank {kept.basis.shape[1]}"}
     settings, arrays = truth.settings, Arrays(cells)
-    arrays.maps("left", kept.basis)
-    arrays.maps("right", low_rank.factors)
-    arrays.numbers("task_means", low_rank.task_means)
-    arrays.numbers("state_means", low_rank.state_means)
+    arrays.add_maps("left", kept.basis)
+    arrays.add_maps("right", low_rank.factors)
+    arrays.add_numbers("task_means", low_rank.task_means)
+    arrays.add_numbers("state_means", low_rank.state_means)
     if moves is not None:
-        arrays.moves(moves)
+        arrays.add_moves(moves)
     facts = {
-        "about": _about(settings),
+        "title": f"Successor measure of {name}",
+        "about": _describe_settings(settings),
         "discount": settings.get("discount"),
         "horizon": settings.get("horizon"),
         "countStart": bool(settings.get("count_start", True)),
         "components": kept.basis.shape[1],
-        "singularValues": short_numbers(truth.principal.singular_values),
+        "singularValues": round_numbers(truth.principal.singular_values),
         "totalEnergy": truth.principal.total_energy,
-        "noiseFloor": None if truth.error is None else short_numbers(truth.error),
+        "noiseFloor": None if truth.error is None else round_numbers(truth.error),
         "source": {
             **{"samplingError": None, "steps": 0, "reference": "the store"},
             **{"label": labels[source["kind"]], **source},
@@ -219,15 +221,15 @@ def _page(
         if moves is None
         else {"names": ACTIONS, "arrows": ARROWS.tolist(), "points": _POINTS},
     }
-    return _Page(f"Successor measure of {name}", truth, kept, cells, facts, arrays)
+    return _Page(truth, kept, facts, arrays)
 
 
-def _measured_rows(n: int) -> np.ndarray:
-    """Choose the rows with which the page's own rows are compared."""
+def _choose_rows(n: int) -> np.ndarray:
+    """Choose the rows to compare."""
     return np.sort(np.random.default_rng(0).choice(n, min(n, _ROWS_MEASURED), replace=False))
 
 
-def _solved(
+def _compare_rows(
     cells: Cells,
     moves: Sequence[Any],
     low_rank: LowRank,
@@ -238,15 +240,15 @@ def _solved(
     """Compute chosen rows as the page does, and measure their distance from the given rows."""
     chain: Any = scipy.sparse.csr_array(sum(moves)) / (len(moves) * _POINTS)
     between = scipy.sparse.csr_array(chain[cells.states][:, cells.states])
-    off = solved_rows(between, low_rank, chosen, settings) - rows
-    return {"kind": "chain", "difference": _root_mean_square(off), "steps": STEPS}
+    differences = solve_rows(between, low_rank, chosen, settings) - rows
+    return {"kind": "chain", "difference": _root_mean_square(differences), "steps": STEPS}
 
 
 def _root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
 
-def store_cells(store: MatrixStore) -> Cells:
+def _find_cells(store: MatrixStore) -> Cells:
     """Return the grid in the plane that a store's states and tasks lie on.
 
     Raises:
@@ -257,10 +259,10 @@ def store_cells(store: MatrixStore) -> Cells:
     require(states == tasks, f"{place}, states by states", f"{states} by {tasks}")
     grid, cells = state_cells(store)
     require(len(grid.bins) == 2, place, f"{len(grid.bins)} coordinates")
-    return _plane(grid, cells, store.settings)
+    return _make_cells(grid, cells, store.settings)
 
 
-def _plane(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cells:
+def _make_cells(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cells:
     environment = environment_of(settings)
     outlines = []
     for puddle in () if environment is None else environment.puddles:
@@ -270,7 +272,7 @@ def _plane(grid: BoxGrid, cells: np.ndarray, settings: Mapping[str, Any]) -> Cel
     return Cells(grid=grid, states=cells, outlines=outlines)
 
 
-def _moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
+def _count_moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
     """Count the moves of PuddleWorld's actions; None if unknown or if walls divide cells."""
     environment = environment_of(settings)
     names = {"discount", "horizon", "count_start"}
@@ -286,7 +288,7 @@ def _moves(settings: Mapping[str, Any], cells: Cells) -> Sequence[Any] | None:
     return action_steps(environment, grid, points=_POINTS, seed=0)
 
 
-def _about(settings: Mapping[str, Any]) -> dict[str, str]:
+def _describe_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Describe how a matrix was made, from its settings."""
     names = {
         "method": "method",
@@ -298,20 +300,20 @@ def _about(settings: Mapping[str, Any]) -> dict[str, str]:
         "seed": "seed",
         "command": "made by",
     }
-    found = {label: str(settings[name]) for name, label in names.items() if name in settings}
+    entries = {label: str(settings[name]) for name, label in names.items() if name in settings}
     if "formula" in settings:
-        found["sum"] = (
+        entries["sum"] = (
             "over t ≥ 0 of γᵗ" if settings.get("count_start", True) else "over t ≥ 1 of γᵗ⁻¹"
         )
-    return {**found, "centring": f"{centring_of(settings)} (for the components)"}
+    return {**entries, "centring": f"{centring_of(settings)} (for the components)"}
 
 
-def _name(path: Path) -> str:
+def _name_store(path: Path) -> str:
     """Name a store by its folder, or by the parent folder if it also holds runs."""
     return path.parent.name if path.name == STORE else path.name
 
 
-def _sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
+def _find_sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
     """Find the store and the runs, by label, among the paths."""
     require(len(paths) >= 1, "a store or training runs", "none")
     stores, runs = list[Path](), list[Path]()
@@ -324,7 +326,7 @@ def _sources(paths: Sequence[Path]) -> tuple[Path, dict[str, Path]]:
             runs.append(path)
         elif find_store(path / STORE) is not None:
             stores.append(path / STORE)
-            runs += _runs_below(path / "runs")
+            runs += _find_runs(path / "runs")
         else:
             raise InputError(
                 f"expected a store, training runs or a folder with both, got {path}, the folder of "
@@ -346,14 +348,14 @@ def _is_released(path: Path) -> bool:
     return str(path) in released_names() and not path.exists()
 
 
-def _runs_below(folder: Path) -> list[Path]:
+def _find_runs(folder: Path) -> list[Path]:
     """Find the training runs in a folder that have a checkpoint."""
-    found = []
+    runs = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         with contextlib.suppress(InputError):
             if RunFolder(path).kind == TRAIN and (path / "checkpoints").is_dir():
-                found.append(path)
-    return found
+                runs.append(path)
+    return runs
 
 
 def _add_run(page: _Page, label: str, folder: RunFolder, matrix: Mapping[str, Any] | None) -> None:
@@ -369,15 +371,15 @@ def _add_run(page: _Page, label: str, folder: RunFolder, matrix: Mapping[str, An
         steps, distances = distance_history(folder)
         curve = (steps, distances[0])
     components, cosines = {}, {}
-    found = _features(folder, page.truth, recorded=not elsewhere)
-    for step, features in found.items():
+    by_step = _load_features(folder, page.truth, recorded=not elsewhere)
+    for step, features in by_step.items():
         basis = page.kept.basis[:, : features.shape[1]]
         components[step], cosines[step] = rotated(features, basis)
-    visits = _visits(folder, page.cells) if folder.kind == SUCCESSOR else None
-    page.arrays.learned(label, found[max(found)].shape[1], components, cosines, curve, visits)
+    visits = _count_visits(folder, page.arrays.cells) if folder.kind == SUCCESSOR else None
+    page.arrays.add_run(label, by_step[max(by_step)].shape[1], components, cosines, curve, visits)
 
 
-def _visits(folder: RunFolder, cells: Cells) -> np.ndarray | None:
+def _count_visits(folder: RunFolder, cells: Cells) -> np.ndarray | None:
     """Count the rows of a fit's data that start in each state, [n]; None without positions."""
     seen = SuccessorRepresentation.load(folder.path).solution.recorded.observation
     if seen.shape[1:] != (2,):
@@ -385,24 +387,27 @@ def _visits(folder: RunFolder, cells: Cells) -> np.ndarray | None:
     return np.bincount(cells.grid.cell(seen), minlength=cells.grid.num_cells)[cells.states]
 
 
-def _recorded(file: Path, num_states: int) -> np.ndarray:
+def _read_recorded(file: Path, num_states: int) -> np.ndarray:
     """Read the features [n, d] that a run recorded."""
     try:
-        found = read_arrays(file).get("", np.zeros(0))
+        features = read_arrays(file).get("", np.zeros(0))
     except DAMAGED as error:
         raise InputError(f"expected features in {file}, got {reason_of(error)}") from error
-    fits = found.ndim == 2 and len(found) == num_states and found.dtype.kind == "f"
-    require(fits, f"features of {num_states} states in {file}", f"{found.dtype} {found.shape}")
-    return found
+    fits = features.ndim == 2 and len(features) == num_states and features.dtype.kind == "f"
+    got = f"{features.dtype} {features.shape}"
+    require(fits, f"features of {num_states} states in {file}", got)
+    return features
 
 
-def _features(folder: RunFolder, truth: GroundTruth, *, recorded: bool) -> dict[int, np.ndarray]:
+def _load_features(
+    folder: RunFolder, truth: GroundTruth, *, recorded: bool
+) -> dict[int, np.ndarray]:
     """Return the features [n, d] of a run's first seed by step: recorded, or of checkpoints."""
     if folder.kind == SUCCESSOR:
         return {0: np.asarray(features_of(folder, truth), np.float32)}
     files = recorded_features(folder) if recorded else {}
     if files:
-        return {step: _recorded(file, truth.num_states) for step, file in files.items()}
+        return {step: _read_recorded(file, truth.num_states) for step, file in files.items()}
     steps = Checkpoints(folder.path / "checkpoints", run=folder.identity).complete_steps()
     if not steps:
         raise InputError(f"expected a checkpoint in {folder.path}, got none")

@@ -26,8 +26,6 @@ import numpy.typing as npt
 from rlreps.plotting.style import MISSING, OKABE_ITO, signed_colormap
 from rlreps.successor.measure.grids import BoxGrid
 
-FloatArray = npt.NDArray[np.float64]
-
 SCRIPTS = ("data.js", "sums.js", "drawing.js", "interface.js")
 """Modules of the page's script. A module imports from those before it; no two share a name."""
 
@@ -44,9 +42,9 @@ class Cells:
 
     grid: BoxGrid
     states: npt.NDArray[np.int64]
-    outlines: Sequence[FloatArray] = ()
+    outlines: Sequence[npt.NDArray[np.float64]] = ()
 
-    def on_cells(self, values: np.ndarray) -> np.ndarray:
+    def to_maps(self, values: np.ndarray) -> np.ndarray:
         """Return values of states [n, ...] as maps [..., rows, columns], 0 where no state is."""
         cells = np.zeros((self.grid.num_cells, *values.shape[1:]), values.dtype)
         cells[self.states] = values
@@ -58,27 +56,28 @@ class Arrays:
 
     Attributes:
         blocks: Name → text.
-        described: Name → type, scales and whether it is read later.
+        entries: Name → type, scales and whether it is read later.
         runs: Entries that the page's script reads for each run.
+        cells: The grid of the arrays.
     """
 
     def __init__(self, cells: Cells) -> None:
         """Start with the indices of the cells that are states."""
         self.blocks: dict[str, str] = {}
-        self.described: dict[str, dict[str, Any]] = {}
+        self.entries: dict[str, dict[str, Any]] = {}
         self.runs: list[dict[str, Any]] = []
-        self._cells = cells
-        self._plain("states", cells.on_cells(np.ones(len(cells.states), np.uint8)))
+        self.cells = cells
+        self._add_plain("states", cells.to_maps(np.ones(len(cells.states), np.uint8)))
 
-    def numbers(self, name: str, values: np.ndarray) -> None:
+    def add_numbers(self, name: str, values: np.ndarray) -> None:
         """Add a number for each state [n], in single precision."""
-        self._plain(name, self._cells.on_cells(values).astype(np.float32))
+        self._add_plain(name, self.cells.to_maps(values).astype(np.float32))
 
-    def maps(self, name: str, values: np.ndarray, *, later: bool = False) -> None:
+    def add_maps(self, name: str, values: np.ndarray, *, later: bool = False) -> None:
         """Add columns [n, count] as maps in 16 bits."""
-        self.add(name, *_packed_maps(self._cells.on_cells(values), 16), later=later)
+        self._add(name, *_pack_maps(self.cells.to_maps(values), 16), later=later)
 
-    def moves(self, counts: Sequence[Any]) -> None:
+    def add_moves(self, counts: Sequence[Any]) -> None:
         """Add moves by action: each cell's window (top, left, height, width), and its counts.
 
         Args:
@@ -88,7 +87,7 @@ class Arrays:
         for action, matrix in enumerate(counts):
             by_row = matrix.tocsr()
             windows = np.zeros((by_row.shape[0], 4), np.int16)
-            along = self._cells.grid.bins[0]
+            along = self.cells.grid.bins[0]
             dense = []
             for cell in np.flatnonzero(np.diff(by_row.indptr)):
                 entries = slice(by_row.indptr[cell], by_row.indptr[cell + 1])
@@ -100,10 +99,10 @@ class Arrays:
                 here = divmod(int(cell), along)
                 windows[cell] = top - here[0], left - here[1], height, width
                 dense.append(window.ravel())
-            self._plain(f"windows{action}", windows.T, later=True)
-            self._plain(f"counts{action}", np.concatenate(dense), later=True)
+            self._add_plain(f"windows{action}", windows.T, later=True)
+            self._add_plain(f"counts{action}", np.concatenate(dense), later=True)
 
-    def learned(
+    def add_run(
         self,
         label: str,
         num_features: int,
@@ -127,73 +126,66 @@ class Arrays:
         for step, name in names.items():
             # Values are projected on the last step; the other steps are only displayed.
             bits = 16 if step == max(names) else 8
-            packed = _packed_maps(self._cells.on_cells(components[step]), bits)
-            self.add(name, *packed, later=True)
+            packed = _pack_maps(self.cells.to_maps(components[step]), bits)
+            self._add(name, *packed, later=True)
         visited = f"visits{len(self.runs)}"
         if visits is not None:
-            self.numbers(visited, visits)
+            self.add_numbers(visited, visits)
         self.runs.append(
             {
                 "label": label,
                 "features": num_features,
                 "steps": list(names),
                 "arrays": list(names.values()),
-                "cosines": [short_numbers(cosines[step]) for step in names],
-                "curve": curve and [curve[0].tolist(), short_numbers(curve[1])],
+                "cosines": [round_numbers(cosines[step]) for step in names],
+                "curve": curve and [curve[0].tolist(), round_numbers(curve[1])],
                 "visits": None if visits is None else visited,
             }
         )
 
-    def _plain(self, name: str, values: np.ndarray, *, later: bool = False) -> None:
-        self.add(name, _deflated(values), {"type": values.dtype.name}, later=later)
+    def _add_plain(self, name: str, values: np.ndarray, *, later: bool = False) -> None:
+        self._add(name, _deflate(values), {"type": values.dtype.name}, later=later)
 
-    def add(
-        self, name: str, content: bytes, described: Mapping[str, Any], *, later: bool = False
+    def _add(
+        self, name: str, content: bytes, entry: Mapping[str, Any], *, later: bool = False
     ) -> None:
         """Add packed numbers; the page reads those marked ``later`` after its first drawing."""
         self.blocks[name] = base64.b64encode(content).decode()
-        self.described[name] = {**described, "later": later}
+        self.entries[name] = {**entry, "later": later}
 
 
-def exploration_page(
-    title: str,
-    facts: Mapping[str, Any],
-    cells: Cells,
-    arrays: Arrays,
-) -> str:
+def render_page(facts: Mapping[str, Any], arrays: Arrays) -> str:
     """Return the page as HTML.
 
     Args:
-        title: Title of the page.
-        facts: JSON values on the matrix, under the names that the page's script reads.
-        cells: The grid.
+        facts: The page's title and JSON values on the matrix, under the names of ``Description`` in
+            ``data.js``.
         arrays: ``left``: left singular vectors [n, K]; ``right``: right ones times the singular
             values; ``task_means`` and ``state_means``: the means that centring subtracted;
             ``row_energies``: squared norms of centred rows, if the page has no rows;
             ``rows``: the matrix transposed, if the page holds it; moves of actions, if known; and
             features that runs have learned.
     """
-    grid = cells.grid
-    described = {
-        "title": title,
+    cells, grid = arrays.cells, arrays.cells.grid
+    description = {
         **{"columns": grid.bins[0], "rows": grid.bins[1]},
         **{"low": grid.low, "high": grid.high, "axes": grid.names},
         "outlines": [np.round(line, 4).tolist() for line in cells.outlines],
         **facts,
         "colours": {
-            "sequential": _colours(matplotlib.colormaps["viridis"]),
-            "signed": _colours(signed_colormap()),
+            "sequential": _encode_colours(matplotlib.colormaps["viridis"]),
+            "signed": _encode_colours(signed_colormap()),
             "missing": MISSING,
             "series": list(OKABE_ITO),
         },
-        "arrays": arrays.described,
+        "arrays": arrays.entries,
         "runs": arrays.runs,
     }
     # "<" would end the script that holds the text.
-    text = json.dumps(described, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    parts = {"title": html.escape(title), "described": text}
-    parts |= {name: asset(name) for name in ("explore.html", "explore.css")}
-    parts["scripts"] = joined_scripts()
+    text = json.dumps(description, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    parts = {"title": html.escape(facts["title"]), "described": text}
+    parts |= {name: read_asset(name) for name in ("explore.html", "explore.css")}
+    parts["scripts"] = join_scripts()
     parts["blocks"] = "\n".join(
         f'<script type="application/octet-stream" id="array-{name}">{block}</script>'
         for name, block in arrays.blocks.items()
@@ -201,18 +193,18 @@ def exploration_page(
     return re.sub(r"@@([\w.]+)@@", lambda match: parts[match[1]], parts.pop("explore.html"))
 
 
-def joined_scripts() -> str:
+def join_scripts() -> str:
     """Join the script's modules into one: a page opened from disk may not import files."""
-    text = "".join(map(asset, SCRIPTS))
+    text = "".join(map(read_asset, SCRIPTS))
     return re.sub(r"^(import [^;]+;\n|export )", "", text, flags=re.MULTILINE)
 
 
-def asset(name: str) -> str:
+def read_asset(name: str) -> str:
     """Read a file that lies beside this module."""
     return importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _packed_maps(values: np.ndarray, bits: int) -> tuple[bytes, dict[str, Any]]:
+def _pack_maps(values: np.ndarray, bits: int) -> tuple[bytes, dict[str, Any]]:
     """Quantise and deflate maps [count, rows, columns]."""
     largest = np.abs(values).max(axis=(1, 2)).astype(np.float64)
     scales = np.where(largest > 0.0, largest, 1.0) / (2 ** (bits - 1) - 1)
@@ -220,17 +212,17 @@ def _packed_maps(values: np.ndarray, bits: int) -> tuple[bytes, dict[str, Any]]:
     # Integer differences wrap around, and the sums that undo them wrap around too.
     across = np.diff(whole, axis=2, prepend=np.zeros_like(whole[:, :, :1]))
     predicted = np.diff(across, axis=1, prepend=np.zeros_like(across[:, :1]))
-    return _deflated(predicted), {"type": whole.dtype.name, "scales": short_numbers(scales)}
+    return _deflate(predicted), {"type": whole.dtype.name, "scales": round_numbers(scales)}
 
 
-def _deflated(values: np.ndarray) -> bytes:
+def _deflate(values: np.ndarray) -> bytes:
     """Deflate an array in byte planes: the lowest bytes of all entries come first."""
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     planes = little.reshape(-1, 1).view(np.uint8).T
     return zlib.compress(planes.tobytes(), 6)
 
 
-def short_numbers(values: Any) -> list[float | None]:
+def round_numbers(values: Any) -> list[float | None]:
     """Return numbers with seven digits, and None for numbers that are not finite."""
     return [
         float(f"{float(value):.7g}") if math.isfinite(value) else None
@@ -238,7 +230,7 @@ def short_numbers(values: Any) -> list[float | None]:
     ]
 
 
-def _colours(colormap: Any) -> str:
+def _encode_colours(colormap: Any) -> str:
     """Return 256 colours, red, green and blue in a byte each, as base64."""
     table = np.rint(255 * np.asarray(colormap(np.arange(256)))[:, :3]).astype(np.uint8)
     return base64.b64encode(table.tobytes()).decode()

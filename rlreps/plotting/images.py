@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rlreps.plotting.maps import MOST_MAPS, add_signed_bar, draw_signed, magnitudes
-from rlreps.plotting.style import FloatArray, styled
+from rlreps.plotting.style import DoubleArray, styled
 
 _SIDE, _LABEL, _MARGIN, _TITLE = 0.62, 1.85, 0.1, 0.2
 """Inches: width of one small image, width of row labels, height of the figure's margins, and height
@@ -76,7 +76,7 @@ def plot_signed_images(
 
 
 def _image_grid(
-    tables: Mapping[str, FloatArray], columns: int, blocks: int, *, text_height: float
+    tables: Mapping[str, DoubleArray], columns: int, blocks: int, *, text_height: float
 ) -> tuple[Figure, npt.NDArray[np.object_]]:
     """Make a figure with axes for each image and ``text_height`` inches of text per block."""
     _, height, width = next(iter(tables.values())).shape

@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from rlreps.errors import InputError, require, require_choice
-from rlreps.plotting.style import MUTED, FloatArray, plain_log_ticks, series_style, styled
+from rlreps.plotting.style import MUTED, DoubleArray, plain_log_ticks, series_style, styled
 from rlreps.stats import FEWEST_BANDED, interquartile_mean_interval, mean_interval
 
 DISTANCE = "subspace distance (0 equal, 1 orthogonal)"
@@ -203,8 +203,8 @@ def plot_panels(
     bars = all(np.size(line.x) <= _MOST_MARKERS for line in every) and not looks
     # In units of the axis, or of its logarithm.
     places = joined(line.x for line in every)
-    apart = bars and have_intervals(every)
-    shift = _SHIFT * np.ptp(np.log(places) if log_x else places) if apart else 0.0
+    shifted = bars and have_intervals(every)
+    shift = _SHIFT * np.ptp(np.log(places) if log_x else places) if shifted else 0.0
     for axes, panel in zip(grid, panels, strict=True):
         axes.grid(visible=True)
         title = panel.title if columns == 1 else textwrap.fill(panel.title, _TITLE_WIDTH)
@@ -244,7 +244,7 @@ def plot_panels(
     return figure
 
 
-def joined(parts: Iterable[npt.ArrayLike | None]) -> FloatArray:
+def joined(parts: Iterable[npt.ArrayLike | None]) -> DoubleArray:
     """Join arrays of any shapes into one [entries]."""
     known = [np.ravel(np.asarray(part, np.float64)) for part in parts if part is not None]
     return np.concatenate([np.empty(0), *known])
@@ -253,7 +253,7 @@ def joined(parts: Iterable[npt.ArrayLike | None]) -> FloatArray:
 def _draw(
     axes: Axes,
     line: Line,
-    x: FloatArray,
+    x: DoubleArray,
     index: int,
     *,
     bars: bool,
@@ -284,11 +284,11 @@ def _draw(
         ends = np.nan_to_num(np.maximum([mean - low, high - mean], 0.0))
         axes.errorbar(x, mean, ends, label=line.label, capsize=2.5, elinewidth=1.1, **style)
         return
-    shown = np.isfinite(low) & np.isfinite(high)
-    if shown.any():
+    finite = np.isfinite(low) & np.isfinite(high)
+    if finite.any():
         faint = 0.2 if look is None else 0.12 * style["alpha"]
         axes.fill_between(
-            x[shown], low[shown], high[shown], color=style["color"], alpha=faint, lw=0
+            x[finite], low[finite], high[finite], color=style["color"], alpha=faint, lw=0
         )
     stride = max(1, len(x) // _MOST_MARKERS)
     marks = list(range((index * stride // 3) % stride, len(x), stride))
@@ -332,7 +332,7 @@ def _set_heights(axes: Axes, panels: Sequence[Panel], references: Sequence[float
     )
     if middle.size:
         outer = np.clip(outer, middle.min() / 3.0, middle.max() * 3.0)
-        heights: FloatArray = np.concatenate([middle, outer, runs])
+        heights: DoubleArray = np.concatenate([middle, outer, runs])
         margin = max((heights.max() / heights.min()) ** 0.05, 1.05)
         axes.set_ylim(heights.min() / margin, heights.max() * margin)
 
@@ -346,18 +346,18 @@ def _legend(
     looks: Mapping[str, Look],
 ) -> None:
     """Name series in their order, then variants or references."""
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
+            handles.setdefault(label, handle)
     entries: dict[str, Any] = {}
     for index, label in enumerate(series):
         style = series_style(index)
         plain = Line2D([], [], color=style["color"], marker=style["marker"])
-        if label in found:
-            entries[label] = plain if looks else found.pop(label)
+        if label in handles:
+            entries[label] = plain if looks else handles.pop(label)
     if not looks:
-        entries |= found
+        entries |= handles
     for variant, look in looks.items():
         opacity = max(look.get("alpha", 1.0), 0.5)
         entries[variant] = Line2D([], [], color=MUTED, **{**look, "alpha": opacity, "marker": ""})

@@ -30,7 +30,7 @@ from rlreps.plotting.style import (
     MISSING,
     MUTED,
     OKABE_ITO,
-    FloatArray,
+    DoubleArray,
     plain_log_ticks,
     signed_colormap,
     styled,
@@ -304,7 +304,7 @@ def plot_coverage(points: npt.ArrayLike, *, names: Sequence[str] = ()) -> Figure
     return figure
 
 
-def _shown(values: FloatArray) -> FloatArray:
+def _shown(values: DoubleArray) -> DoubleArray:
     """Return values by cell [count, ..., b₁, b₀] as images [count, b₁, b₀]; one axis is one row."""
     if values.ndim == 2:
         return values[:, None, :]
@@ -313,7 +313,7 @@ def _shown(values: FloatArray) -> FloatArray:
         return values
     known = np.isfinite(values).sum(axis=hidden)
     sums = np.nansum(values, axis=hidden)
-    means: FloatArray = np.where(known > 0, sums / np.maximum(known, 1), np.nan)
+    means: DoubleArray = np.where(known > 0, sums / np.maximum(known, 1), np.nan)
     return means
 
 
@@ -353,9 +353,9 @@ def _mark_ends(axes: Axes, grid: BoxGrid) -> None:
 
 def magnitudes(
     cosines: Mapping[str, npt.ArrayLike] | None,
-    tables: Mapping[str, FloatArray],
+    tables: Mapping[str, DoubleArray],
     titles: Sequence[str],
-) -> dict[str, FloatArray]:
+) -> dict[str, DoubleArray]:
     """Check column titles and cosines [count] against images, and return |cosine|."""
     count = len(next(iter(tables.values())))
     require(len(titles) == count, f"{count} column titles", len(titles))
@@ -368,7 +368,7 @@ def magnitudes(
 
 def draw_signed(
     panels: npt.NDArray[np.object_],
-    tables: Mapping[str, FloatArray],
+    tables: Mapping[str, DoubleArray],
     columns: int,
     *,
     grid: BoxGrid | None = None,
@@ -456,8 +456,8 @@ def plot_policy_and_value(environment: PuddleWorld, values: npt.ArrayLike) -> Fi
     stride = math.ceil(bins / _MOST_ARROWS)
     chosen = np.arange(stride // 2, bins, stride)
     rows, columns = (part.ravel() for part in np.meshgrid(chosen, chosen, indexing="ij"))
-    shown = greedy[rows, columns] >= 0
-    rows, columns = rows[shown], columns[shown]
+    decided = greedy[rows, columns] >= 0
+    rows, columns = rows[decided], columns[decided]
     policy_axes.quiver(
         (columns + 0.5) / bins,
         (rows + 0.5) / bins,

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from rlreps.errors import require, require_choice
 from rlreps.files import require_output, write_atomically
 
-FloatArray = npt.NDArray[np.float64]
+DoubleArray = npt.NDArray[np.float64]
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 

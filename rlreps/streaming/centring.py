@@ -73,8 +73,8 @@ class Units(NamedTuple):
 
     def relative(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return rows [n, features] less the origin, in units."""
-        found: npt.NDArray[np.float64] = (rows - self.origin) / self.unit
-        return found
+        relative: npt.NDArray[np.float64] = (rows - self.origin) / self.unit
+        return relative
 
     def _grown(self, rows: Any, most: float) -> Self:
         ends = [rows.min(axis=0), rows.max(axis=0)]
@@ -209,8 +209,8 @@ class Centred:
             # Rows for the distances of the workers' means from the common mean. Each worker's sum
             # of squares counts by its share of the weights, and so do these rows.
             rows = shares(weights) * states.running.rows_seen.astype(weights.dtype)
-            apart = jax.tree.map(lambda own, of_all: own - of_all[None], states.running, mean)
-            distances = apart.value + apart.remainder
+            shifts = jax.tree.map(lambda own, of_all: own - of_all[None], states.running, mean)
+            distances = shifts.value + shifts.remainder
             inner = self.rule.update(inner, jnp.sqrt(rows)[:, None] * distances)
         return CentredState(mean, inner)
 

@@ -14,7 +14,7 @@ from jax import Array
 from rlreps.errors import require
 from rlreps.numerics import jit
 from rlreps.streaming.centring import Centred, Units, all_finite, centred_rule, require_finite
-from rlreps.streaming.moments import FADING, Floats, Moments, no_moments, take_in
+from rlreps.streaming.moments import FADING, DoubleArray, Moments, no_moments, take_in
 from rlreps.streaming.passes import scan_updates
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay
@@ -33,7 +33,7 @@ except ImportError as error:
         "expected scikit-learn >= 1.6 for StreamingPCA, got none: pip install 'rlreps[sklearn]'"
     ) from error
 
-Rows = Any
+DenseOrSparse = Any
 """An array or a SciPy sparse array in compressed rows, [n, features]."""
 
 Indices = npt.NDArray[np.integer[Any]]
@@ -79,7 +79,7 @@ class Model(NamedTuple):
     units: Units
     state: Any
     moments: Moments
-    components: Floats
+    components: DoubleArray
 
     def in_units(self, units: Units) -> Self:
         """Return the same model in other units, of the same origin."""
@@ -201,13 +201,13 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             order = random.permutation(len(in_turn))
             some = model.units.relative(_dense(X, order[:ROWS_AT_ONCE]))
             rate = self._rate(model, *_variances(some, k))
-            each = self._rows_per_update(k)
+            per_update = self._rows_per_update(k)
             basis = model.components
             # A rule without a learning rate would count every row again in a second pass.
             passes = int(self.passes) if RULES[self.rule].needs_learning_rate else 1
             for index in range(passes):
                 order = random.permutation(len(in_turn)) if index else order
-                state, basis = self._advanced(model, X, order, rate, each)
+                state, basis = self._advanced(model, X, order, rate, per_update)
                 model = model._replace(state=state)
             mean = model.state.running
             once = mean._replace(rows_seen=mean.rows_seen // mean.rows_seen.dtype.type(passes))
@@ -254,13 +254,13 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
             rate = self._rate(model, grown.total_variance, least)
             # Incremental PCA takes the whole batch, as in scikit-learn, if no size is given.
             whole = self.rule == "incremental_pca" and self.batch_size is None
-            each = len(X) if whole else self._rows_per_update(k)
-            state, basis = self._advanced(model, X, np.arange(len(X)), rate, each)
+            per_update = len(X) if whole else self._rows_per_update(k)
+            state, basis = self._advanced(model, X, np.arange(len(X)), rate, per_update)
             moments, components = take_in(model.moments, old, basis, rows, fading)
             self._accept(model._replace(state=state, moments=moments, components=components))
         return self
 
-    def get_precision(self) -> Floats:
+    def get_precision(self) -> DoubleArray:
         """Return the inverse of ``get_covariance``, [features, features].
 
         scikit-learn's own method divides by zero where a component has less variance than the
@@ -268,10 +268,10 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         """
         noise = self.noise_variance_
         if not noise:
-            precision: Floats = super().get_precision()
+            precision: DoubleArray = super().get_precision()
             return precision
         beyond = np.maximum(self.explained_variance_ - noise, 0.0)
-        along: Floats = (self.components_.T * (beyond / (beyond + noise))) @ self.components_
+        along: DoubleArray = (self.components_.T * (beyond / (beyond + noise))) @ self.components_
         return (np.eye(len(along)) - along) / noise
 
     # Log-likelihoods under probabilistic PCA, by scikit-learn's own methods.
@@ -283,8 +283,8 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _validated(self, X: Any, *, reset: bool) -> Rows:
-        array: Rows = validate_data(
+    def _validated(self, X: Any, *, reset: bool) -> DenseOrSparse:
+        array: DenseOrSparse = validate_data(
             self,
             X,
             accept_sparse="csr",
@@ -293,21 +293,21 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         )
         return array
 
-    def _num_components(self, X: Rows, most: int) -> int:
+    def _num_components(self, X: DenseOrSparse, most: int) -> int:
         """Check all parameters for an array or batch, and return k; None is ``most``."""
         self._validate_params()
         k = most if self.n_components is None else int(self.n_components)
-        each, least = self._rows_per_update(k), RULES[self.rule].least_rows_per_update(k)
+        per_update, least = self._rows_per_update(k), RULES[self.rule].least_rows_per_update(k)
         learned = f"for {k} components by {self.rule}"
         enough = f"batch_size >= {least} {learned}, or a rule that learns from single rows"
-        require(each >= least, enough, each)
+        require(per_update >= least, enough, per_update)
         require(X.shape[0] >= least, f"at least {least} rows at once {learned}", X.shape[0])
         return k
 
     def _rows_per_update(self, k: int) -> int:
         return int(self.batch_size or RULES[self.rule].usual_rows_per_update(k))
 
-    def _started(self, X: Rows, k: int, random: np.random.RandomState) -> Model:
+    def _started(self, X: DenseOrSparse, k: int, random: np.random.RandomState) -> Model:
         """Return the model before its first row."""
         units = Units.of(_dense(X, np.arange(1))[0], X)
         rule = centred_rule(self.rule, X.shape[1], k, PowerDecay(1.0, float(self.power)))
@@ -333,9 +333,9 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         return PowerDecay(RELATIVE_RATE / along, power, largest)
 
     def _advanced(
-        self, model: Model, rows: Rows, order: Indices, rate: PowerDecay, each: int
-    ) -> tuple[Any, Floats]:
-        """Return the rule's state and its span's basis [k, features] after ``each`` rows an update.
+        self, model: Model, rows: DenseOrSparse, order: Indices, rate: PowerDecay, per_update: int
+    ) -> tuple[Any, DoubleArray]:
+        """Return the rule's state and its span's basis [k, features] after updates on some rows.
 
         Raises:
             TrainingDivergedError: If the outcome is not finite.
@@ -345,10 +345,10 @@ class StreamingPCA(_BasePCA):  # type: ignore[misc]
         least = RULES[self.rule].least_rows_per_update(k)
         state, components = model.state, model.components.T
         dtype = state.running.value.dtype
-        for chosen in _blocks(order, each, least):
+        for chosen in _blocks(order, per_update, least):
             given: Any = model.units.relative(_dense(rows, chosen)).astype(dtype)
-            state, found, finite = _advance(rule, state, given, each, least)
-            components = np.asarray(found, np.float64)
+            state, latest, finite = _advance(rule, state, given, per_update, least)
+            components = np.asarray(latest, np.float64)
             require_finite(finite, self.rule, int(state.step))
         return jax.device_get(state), np.linalg.qr(components)[0].T
 
@@ -377,34 +377,34 @@ def _start(rule: Centred, seed: Array) -> Any:
 
 @functools.partial(jit, static_argnums=(3, 4))
 def _advance(
-    rule: Centred, state: Any, rows: Array, each: int, least: int
+    rule: Centred, state: Any, rows: Array, per_update: int, least: int
 ) -> tuple[Any, Array, Array]:
     """Update on rows [n, features]; the last update may have another number of rows."""
-    left = len(rows) % each
+    left = len(rows) % per_update
     whole = len(rows) - left
     if 0 < left < least:
-        whole = max(whole - each, 0)
+        whole = max(whole - per_update, 0)
     if whole:
-        state = scan_updates(rule, state, rows[:whole], each)
+        state = scan_updates(rule, state, rows[:whole], per_update)
     if whole < len(rows):
         state = rule.update(state, rows[whole:])
     components = rule.components(state)
     return state, components, all_finite((state, components))
 
 
-def _dense(rows: Rows, chosen: Indices) -> npt.NDArray[np.floating[Any]]:
+def _dense(rows: DenseOrSparse, chosen: Indices) -> npt.NDArray[np.floating[Any]]:
     """Return some rows, [len(chosen), features], as an array."""
     some = rows[chosen]
     array: npt.NDArray[np.floating[Any]] = some if isinstance(some, np.ndarray) else some.toarray()
     return array
 
 
-def _blocks(order: Indices, each: int, least: int = 1) -> Iterator[Indices]:
+def _blocks(order: Indices, per_update: int, least: int = 1) -> Iterator[Indices]:
     """Split an order of rows into parts of whole updates; only the last may end with a shorter one.
 
     A last part of fewer than ``least`` rows joins the part before it.
     """
-    length = each * max(ROWS_AT_ONCE // each, 1)
+    length = per_update * max(ROWS_AT_ONCE // per_update, 1)
     begin = 0
     while begin < len(order):
         end = begin + length
@@ -419,7 +419,7 @@ def _threads() -> Any:
     return ThreadpoolController()
 
 
-def _variances(rows: Floats, k: int) -> tuple[float, float]:
+def _variances(rows: DoubleArray, k: int) -> tuple[float, float]:
     """Return the total variance of rows [n, features] and the k-th largest principal variance."""
     centred = rows - rows.mean(axis=0)
     total = float(np.square(centred).sum()) / len(rows)

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+DoubleArray = npt.NDArray[np.float64]
 
 FADING = 2.0
 """Exponent of the weights in a stream's variances: the t-th of n rows has weight (t/n)²."""
@@ -26,12 +26,12 @@ class Moments(NamedTuple):
     rows_seen: int
     weight: float
     squared_weight: float
-    mean: Floats
-    along: Floats
+    mean: DoubleArray
+    along: DoubleArray
     total: float
 
     @property
-    def variances(self) -> Floats:
+    def variances(self) -> DoubleArray:
         """Variance along each component, [k]; unbiased if weights are equal (ddof = 1)."""
         return self.along * self._per_row
 
@@ -59,8 +59,12 @@ def no_moments(num_inputs: int, num_components: int) -> Moments:
 
 
 def take_in(
-    moments: Moments, components: Floats, basis: Floats, rows: Floats, fading: float = FADING
-) -> tuple[Moments, Floats]:
+    moments: Moments,
+    components: DoubleArray,
+    basis: DoubleArray,
+    rows: DoubleArray,
+    fading: float = FADING,
+) -> tuple[Moments, DoubleArray]:
     """Add rows, and rotate the moments to the principal axes of a new basis' span.
 
     Sums of squares along old components are carried over to the span of the new ones; the part

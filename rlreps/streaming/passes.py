@@ -97,11 +97,12 @@ def run_passes(
     counts = {"workers": workers, "rows_per_update": rows_per_update}
     for name, value in {"evaluate_every": evaluate_every, **counts}.items():
         require_positive(name, value)
-    each = len(rows) // workers
+    per_worker = len(rows) // workers
     interval = evaluate_every - evaluate_every % rows_per_update
     require(
-        1 <= interval <= each,
-        f"evaluate_every in [{rows_per_update}, {each}], from an update's rows to all of a worker",
+        1 <= interval <= per_worker,
+        f"evaluate_every in [{rows_per_update}, {per_worker}], "
+        "from an update's rows to all of a worker",
         evaluate_every,
     )
     weights = jnp.ones(workers)
@@ -134,13 +135,13 @@ def run_passes(
 
         return map_runs(components, learned, states, rates)
 
-    orders = runs.orders(len(rows))[:, : workers * each].reshape(-1, workers, each)
+    orders = runs.orders(len(rows))[:, : workers * per_worker].reshape(-1, workers, per_worker)
     rates, stored = jnp.asarray(runs.learning_rates, jnp.float32), jnp.asarray(rows)
     states = begin(jnp.asarray(np.asarray(runs.seeds, np.uint32)), rates)
     learned = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], workers, axis=1), states)
     compiled: Any = None
     seconds, own, combined = [0.0], [], []
-    for first in [None, *range(0, each - interval + 1, interval)]:
+    for first in [None, *range(0, per_worker - interval + 1, interval)]:
         if first is not None:
             chosen = jnp.asarray(orders[..., first : first + interval])
             arguments = (states, stored, chosen, rates)

@@ -20,7 +20,7 @@ from rlreps.streaming.centring import (
     centred_rule,
     require_finite,
 )
-from rlreps.streaming.moments import Floats
+from rlreps.streaming.moments import DoubleArray
 from rlreps.streaming.rules import RULES
 from rlreps.streaming.rules.base import PowerDecay
 
@@ -75,7 +75,7 @@ class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
         self._mean, self._components = np.zeros(0), np.zeros((n_components, 0), np.float32)
 
     @property
-    def mean_(self) -> Floats:
+    def mean_(self) -> DoubleArray:
         """Mean of all rows, in the order of the first row's features, [features]."""
         return self._mean[self._places]
 
@@ -111,11 +111,11 @@ class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
         require_finite(finite, self.rule, int(state.step))
         if self._state is None:
             self._names, self._places = names, [names.index(name) for name in x]
-        found = np.asarray(components).T
-        signs = np.where(np.sum(found * before, axis=1) < 0.0, -1.0, 1.0)
+        latest = np.asarray(components).T
+        signs = np.where(np.sum(latest * before, axis=1) < 0.0, -1.0, 1.0)
         self._units, self._state = units, state
         self._mean = units.origin + units.unit * np.asarray(shift, np.float64)
-        self._components = found * signs[:, None].astype(found.dtype)
+        self._components = latest * signs[:, None].astype(latest.dtype)
 
     def transform_one(self, x: dict[Any, Any]) -> dict[Any, float]:
         """Return the coordinates of a row along the components, by number; 0 before any row.
@@ -127,7 +127,7 @@ class RiverPCA(Transformer):  # type: ignore[misc, unused-ignore]
         return dict(enumerate(coordinates.tolist()))
 
 
-def _row(names: Sequence[Any], x: dict[Any, Any]) -> Floats:
+def _row(names: Sequence[Any], x: dict[Any, Any]) -> DoubleArray:
     """Return a row's values by name, 0 for a missing one."""
     values = {name: x.get(name, 0.0) for name in names}
     bad = {name: value for name, value in values.items() if not _is_number(value)}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rlreps.errors import require, require_interval
 
-FloatArray = npt.NDArray[np.float64]
+DoubleArray = npt.NDArray[np.float64]
 
 _FAR = 10_000.0
 """A goal counts as out of reach beyond this many expected steps."""
@@ -24,7 +24,7 @@ class TabularModel:
         to: Probabilities of the next state by action and state, [A, n, n].
     """
 
-    to: FloatArray
+    to: DoubleArray
 
     @property
     def num_states(self) -> int:
@@ -32,22 +32,22 @@ class TabularModel:
         return len(self.to[0])
 
     @cached_property
-    def uniform(self) -> FloatArray:
+    def uniform(self) -> DoubleArray:
         """The uniformly random policy, [n, A]."""
         actions = len(self.to)
         return np.full((self.num_states, actions), 1.0 / actions)
 
-    def probabilities(self, policy: npt.ArrayLike) -> FloatArray:
+    def probabilities(self, policy: npt.ArrayLike) -> DoubleArray:
         """Return the probabilities [n, A] of a policy, given as probabilities or as actions [n]."""
         given = np.asarray(policy)
         if given.ndim == 2:
             return np.asarray(given, np.float64)
-        chosen: FloatArray = np.eye(len(self.to))[given]
+        chosen: DoubleArray = np.eye(len(self.to))[given]
         return chosen
 
     def policy_values(
         self, policy: npt.ArrayLike, rewards: npt.ArrayLike, discount: float
-    ) -> FloatArray:
+    ) -> DoubleArray:
         """Solve for V(s) = E Σ_t γᵗ r(s_{t+1}) of one policy, [n, m].
 
         Args:
@@ -58,10 +58,10 @@ class TabularModel:
         rewards = np.asarray(rewards, np.float64)
         chain = np.einsum("sa,ast->st", self.probabilities(policy), self.to)
         kernel = np.eye(self.num_states) - discount * chain
-        values: FloatArray = np.linalg.solve(kernel, chain @ rewards)
+        values: DoubleArray = np.linalg.solve(kernel, chain @ rewards)
         return values
 
-    def optimal_action_values(self, rewards: npt.ArrayLike, discount: float) -> FloatArray:
+    def optimal_action_values(self, rewards: npt.ArrayLike, discount: float) -> DoubleArray:
         """Iterate Q(s, a) = Σ P(s' | s, a)(r(s') + γ max_b Q(s', b)) to rounding, [n, A, m].
 
         Args:
@@ -75,7 +75,7 @@ class TabularModel:
             f"rewards [{self.num_states}, m]",
             rewards.shape,
         )
-        best: FloatArray = np.zeros_like(rewards)
+        best: DoubleArray = np.zeros_like(rewards)
         tolerance = 1e-10 * max(1.0, float(np.abs(rewards).max(initial=0.0)))
         while True:
             values = self.backed_up(rewards + discount * best)
@@ -84,7 +84,7 @@ class TabularModel:
                 return values
             best = new
 
-    def least_steps(self, reached: npt.ArrayLike) -> FloatArray:
+    def least_steps(self, reached: npt.ArrayLike) -> DoubleArray:
         """Iterate T(s) = 1 + min_a Σ P(s' | s, a) T(s') to rounding, with T = 0 on arrival.
 
         Args:
@@ -97,7 +97,7 @@ class TabularModel:
             InputError: If a goal is farther than 10,000 steps from a state.
         """
         goals = np.asarray(reached, np.bool_)
-        steps: FloatArray = np.zeros(goals.shape)
+        steps: DoubleArray = np.zeros(goals.shape)
         while True:
             new = np.where(goals, 0.0, 1.0 + self.backed_up(steps).min(axis=1))
             if float(np.abs(new - steps).max()) <= 1e-9:
@@ -105,7 +105,7 @@ class TabularModel:
             steps, most = new, float(new.max())
             require(most < _FAR, "goals that can be reached from every state", f"{most:g} steps")
 
-    def steps_within(self, reached: npt.ArrayLike, cap: int) -> FloatArray:
+    def steps_within(self, reached: npt.ArrayLike, cap: int) -> DoubleArray:
         """Compute the least expected number of steps to a goal or a cap, [n]; 0 at the goal.
 
         Exact, by backward induction over the remaining steps.
@@ -115,12 +115,12 @@ class TabularModel:
             cap: Largest number of steps.
         """
         goal = np.asarray(reached, np.bool_)
-        steps: FloatArray = np.zeros(len(goal))
+        steps: DoubleArray = np.zeros(len(goal))
         for _ in range(cap):
             steps = np.where(goal, 0.0, 1.0 + (self.to @ steps).min(axis=0))
         return steps
 
-    def components(self, size: int, discount: float) -> FloatArray:
+    def components(self, size: int, discount: float) -> DoubleArray:
         """Compute σu of the random policy's successor measure, uniformly weighted, [n, size].
 
         The sum starts at the first state reached, as in ``SuccessorRepresentation``.
@@ -129,10 +129,10 @@ class TabularModel:
         left, values, _ = np.linalg.svd(measure)
         return np.asarray(left[:, :size] * values[:size])
 
-    def backed_up(self, values: FloatArray) -> FloatArray:
+    def backed_up(self, values: DoubleArray) -> DoubleArray:
         """Compute Σ P(s' | s, a) v(s') of values [n, m], [n, A, m]."""
-        found: FloatArray = np.einsum("ast,tm->sam", self.to, values, optimize=True)
-        return found
+        following: DoubleArray = np.einsum("ast,tm->sam", self.to, values, optimize=True)
+        return following
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -146,21 +146,21 @@ class TabularProblem:
     """
 
     model: TabularModel
-    rewards: FloatArray
+    rewards: DoubleArray
     discount: float
 
     @cached_property
-    def random(self) -> FloatArray:
+    def random(self) -> DoubleArray:
         """Values of the random policy, [n, m]."""
         return self.model.policy_values(self.model.uniform, self.rewards, self.discount)
 
     @cached_property
-    def optimal(self) -> FloatArray:
+    def optimal(self) -> DoubleArray:
         """Optimal values, [n, m]."""
-        found = self.model.optimal_action_values(self.rewards, self.discount)
-        return np.asarray(found.max(axis=1))
+        values = self.model.optimal_action_values(self.rewards, self.discount)
+        return np.asarray(values.max(axis=1))
 
-    def gains(self, policies: Sequence[npt.NDArray[Any]]) -> FloatArray:
+    def gains(self, policies: Sequence[npt.NDArray[Any]]) -> DoubleArray:
         """Compute policies' gains over the random policy, as shares of the optimal gains, [m].
 
         Args:
@@ -172,8 +172,8 @@ class TabularProblem:
         ]
         count = len(policies)
         least = self.random[:, :count].mean(axis=0)
-        found: FloatArray = (values - least) / (self.optimal[:, :count].mean(axis=0) - least)
-        return found
+        gains: DoubleArray = (values - least) / (self.optimal[:, :count].mean(axis=0) - least)
+        return gains
 
     def chosen(self, indices: Sequence[int]) -> "TabularProblem":
         """Return the problem with some of its rewards."""

@@ -26,7 +26,7 @@ from rlreps.errors import require, require_interval
 from rlreps.subspace import subspace_distance
 from rlreps.subspace.svd import fix_signs
 
-FloatArray = npt.NDArray[np.float64]
+DoubleArray = npt.NDArray[np.float64]
 
 _EQUAL = 1e-9
 """Relative difference below which two eigenvalues, such as a complex pair, have equal size."""
@@ -44,9 +44,9 @@ class Truth:
             removed before the comparison.
     """
 
-    functions: FloatArray
-    values: FloatArray
-    measure: FloatArray
+    functions: DoubleArray
+    values: DoubleArray
+    measure: DoubleArray
     constants_free: bool = False
 
     def first(self, count: int) -> "Truth":
@@ -104,9 +104,9 @@ class ChainTruths:
             not sum to 1, or some state is never reached, so that p⁺ says nothing about it.
     """
 
-    transition: FloatArray
+    transition: DoubleArray
     discount: float = 0.95
-    distribution: FloatArray | None = None
+    distribution: DoubleArray | None = None
 
     def __post_init__(self) -> None:
         chain = np.asarray(self.transition, np.float64)
@@ -115,7 +115,7 @@ class ChainTruths:
         off = np.abs(chain.sum(axis=1) - 1.0).max(initial=0.0)
         require(bool(off < 1e-5 and (chain >= 0.0).all()), "rows that sum to 1", f"{off:g} off")
         require_interval("discount", self.discount, "[0, 1)")
-        start: FloatArray = np.full(states, 1.0 / states)
+        start: DoubleArray = np.full(states, 1.0 / states)
         if self.distribution is not None:
             start = np.asarray(self.distribution, np.float64)
         fits = start.shape == (states,) and bool((start > 0.0).all())
@@ -126,22 +126,22 @@ class ChainTruths:
         require(never == 0, "a chain that enters every state", f"{never} never entered")
 
     @property
-    def start(self) -> FloatArray:
+    def start(self) -> DoubleArray:
         """The distribution p, [n]."""
         return np.asarray(self.distribution)
 
     @cached_property
-    def successor(self) -> FloatArray:
+    def successor(self) -> DoubleArray:
         """The normalised successor measure M, [n, n]; rows sum to 1."""
         kernel = np.eye(len(self.transition)) - self.discount * self.transition
-        found = np.linalg.solve(kernel, (1.0 - self.discount) * self.transition)
-        return np.asarray(found, np.float64)
+        measure = np.linalg.solve(kernel, (1.0 - self.discount) * self.transition)
+        return np.asarray(measure, np.float64)
 
     @cached_property
-    def reached(self) -> FloatArray:
+    def reached(self) -> DoubleArray:
         """The distribution p⁺ = Mᵀp, [n]."""
-        found: FloatArray = self.successor.T @ self.start
-        return found
+        reached: DoubleArray = self.successor.T @ self.start
+        return reached
 
     def successor_measure(self, *, centred: bool, count_start: bool = False) -> Truth:
         """Compute the left singular functions of Ψ, with columns weighed equally, in L2(p).
@@ -198,7 +198,7 @@ class ChainTruths:
             walk, functions=walk.functions[:, order], values=walk.values[order]
         )
 
-    def temporal_differences(self, count: int, cumulants: FloatArray | None = None) -> Truth:
+    def temporal_differences(self, count: int, cumulants: DoubleArray | None = None) -> Truth:
         """Compute the fixed point of tabular low-rank temporal differences: ``count`` functions.
 
         Both semi-gradients of ``TDLowRank`` vanish if f spans an invariant subspace of M P*, with
@@ -229,13 +229,13 @@ class ChainTruths:
         least = 0.0
         if count < len(sizes):
             least = float(sizes[count - 1] + sizes[count]) / 2.0
-        _, vectors, found = scipy.linalg.schur(
+        _, vectors, leading = scipy.linalg.schur(
             operator, sort=lambda real, imaginary: np.hypot(real, imaginary) > least
         )
-        require(found == count, f"{count} leading eigenvalues", found)
+        require(leading == count, f"{count} leading eigenvalues", leading)
         return Truth(vectors[:, :count] / root[:, None], sizes[:count], self.start)
 
-    def _left_singular(self, matrix: FloatArray, columns: FloatArray) -> Truth:
+    def _left_singular(self, matrix: DoubleArray, columns: DoubleArray) -> Truth:
         """Decompose a matrix in L2(p x columns' weights)."""
         root = np.sqrt(self.start)[:, None]
         left, values, _ = np.linalg.svd(root * matrix * np.sqrt(columns))

@@ -317,9 +317,9 @@ def browser():
 @pytest.mark.skipif(shutil.which("tsc") is None, reason="needs TypeScript: npm install typescript")
 def test_types_of_the_page_s_modules_and_of_the_joined_script_hold(tmp_path):
     for name in rendering.SCRIPTS:
-        (tmp_path / name).write_text(rendering.asset(name), encoding="utf-8")
+        (tmp_path / name).write_text(rendering.read_asset(name), encoding="utf-8")
     # In one file, two modules' declarations of one name clash.
-    (tmp_path / "joined.js").write_text(rendering.joined_scripts(), encoding="utf-8")
+    (tmp_path / "joined.js").write_text(rendering.join_scripts(), encoding="utf-8")
     options = "--noEmit --allowJs --checkJs --strict --lib es2022,dom,dom.iterable"
     options += " --target es2022 --module es2022 --moduleDetection force"
     checked = subprocess.run(

@@ -15,7 +15,7 @@ from jax import Array
 from rlreps.envs import PuddleWorld, PuddleWorldState
 from rlreps.successor.measure.grids import Grid
 
-FloatArray = npt.NDArray[np.float64]
+DoubleArray = npt.NDArray[np.float64]
 
 _SAMPLES = 256
 """Number of moves from each cell by each action."""
@@ -38,7 +38,7 @@ class CellMoves(NamedTuple):
     """
 
     cells: npt.NDArray[np.int64]
-    to: FloatArray
+    to: DoubleArray
 
 
 def cell_moves(environment: PuddleWorld, grid: Grid, key: Array) -> CellMoves:
@@ -73,7 +73,7 @@ def _sampled_steps(environment: PuddleWorld, keys: Array, grid: Grid) -> tuple[A
     return sampled
 
 
-def _counts(targets: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> FloatArray:
+def _counts(targets: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> DoubleArray:
     """Count chosen moves [n, samples, actions] from row to column by action, [actions, n, n]."""
     num_cells, _, num_actions = targets.shape
     sources, _, actions = np.nonzero(chosen)

@@ -32,7 +32,8 @@ from rlreps.config import checked
 from rlreps.errors import InputError, differences, require_positive
 from rlreps.files import read_json, refuse_links, require_free, require_name
 
-Rows = npt.NDArray[np.float32]
+RowBlock = npt.NDArray[np.float32]
+"""Consecutive rows of a store, [rows, columns]."""
 
 CHECKSUM_BYTES = 4
 _BLOCKS_IN_FLIGHT = 3  # enough to overlap reading with use; memory stays at a few blocks
@@ -125,7 +126,7 @@ class MatrixStore:
                 self.block_file(index).unlink(missing_ok=True)
             self._array[start:stop].write(values).result()
 
-    def read_block(self, index: int) -> Rows:
+    def read_block(self, index: int) -> RowBlock:
         """Return rows float32 [stop - start, num_tasks] of a block; NaN if it was never written.
 
         Raises:
@@ -133,7 +134,7 @@ class MatrixStore:
         """
         return next(self._stream([index]))[1]
 
-    def read(self) -> Rows:
+    def read(self) -> RowBlock:
         """Return the whole matrix, float32 [num_states, num_tasks].
 
         Raises:
@@ -144,7 +145,7 @@ class MatrixStore:
             matrix[slice(*self.block_range(index))] = rows
         return matrix
 
-    def iterate_blocks(self, part: range | None = None) -> Iterator[tuple[int, Rows]]:
+    def iterate_blocks(self, part: range | None = None) -> Iterator[tuple[int, RowBlock]]:
         """Yield (index, rows float32 [stop - start, num_tasks]) in order, reading ahead.
 
         Args:
@@ -186,9 +187,9 @@ class MatrixStore:
                 f"got {len(missing)} missing: {', '.join(ranges)}"
             )
 
-    def _stream(self, indices: Iterable[int]) -> Iterator[tuple[int, Rows]]:
+    def _stream(self, indices: Iterable[int]) -> Iterator[tuple[int, RowBlock]]:
         """Read blocks in the order given, a few at a time."""
-        pending: deque[tuple[int, ts.Future[Rows]]] = deque()
+        pending: deque[tuple[int, ts.Future[RowBlock]]] = deque()
         for index in indices:
             start, stop = self.block_range(index)
             pending.append((index, self._array[start:stop].read(order="C")))
@@ -197,7 +198,7 @@ class MatrixStore:
         while pending:
             yield self._settle(*pending.popleft())
 
-    def _settle(self, index: int, future: "ts.Future[Rows]") -> tuple[int, Rows]:
+    def _settle(self, index: int, future: "ts.Future[RowBlock]") -> tuple[int, RowBlock]:
         with _explained(f"{self.path}: expected a readable {self.describe_block(index)}"):
             return index, future.result()
 
@@ -277,8 +278,8 @@ def create_or_resume(
         store = open_store(folder)
         stored = {"shape": store.shape, "block_rows": store.block_rows, **store.settings}
         given = {"shape": tuple(shape), "block_rows": block_rows, **plain}
-        if found := differences(stored, given):
-            raise InputError(f"{store.path} was made under other settings: {'; '.join(found)}")
+        if different := differences(stored, given):
+            raise InputError(f"{store.path} was made under other settings: {'; '.join(different)}")
         return store
     require_place(folder)
     entry = {
@@ -322,8 +323,8 @@ def open_store(path: str | Path) -> MatrixStore:
             inside = Path(path) / "successor"
             hint = f"; its store is {inside}" if (inside / "zarr.json").is_file() else ""
             raise InputError(f"{path} holds a run, not a matrix store{hint}")
-        found = "no such path" if not folder.exists() else f"no {_METADATA_FILE} in it"
-        raise InputError(f"expected a matrix store at {folder}, got {found}")
+        problem = "no such path" if not folder.exists() else f"no {_METADATA_FILE} in it"
+        raise InputError(f"expected a matrix store at {folder}, got {problem}")
     refuse_links(folder)
     read_json(folder / _METADATA_FILE)  # tensorstore's parser overflows the stack.
     try:
