@@ -271,8 +271,9 @@ def make_torso(
         world = puddle_world_of(config)
         bins = None if world is None else getattr(world.observation, "bins", None)
         size = fits.basis_size if bins is None else max(fits.basis_size, bins**2)
-        basis = "fourier" if bins is None else "counted"
-        fits = dataclasses.replace(fits, basis=basis, basis_size=size)
+        fits = dataclasses.replace(
+            fits, basis="fourier" if bins is None else "counted", basis_size=size
+        )
     if fitted and fits.basis == "fourier":
         numbers = f"observations of at most {MOST_NUMBERS:,} numbers for random Fourier features"
         require(math.prod(shape) <= MOST_NUMBERS, numbers, math.prod(shape))

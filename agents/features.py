@@ -44,7 +44,8 @@ from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis, Uni
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.least_squares import LeastSquares
 from rlreps.successor.fitting.least_squares import Rows as Steps
-from rlreps.successor.fitting.representation import SuccessorRepresentation, Task
+from rlreps.successor.fitting.representation import SuccessorRepresentation
+from rlreps.successor.fitting.tasks import Task
 
 UNUSED = 2.0**25
 """Marks an unused row of the table. It exceeds every hash, and is finite, as parameters must be."""
@@ -218,7 +219,7 @@ def replayed(rows: Rows, count: int) -> Steps:
     slots = len(rows.action)
     filled = min(count, slots)
     order = (count - filled + np.arange(filled)) % slots
-    held = Rows(*(np.asarray(part)[order] for part in rows))
+    held: Rows = jax.tree.map(lambda part: np.asarray(part)[order], rows)
     seen: Any = held.observation.reshape(*held.action.shape, -1)
     held = held._replace(observation=as_inputs(seen))
     taken = ~np.asarray(held.last)[:-1]
@@ -367,7 +368,8 @@ class Prior(NamedTuple):
         seen = as_inputs(observations).reshape(len(observations), -1)
         values = [fitted_features(part, seen) for part in self.parts]
         least: Array = jnp.min(jnp.stack(values), axis=0)
-        return least + self.elsewhere
+        shifted: Array = least + self.elsewhere
+        return shifted
 
 
 def prior_of(
@@ -437,7 +439,8 @@ def _table(seen: Any, values: np.ndarray, rows: Any) -> tuple[Params, np.float32
     known = values[tried]
     low, high, mean = float(known.min()), float(known.max()), float(known.mean())
     values = np.where(tried, values, low - _BELOW * (high - low))
-    values = np.where(tried.any(axis=1)[:, None], values - mean, 0.0).astype(np.float32)
+    known_states = tried.any(axis=1, keepdims=True)
+    values = np.where(known_states, values - mean, 0.0).astype(np.float32)
     states = state_numbers(np.asarray(seen))
     different = len(np.unique(states))
     require(different == len(states), f"{len(states)} different observations", different)

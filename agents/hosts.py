@@ -97,6 +97,7 @@ class HostEnvironments:
         require_positive("num_envs", num_envs)
         self._name, self.num_envs, self.max_episode_steps = name, num_envs, max_episode_steps
         self._as_seeds: Callable[[Sequence[int]], Any] = list
+        self._environments: VectorEnv[Any, Any, Any]
         with quietly(), _making(name):
             if name.startswith(DM_ENV):
                 limit = max_episode_steps
@@ -167,7 +168,7 @@ class HostEnvironments:
         self._make_singly(make_one)
 
     def _make_singly(self, make_one: Callable[[], gymnasium.Env[Any, Any]]) -> None:
-        self._environments: VectorEnv[Any, Any, Any] = SyncVectorEnv(
+        self._environments = SyncVectorEnv(
             [make_one] * self.num_envs, autoreset_mode=AutoresetMode.NEXT_STEP
         )
 

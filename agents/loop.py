@@ -406,6 +406,7 @@ def make_program(
     world = compiled_world_of(config)
     if world is not None:
         # The environment's own limit of steps counts, if it has one.
+        assert world.max_steps is not None
         config = dataclasses.replace(config, max_episode_steps=world.max_steps)
         sight, actions = observation_struct(world), world.num_actions
     else:

@@ -193,7 +193,9 @@ def random_observations(environments: HostEnvironments, steps: int, *, seed: int
     for _ in range(steps - 1):
         actions = generator.integers(environments.num_actions, size=count)
         seen.append(environments.step(actions).observations)
-    return np.concatenate(seen)
+    stacked: Any = np.concatenate(seen)
+    observations: Inputs = stacked
+    return observations
 
 
 def random_walks(environment: Environment, copies: int, steps: int, key: Array) -> Array:

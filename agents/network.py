@@ -64,7 +64,8 @@ class QNetwork:
         if self.prior is None:
             return values
         # Only the learned part changes.
-        return values + lax.stop_gradient(params["prior"].values(observations))
+        shifted: Array = values + lax.stop_gradient(params["prior"].values(observations))
+        return shifted
 
     def split(self, params: Params) -> tuple[Params, Params]:
         """Split parameters into learned ones and fixed ones, ``fitted`` and ``prior``."""

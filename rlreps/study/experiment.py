@@ -386,7 +386,7 @@ class StudyRun(Job[tuple[Results[Any], list[Found]]]):
             "claims": [dataclasses.asdict(claim) for claim in claims],
         }
 
-    def show(self, summary: Mapping[str, Any]) -> Iterator[str]:
+    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
         """Yield the claims beside their findings, and the report's path."""
         if summary["claims"]:
             yield "What is stated, and what was found"
