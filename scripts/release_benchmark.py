@@ -25,10 +25,10 @@ from rlreps.experiments.ours.benchmark_runs import CELL, TRIALS, Config, learner
 from rlreps.experiments.ours.contestants import Row
 from rlreps.experiments.ours.worlds import World
 from rlreps.files import read_json, write_atomically
-from rlreps.study import crossed, in_path
+from rlreps.study import in_path, product_cells
 
 CONFIG = Config()
-CELLS = crossed(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)
+CELLS = product_cells(CELL, row=CONFIG.rows, world=CONFIG.worlds, d=CONFIG.dimensions)
 UPDATES, REPEATS = 50, 6
 """Number of updates that are timed together, and number of repeats."""
 

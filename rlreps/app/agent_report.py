@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.agents.config import AgentConfig
@@ -16,8 +15,7 @@ from rlreps.plotting.lines import have_intervals
 from rlreps.report.page import Page, Section
 from rlreps.report.table import Table, with_interval
 from rlreps.runs.folder import RunFolder
-
-FloatArray = npt.NDArray[np.float64]
+from rlreps.stats import DoubleArray
 
 CURVES = "learning-curves.png"
 MEASURES = {
@@ -32,7 +30,7 @@ MEASURES = {
 OF_TORSOS = tuple(name for name in MEASURES if name != "returns")
 
 
-def history(folder: RunFolder, name: str) -> tuple[FloatArray, FloatArray]:
+def history(folder: RunFolder, name: str) -> tuple[DoubleArray, DoubleArray]:
     """Read steps [p] and a measure of every evaluation [seeds, p]; NaN if it was not measured."""
     records = folder.read_metrics()
     steps = np.asarray([record["step"] for record in records], np.float64)

@@ -18,7 +18,7 @@ from rlreps.runs.processes import (
     require_same,
     wait_for_all,
 )
-from rlreps.runs.progress import progress_bar, shown
+from rlreps.runs.progress import is_visible, progress_bar
 from rlreps.runs.provenance import provenance
 from rlreps.successor.measure.methods import SuccessorMeasure
 from rlreps.successor.truth.store.estimates import EstimateStore, create_estimates
@@ -122,7 +122,7 @@ def _compute(
     # The bar of one process represents all processes.
     done = matrix.shape[0] - sum(len(range(*matrix.block_range(index))) for index in missing)
     total = rows + done // process_count()
-    if shown():
+    if is_visible():
         # Print this first, since the bar estimates the time only after the first block.
         steps = f", {measure.transitions:.3g} transitions" if measure.transitions else ""
         print(

@@ -16,7 +16,7 @@ from rlreps.runs.locks import exclusive
 from rlreps.runs.processes import first_does, require_same
 from rlreps.runs.provenance import provenance
 
-Found = TypeVar("Found")
+Outcome = TypeVar("Outcome")
 
 
 class Context(NamedTuple):
@@ -31,7 +31,7 @@ class Context(NamedTuple):
     jobs: int = 1
 
 
-class Job(abc.ABC, Generic[Found]):
+class Job(abc.ABC, Generic[Outcome]):
     """Something that runs in a folder of its own.
 
     A job is a frozen dataclass. Its fields are its inputs and options, from which the command line
@@ -64,14 +64,14 @@ class Job(abc.ABC, Generic[Found]):
         """Refuse inputs that do not fit each other, the memory or the devices, before any file."""
 
     @abc.abstractmethod
-    def compute(self, folder: RunFolder, context: Context) -> Found:
+    def compute(self, folder: RunFolder, context: Context) -> Outcome:
         """Do what is left of the work; called again after an interruption."""
 
-    def report(self, folder: RunFolder, found: Found) -> Page | None:
+    def report(self, folder: RunFolder, found: Outcome) -> Page | None:
         """Write the figures of a finished run, and return its page; None if it has no page."""
         return None
 
-    def summarise(self, found: Found) -> Mapping[str, Any]:
+    def summarise(self, found: Outcome) -> Mapping[str, Any]:
         """Return the summary, as JSON values."""
         assert isinstance(found, Mapping)
         return found

@@ -37,7 +37,7 @@ def hidden(when: bool = True) -> Iterator[None]:
         _HIDDEN.reset(before)
 
 
-def shown() -> bool:
+def is_visible() -> bool:
     """Tell whether this thread shows its progress."""
     return not _HIDDEN.get()
 
@@ -85,7 +85,7 @@ def progress_bar(
         show: Whether to show a bar that is not ``hidden``.
         after: Seconds of work before the bar appears; shorter work shows none.
     """
-    console, show = Console(stderr=True), show and shown()
+    console, show = Console(stderr=True), show and is_visible()
     # On a narrow terminal, long text shortens the bar instead of taking a second line.
     columns = (
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),

@@ -15,7 +15,7 @@ NOT_RUN = "not run in this preset"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
+class JudgedClaim:
     """A claim with a run's finding.
 
     Attributes:
@@ -48,7 +48,7 @@ class Claim:
     judge: Verdict | Callable[[Results[Any]], Verdict]
     in_any_preset: bool = False
 
-    def judged(self, results: Results[Any], *, decided: bool) -> Found:
+    def judged(self, results: Results[Any], *, decided: bool) -> JudgedClaim:
         """Judge the claim; None if the run cannot decide it."""
         try:
             verdict = self.judge if isinstance(self.judge, Verdict) else self.judge(results)
@@ -56,7 +56,7 @@ class Claim:
             verdict = Verdict(None, NOT_RUN)
         if not (decided or self.in_any_preset):
             verdict = verdict.open()
-        return Found(
+        return JudgedClaim(
             statement=text_of(self.statement, results),
             stated=text_of(self.stated, results),
             found=verdict.words,

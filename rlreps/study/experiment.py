@@ -25,10 +25,10 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_in_workers
 from rlreps.stats import VERDICTS
-from rlreps.study.claims import Claims, Found, differences, follows, scalars
+from rlreps.study.claims import Claims, JudgedClaim, differences, follows, scalars
 from rlreps.study.figures import Curve, Drawn, Shown
 from rlreps.study.frame import Frame
-from rlreps.study.results import Measure, Results, text_of
+from rlreps.study.results import Metric, Results, text_of
 from rlreps.study.tables import Tabulated
 from rlreps.successor.truth.store import STORE, find_store
 from rlreps.training.devices import devices_for_small_runs
@@ -36,7 +36,7 @@ from rlreps.training.devices import devices_for_small_runs
 Config = TypeVar("Config")
 
 
-def crossed(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, Any]]:
+def product_cells(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, Any]]:
     """Make a cell for every combination of values, named by a template such as "{arena}-{seed}"."""
     cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     named = {in_path(template.format(**cell)): cell for cell in cells}
@@ -231,7 +231,7 @@ class Experiment(Generic[Config]):
     presets: Mapping[str, Config]
     cells: Callable[[Run[Config]], Mapping[str, Any]]
     measure: Callable[[Run[Config], str, Any], Any]
-    value: Measure
+    value: Metric
     sections: Mapping[str, Sequence[Part]]
     frame: Callable[[Run[Config], Any, Any], Frame] = as_measured
     unit: str = "seed"
@@ -287,14 +287,14 @@ class Experiment(Generic[Config]):
         named = scalars([as_json(each) for each in self.presets.values()])
         return Results(run, found, frames, self.value, self.unit, self.fewest, named)
 
-    def judged(self, results: Results[Config]) -> list[Found]:
+    def judged(self, results: Results[Config]) -> list[JudgedClaim]:
         """Judge the claims."""
         decided = self.decided_on is None or follows(results.config, self.decided_on, self.free)
         decided = decided and (self.decides is None or self.decides(results))
         claims = self.claims(results) if callable(self.claims) else self.claims
         return [each.judged(results, decided=decided) for each in claims]
 
-    def tables_of_claims(self, run: Run[Config], claims: Sequence[Found]) -> list[Table]:
+    def tables_of_claims(self, run: Run[Config], claims: Sequence[JudgedClaim]) -> list[Table]:
         """Tabulate claims, deviations, and the run's differences from the protocol."""
         unknown = "cannot be told from this run"
         rows: list[tuple[Any, ...]] = [
@@ -315,8 +315,12 @@ class Experiment(Generic[Config]):
         return tables
 
 
+Judged: TypeAlias = tuple[Results[Any], list[JudgedClaim]]
+"""The results of a finished run, and its claims."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StudyRun(Job[tuple[Results[Any], list[Found]]]):
+class StudyRun(Job[Judged]):
     """An experiment with a configuration, as a job; it finds results and the judged claims."""
 
     experiment: Experiment[Any]
@@ -354,7 +358,7 @@ class StudyRun(Job[tuple[Results[Any], list[Found]]]):
             require(known, f"jobs in [1, {most}], the cores of the CPU", context.jobs)
         _ = self.checked_data
 
-    def compute(self, folder: RunFolder, context: Context) -> tuple[Results[Any], list[Found]]:
+    def compute(self, folder: RunFolder, context: Context) -> Judged:
         experiment = self.experiment
         run = Run(self.config, folder, self.checked_data, context.devices, jobs=context.jobs)
         run.shared = experiment.prepare(run) if experiment.prepare is not None else None
@@ -366,7 +370,7 @@ class StudyRun(Job[tuple[Results[Any], list[Found]]]):
         results = experiment.results(run, found, frames)
         return results, experiment.judged(results)
 
-    def report(self, folder: RunFolder, found: tuple[Results[Any], list[Found]]) -> page.Page:
+    def report(self, folder: RunFolder, found: Judged) -> page.Page:
         """Write every figure and table; the claims head the first section."""
         results, claims = found
         experiment = self.experiment
@@ -374,12 +378,12 @@ class StudyRun(Job[tuple[Results[Any], list[Found]]]):
         tables = experiment.tables_of_claims(results.run, claims)
         return page.Page(
             title=experiment.title,
-            summary=f"{experiment.paper}\n\n{counted(claims) if claims else ''}",
+            summary=f"{experiment.paper}\n\n{count_verdicts(claims) if claims else ''}",
             sections=[dataclasses.replace(first, tables=[*tables, *first.tables]), *others],
             explorable=find_store(folder.path / STORE) is not None,
         )
 
-    def summarise(self, found: tuple[Results[Any], list[Found]]) -> Mapping[str, Any]:
+    def summarise(self, found: Judged) -> Mapping[str, Any]:
         results, claims = found
         return {
             **{name: results.rows[name] for name in results.tables},
@@ -397,14 +401,14 @@ class StudyRun(Job[tuple[Results[Any], list[Found]]]):
         yield f"\nReport: {summary['report']}"
 
 
-def counted(claims: Sequence[Found]) -> str:
+def count_verdicts(claims: Sequence[JudgedClaim]) -> str:
     """State how many claims hold, fail or remain undecided."""
     verdicts = [each.holds for each in claims]
     said = [f"{verdicts.count(each)} {VERDICTS[each]}" for each in VERDICTS if each in verdicts]
     return f"Statements: {', '.join(said)}."
 
 
-def varied(config: Config, **changes: Any) -> Config:
+def replace_nested(config: Config, **changes: Any) -> Config:
     """Replace fields of a configuration and of the configurations nested in it.
 
     Args:
@@ -424,7 +428,7 @@ def varied(config: Config, **changes: Any) -> Config:
         require(len(having) == 1, f"one part of {type(config).__name__} with {name}", having)
         within.setdefault(having[0], {})[name] = changes[name]
     for part, inner in within.items():
-        found[part] = varied(found.get(part, parts[part]), **inner)
+        found[part] = replace_nested(found.get(part, parts[part]), **inner)
     return dataclasses.replace(config, **found)  # type: ignore[type-var]
 
 

@@ -20,7 +20,7 @@ from rlreps.plotting import (
 )
 from rlreps.plotting.lines import over_runs
 from rlreps.study.frame import Frame, Rows, fields_of, summarised
-from rlreps.study.results import Axis, Chosen, Measure, Results, chosen, text_of
+from rlreps.study.results import Axis, Chosen, Metric, Results, chosen, text_of
 
 Shown = tuple[Path, str]
 """Path of a figure and its caption."""
@@ -60,7 +60,7 @@ class Curve:
     name: str
     caption: str
     x: Axis
-    y: Measure | None = None
+    y: Metric | None = None
     line: str = "method"
     panel: str = ""
     of: Chosen = dataclasses.field(default_factory=dict)
@@ -133,7 +133,7 @@ class Curve:
             beside=self.beside,
         )
 
-    def _lines(self, frame: Frame, measure: Measure, unit: str) -> list[Line]:
+    def _lines(self, frame: Frame, measure: Metric, unit: str) -> list[Line]:
         lines = []
         columns = [*self.each, *filter(None, [self.variant])]
         for label, part in frame.labelled(self.line).items():
@@ -226,7 +226,7 @@ def save(results: Results[Any], name: str, caption: str, figure: Figure) -> Show
     return save_figure(figure, results.run.folder.figures / f"{name}.png"), caption
 
 
-def _floor(frame: Frame, x: str, measure: Measure) -> tuple[list[Any], list[Any]] | None:
+def _floor(frame: Frame, x: str, measure: Metric) -> tuple[list[Any], list[Any]] | None:
     """Return the places at which the ground truth's own error is known, and the error there."""
     if measure.floor is None or measure.floor not in frame.columns or x == "step":
         return None

@@ -124,7 +124,7 @@ Illustration = tuple[Path, str]
 """Path of a figure and its caption."""
 
 
-class Found(NamedTuple):
+class Findings(NamedTuple):
     """The summary of a finished quickstart, and the sections of its page."""
 
     summary: dict[str, Any]
@@ -132,7 +132,7 @@ class Found(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Quickstart(Job[Found]):
+class Quickstart(Job[Findings]):
     """The whole pipeline in a folder; any part that was interrupted is resumed.
 
     The folder has the store, a folder for each training run, ``results/trainings.csv`` and figures.
@@ -156,7 +156,7 @@ class Quickstart(Job[Found]):
         described: Mapping[str, Any] = as_json(self.config)
         return described
 
-    def compute(self, folder: RunFolder, context: Context) -> Found:
+    def compute(self, folder: RunFolder, context: Context) -> Findings:
         """Run every part.
 
         Raises:
@@ -165,10 +165,10 @@ class Quickstart(Job[Found]):
         """
         return _compute(self.config, folder)
 
-    def summarise(self, found: Found) -> Mapping[str, Any]:
+    def summarise(self, found: Findings) -> Mapping[str, Any]:
         return found.summary
 
-    def report(self, folder: RunFolder, found: Found) -> Page:
+    def report(self, folder: RunFolder, found: Findings) -> Page:
         d, truth = self.config.recommended.num_features, found.summary["ground_truth"]
         best = min(
             (row for row in found.summary["trainings"] if row["recipe"] == "recommended"),
@@ -209,7 +209,7 @@ def quickstart(preset: Literal["smoke", "laptop"] = "laptop") -> Quickstart:
     return Quickstart(config=PRESETS[preset])
 
 
-def _compute(config: QuickstartConfig, folder: RunFolder) -> Found:
+def _compute(config: QuickstartConfig, folder: RunFolder) -> Findings:
     """Run every part. Figures are written as early as possible."""
     d, runs, rows = config.recommended.num_features, config.runs(), []
     figure = plotting.plot_environment(load_arena(config.successor.arena))
@@ -256,7 +256,7 @@ def _compute(config: QuickstartConfig, folder: RunFolder) -> Found:
             # Other runs continue to train meanwhile.
             sections.append(_recipe_section(config, folder, ground, recipe, rows[-len(names) :]))
     folder.write_rows("trainings", rows)
-    return Found({"ground_truth": truth, "trainings": rows}, sections)
+    return Findings({"ground_truth": truth, "trainings": rows}, sections)
 
 
 def _drawn(folder: RunFolder, name: str, figure: Figure, caption: str) -> Illustration:

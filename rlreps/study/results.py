@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rlreps.study.experiment import Run
 
 Config = TypeVar("Config")
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Measure:
+class Metric:
     """The quantity in a column of the frame.
 
     Attributes:
@@ -62,7 +62,7 @@ STEP = Axis("step", "update")
 D = Axis("d", "number of features d", log=True, ticks=True)
 """Numbers of features."""
 
-SUBSPACE_DISTANCE = Measure(
+SUBSPACE_DISTANCE = Metric(
     value="subspace_distance",
     label=DISTANCE,
     within=(0.0, 1.0),
@@ -92,7 +92,7 @@ class Results(Generic[Config]):
     run: "Run[Config]"
     found: Mapping[str, Any]
     cells: Mapping[str, Frame]
-    measure: Measure
+    measure: Metric
     unit: str = "seed"
     fewest: int = 2
     named: Collection[Any] = ()
@@ -141,11 +141,11 @@ class Results(Generic[Config]):
         """Return the ``sample`` at the first step."""
         return self._sample(self.starts, value, wanted)
 
-    def once(self, make: Callable[["Results[Config]"], Found]) -> Found:
+    def once(self, make: Callable[["Results[Config]"], Value]) -> Value:
         """Return a function's value for these results, computed only once."""
         if make not in self._kept:
             self._kept[make] = make(self)
-        found: Found = self._kept[make]
+        found: Value = self._kept[make]
         return found
 
     def write(self, name: str, rows: Rows) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from rlreps.formatting import format_number
 from rlreps.report.table import Table
 from rlreps.study.frame import Rows, summarised
-from rlreps.study.results import Chosen, Measure, Results, chosen, text_of
+from rlreps.study.results import Chosen, Metric, Results, chosen, text_of
 
 DETECTABLE = (
     "Detectable: the smallest difference that such a test would find with 80 % power at level 0.05 "
@@ -69,7 +69,7 @@ def summary(
     *,
     keys: Sequence[str],
     of: Chosen | None = None,
-    measure: Measure | None = None,
+    measure: Metric | None = None,
     beside: Sequence[str] = (),
     **options: Any,
 ) -> Tabulated:
@@ -96,7 +96,7 @@ def wide(
     row: str,
     column: str,
     of: Chosen | None = None,
-    measure: Measure | None = None,
+    measure: Metric | None = None,
     **options: Any,
 ) -> Tabulated:
     """Tabulate means of a measure at the last step, a line and a column for each label.

@@ -21,7 +21,7 @@ from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder
 from rlreps.runs.metrics_log import Logger, MetricsLog
 from rlreps.runs.processes import first_does, wait_for_all
-from rlreps.runs.progress import progress_bar, shown
+from rlreps.runs.progress import is_visible, progress_bar
 
 State = TypeVar("State")
 
@@ -157,7 +157,7 @@ def run(
                 said = "starts over: it was interrupted before its first checkpoint"
             log.resume(-1)
             state = record({})
-        if said and shown():
+        if said and is_visible():
             print(f"{description} {said}", file=sys.stderr)
         bar = stack.enter_context(progress_bar(description, total=steps, done=step, unit="steps"))
         while step < steps:

@@ -284,7 +284,7 @@ READ = {
     "run/checkpoints/2/seal.json": lambda folder: restore(folder / "run" / "checkpoints", 2),
     "run/checkpoints/2/default/_METADATA": lambda folder: restore(folder / "run/checkpoints", 2),
     "kept.npz": lambda folder: read_archive(folder / "kept.npz", "file"),
-    "numbers.npy": lambda folder: measure._recorded(folder / "numbers.npy", 4),
+    "numbers.npy": lambda folder: measure._read_recorded(folder / "numbers.npy", 4),
     "train-images-idx3-ubyte": lambda folder: read_idx(folder / "train-images-idx3-ubyte"),
     "data.npz": "fit {}/data.npz --out {}/new",
     "arena.toml": "plot env --arena {}/arena.toml --out {}/arena.png",

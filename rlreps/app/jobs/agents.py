@@ -36,7 +36,7 @@ from rlreps.report.page import Page
 from rlreps.report.table import Table
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, without_nan
-from rlreps.stats import aggregate
+from rlreps.stats import DoubleArray, aggregate
 from rlreps.study.ground_truths import ground_truth_of_run, ground_truth_of_store
 from rlreps.successor.truth.ground_truth import GroundTruth
 from rlreps.training import config as training_config
@@ -71,8 +71,6 @@ METHODS: dict[str, type] = {**training_config.METHODS, **TORSOS, **TASKS, **OBSE
 _BESIDE_CONFIG = ("arena", "ground_truth", "start", "own")
 """Parts of a run, besides its ``AgentConfig``, that decide its result."""
 
-FloatArray = npt.NDArray[np.float64]
-
 
 class StartingTorsos(NamedTuple):
     """Torsos with which agents start.
@@ -86,7 +84,7 @@ class StartingTorsos(NamedTuple):
     origin: str
 
 
-class OwnParts(NamedTuple):
+class CustomParts(NamedTuple):
     """A user's own parts, instead of those that a configuration names.
 
     Attributes:
@@ -125,7 +123,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
     store: Path | None = None
     truth: GroundTruth | None = no_option(None)
     start: StartingTorsos | None = no_option(None)
-    own: OwnParts = no_option(OwnParts())
+    own: CustomParts = no_option(CustomParts())
 
     @functools.cached_property
     def _truth(self) -> GroundTruth | None:
@@ -140,7 +138,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
             InputError: For a store that does not fit, or the user's own parts without a name.
         """
         world, own = puddle_world_of(self.config), self.own
-        named = own.name is not None or own == OwnParts()
+        named = own.name is not None or own == CustomParts()
         require(named, "a name for your own parts, which tells their runs from others", own.name)
         return {
             **as_json(self.config),
@@ -200,17 +198,17 @@ class TrainAgents(Job[Mapping[str, Any]]):
         return lines_of_agents(summary, self.config.seed)
 
 
-def mean_returns(config: AgentConfig, steps: FloatArray, returns: FloatArray) -> FloatArray:
+def mean_returns(config: AgentConfig, steps: DoubleArray, returns: DoubleArray) -> DoubleArray:
     """Average returns [seeds, p] over the evaluations at steps [p] after the first update, [seeds].
 
     This is the area under a learning curve, divided by its length. The returns of fresh networks
     are left out: they depend on the scale of the features.
     """
-    means: FloatArray = returns[:, steps > config.dqn.warmup].mean(axis=1)
+    means: DoubleArray = returns[:, steps > config.dqn.warmup].mean(axis=1)
     return means
 
 
-def _summary(config: AgentConfig, folder: RunFolder, own: OwnParts) -> dict[str, Any]:
+def _summary(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[str, Any]:
     records = folder.read_metrics()
     last = records[-1]
     seconds = last["seconds"]

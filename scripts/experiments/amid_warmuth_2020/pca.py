@@ -20,7 +20,7 @@ from rlreps.experiments.amid_warmuth_2020.tuning import TunedRule
 from rlreps.sources import Observations, load_observations
 from rlreps.stats import Sample, Verdict, all_of
 from rlreps.streaming import RULES
-from rlreps.study import Claim, Experiment, Frame, Measure, NotRunError, Results, Rows, Run, in_path
+from rlreps.study import Claim, Experiment, Frame, Metric, NotRunError, Results, Rows, Run, in_path
 from rlreps.subspace import ExactComponents, exact_components
 
 RATES = (0.1, 1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5)
@@ -308,7 +308,7 @@ def experiment(presets: Mapping[str, Config], **others: Any) -> Experiment[Confi
         presets=presets,
         load=load_observations,
         cells=cells,
-        value=Measure(value="excess", label="excess over the exact loss (%)", log=True),
+        value=Metric(value="excess", label="excess over the exact loss (%)", log=True),
         decided_on=paper,
         free=("components", "repeats", "seed", "contenders"),
         decides=lambda r: r.run.data.is_whole and theirs <= {*r.config.contenders},

@@ -46,7 +46,7 @@ from rlreps.study import (
     Drawn,
     Experiment,
     Frame,
-    Measure,
+    Metric,
     Results,
     Rows,
     Run,
@@ -314,7 +314,7 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     frame=frame,
-    value=Measure(
+    value=Metric(
         value="subspace_distance",
         label="subspace distance to the exact components",
         within=(0.0, 1.0),

@@ -19,7 +19,7 @@ from jax import Array
 from rlreps.encoders import Tabular
 from rlreps.losses import OBJECTIVES, DanskinLissa, Objective, Oracle
 from rlreps.sources import MatrixSource
-from rlreps.study import varied
+from rlreps.study import replace_nested
 from rlreps.training import GivenOptimizer, Learner
 
 SPECTRA: Mapping[str, Callable[[int], npt.NDArray[np.float64]]] = {
@@ -207,7 +207,7 @@ class Config:
 PAPER = Config()
 
 PRESETS = {
-    "smoke": varied(
+    "smoke": replace_nested(
         PAPER,
         dimensions=(1, 10),
         rows_by_total=(1, 5),
@@ -221,7 +221,7 @@ PRESETS = {
         num_seeds=3,
         evaluations=4,
     ),
-    "laptop": varied(PAPER, steps=50_000, num_seeds=10, evaluations=50),
+    "laptop": replace_nested(PAPER, steps=50_000, num_seeds=10, evaluations=50),
     "paper": PAPER,
 }
 

@@ -41,8 +41,8 @@ from rlreps.study import (
     aligned_maps,
     in_path,
     own_ground_truth,
+    replace_nested,
     summary,
-    varied,
 )
 from rlreps.successor import MonteCarlo
 from rlreps.training import Optimizer, TrainingConfig, evaluate_features
@@ -106,10 +106,10 @@ PAPER = Config(
     ),
     dimensions=(1, 2, 5, 10, 15, 20, 25, 50, 75, 100),
 )
-_SHORT = varied(PAPER, num_seeds=3, evaluate_every=500, checkpoint_every=1_000)
+_SHORT = replace_nested(PAPER, num_seeds=3, evaluate_every=500, checkpoint_every=1_000)
 
 PRESETS: dict[str, Config] = {
-    "smoke": varied(
+    "smoke": replace_nested(
         PAPER,
         successor=MonteCarlo(bins=16, rollouts=50, horizon=200, block_rows=64, centring="rows"),
         hidden=(32,),
@@ -120,11 +120,11 @@ PRESETS: dict[str, Config] = {
         dimensions=(2, 5),
         headline_dimension=5,
     ),
-    "laptop": varied(
+    "laptop": replace_nested(
         _SHORT, objectives=(*_METHODS[:2], LargeBatch()), steps=6_000, dimensions=(2, 5, 10, 20, 50)
     ),
     "paper": PAPER,
-    "trend": varied(
+    "trend": replace_nested(
         _SHORT,
         objectives=(*_METHODS, Explicit()),
         columns=(20,),

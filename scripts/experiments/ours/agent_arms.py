@@ -17,7 +17,7 @@ from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.keys import agent_keys
-from rlreps.app import OwnParts, StartingTorsos, TrainAgents, history, mean_returns, run_job
+from rlreps.app import CustomParts, StartingTorsos, TrainAgents, history, mean_returns, run_job
 from rlreps.config import with_sizes
 from rlreps.cumulants import RandomFourier
 from rlreps.encoders import Convolutional, CosineFeatures, Encoder, TableFeatures
@@ -25,11 +25,11 @@ from rlreps.envs import Image, Position
 from rlreps.errors import require
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.counted_agents import train_counted
-from rlreps.experiments.ours.mazes import BINS, CAP, FIT, GOALS, MAZES, NULL
+from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, GOALS, MAZES
 from rlreps.losses import Explicit, LargeBatch
 from rlreps.runs import RunFolder
 from rlreps.stats import samples_to_reach
-from rlreps.study import DoubleArray, Run, varied
+from rlreps.study import DoubleArray, Run, replace_nested
 from rlreps.successor import Grid
 
 SCRATCH, WIDER, EMBEDDING = "from scratch", "wider network", "trainable embedding"
@@ -63,7 +63,7 @@ _EXPLICIT = AuxiliaryConfig(
 )
 
 
-class Way(NamedTuple):
+class Arm(NamedTuple):
     """What distinguishes an arm.
 
     Attributes:
@@ -89,12 +89,12 @@ class Way(NamedTuple):
         return self.input in ("learned", "exact")
 
 
-WAYS: Mapping[str, Way] = {
-    SCRATCH: Way(),
-    WIDER: Way(wide=True),
-    EMBEDDING: Way("embedding", in_sutton=False),
-    EXPLICIT: Way(task=_EXPLICIT, in_sutton=False),
-    LARGE_BATCH: Way(
+WAYS: Mapping[str, Arm] = {
+    SCRATCH: Arm(),
+    WIDER: Arm(wide=True),
+    EMBEDDING: Arm("embedding", in_sutton=False),
+    EXPLICIT: Arm(task=_EXPLICIT, in_sutton=False),
+    LARGE_BATCH: Arm(
         task=dataclasses.replace(
             _EXPLICIT,
             objective=LargeBatch(precondition=1e-2, leave_one_out=True),
@@ -103,18 +103,18 @@ WAYS: Mapping[str, Way] = {
         in_sutton=False,
     ),
     # At discount 0 a target is a random function of the observation, and a sequence is one row.
-    CONTROL: Way(
+    CONTROL: Arm(
         task=dataclasses.replace(_EXPLICIT, discount_low=0.0, discount_high=0.0), in_sutton=False
     ),
-    RANDOM: Way("random"),
-    POSITION: Way(position=True, in_sutton=False),
-    COSINES: Way("cosines", position=True),
-    LEARNED: Way("learned"),
-    EXACT: Way("exact"),
-    FITTED: Way(features="fitted"),
-    FITTED_ONCE: Way(features="fitted_once"),
-    BESIDE: Way(features="random", in_sutton=False),
-    COUNTED: Way("counted", in_sutton=False),
+    RANDOM: Arm("random"),
+    POSITION: Arm(position=True, in_sutton=False),
+    COSINES: Arm("cosines", position=True),
+    LEARNED: Arm("learned"),
+    EXACT: Arm("exact"),
+    FITTED: Arm(features="fitted"),
+    FITTED_ONCE: Arm(features="fitted_once"),
+    BESIDE: Arm(features="random", in_sutton=False),
+    COUNTED: Arm("counted", in_sutton=False),
 }
 """Label → arm."""
 
@@ -180,7 +180,7 @@ class Config:
 
     base: AgentConfig
     wide: tuple[int, ...] = (160, 160)
-    arenas: tuple[str, ...] = (*MAZES, NULL)
+    arenas: tuple[str, ...] = (*MAZES, CONTROL_ARENA)
     labels: tuple[str, ...] = tuple(WAYS)
     free_steps: int = 30_000
     num_features: int = 16
@@ -209,7 +209,9 @@ class Config:
     def settings(self) -> dict[str, tuple[str, ...]]:
         """Setting → its arms."""
         seen = {
-            arena: tuple(each for each in self.labels if arena != NULL or WAYS[each].in_sutton)
+            arena: tuple(
+                each for each in self.labels if arena != CONTROL_ARENA or WAYS[each].in_sutton
+            )
             for arena in self.arenas
         }
         seen |= {f"{maze}{IMAGES}": self.picture_labels for maze in self.pictured}
@@ -222,7 +224,7 @@ class Config:
         """Return the agents of an arm."""
         way, base, arena = WAYS[label], self.base, arena_of(setting)
         images = setting != arena or setting in GAMES
-        torso, wide = base.encoder, varied(base.encoder, hidden=self.wide)
+        torso, wide = base.encoder, replace_nested(base.encoder, hidden=self.wide)
         if images:
             torso, wide = self.picture_torso, self.picture_wide
             base = dataclasses.replace(base, evaluate_every=self.picture_every)
@@ -232,14 +234,14 @@ class Config:
             num_components=self.num_features,
             feature_discount=self.discount,
         )
-        if not (GAMES[setting].repeats if setting in GAMES else arena != NULL):
+        if not (GAMES[setting].repeats if setting in GAMES else arena != CONTROL_ARENA):
             size = self.fourier_size
             features = dataclasses.replace(features, basis="fourier", basis_size=size)
         agents = dataclasses.replace(base, encoder=wide if way.wide else torso, features=features)
         if setting in GAMES:
             plain = way.input in ("observation", "counted") and not way.position
             require(plain and way.task is None, "an arm that games have", label)
-            return varied(
+            return replace_nested(
                 agents,
                 environment=GAMES[setting].environment,
                 reward_scale=1.0,
@@ -341,7 +343,7 @@ def train_arm(
         table = jnp.broadcast_to(jnp.asarray(tables), fresh["table"].shape)
         start = StartingTorsos({**fresh, "table": table}, name)
     home = run.folder.path / "runs" / name
-    own = OwnParts() if torso is None else OwnParts(torso=torso, name=name)
+    own = CustomParts() if torso is None else CustomParts(torso=torso, name=name)
     run_job(TrainAgents(config=config, start=start, own=own), home, devices=run.devices, page=False)
     return ArmRuns(config, *history(RunFolder(home), "returns"))
 
@@ -387,7 +389,7 @@ def torso_of(base: AgentConfig, arena: str, kind: Input, width: int) -> Encoder 
     network = with_sizes(base.encoder, num_features=base.num_features, num_inputs=width)
     if kind == "cosines":
         return CosineFeatures(network, width)
-    places = Grid(BINS).around if arena == NULL else of_code
+    places = Grid(BINS).around if arena == CONTROL_ARENA else of_code
     return TableFeatures(network, places, _CELLS, width, frozen=kind != "embedding")
 
 

@@ -129,14 +129,14 @@ from rlreps.study import (
     Curve,
     Experiment,
     Frame,
-    Measure,
+    Metric,
     Results,
     Rows,
     Run,
     Tabulated,
-    crossed,
     design_of,
-    varied,
+    product_cells,
+    replace_nested,
 )
 
 JOINT = (EXPLICIT, LARGE_BATCH)
@@ -165,7 +165,7 @@ LAPTOP = AgentConfig(
 
 PRESETS = {
     "smoke": Config(
-        base=varied(
+        base=replace_nested(
             LAPTOP,
             encoder=MLP(hidden=(8,)),
             num_features=8,
@@ -188,7 +188,7 @@ PRESETS = {
         num_features=4,
     ),
     "laptop": Config(base=LAPTOP),
-    "paper": Config(base=varied(LAPTOP, steps=120_000, num_seeds=40), game_steps=150_000),
+    "paper": Config(base=replace_nested(LAPTOP, steps=120_000, num_seeds=40), game_steps=150_000),
 }
 
 
@@ -202,7 +202,7 @@ def cells(run: Run[Config]) -> dict[str, dict[str, str]]:
     """List the arms of every setting; the axis ``arena`` holds settings."""
     found: dict[str, dict[str, str]] = {}
     for setting, labels in run.config.settings.items():
-        found |= crossed("{arena} {arm}", arena=[setting], arm=labels)
+        found |= product_cells("{arena} {arm}", arena=[setting], arm=labels)
     return found
 
 
@@ -333,11 +333,11 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         f"intervals of the gain less {SHARE:.0%} of the gap above 0, and {tested}",
         joint_losses,
     )
-    if mazes.NULL in results.config.arenas:
+    if mazes.CONTROL_ARENA in results.config.arenas:
         yield Claim(
-            f"{mazes.NULL}, where positions are seen: components have no such advantage",
+            f"{mazes.CONTROL_ARENA}, where positions are seen: components have no such advantage",
             f"a 95 % interval below {100 * GAIN:.0f} points",
-            lambda r: reaching(r, mazes.NULL, SCRATCH, GAIN).below,
+            lambda r: reaching(r, mazes.CONTROL_ARENA, SCRATCH, GAIN).below,
         )
     beyond = (
         f"intervals beyond {100 * GAIN:.0f} points more agents, or of the gain less {SHARE:.0%} of "
@@ -345,7 +345,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     )
     codes = mazes.mazes_of(results)
     seen = (each for each in results.config.settings if each not in GAMES)
-    settings = [each for each in seen if each != mazes.NULL]
+    settings = [each for each in seen if each != mazes.CONTROL_ARENA]
     aside = [each for each in settings if arena_of(each) == results.config.aside]
     yield Claim(
         "features fitted to replay beat learning from scratch and the wider network",
@@ -428,7 +428,7 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     frame=frame,
-    value=Measure(value="reached", label="share of agents that reach the threshold"),
+    value=Metric(value="reached", label="share of agents that reach the threshold"),
     fewest=FEWEST_AGENTS,
     claims=claims,
     sections={
@@ -458,7 +458,7 @@ EXPERIMENT = Experiment(
                 caption="Mean return of evaluations. Steps without rewards count, so the curves of "
                 "learned and exact components begin after them. Vertical scales differ.",
                 x=Axis("step", "environment steps, free ones included"),
-                y=Measure(value="return", label="return"),
+                y=Metric(value="return", label="return"),
                 line="arm",
                 panel="{arena}, threshold {threshold}",
                 middle=True,

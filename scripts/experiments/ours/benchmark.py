@@ -61,8 +61,8 @@ from rlreps.study import (
     Results,
     Run,
     Tabulated,
-    crossed,
     design_of,
+    product_cells,
 )
 
 _SHOWN = ("large batch", "OMM", "TD low rank")
@@ -113,7 +113,7 @@ def check(config: Config, _: object) -> dict[str, World]:
 def prepare(run: Run[Config]) -> dict[str, Any]:
     """Tune every objective in every world."""
     objectives = [row for row in run.config.rows if row.objective is not None]
-    cells = crossed(TRIALS, row=objectives, world=run.config.worlds)
+    cells = product_cells(TRIALS, row=objectives, world=run.config.worlds)
     return run.measured(tune, cells, keep=True, title="trials")
 
 
@@ -198,7 +198,7 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     check=check,
     prepare=prepare,
-    cells=lambda run: crossed(
+    cells=lambda run: product_cells(
         CELL,
         row=(*run.config.rows, *released_rows(run.config)),
         world=run.config.worlds,

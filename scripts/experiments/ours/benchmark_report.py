@@ -20,7 +20,7 @@ from rlreps.study import (
     Axis,
     Curve,
     Frame,
-    Measure,
+    Metric,
     Results,
     Rows,
     aligned_maps,
@@ -29,7 +29,7 @@ from rlreps.study import (
 
 NEVER = "never"
 
-DENSITY = Measure(
+DENSITY = Metric(
     value="density_distance",
     label="subspace distance to M̃ (0 equal, 1 orthogonal)",
     within=(0.0, 1.0),
@@ -126,7 +126,7 @@ def named(start: str, family: str) -> str:
     return in_path(f"{start} {family}").replace("-", "_")
 
 
-def curves(start: str, x: Axis, y: Measure = SUBSPACE_DISTANCE) -> list[Curve]:
+def curves(start: str, x: Axis, y: Metric = SUBSPACE_DISTANCE) -> list[Curve]:
     """Draw a distance at ``tuned_at`` where the distance is known and x is above 0.
 
     Each family has a figure of all worlds; only the figure against updates has controls.

@@ -34,7 +34,7 @@ from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.agents.host_observations import observations_of_space
 from rlreps.agents.keys import Use, environment_seed
 from rlreps.app import TrainAgents, load_agents, run_job
-from rlreps.experiments.ours.problems import Choose, FloatArray, play, upright
+from rlreps.experiments.ours.problems import Choose, DoubleArray, play, upright
 from rlreps.plotting import MUTED, Line, Panel, over_runs, plot_panels
 from rlreps.runs import RunFolder, hidden
 from rlreps.stats import Verdict, format_interval
@@ -42,13 +42,13 @@ from rlreps.study import (
     Claim,
     Drawn,
     Experiment,
-    Measure,
+    Metric,
     Results,
     Rows,
     Run,
     Tabulated,
-    crossed,
     design_of,
+    product_cells,
 )
 from rlreps.successor import Transitions, fit
 
@@ -72,7 +72,7 @@ gymnasium.register(FIVE_TORQUES, entry_point=five_torques, max_episode_steps=200
 class Task(NamedTuple):
     """Reward of the states reached [m, ...] → [m], return to reach, and discrete environment."""
 
-    reward: Callable[[npt.NDArray[Any]], FloatArray]
+    reward: Callable[[npt.NDArray[Any]], DoubleArray]
     goal: float
     discrete: str | None = None
 
@@ -232,14 +232,14 @@ EXPERIMENT = Experiment(
     title="Classic control from random steps",
     paper="Our own experiment.",
     presets=PRESETS,
-    cells=lambda run: crossed(
+    cells=lambda run: product_cells(
         "{task}-{way}-{seed}",
         task=run.config.tasks,
         way=WAYS,
         seed=range(run.config.seed, run.config.seed + run.config.num_seeds),
     ),
     measure=measure,
-    value=Measure(value="return", label="return"),
+    value=Metric(value="return", label="return"),
     fewest=FEWEST,
     claims=claims,
     sections={

@@ -25,7 +25,7 @@ from rlreps.agents.replay import as_inputs
 from rlreps.encoders import FunctionEncoder
 from rlreps.envs import observation_struct
 from rlreps.errors import InputError, require
-from rlreps.study import DoubleArray, varied
+from rlreps.study import DoubleArray, replace_nested
 
 _TIE = 1e-9
 """Gain for which policy iteration does not change an action."""
@@ -145,7 +145,7 @@ def train_counted(
     limit = world.max_steps or config.max_episode_steps
     config = dataclasses.replace(config, max_episode_steps=limit)
     # The warm-up lasts longer than the run, so that nothing learns by gradients.
-    waiting = varied(config, warmup=config.steps, steps=2 * config.steps)
+    waiting = replace_nested(config, warmup=config.steps, steps=2 * config.steps)
     actions, sight = world.num_actions, observation_struct(world)
     models = [CountedModel(size, actions) for _ in config.seeds]
     empty = models[0].table(discount, bound, bound)

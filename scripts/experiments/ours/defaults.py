@@ -38,7 +38,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.errors import FitWarning, InputError, TrainingDivergedError
-from rlreps.experiments.ours.problems import PROBLEMS, Choose, FloatArray, Problem, numbers, play
+from rlreps.experiments.ours.problems import PROBLEMS, Choose, DoubleArray, Problem, numbers, play
 from rlreps.plotting import MUTED, series_style, styled
 from rlreps.stats import Verdict, judge_share
 from rlreps.study import (
@@ -46,13 +46,13 @@ from rlreps.study import (
     Drawn,
     Experiment,
     Frame,
-    Measure,
+    Metric,
     Results,
     Rows,
     Run,
     Tabulated,
-    crossed,
     design_of,
+    product_cells,
 )
 from rlreps.successor import Transitions, fit
 
@@ -140,7 +140,7 @@ def candidates(data: Transitions) -> npt.NDArray[Any]:
 
 
 def trees_policy(
-    data: Transitions, rewards: FloatArray, discount: float, rounds: int, trees: int
+    data: Transitions, rewards: DoubleArray, discount: float, rounds: int, trees: int
 ) -> Choose:
     """Return the greedy policy of fitted Q iteration with extremely randomised trees."""
     from sklearn.ensemble import ExtraTreesRegressor
@@ -149,7 +149,7 @@ def trees_policy(
         flat = [np.reshape(each, (len(each), -1)) for each in (states, actions)]
         return np.concatenate(flat, axis=1, dtype=np.float32)
 
-    def values(model: Any, states: npt.NDArray[Any]) -> FloatArray:
+    def values(model: Any, states: npt.NDArray[Any]) -> DoubleArray:
         tiled = (np.broadcast_to(action, (len(states), len(action))) for action in choices)
         return np.stack([model.predict(inputs(states, each)) for each in tiled], axis=1)
 
@@ -305,14 +305,14 @@ EXPERIMENT = Experiment(
     paper="Our own experiment.",
     presets=PRESETS,
     check=check,
-    cells=lambda run: crossed(
+    cells=lambda run: product_cells(
         "{problem}-{way}-{seed}",
         problem=run.config.problems,
         way=run.config.ways,
         seed=range(run.config.seed, run.config.seed + run.config.num_seeds),
     ),
     measure=measure,
-    value=Measure(value="score", label="score"),
+    value=Metric(value="score", label="score"),
     claims=claims,
     sections={
         "Problems": [

@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from rlreps.cumulants import Cumulants, RandomFourier, RandomNetwork
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import FIT, MAZES, NULL, CellModel
+from rlreps.experiments.ours.mazes import CONTROL_ARENA, FIT, MAZES, CellModel
 from rlreps.formatting import format_number
 from rlreps.numerics import seed_key
 from rlreps.stats import Sample, Verdict, contrast_rows
@@ -51,13 +51,13 @@ from rlreps.study import (
     Curve,
     DoubleArray,
     Experiment,
-    Measure,
+    Metric,
     Results,
     Rows,
     Run,
     Tabulated,
-    crossed,
     design_of,
+    product_cells,
     wide,
 )
 from rlreps.successor import unexplained_share
@@ -105,7 +105,7 @@ class Config:
         num_rewards: Number of rewards for which each policy is valued.
     """
 
-    arenas: tuple[str, ...] = (*MAZES, NULL)
+    arenas: tuple[str, ...] = (*MAZES, CONTROL_ARENA)
     steps: int = 30_000
     num_features: int = 128
     labels: tuple[int, ...] = (20, 50, 100, 200)
@@ -118,7 +118,7 @@ class Config:
 
 PRESETS = {
     "smoke": Config(
-        arenas=("five_corridors", NULL),
+        arenas=("five_corridors", CONTROL_ARENA),
         steps=3_000,
         num_features=8,
         labels=(20, 50),
@@ -167,7 +167,7 @@ def bases(model: CellModel, seed: int) -> dict[str, list[DoubleArray]]:
             FOURIER: _drawn(RandomFourier(length_scale=length), _WIDTH, seed, 2, places),
             NETWORKS: _drawn(networks, _WIDTH, seed, 3, places),
         }
-        if model.arena != NULL:  # There they are the places.
+        if model.arena != CONTROL_ARENA:  # There they are the places.
             of_codes = RandomFourier(length_scale=length * size**0.5, num_inputs=size)
             drawn[CODES] = _drawn(of_codes, _WIDTH, seed, 4, seen)
         for name, table in drawn.items():
@@ -241,11 +241,11 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             "itself",
             mazes.in_mazes(results, halved),
         )
-        if NULL in results.config.arenas:
+        if CONTROL_ARENA in results.config.arenas:
             yield Claim(
-                f"{labels} labels, {NULL}: they do not",
+                f"{labels} labels, {CONTROL_ARENA}: they do not",
                 "learned less half the best above 0, by the 95 % interval",
-                ~halved(NULL),
+                ~halved(CONTROL_ARENA),
             )
 
 
@@ -271,11 +271,11 @@ EXPERIMENT = Experiment(
     title="Values from few labels",
     paper="Our own experiment.",
     presets=PRESETS,
-    cells=lambda run: crossed(
+    cells=lambda run: product_cells(
         "{arena}-{seed}", arena=run.config.arenas, seed=range(run.config.replicates)
     ),
     measure=measure,
-    value=Measure(value="share", label="unexplained share of variance", log=True),
+    value=Metric(value="share", label="unexplained share of variance", log=True),
     fewest=FEWEST,
     claims=claims,
     sections={

@@ -20,7 +20,7 @@ from rlreps.experiments.ours.agent_arms import optimal_return
 from rlreps.experiments.ours.mazes import GOALS, MAZES
 from rlreps.runs import RunFolder
 from rlreps.stats import samples_to_reach
-from rlreps.study import DoubleArray, Frame, Run, varied
+from rlreps.study import DoubleArray, Frame, Run, replace_nested
 from rlreps.successor import Transitions, fit
 
 ZERO_SHOT, FIXED, TUNED = "zero-shot start", "zero-shot policy", "fine-tuning"
@@ -68,7 +68,7 @@ class Config:
         first, own = self.first(arena), dict[str, Any]()
         if arm == ZERO_SHOT:
             own = {"n_step": self.n_step, "learning_rate": self.learning_rate}
-        return varied(
+        return replace_nested(
             first,
             # The warm-up ended one update ago, so that features are not fitted again.
             warmup=first.steps - first.dqn.steps_per_update,

@@ -63,19 +63,19 @@ from rlreps.study import (
     Claim,
     Curve,
     Experiment,
-    Measure,
+    Metric,
     Results,
     Rows,
     Tabulated,
-    crossed,
     design_of,
-    varied,
+    product_cells,
+    replace_nested,
 )
 
 _IN_MAZES = {"observation": mazes.observation_of(MAZES[0]), "goal": GOALS[0]}
 
 LAPTOP = Config(
-    base=varied(
+    base=replace_nested(
         agents.LAPTOP,
         **_IN_MAZES,
         features=FeatureConfig(kind="fitted"),
@@ -87,9 +87,9 @@ LAPTOP = Config(
 )
 
 PRESETS = {
-    "smoke": varied(
+    "smoke": replace_nested(
         LAPTOP,
-        base=varied(
+        base=replace_nested(
             agents.PRESETS["smoke"].base,
             **_IN_MAZES,
             features=FeatureConfig(kind="fitted", num_components=4),
@@ -101,7 +101,7 @@ PRESETS = {
         every=200,
     ),
     "laptop": LAPTOP,
-    "paper": varied(LAPTOP, budget=60_000, num_seeds=40),
+    "paper": replace_nested(LAPTOP, budget=60_000, num_seeds=40),
 }
 
 
@@ -169,10 +169,10 @@ EXPERIMENT = Experiment(
     title="Agents whose goal changes",
     paper="Our own experiment.",
     presets=PRESETS,
-    cells=lambda run: crossed("{arena}", arena=run.config.arenas),
+    cells=lambda run: product_cells("{arena}", arena=run.config.arenas),
     measure=measure,
     frame=frame,
-    value=Measure(value="needed", label="steps after the change to the threshold"),
+    value=Metric(value="needed", label="steps after the change to the threshold"),
     fewest=agents.FEWEST_AGENTS,
     claims=claims,
     sections={
@@ -195,7 +195,7 @@ EXPERIMENT = Experiment(
                 caption="Mean return of evaluations after the change, mean over the five goals. "
                 "Vertical scales differ.",
                 x=Axis("step", "environment steps after the change"),
-                y=Measure(value="return", label="return"),
+                y=Metric(value="return", label="return"),
                 line="arm",
                 panel="{arena}",
                 axes={"share_y": False},

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlreps.envs import Code, Observation, Position, PuddleWorld, load_arena
-from rlreps.stats import Contrast, Verdict, all_of, at_least, judge_family
+from rlreps.stats import Contrast, DoubleArray, Verdict, all_of, at_least, judge_family
 from rlreps.study import Results
 from rlreps.successor import (
     FitConfig,
@@ -31,12 +31,10 @@ from rlreps.successor import (
 )
 from rlreps.successor.exact import TabularModel
 
-FloatArray = npt.NDArray[np.float64]
-
 MAZES = ("five_corridors", "spiral", "four_rooms")
 """Arenas in which learned features are expected to help."""
 
-NULL = "sutton"
+CONTROL_ARENA = "sutton"
 """The arena in which learned features are not expected to help."""
 
 BINS = 20
@@ -58,7 +56,7 @@ Contrasting: TypeAlias = Callable[[str, str], Contrast]
 
 def observation_of(arena: str) -> Observation:
     """Return what agents see: a code of their cell, or in ``sutton`` their position."""
-    return Position() if arena == NULL else Code(bins=BINS)
+    return Position() if arena == CONTROL_ARENA else Code(bins=BINS)
 
 
 def world_of(arena: str, **changes: Any) -> PuddleWorld:
@@ -82,7 +80,7 @@ def free_transitions(arena: str, steps: int, seed: int, **changes: Any) -> Trans
 
 def mazes_of(results: Results[Any]) -> list[str]:
     """List the mazes among a run's arenas."""
-    return [arena for arena in results.config.arenas if arena != NULL]
+    return [arena for arena in results.config.arenas if arena != CONTROL_ARENA]
 
 
 def in_mazes(results: Results[Any], judge: Callable[[str], Verdict], needed: int = 2) -> Verdict:
@@ -119,7 +117,7 @@ class CellModel(TabularModel):
 
     def cells_of(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Return the cells [m] of observations [m, ...]; -1 for one without a cell."""
-        if self.arena != NULL:
+        if self.arena != CONTROL_ARENA:
             return _places(self.observations, observations)
         return self.around(observations)
 
@@ -137,7 +135,7 @@ class CellModel(TabularModel):
         cells: npt.NDArray[np.intp] = np.argmin(np.linalg.norm(offsets, axis=2), axis=0)
         return cells
 
-    def discs(self, goals: Any) -> FloatArray:
+    def discs(self, goals: Any) -> DoubleArray:
         """Return the indicators of discs (x, y, radius) [m, 3] at the cells' centres, [n, m].
 
         The cell that contains a disc's centre belongs to the disc, however small its radius.
@@ -146,7 +144,7 @@ class CellModel(TabularModel):
         offsets = np.linalg.norm(self.centres[:, None] - discs[None, :, :2], axis=2)
         inside = offsets <= discs[None, :, 2]
         inside[self.nearest(discs[:, :2]), np.arange(len(discs))] = True
-        found: FloatArray = inside.astype(np.float64)
+        found: DoubleArray = inside.astype(np.float64)
         return found
 
 
@@ -178,17 +176,17 @@ class AtCells:
     inputs: npt.NDArray[Any]
     known: npt.NDArray[np.bool_]
 
-    def features(self, scaling: Scaling) -> FloatArray:
+    def features(self, scaling: Scaling) -> DoubleArray:
         """Compute state features, [n, d]."""
         found = self.representation.features(self.inputs, scaling=scaling)
-        table: FloatArray = np.where(self.known[:, None], found, 0.0)
+        table: DoubleArray = np.where(self.known[:, None], found, 0.0)
         return table
 
-    def policy(self, task: Task, improvements: int | None = 1) -> FloatArray:
+    def policy(self, task: Task, improvements: int | None = 1) -> DoubleArray:
         """Return the probabilities of the policy of a task, [n, A]."""
         choose = self.representation.policy(task, improvements)
         greedy = self.model.probabilities(choose(self.inputs))
-        policy: FloatArray = np.where(self.known[:, None], greedy, self.model.uniform)
+        policy: DoubleArray = np.where(self.known[:, None], greedy, self.model.uniform)
         return policy
 
 
@@ -208,7 +206,7 @@ def numbered(data: Transitions) -> tuple[Transitions, npt.NDArray[Any]]:
 def fit_at_cells(arena: str, data: Transitions, config: FitConfig) -> AtCells:
     """Fit a representation to free transitions: of counted codes, or of positions."""
     model = cell_model(arena)
-    if arena == NULL:
+    if arena == CONTROL_ARENA:
         everywhere = np.ones(model.num_states, np.bool_)
         return AtCells(fit(data, config), data, model, model.observations, everywhere)
     table, codes = numbered(data)

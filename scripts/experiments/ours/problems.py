@@ -20,9 +20,11 @@ from gymnasium.wrappers import (
     TransformObservation,
 )
 
+from rlreps.stats import DoubleArray
+
 Env = gymnasium.Env[Any, Any]
 Wrap = Callable[[Env], Env]
-FloatArray = npt.NDArray[np.float64]
+
 Choose = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 """A policy: observations [m, ...] → actions [m] or [m, k]."""
 
@@ -39,7 +41,7 @@ class Beside(gymnasium.ObservationWrapper[Any, Any, Any]):
     def __init__(self, env: Env, count: int, scale: float = 1.0, memory: float = 0.0) -> None:
         super().__init__(env)
         self.count, self.scale, self.memory = count, scale, memory
-        self._numbers: FloatArray | None = None
+        self._numbers: DoubleArray | None = None
         seen: Any = env.observation_space
         ends = np.full(count, np.inf, np.float32)
         low, high = np.append(seen.low, -ends), np.append(seen.high, ends)
@@ -93,7 +95,7 @@ def position_and_velocity(env: Env) -> Env:
     return FlattenObservation(FilterObservation(env, ["observation"]))
 
 
-def upright(observations: npt.NDArray[Any]) -> FloatArray:
+def upright(observations: npt.NDArray[Any]) -> DoubleArray:
     """Reward a pendulum for (cos θ, sin θ, speed), [m, 3]: -(θ² + 0.1 speed²), [m].
 
     The task's own reward also subtracts 0.001 torque², and depends on the state before the step.
@@ -182,7 +184,7 @@ def numbers(env: Env) -> Env:
     return FlattenObservation(env) if several else env
 
 
-def play(make: Callable[[], Env], choose: Choose | None, starts: Sequence[int]) -> FloatArray:
+def play(make: Callable[[], Env], choose: Choose | None, starts: Sequence[int]) -> DoubleArray:
     """Play an episode from each seed of ``starts``, in parallel; return undiscounted returns.
 
     ``make`` makes an environment. Without ``choose``, actions are random.

@@ -41,7 +41,7 @@ from rlreps.study import (
     design_of,
     in_path,
     own_ground_truth,
-    varied,
+    replace_nested,
 )
 from rlreps.subspace import leading_combinations, subspace_distance
 from rlreps.successor import GroundTruth, SuccessorMeasure, Transition, load, open_store
@@ -183,7 +183,9 @@ PRESETS: dict[str, Config] = {
     "smoke": Config(
         successor=Transition(bins=20, points=256),
         recipes=tuple(
-            varied(each, rows=240, tasks=128, steps=100) for each in _RECIPES if each.d in (2, 10)
+            replace_nested(each, rows=240, tasks=128, steps=100)
+            for each in _RECIPES
+            if each.d in (2, 10)
         ),
         evaluations=5,
         num_seeds=1,
@@ -205,7 +207,7 @@ def prepare(run: Run[Config]) -> tuple[OwnGroundTruth, GroundTruth | None]:
 def cells(run: Run[Config]) -> dict[str, Recipe]:
     """Return every recipe with every seed, by name."""
     return {
-        in_path(f"{each.name} d{each.d} seed{seed}"): varied(each, seed=seed)
+        in_path(f"{each.name} d{each.d} seed{seed}"): replace_nested(each, seed=seed)
         for each in run.config.recipes
         for seed in range(run.config.num_seeds)
     }

@@ -48,7 +48,7 @@ from rlreps.agents import AgentConfig, CompiledProgram, DQNConfig, ReplayConfig,
 from rlreps.encoders import MLP, FourierMLP
 from rlreps.envs import Position, ShapedEnvironment, load_arena
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import BINS, CAP, GOALS, MAZES, NULL, cell_model
+from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, GOALS, MAZES, cell_model
 from rlreps.numerics import seed_key
 from rlreps.plotting import plot_components
 from rlreps.stats import (
@@ -68,13 +68,13 @@ from rlreps.study import (
     Drawn,
     Experiment,
     Frame,
-    Measure,
+    Metric,
     Results,
     Rows,
     Run,
     Tabulated,
     design_of,
-    varied,
+    replace_nested,
     wide,
 )
 from rlreps.successor import FitConfig, Grid, fit
@@ -125,7 +125,7 @@ class Config:
     agents: int = 4
     fits: int = 10
     goals: tuple[tuple[float, float, float], ...] = GOALS
-    arenas: tuple[str, ...] = (*MAZES, NULL)
+    arenas: tuple[str, ...] = (*MAZES, CONTROL_ARENA)
     free_steps: int = 30_000
 
     @property
@@ -159,16 +159,16 @@ _AGENTS = AgentConfig(
 LAPTOP = Config(base=_AGENTS, fit=_FIT)
 PRESETS = {
     "smoke": Config(
-        base=varied(
+        base=replace_nested(
             _AGENTS,
             encoder=MLP(hidden=(8,)),
-            dqn=varied(_AGENTS.dqn, batch_size=8, warmup=400, epsilon_steps=400),
+            dqn=replace_nested(_AGENTS.dqn, batch_size=8, warmup=400, epsilon_steps=400),
             capacity=800,
             steps=800,
             evaluate_every=400,
             evaluation_episodes=4,
         ),
-        fit=varied(_FIT, num_features=8),
+        fit=replace_nested(_FIT, num_features=8),
         agents=1,
         fits=1,
         goals=GOALS[:2],
@@ -177,7 +177,9 @@ PRESETS = {
         free_steps=2_000,
     ),
     "laptop": LAPTOP,
-    "paper": varied(LAPTOP, base=varied(_AGENTS, steps=100_000), agents=20, fits=50),
+    "paper": replace_nested(
+        LAPTOP, base=replace_nested(_AGENTS, steps=100_000), agents=20, fits=50
+    ),
 }
 
 
@@ -329,8 +331,8 @@ def against(results: Results[Config], arena: str, other: str, effect: float = 0.
 
 def no_gain(results: Results[Config]) -> Verdict:
     """Judge that there is no gain in ``sutton``; a gain above 0 refutes it, however small."""
-    small = against(results, NULL, EUCLIDEAN, MARGIN).below
-    gained = against(results, NULL, EUCLIDEAN).above
+    small = against(results, CONTROL_ARENA, EUCLIDEAN, MARGIN).below
+    gained = against(results, CONTROL_ARENA, EUCLIDEAN).above
     return dataclasses.replace(small, holds=False) if gained.holds else small
 
 
@@ -356,9 +358,9 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         "of rank correlations above 0 in all three mazes",
         mazes.in_mazes(results, orders, len(MAZES)),
     )
-    if NULL in results.config.arenas:
+    if CONTROL_ARENA in results.config.arenas:
         yield Claim(
-            f"{NULL}: learned distances do not beat Euclidean ones",
+            f"{CONTROL_ARENA}: learned distances do not beat Euclidean ones",
             f"no gain above 0; added after a run: and a 95 % interval below {MARGIN:g} points",
             no_gain,
         )
@@ -404,7 +406,7 @@ def tests(results: Results[Config]) -> Rows:
             ({"arena": arena, "against": other}, against(results, arena, other))
             for arena, other in itertools.product(results.config.arenas, others)
         ],
-        tested=lambda about: about["arena"] != NULL and about["against"] in TESTED,
+        tested=lambda about: about["arena"] != CONTROL_ARENA and about["against"] in TESTED,
     )
 
 
@@ -435,7 +437,7 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     cells=lambda run: {arena: arena for arena in run.config.arenas},
     measure=measure,
-    value=Measure(value="mean_return", label="mean return over training"),
+    value=Metric(value="mean_return", label="mean return over training"),
     unit="fit",
     fewest=10,
     claims=claims,
@@ -460,9 +462,9 @@ EXPERIMENT = Experiment(
             Curve(
                 name="returns",
                 caption="Returns of greedy episodes while agents learn, with intervals over "
-                f"representations. Random features take codes, in {NULL} positions.",
+                f"representations. Random features take codes, in {CONTROL_ARENA} positions.",
                 x=Axis("step", "environment steps of an agent"),
-                y=Measure(value="return", label="return of the unshaped task"),
+                y=Metric(value="return", label="return of the unshaped task"),
                 line="arm",
                 panel="arena",
             ),
@@ -474,7 +476,7 @@ EXPERIMENT = Experiment(
                 row="arena",
                 column="arm",
                 of={"arm": ARMS[1:]},
-                measure=Measure(value="order", label="rank correlation"),
+                measure=Metric(value="order", label="rank correlation"),
             ),
             *(
                 Drawn(
@@ -483,7 +485,7 @@ EXPERIMENT = Experiment(
                     "({config.goals[0][0]:g}, {config.goals[0][1]:g}), less their means.",
                     draw=partial(draw_potentials, arena=arena),
                 )
-                for arena in (*MAZES, NULL)
+                for arena in (*MAZES, CONTROL_ARENA)
             ),
         ],
         "When are the free steps repaid?": [

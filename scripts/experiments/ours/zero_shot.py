@@ -61,7 +61,7 @@ from rlreps.envs import (
     pytree_dataclass,
 )
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import BINS, CAP, FIT, MAZES, NULL, CellModel
+from rlreps.experiments.ours.mazes import BINS, CAP, CONTROL_ARENA, FIT, MAZES, CellModel
 from rlreps.numerics import jit_briefly, seed_key
 from rlreps.stats import Sample, Verdict, contrast_rows, format_interval
 from rlreps.study import (
@@ -71,15 +71,15 @@ from rlreps.study import (
     Curve,
     DoubleArray,
     Experiment,
-    Measure,
+    Metric,
     Results,
     Rows,
     Run,
     Tabulated,
-    crossed,
     design_of,
+    product_cells,
+    replace_nested,
     summary,
-    varied,
 )
 from rlreps.successor import Grid, Transitions
 from rlreps.successor.exact import TabularProblem, estimate_model, greedy
@@ -125,7 +125,7 @@ class Config:
         agents: DQN; all arms share its discount γ.
     """
 
-    arenas: tuple[str, ...] = (*MAZES, NULL)
+    arenas: tuple[str, ...] = (*MAZES, CONTROL_ARENA)
     improvements: tuple[int, ...] = (1, 5)
     steps: tuple[int, ...] = (3_000, 10_000, 30_000, 100_000)
     main: tuple[int, int] = (5, 30_000)
@@ -149,7 +149,7 @@ class Config:
 LAPTOP = Config()
 
 PRESETS = {
-    "smoke": varied(
+    "smoke": replace_nested(
         LAPTOP,
         arenas=("five_corridors",),
         improvements=(2,),
@@ -158,10 +158,10 @@ PRESETS = {
         num_rewards=3,
         dqn_rewards=1,
         dqn_steps=(0, 1_200),
-        agents=varied(_AGENTS, steps=1_200, evaluate_every=600, num_seeds=2),
+        agents=replace_nested(_AGENTS, steps=1_200, evaluate_every=600, num_seeds=2),
     ),
     "laptop": LAPTOP,
-    "paper": varied(LAPTOP, replicates=5, dqn_rewards=25),
+    "paper": replace_nested(LAPTOP, replicates=5, dqn_rewards=25),
 }
 
 
@@ -238,8 +238,8 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
     """Train agents for the first rewards of each kind; return gains [rewards, snapshots, seeds]."""
     config, problem, model = run.config, run.shared[arena], mazes.cell_model(arena)
     agents = config.agents
-    if arena == NULL:
-        agents = varied(agents, encoder=FourierMLP(hidden=(64, 64), frequencies=4))
+    if arena == CONTROL_ARENA:
+        agents = replace_nested(agents, encoder=FourierMLP(hidden=(64, 64), frequencies=4))
     world = mazes.world_of(arena)
     seen = observation_struct(world)
     agent = make_agent(agents, seen.shape, world.num_actions, observation_dtype=seen.dtype)
@@ -275,14 +275,14 @@ def dqn_gains(run: Run[Config], arena: str) -> DoubleArray:
 def cells(run: Run[Config]) -> dict[str, dict[str, Any]]:
     """List the cells to measure: arms with their options."""
     config = run.config
-    free = crossed(
+    free = product_cells(
         "{arm}-{arena}-{steps}-{seed}",
         arm=(LEARNED, TABULAR),
         arena=config.arenas,
         steps=config.steps,
         seed=range(config.replicates),
     )
-    return free | crossed("{arm}-{arena}", arm=(REFERENCE, DQN), arena=config.arenas)
+    return free | product_cells("{arm}-{arena}", arm=(REFERENCE, DQN), arena=config.arenas)
 
 
 def measure(run: Run[Config], name: str, cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -366,11 +366,11 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         f"learned less DQN above 0 in at least two mazes, by 95 % intervals over {uncorrected}",
         lambda r: mazes.in_mazes(r, partial(ahead, r)),
     )
-    if NULL in config.arenas:
+    if CONTROL_ARENA in config.arenas:
         yield Claim(
-            f"{NULL}: it gains no less after {spent}",
+            f"{CONTROL_ARENA}: it gains no less after {spent}",
             f"learned less DQN at or below 0, by the 95 % interval over {uncorrected}",
-            lambda r: ~ahead(r, NULL),
+            lambda r: ~ahead(r, CONTROL_ARENA),
         )
 
 
@@ -441,7 +441,7 @@ EXPERIMENT = Experiment(
     prepare=lambda run: {arena: problem_of(run.config, arena) for arena in run.config.arenas},
     cells=cells,
     measure=measure,
-    value=Measure(value="gain", label="gain (0 random, 1 optimal)"),
+    value=Metric(value="gain", label="gain (0 random, 1 optimal)"),
     unit="reward",
     fewest=FEWEST,
     claims=claims,

@@ -48,13 +48,13 @@ from rlreps.study import (
     Drawn,
     Experiment,
     Frame,
-    Measure,
+    Metric,
     Results,
     Run,
     Tabulated,
     design_of,
     in_path,
-    varied,
+    replace_nested,
 )
 from rlreps.subspace import RandomizedSVD, centre_in_place, ordered_spectrum
 from rlreps.training import RMSProp, TrainingResult, train
@@ -145,7 +145,7 @@ class Config:
 # All presets run the same methods. Smaller presets have fewer frames, smaller networks, and fewer
 # updates at higher learning rates (not tuned), which require a shifted operator.
 PAPER = Config()
-_LAPTOP = varied(
+_LAPTOP = replace_nested(
     PAPER,
     num_frames=40_000,
     held_out_frames=8_000,
@@ -165,7 +165,7 @@ _LAPTOP = varied(
     evaluations=20,
 )
 PRESETS = {
-    "smoke": varied(
+    "smoke": replace_nested(
         _LAPTOP,
         num_frames=300,
         held_out_frames=200,
@@ -395,7 +395,7 @@ EXPERIMENT = Experiment(
     cells=lambda run: {in_path(method): method for method in METHODS},
     measure=measure,
     frame=frame,
-    value=Measure(value="held_out", label="eigenvalue, or share of variance", log=True),
+    value=Metric(value="held_out", label="eigenvalue, or share of variance", log=True),
     claims=[
         Claim(
             "Features whose extreme test frames differ in {config.game}, one network of "

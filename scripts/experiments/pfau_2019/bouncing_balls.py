@@ -62,7 +62,7 @@ from rlreps.study import (
     Drawn,
     Experiment,
     Frame,
-    Measure,
+    Metric,
     Results,
     Rows,
     Run,
@@ -402,7 +402,7 @@ EXPERIMENT = Experiment(
     cells=lambda run: {**{f"seed-{seed}": seed for seed in run.config.seeds}, "exact": None},
     measure=measure,
     frame=frame,
-    value=Measure(
+    value=Metric(
         value="eigenvalue", label="eigenvalue λ (0 never changes, 2 white noise)", log=True
     ),
     claims=claims,

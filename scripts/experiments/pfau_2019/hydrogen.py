@@ -48,12 +48,12 @@ from rlreps.study import (
     Drawn,
     Experiment,
     Frame,
-    Measure,
+    Metric,
     Results,
     Run,
     design_of,
+    replace_nested,
     summary,
-    varied,
     wide,
 )
 from rlreps.subspace import orthonormal_basis, subspace_distance
@@ -120,7 +120,7 @@ PUBLISHED = Contender(
 """The paper's protocol (App. C.1). The number of updates comes from its public code."""
 
 # Without moving averages, their start and the shift of the operator have no effect.
-UNAVERAGED = varied(
+UNAVERAGED = replace_nested(
     PUBLISHED,
     name="Pfau et al., β = 1",
     averaging_rate=1.0,
@@ -129,7 +129,7 @@ UNAVERAGED = varied(
 )
 """The paper's protocol without bias correction (Fig. 1b, d)."""
 
-HASTY = varied(PUBLISHED, name="Pfau et al., but RMSProp of decay 0.9", decay=0.9)
+HASTY = replace_nested(PUBLISHED, name="Pfau et al., but RMSProp of decay 0.9", decay=0.9)
 """The paper's protocol with an RMSProp that forgets faster than the averages of β = 0.01."""
 
 
@@ -170,7 +170,7 @@ _CHOICES: dict[str, dict[str, Any]] = {
 
 PAPER = Config(
     # The slowest come last: moving averages hold 45 times the parameters.
-    contenders=(varied(_OURS, steps=20_000), UNAVERAGED, PUBLISHED, HASTY),
+    contenders=(replace_nested(_OURS, steps=20_000), UNAVERAGED, PUBLISHED, HASTY),
     num_seeds=1,
     evaluations=200,
 )
@@ -178,8 +178,8 @@ PAPER = Config(
 PRESETS = {
     "smoke": Config(
         contenders=(
-            varied(_OURS, steps=300, hidden=(16, 16)),
-            varied(PUBLISHED, steps=20, hidden=(16, 16)),
+            replace_nested(_OURS, steps=300, hidden=(16, 16)),
+            replace_nested(PUBLISHED, steps=20, hidden=(16, 16)),
         ),
         num_seeds=2,
         grid_points=32,
@@ -189,7 +189,10 @@ PRESETS = {
     "laptop": Config(
         contenders=(
             _OURS,
-            *(varied(_OURS, name=f"ours, but {what}", **each) for what, each in _CHOICES.items()),
+            *(
+                replace_nested(_OURS, name=f"ours, but {what}", **each)
+                for what, each in _CHOICES.items()
+            ),
         ),
         num_seeds=6,
     ),
@@ -407,7 +410,7 @@ EXPERIMENT = Experiment(
     cells=lambda run: {f"{index:02d}": each for index, each in enumerate(run.config.contenders)},
     measure=measure,
     frame=frame,
-    value=Measure(value="worst_error", label="largest relative error", log=True),
+    value=Metric(value="worst_error", label="largest relative error", log=True),
     claims=CLAIMS,
     decided_on=PAPER,
     free=("contenders.0", "num_seeds", "grid_points", "evaluations"),
@@ -449,14 +452,14 @@ EXPERIMENT = Experiment(
                 row="contender",
                 column="{eigenfunction}",
                 of=at_end,
-                measure=Measure(value="distance", label="relative error"),
+                measure=Metric(value="distance", label="relative error"),
             ),
             Curve(
                 name="energies",
                 caption="Energies during training: one line per feature, shown while its energy is "
                 "negative.",
                 x=STEP,
-                y=Measure(value="binding", label="binding energy −E", log=True),
+                y=Metric(value="binding", label="binding energy −E", log=True),
                 line="features",
                 panel="contender",
                 each=("eigenfunction",),

@@ -24,17 +24,17 @@ from rlreps.study import (
     Drawn,
     Experiment,
     Frame,
-    Measure,
+    Metric,
     NotRunError,
     Tabulated,
-    crossed,
     differences,
     falling,
     follows,
     halved,
+    product_cells,
+    replace_nested,
     summarised,
     summary,
-    varied,
     wide,
 )
 
@@ -55,7 +55,7 @@ ROWS = [
 
 def test_cells_of_every_combination_have_names_of_their_own():
     with pytest.raises(InputError, match="cells with different names"):
-        crossed("{rate}", rate=(0.1, "0-1"))
+        product_cells("{rate}", rate=(0.1, "0-1"))
 
 
 def test_rows_are_selected_grouped_and_labelled_in_their_order():
@@ -125,10 +125,10 @@ PAPER = Config()
 
 
 def test_presets_vary_fields_wherever_they_are():
-    assert varied(PAPER, steps=5, width=7, d=3) == Config(Inner(5, 7), d=3)
-    assert varied(PAPER, inner=Inner(1), width=2) == Config(Inner(1, 2))
+    assert replace_nested(PAPER, steps=5, width=7, d=3) == Config(Inner(5, 7), d=3)
+    assert replace_nested(PAPER, inner=Inner(1), width=2) == Config(Inner(1, 2))
     with pytest.raises(InputError, match="expected one part of Config with nothing"):
-        varied(PAPER, nothing=1)
+        replace_nested(PAPER, nothing=1)
 
 
 def test_differences_are_dotted_but_for_free_fields():
@@ -162,7 +162,7 @@ def experiment(**changes):
         "cells": lambda run: {"only": None},
         "measure": lambda run, name, cell: {"rows": ROWS},
         "frame": lambda run, cell, found: Frame.of(found["rows"]),
-        "value": Measure(value="distance", label="distance", within=(0.0, 1.0)),
+        "value": Metric(value="distance", label="distance", within=(0.0, 1.0)),
         "sections": {
             "All": [
                 "Text.",
@@ -346,7 +346,7 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path, files_below):
     in_parts([]).run(PAPER, out)
     before = files_below(out)
     with pytest.raises(InputError, match=r"holds another run: expected d=2, got 3"):
-        in_parts([]).run(varied(PAPER, d=3), out)
+        in_parts([]).run(replace_nested(PAPER, d=3), out)
     assert files_below(out) == before
 
 
@@ -359,8 +359,8 @@ def test_only_the_papers_configuration_decides_and_the_report_says_what_a_run_ch
     judged = experiment(**options, sections={"All": []})
     for name, config, decided in (
         ("paper", PAPER, True),
-        ("free", varied(PAPER, d=7), True),
-        ("other", varied(PAPER, steps=7), None),
+        ("free", replace_nested(PAPER, d=7), True),
+        ("other", replace_nested(PAPER, steps=7), None),
     ):
         found = judged.run(config, tmp_path / name)["claims"]
         assert [claim["holds"] for claim in found] == [decided, True]

@@ -25,7 +25,7 @@ from rlreps.app.agent_report import history
 from rlreps.app.job import run_job
 from rlreps.app.jobs import agents
 from rlreps.app.jobs.agents import (
-    OwnParts,
+    CustomParts,
     StartingTorsos,
     TrainAgents,
     load_agent_config,
@@ -167,7 +167,7 @@ def test_a_finished_run_is_not_run_again_and_another_configuration_refused(finis
 def test_parts_of_ones_own_must_have_a_name(tmp_path):
     with pytest.raises(InputError, match="expected a name for your own parts"):
         run_job(
-            TrainAgents(config=CONFIG, own=OwnParts(auxiliary=InfiniteAfter(updates=40))),
+            TrainAgents(config=CONFIG, own=CustomParts(auxiliary=InfiniteAfter(updates=40))),
             tmp_path / "run",
             page=False,
         )
@@ -193,7 +193,7 @@ class InfiniteAfter(AuxiliaryTask):
 @pytest.mark.integration
 def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_path):
     # Updates begin at step 80, one in 4 steps: the 40th is at step 240.
-    own = OwnParts(auxiliary=InfiniteAfter(updates=40), name="infinite after 40 updates")
+    own = CustomParts(auxiliary=InfiniteAfter(updates=40), name="infinite after 40 updates")
     with pytest.raises(
         TrainingDivergedError, match=r"before step 300; .*the checkpoint of step 200 is untouched"
     ):

@@ -33,7 +33,7 @@ from rlreps.experiments.ours.agent_arms import (
     optimal_return,
 )
 from rlreps.experiments.ours.agents import EXPERIMENT, PRESETS, SHARE
-from rlreps.experiments.ours.mazes import MAZES, NULL
+from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES
 from rlreps.stats import contrasts, sign_flip_p_value
 from rlreps.successor.measure.grids import Grid
 
@@ -105,7 +105,7 @@ def rows(
     arm and agent. Of agents that see images, none reaches the threshold.
     """
     noise, found = np.random.default_rng(0), []
-    settings = (*MAZES, NULL, *(maze + IMAGES for maze in MAZES), *GAMES)
+    settings = (*MAZES, CONTROL_ARENA, *(maze + IMAGES for maze in MAZES), *GAMES)
     counts_of = (*learned, null[0], *(0,) * 6), (*scratch, null[1], *(0,) * 6)
     for arena, ours, theirs, gained in zip(
         settings, *counts_of, (*gains, {}, *pictured, *games), strict=True

@@ -32,7 +32,7 @@ from rlreps.experiments.ours.contestants import (
 from rlreps.experiments.ours.worlds import PENDULUM, World
 from rlreps.losses import GraphDrawing
 from rlreps.losses.pairs import PairObjective
-from rlreps.study import Run, crossed
+from rlreps.study import Run, product_cells
 
 SMALL = Config(worlds=("sutton",), bins=5, encoder=Cosine(frequencies=4), batch=32, trials=12)
 BY_METHOD = {row.method: row for row in OBJECTIVES}
@@ -259,7 +259,7 @@ def test_a_seed_without_a_fixed_point_leaves_the_others_their_distances(monkeypa
 def released_ends():
     """The released rows' last measurements, a dictionary a seed."""
     config, run = Config(), types.SimpleNamespace(config=dataclasses.replace(Config(), rows=()))
-    cells = crossed(
+    cells = product_cells(
         benchmark_runs.CELL, row=config.rows, world=config.worlds, d=[config.tuned_at]
     ).values()
     frames = [benchmark_runs.frame(run, cell, {}) for cell in cells]

@@ -14,7 +14,7 @@ from rlreps.experiments.ours.few_labels import (
     NETWORKS,
     Config,
 )
-from rlreps.experiments.ours.mazes import MAZES, NULL, CellModel
+from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES, CellModel
 from rlreps.successor.fitting.forward_backward import unexplained_share
 
 
@@ -26,7 +26,7 @@ def ring():
     to = np.stack([clockwise, clockwise.T])
     angles = 2.0 * np.pi * np.arange(size) / size
     places = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    return CellModel(to, NULL, np.arange(size), places, places)
+    return CellModel(to, CONTROL_ARENA, np.arange(size), places, places)
 
 
 def test_unexplained_variance_is_nought_for_features_that_tell_all_and_one_for_none():
@@ -61,7 +61,7 @@ def rows(learned, best=0.1):
     noise = np.linspace(-0.001, 0.001, 10)
     return [
         {"arena": arena, "seed": seed, "labels": 50, "draw": draw, "arm": arm, "share": share}
-        for arena, ours in zip((*MAZES, NULL), learned, strict=True)
+        for arena, ours in zip((*MAZES, CONTROL_ARENA), learned, strict=True)
         for seed in range(10)
         for draw in range(2)
         for arm, share in (

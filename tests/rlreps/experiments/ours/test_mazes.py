@@ -10,7 +10,7 @@ import scipy.optimize
 
 from rlreps.envs import PuddleWorldState
 from rlreps.experiments.ours import mazes
-from rlreps.experiments.ours.mazes import NULL, AtCells, CellModel
+from rlreps.experiments.ours.mazes import CONTROL_ARENA, AtCells, CellModel
 from rlreps.successor.measure.grids import Grid
 
 
@@ -108,7 +108,7 @@ def test_free_transitions_end_at_the_cap_alone_and_their_codes_are_numbered():
 
 @pytest.mark.integration
 def test_cells_of_positions_are_those_of_the_grid():
-    model = mazes.cell_model(NULL)
+    model = mazes.cell_model(CONTROL_ARENA)
     np.testing.assert_array_equal(model.cells_of(model.observations), np.arange(model.num_states))
 
 

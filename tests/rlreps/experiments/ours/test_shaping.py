@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlreps.experiments.ours import shaping
-from rlreps.experiments.ours.mazes import MAZES, NULL
+from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES
 from rlreps.experiments.ours.shaping import (
     ARMS,
     EUCLIDEAN,
@@ -19,7 +19,7 @@ from rlreps.experiments.ours.shaping import (
     scaled,
 )
 from rlreps.stats import Interval
-from rlreps.study import varied
+from rlreps.study import replace_nested
 
 LAPTOP = PRESETS["laptop"]
 
@@ -57,7 +57,7 @@ def rows(gains, ordered=0.9):
             "mean_return": level[pair] + given.get(arm, 0.0) + rng.normal(0.0, 2.0),
             "order": (ordered if arm == LEARNED else 0.3) + rng.normal(0.0, 0.01),
         }
-        for arena, given in zip((*MAZES, NULL), gains, strict=True)
+        for arena, given in zip((*MAZES, CONTROL_ARENA), gains, strict=True)
         for arm in ARMS
         for pair in range(LAPTOP.num_pairs)
     ]
@@ -82,12 +82,14 @@ def test_learned_potentials_have_to_beat_both_others_in_two_mazes(judge, gains, 
 
 
 def test_fewer_pairs_of_agents_than_registered_leave_the_goal_open(judge):
-    found = judge(EXPERIMENT, varied(LAPTOP, agents=2), rows((GOOD,) * 4))
+    found = judge(EXPERIMENT, replace_nested(LAPTOP, agents=2), rows((GOOD,) * 4))
     assert [claim.holds for claim in found] == [None, True, False]
 
 
 def test_means_leave_out_what_was_before_learning_and_thresholds_are_each_goal_s_own():
-    config = varied(LAPTOP, base=varied(LAPTOP.base, steps=6_000, evaluate_every=2_000))
+    config = replace_nested(
+        LAPTOP, base=replace_nested(LAPTOP.base, steps=6_000, evaluate_every=2_000)
+    )
     none, learned = [-300.0, -100.0, -100.0, -100.0], [-300.0, -30.0, -30.0, -30.0]
     returns = np.array([[none] * 2, [learned] * 2])
     found = shaping.outcomes(config, [0, 2_000, 4_000, 6_000], returns, [20.0, 60.0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlreps.experiments.ours import mazes, zero_shot
-from rlreps.experiments.ours.mazes import MAZES, NULL, AtCells, CellModel
+from rlreps.experiments.ours.mazes import CONTROL_ARENA, MAZES, AtCells, CellModel
 from rlreps.experiments.ours.zero_shot import (
     DISCS,
     DQN,
@@ -19,7 +19,7 @@ from rlreps.experiments.ours.zero_shot import (
     TABULAR,
     Config,
 )
-from rlreps.study import varied
+from rlreps.study import replace_nested
 from rlreps.successor.exact.tabular import TabularProblem, estimate_model, greedy
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.fit import fit
@@ -150,7 +150,7 @@ def test_goals_are_19_and_18_twentieths_and_agents_have_at_most_the_free_steps(
 ):
     given = [
         row
-        for arena in (*MAZES, NULL)
+        for arena in (*MAZES, CONTROL_ARENA)
         for kind, gain in ((SMOOTH, smooth), (DISCS, discs))
         for row in rows(arena, gain, kind=kind, agents=agents)
     ]
@@ -158,7 +158,7 @@ def test_goals_are_19_and_18_twentieths_and_agents_have_at_most_the_free_steps(
     few = [row for row in given if row["reward"] < (4 if row["arm"] == DQN else 19)]
     assert {claim.holds for claim in judge(EXPERIMENT, Config(), few)} == {None}
     # Fewer than five agents for each reward do not decide what agents reach.
-    fewer = varied(Config(), num_seeds=4)
+    fewer = replace_nested(Config(), num_seeds=4)
     assert [claim.holds for claim in judge(EXPERIMENT, fewer, given)][2:] == [None, None]
 
 
