@@ -297,7 +297,7 @@ def test_without_chance_and_checkpoints_the_host_does_what_the_compiled_loop_doe
 
 @pytest.mark.integration
 def test_a_run_that_goes_on_from_a_checkpoint_is_bit_identical():
-    """Tests of workflows kill a run in CartPole and one in PuddleWorld."""
+    """Tests of jobs kill a run in CartPole and one in PuddleWorld."""
     config = config_for("dm_env:rlreps.envs:PuddleWorldDmEnv")
     with closing(make_program(config)) as program, closing(make_program(config)) as fresh:
         at_checkpoint, _ = run(program, [40, 40])

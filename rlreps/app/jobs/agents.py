@@ -270,7 +270,7 @@ def load_agents(
     Args:
         folder: The run.
         config: Its configuration.
-        devices: As for ``run_agents``.
+        devices: As for ``run_job``.
 
     Raises:
         InputError: If there is no readable checkpoint.
