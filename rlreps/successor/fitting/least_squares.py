@@ -134,6 +134,11 @@ class LeastSquares:
         basis, actions, rows, discount, ridge, behaviour, _ = self._given()
         return LeastSquares(basis, actions, rows, discount, ridge, behaviour, some)
 
+    def parted(self, part: np.ndarray, basis: Basis) -> "LeastSquares":
+        """Return the equations of some of the rows, chosen by a mask [N], in other features."""
+        _, actions, _, *options, _ = self._given()
+        return LeastSquares(basis, actions, self.rows.at(part), *options)
+
     def _given(self) -> tuple[Any, ...]:
         """Return the arguments that make these equations."""
         rest = self.discount, self.regularisation, self.behaviour, self.chosen
