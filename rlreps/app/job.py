@@ -40,7 +40,7 @@ class Job(abc.ABC, Generic[Outcome]):
     Attributes:
         kind: The kind of run, which its folder names.
         takes: Further options of its command: ``processes``, if several processes run it together,
-            and ``devices``.
+            ``devices`` and ``jobs``.
         shares_devices: Whether it distributes many small runs over all cores or accelerators.
     """
 
@@ -62,6 +62,9 @@ class Job(abc.ABC, Generic[Outcome]):
 
     def check(self, context: Context) -> None:
         """Refuse inputs that do not fit each other, the memory or the devices, before any file."""
+
+    def close(self) -> None:
+        """Release what ``check`` has opened; called at the end of every run."""
 
     @abc.abstractmethod
     def compute(self, folder: RunFolder, context: Context) -> Outcome:
@@ -87,7 +90,6 @@ def run_job(
     *,
     devices: Sequence[jax.Device] | None = None,
     jobs: int = 1,
-    page: bool = True,
 ) -> dict[str, Any]:
     """Run a job in a folder, go on with it, or return what a finished one found.
 
@@ -97,7 +99,6 @@ def run_job(
             ``summary.json`` and what the job writes there.
         devices: As for ``Context``; a run may resume on other devices.
         jobs: As for ``Context``.
-        page: Whether to write its page, ``report.html``.
 
     Returns:
         The summary, as ``summary.json`` holds it; with a page, its path is the ``report``.
@@ -119,8 +120,9 @@ def run_job(
     if (finished := first_does(lambda: find_summary(described))) is not None:
         return finished
     context = Context(devices, jobs)
-    job.check(context)
     with contextlib.ExitStack() as stack:
+        stack.callback(job.close)
+        job.check(context)
         first_does(lambda: stack.enter_context(exclusive(out)))
         folder = RunFolder.create_or_resume(
             out,
@@ -133,7 +135,7 @@ def run_job(
 
         def conclude() -> dict[str, Any]:
             # The summary is written last: if it exists, so does the page.
-            shown = job.report(folder, found) if page else None
+            shown = job.report(folder, found)
             place = {} if shown is None else {"report": str(write_report(folder, shown))}
             return folder.write_summary({**job.summarise(found), **place})
 

@@ -1,4 +1,4 @@
-"""The harness of every experiment; its class ``Experiment`` says how to write one."""
+"""What every experiment is made of; its class ``Experiment`` says how to write one."""
 
 from rlreps.study.claims import (
     HALVED,

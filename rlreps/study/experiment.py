@@ -1,4 +1,4 @@
-"""An experiment as data, and the harness that runs it: folder, resumption, report, summary.
+"""An experiment as data, and what runs it: folder, resumption, report, summary.
 
 One file holds the science of an experiment and ends with one ``Experiment``, which
 ``rlreps.experiments.EXPERIMENTS`` names. docs/CONTRIBUTING.md has a complete one.

@@ -114,6 +114,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
         truth: Ground truth of torsos in PuddleWorld, instead of a store; see ``make_measurement``.
         start: Torsos to start with instead of fresh ones.
         own: The user's own parts.
+        page: Whether to write the page.
     """
 
     kind: ClassVar = KIND
@@ -124,6 +125,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
     truth: GroundTruth | None = no_option(None)
     start: StartingTorsos | None = no_option(None)
     own: CustomParts = no_option(CustomParts())
+    page: bool = no_option(True)
 
     @functools.cached_property
     def _truth(self) -> GroundTruth | None:
@@ -151,26 +153,27 @@ class TrainAgents(Job[Mapping[str, Any]]):
     def locate(self, out: Path) -> Mapping[str, Any]:
         return {} if self.store is None else describe_place(self.store, out)
 
-    def check(self, context: Context) -> None:
-        with self._program(context):
-            pass
+    @functools.cached_property
+    def _opened(self) -> contextlib.ExitStack:
+        return contextlib.ExitStack()
 
-    @contextlib.contextmanager
-    def _program(self, context: Context) -> Iterator[AgentProgram]:
+    def check(self, context: Context) -> None:
         own = self.own
-        with contextlib.closing(
-            make_program(
-                self.config,
-                devices=context.devices,
-                torso=own.torso,
-                auxiliary=own.auxiliary,
-                prior=own.prior,
-            )
-        ) as program:
-            measurement = make_measurement(self.config, self._truth)
-            program.measure = make_measure(program.agent.network, measurement)
-            program.torsos = None if self.start is None else self.start.params
-            yield program
+        program = make_program(
+            self.config,
+            devices=context.devices,
+            torso=own.torso,
+            auxiliary=own.auxiliary,
+            prior=own.prior,
+        )
+        self._opened.enter_context(contextlib.closing(program))
+        measurement = make_measurement(self.config, self._truth)
+        program.measure = make_measure(program.agent.network, measurement)
+        program.torsos = None if self.start is None else self.start.params
+        vars(self)["program"] = program
+
+    def close(self) -> None:
+        self._opened.close()
 
     def compute(self, folder: RunFolder, context: Context) -> Mapping[str, Any]:
         """Train.
@@ -179,19 +182,19 @@ class TrainAgents(Job[Mapping[str, Any]]):
             TrainingDivergedError: If a loss became NaN or infinite.
         """
         config = self.config
-        with self._program(context) as program:
-            loop.run(
-                program,
-                steps=config.steps,
-                evaluate_every=config.evaluate_every,
-                checkpoint_every=config.checkpoint_period,
-                folder=folder,
-                description=config.environment,
-            )
+        program: AgentProgram = vars(self)["program"]
+        loop.run(
+            program,
+            steps=config.steps,
+            evaluate_every=config.evaluate_every,
+            checkpoint_every=config.checkpoint_period,
+            folder=folder,
+            description=config.environment,
+        )
         return _summary(config, folder, self.own)
 
-    def report(self, folder: RunFolder, found: Mapping[str, Any]) -> Page:
-        return page_of_agents(folder, self.config, found)
+    def report(self, folder: RunFolder, found: Mapping[str, Any]) -> Page | None:
+        return page_of_agents(folder, self.config, found) if self.page else None
 
     def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
         """Yield every agent and their aggregates."""

@@ -222,8 +222,9 @@ class FitData(Job[Mapping[str, Any]]):
     def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
         """Yield the fit and its quality."""
         yield _title(summary)
-        yield from [*summary["notes"], *_lines(summary["quality"])]
-        yield f"wrote {summary['report']}"
+        yield from [*summary.get("notes", ()), *_lines(summary["quality"])]
+        if "report" in summary:
+            yield f"wrote {summary['report']}"
 
 
 def _title(summary: Mapping[str, Any]) -> str:

@@ -344,7 +344,7 @@ def train_arm(
         start = StartingTorsos({**fresh, "table": table}, name)
     home = run.folder.path / "runs" / name
     own = CustomParts() if torso is None else CustomParts(torso=torso, name=name)
-    run_job(TrainAgents(config=config, start=start, own=own), home, devices=run.devices, page=False)
+    run_job(TrainAgents(config=config, start=start, own=own, page=False), home, devices=run.devices)
     return ArmRuns(config, *history(RunFolder(home), "returns"))
 
 

@@ -34,10 +34,10 @@ from rlreps.agents import AgentConfig, DQNConfig
 from rlreps.agents.host_observations import observations_of_space
 from rlreps.agents.keys import Use, environment_seed
 from rlreps.app import TrainAgents, load_agents, run_job
-from rlreps.experiments.ours.problems import Choose, DoubleArray, play, upright
+from rlreps.experiments.ours.problems import Choose, play, upright
 from rlreps.plotting import MUTED, Line, Panel, over_runs, plot_panels
 from rlreps.runs import RunFolder, hidden
-from rlreps.stats import Verdict, format_interval
+from rlreps.stats import DoubleArray, Verdict, format_interval
 from rlreps.study import (
     Claim,
     Drawn,
@@ -147,7 +147,7 @@ def trained(config: Config, task: str, seed: int, home: Path) -> Made:
     environment = TASKS[task].discrete or task
     agents = dataclasses.replace(config.agents, environment=environment, seed=seed, num_seeds=1)
     with hidden():
-        summary = run_job(TrainAgents(config=agents), home, page=False)
+        summary = run_job(TrainAgents(config=agents, page=False), home)
     program, state, _ = load_agents(RunFolder(home), agents)
     program.close()
     with contextlib.closing(gymnasium.make(environment)) as one:

@@ -38,9 +38,9 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from rlreps.errors import FitWarning, InputError, TrainingDivergedError
-from rlreps.experiments.ours.problems import PROBLEMS, Choose, DoubleArray, Problem, numbers, play
+from rlreps.experiments.ours.problems import PROBLEMS, Choose, Problem, numbers, play
 from rlreps.plotting import MUTED, series_style, styled
-from rlreps.stats import Verdict, judge_share
+from rlreps.stats import DoubleArray, Verdict, judge_share
 from rlreps.study import (
     Claim,
     Drawn,

@@ -150,7 +150,7 @@ def measure(run: Run[Config], name: str, cell: Mapping[str, str]) -> dict[str, A
     first, home = config.first(arena), run.folder.path / "runs" / name
     capacity = first.replay.capacity
     require(capacity >= first.steps, f"a capacity of at least {first.steps} rows", capacity)
-    run_job(TrainAgents(config=first), home, devices=run.devices, page=False)
+    run_job(TrainAgents(config=first, page=False), home, devices=run.devices)
     program, placed, step = load_agents(RunFolder(home), first)
     program.close()
     state: AgentState = jax.device_get(placed)

@@ -108,9 +108,14 @@ def assert_left(folder, steps):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run in CartPole; tests change nothing in it."""
-    out = tmp_path_factory.mktemp("agents") / "run"
-    run_job(TrainAgents(config=CONFIG), out, page=False)
+    """A run in CartPole, whose environments are opened once; tests change nothing in it."""
+    out, made = tmp_path_factory.mktemp("agents") / "run", []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            agents, "make_program", lambda *_, **__: made.append(0) or make_program(*_, **__)
+        )
+        run_job(TrainAgents(config=CONFIG, page=False), out)
+    assert len(made) == 1
     return out
 
 
@@ -118,7 +123,7 @@ def finished(tmp_path_factory):
 def in_puddle_world(tmp_path_factory):
     """A run in PuddleWorld; tests change nothing in it."""
     out = tmp_path_factory.mktemp("agents") / "puddle_world"
-    run_job(TrainAgents(config=PUDDLE_WORLD), out, page=False)
+    run_job(TrainAgents(config=PUDDLE_WORLD, page=False), out)
     return out
 
 
@@ -134,7 +139,7 @@ def test_a_killed_run_goes_on_to_what_it_would_have_been(
     killed_when_logging(300, run_job, TrainAgents(config=config), folder)
     assert_left(RunFolder(folder), [0, 100, 200])
     assert RunFolder(folder).read_summary() is None
-    run_job(TrainAgents(config=config), folder, page=False)
+    run_job(TrainAgents(config=config, page=False), folder)
     assert_same_run(whole, folder)
 
 
@@ -155,22 +160,19 @@ def test_a_run_leaves_its_configuration_its_curves_and_a_summary(finished):
 def test_a_finished_run_is_not_run_again_and_another_configuration_refused(finished, files_below):
     before = files_below(finished)
     assert (
-        run_job(TrainAgents(config=CONFIG), finished, page=False)
+        run_job(TrainAgents(config=CONFIG, page=False), finished)
         == RunFolder(finished).read_summary()
     )
     other = dataclasses.replace(CONFIG, dqn=dataclasses.replace(CONFIG.dqn, n_step=5))
     with pytest.raises(InputError, match=r"holds another run: expected dqn\.n_step=3"):
-        run_job(TrainAgents(config=other), finished, page=False)
+        run_job(TrainAgents(config=other, page=False), finished)
     assert files_below(finished) == before
 
 
 def test_parts_of_ones_own_must_have_a_name(tmp_path):
+    job = TrainAgents(config=CONFIG, own=CustomParts(auxiliary=InfiniteAfter(updates=40)))
     with pytest.raises(InputError, match="expected a name for your own parts"):
-        run_job(
-            TrainAgents(config=CONFIG, own=CustomParts(auxiliary=InfiniteAfter(updates=40))),
-            tmp_path / "run",
-            page=False,
-        )
+        run_job(job, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -197,13 +199,13 @@ def test_divergence_leaves_the_last_good_checkpoint_and_own_parts_are_named(tmp_
     with pytest.raises(
         TrainingDivergedError, match=r"before step 300; .*the checkpoint of step 200 is untouched"
     ):
-        run_job(TrainAgents(config=CONFIG, own=own), tmp_path / "run", page=False)
+        run_job(TrainAgents(config=CONFIG, own=own, page=False), tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     assert_left(folder, [0, 100, 200])
     with pytest.raises(InputError, match="agents that their configuration describes, got 'infin"):
         load_agent_config(folder)
     with pytest.raises(InputError, match="holds another run: expected own="):
-        run_job(TrainAgents(config=CONFIG), folder.path, page=False)
+        run_job(TrainAgents(config=CONFIG, page=False), folder.path)
 
 
 @pytest.mark.integration
@@ -218,7 +220,7 @@ def test_agents_start_from_torsos_that_they_are_given(tmp_path):
     torso = make_torso(config, (4,))
     params = jax.vmap(torso.init)(jax.random.split(jax.random.key(99), 2))
     start = StartingTorsos(params, "key 99")
-    run_job(TrainAgents(config=config, start=start), tmp_path / "run", page=False)
+    run_job(TrainAgents(config=config, start=start, page=False), tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     assert folder.config["start"] == "key 99"
     program, state, _ = load_agents(folder, load_agent_config(folder))

@@ -61,6 +61,12 @@ def test_the_quality_of_a_fit_is_printed_kept_and_drawn(rlreps, file, tmp_path):
         np.savez(few, **{name: arrays[name][:40] for name in names})
     rlreps("fit", few, "--out", tmp_path / "few", "--num-features", 2)
     assert json.loads(rlreps("evaluate", tmp_path / "few"))["quality"] is None
+    older = RunFolder(tmp_path / "few")
+    summary = older.read_summary()
+    older.write_summary(
+        {name: summary[name] for name in summary if name not in ("notes", "report")}
+    )
+    assert "quality: unknown" in rlreps("fit", few, "--out", tmp_path / "few", "--num-features", 2)
 
 
 @pytest.mark.integration
