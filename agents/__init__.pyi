@@ -18,7 +18,7 @@ from .loop import make_program as make_program
 from .network import QNetwork as QNetwork
 from .program import AgentProgram as AgentProgram
 from .replay import ReplayConfig as ReplayConfig
-from .replay import Rows as Rows
+from .replay import ReplayRows as ReplayRows
 from .replay import episode_window as episode_window
 from .replay import observed_rows as observed_rows
 from .replay import transitions as transitions

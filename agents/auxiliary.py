@@ -29,7 +29,7 @@ import optax
 from jax import Array
 
 from rlreps.agents.network import QNetwork
-from rlreps.agents.replay import Rows, as_inputs, episode_window
+from rlreps.agents.replay import ReplayRows, as_inputs, episode_window
 from rlreps.agents.targets import init_moments, monte_carlo_targets, standardise
 from rlreps.batch import Batch
 from rlreps.config import checked, positive, registry, with_sizes
@@ -235,7 +235,7 @@ class AuxiliaryTask(abc.ABC):
         params: Params,
         target_params: Params,
         encode: Encode,
-        rows: Rows,
+        rows: ReplayRows,
         state: Any,
         key: Array,
     ) -> tuple[Array, tuple[Any, Metrics]]:
@@ -258,7 +258,7 @@ class AuxiliaryTask(abc.ABC):
         network: QNetwork,
         params: Params,
         target_params: Params,
-        rows: Rows,
+        rows: ReplayRows,
         state: Any,
         key: Array,
     ) -> SideGradient:
@@ -347,7 +347,7 @@ class RepresentationTask(AuxiliaryTask):
         params: Params,
         target_params: Params,
         encode: Encode,
-        rows: Rows,
+        rows: ReplayRows,
         state: AuxiliaryState,
         key: Array,
     ) -> tuple[Array, tuple[AuxiliaryState, Metrics]]:

@@ -17,9 +17,9 @@ from rlreps.agents.auxiliary import AuxiliaryConfig, AuxiliaryTask, GradientNorm
 from rlreps.agents.keys import Use, key_for
 from rlreps.agents.network import QNetwork
 from rlreps.agents.replay import (
+    NStepTransitions,
     ReplayConfig,
-    Rows,
-    Transitions,
+    ReplayRows,
     add,
     draw,
     draw_transitions,
@@ -136,7 +136,7 @@ class AgentState(NamedTuple):
     """
 
     learner: DQNState
-    replay: Rows
+    replay: ReplayRows
     acting: Any
 
 
@@ -228,7 +228,9 @@ class DQN:
             The new state, and the ``SUMS``: episodes that ended, and their undiscounted returns.
         """
         acting = state.acting
-        rows = Rows(acting.observations, actions, taken.reward, taken.terminated, acting.ended)
+        rows = ReplayRows(
+            acting.observations, actions, taken.reward, taken.terminated, acting.ended
+        )
         replay = add(state.replay, count, rows)
         returns = acting.returns + taken.reward
         ended = taken.terminated | taken.truncated
@@ -264,13 +266,13 @@ class DQN:
         return state._replace(learner=learner), metrics
 
     def update(
-        self, state: DQNState, drawn: Transitions, side: SideGradient | None = None
+        self, state: DQNState, drawn: NStepTransitions, side: SideGradient | None = None
     ) -> tuple[DQNState, Metrics]:
         """Take one step of the optimizer.
 
         Args:
             state: What the agent has learned.
-            drawn: Transitions, [b, ...].
+            drawn: NStepTransitions, [b, ...].
             side: The auxiliary task's gradient, if there is a task.
 
         Returns:
@@ -293,7 +295,7 @@ class DQN:
         return DQNState(params, target_params, optimizer_state, auxiliary, norms, updates), metrics
 
     def gradients(
-        self, state: DQNState, drawn: Transitions, side: SideGradient | None = None
+        self, state: DQNState, drawn: NStepTransitions, side: SideGradient | None = None
     ) -> tuple[Params, Any, Metrics]:
         """Compute the joint gradient, its norms and metrics; arguments as for ``update``."""
         target_params = self.target_params(state)
@@ -314,7 +316,7 @@ class DQN:
         # XLA computes the fixed parts of both networks once, since they are the same arrays.
         return self.network.joined(state.target_params, self.network.split(state.params)[1])
 
-    def errors(self, params: Params, target_params: Params, drawn: Transitions) -> Array:
+    def errors(self, params: Params, target_params: Params, drawn: NStepTransitions) -> Array:
         """Compute temporal-difference errors [b] of transitions [b, ...]."""
         import rlax  # Takes a second to import, and only the extra ``agents`` installs it.
 

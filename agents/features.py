@@ -35,15 +35,14 @@ import numpy as np
 from jax import Array, lax
 from scipy.linalg import orthogonal_procrustes
 
-from rlreps.agents.replay import Rows, as_inputs
+from rlreps.agents.replay import ReplayRows, as_inputs
 from rlreps.config import checked, configurable, interval, leaf, positive
 from rlreps.encoders import Encoder
 from rlreps.errors import InputError, require
 from rlreps.losses.base import Params
 from rlreps.successor.fitting.basis import ActionBasis, Basis, FourierBasis, UnitVectors, in_blocks
 from rlreps.successor.fitting.factors import decompose
-from rlreps.successor.fitting.least_squares import LeastSquares
-from rlreps.successor.fitting.least_squares import Rows as Steps
+from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.fitting.tasks import Task
 
@@ -209,7 +208,7 @@ def _mixed(bits: Any) -> Any:
     return bits ^ (bits >> np.uint32(16))
 
 
-def replayed(rows: Rows, count: int) -> Steps:
+def replayed(rows: ReplayRows, count: int) -> Steps:
     """List the transitions of one agent's memory, with flat observations as its network sees them.
 
     Args:
@@ -219,7 +218,7 @@ def replayed(rows: Rows, count: int) -> Steps:
     slots = len(rows.action)
     filled = min(count, slots)
     order = (count - filled + np.arange(filled)) % slots
-    held: Rows = jax.tree.map(lambda part: np.asarray(part)[order], rows)
+    held: ReplayRows = jax.tree.map(lambda part: np.asarray(part)[order], rows)
     seen: Any = held.observation.reshape(*held.action.shape, -1)
     held = held._replace(observation=as_inputs(seen))
     taken = ~np.asarray(held.last)[:-1]
@@ -311,7 +310,7 @@ def fit_features(
 def refit(
     config: FeatureConfig,
     params: Params,
-    replay: Rows,
+    replay: ReplayRows,
     count: int,
     num_actions: int,
     seeds: Sequence[int],

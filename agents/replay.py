@@ -23,8 +23,8 @@ _DRAWS = 4
 """Number of draws to find a start that is not an episode's last row."""
 
 
-class Rows(NamedTuple):
-    """Rows; the leading axes [...] are the same everywhere.
+class ReplayRows(NamedTuple):
+    """Rows of replay; the leading axes [...] are the same everywhere.
 
     Attributes:
         observation: What the agent saw, [..., *observation].
@@ -48,7 +48,7 @@ def as_inputs(observations: Array) -> Array:
     return observations.astype(jnp.float32) * scale
 
 
-def observed_rows(observation: Array, terminated: Array, last: Array) -> Rows:
+def observed_rows(observation: Array, terminated: Array, last: Array) -> ReplayRows:
     """Make rows without actions and rewards, which auxiliary tasks ignore, from a user's arrays.
 
     Args:
@@ -60,7 +60,7 @@ def observed_rows(observation: Array, terminated: Array, last: Array) -> Rows:
     """
     shape = terminated.shape
     nothing = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32)
-    return Rows(observation, *nothing, terminated, last)
+    return ReplayRows(observation, *nothing, terminated, last)
 
 
 class Window(NamedTuple):
@@ -80,7 +80,7 @@ class Window(NamedTuple):
     terminal: Array
 
 
-def episode_window(rows: Rows) -> Window:
+def episode_window(rows: ReplayRows) -> Window:
     """Find the first rows' episodes within sequences of rows [b, l]."""
     taken = jnp.cumprod(~rows.last, axis=1, dtype=jnp.int32).astype(bool)
     seen = jnp.concatenate([jnp.ones_like(taken[:, :1]), taken[:, :-1]], axis=1)
@@ -89,7 +89,7 @@ def episode_window(rows: Rows) -> Window:
     return Window(seen, taken, end, ended)
 
 
-class Transitions(NamedTuple):
+class NStepTransitions(NamedTuple):
     """Steps of one action and up to n rewards.
 
     Attributes:
@@ -107,7 +107,7 @@ class Transitions(NamedTuple):
     next_observation: Array
 
 
-def transitions(rows: Rows, discount: float) -> Transitions:
+def transitions(rows: ReplayRows, discount: float) -> NStepTransitions:
     """Make n-step transitions of sequences of n + 1 rows (Sutton & Barto 2018, Eq. 7.1).
 
     If a sequence's episode ends before n steps, the transition is shorter. After a time limit the
@@ -124,7 +124,7 @@ def transitions(rows: Rows, discount: float) -> Transitions:
     powers = jnp.power(gamma, jnp.arange(steps, dtype=jnp.float32))
     reached = jnp.power(gamma, window.end.astype(jnp.float32))
     last = window.end.reshape(-1, *(1,) * (rows.observation.ndim - 1))
-    return Transitions(
+    return NStepTransitions(
         observation=rows.observation[:, 0],
         action=rows.action[:, 0],
         reward=jnp.sum(rewards * powers[None], axis=1),
@@ -145,7 +145,9 @@ class ReplayConfig:
     capacity: int = positive(50_000)
 
 
-def init_replay(config: ReplayConfig, observation: jax.ShapeDtypeStruct, num_envs: int) -> Rows:
+def init_replay(
+    config: ReplayConfig, observation: jax.ShapeDtypeStruct, num_envs: int
+) -> ReplayRows:
     """Make an empty memory for observations of a shape and dtype.
 
     Returns:
@@ -157,7 +159,7 @@ def init_replay(config: ReplayConfig, observation: jax.ShapeDtypeStruct, num_env
     return observed_rows(seen, jnp.zeros(shape, bool), jnp.zeros(shape, bool))
 
 
-def add(replay: Rows, count: Array, rows: Rows) -> Rows:
+def add(replay: ReplayRows, count: Array, rows: ReplayRows) -> ReplayRows:
     """Add one more row of each environment in place of the oldest.
 
     Args:
@@ -167,19 +169,19 @@ def add(replay: Rows, count: Array, rows: Rows) -> Rows:
     """
     place = count % len(replay.action)
 
-    def write(_: Array, held: Rows) -> Rows:
-        written: Rows = jax.tree.map(
+    def write(_: Array, held: ReplayRows) -> ReplayRows:
+        written: ReplayRows = jax.tree.map(
             lambda old, new: lax.dynamic_update_index_in_dim(old, new, place, 0), held, rows
         )
         return written
 
     # One iteration of a loop whose length the compiler cannot know. Otherwise XLA fuses the
     # write into the gathers that draw from the memory, and copies all of it at every update.
-    kept: Rows = lax.fori_loop(0, 1 + jnp.minimum(count, 0), write, replay)
+    kept: ReplayRows = lax.fori_loop(0, 1 + jnp.minimum(count, 0), write, replay)
     return kept
 
 
-def draw(key: Array, replay: Rows, count: Array, num: int, length: int) -> Rows:
+def draw(key: Array, replay: ReplayRows, count: Array, num: int, length: int) -> ReplayRows:
     """Draw sequences whose starts are independent and uniform over rows that are not ``last``.
 
     Each start is drawn up to four times, until it is not ``last``. If all four draws are ``last``,
@@ -197,13 +199,13 @@ def draw(key: Array, replay: Rows, count: Array, num: int, length: int) -> Rows:
         [b, length, ...]; no first row is ``last``, unless an episode ended without a step.
     """
     places, environment = _draw_places(key, replay, count, num, length)
-    rows: Rows = jax.tree.map(lambda leaf: leaf[places, environment[:, None]], replay)
+    rows: ReplayRows = jax.tree.map(lambda leaf: leaf[places, environment[:, None]], replay)
     return rows
 
 
 def draw_transitions(
-    key: Array, replay: Rows, count: Array, num: int, steps: int, discount: float
-) -> Transitions:
+    key: Array, replay: ReplayRows, count: Array, num: int, steps: int, discount: float
+) -> NStepTransitions:
     """Draw transitions [b] of up to n steps.
 
     They are the ``transitions`` of the sequences that ``draw`` draws with this key. Of the
@@ -220,7 +222,7 @@ def draw_transitions(
     places, environment = _draw_places(key, replay, count, num, steps + 1)
     # The sequences hold places in the memory instead of observations.
     others = (leaf[places, environment[:, None]] for leaf in replay[1:])
-    drawn = transitions(Rows(places, *others), discount)
+    drawn = transitions(ReplayRows(places, *others), discount)
     first, last = (
         replay.observation[place, environment]
         for place in (drawn.observation, drawn.next_observation)
@@ -229,7 +231,7 @@ def draw_transitions(
 
 
 def _draw_places(
-    key: Array, replay: Rows, count: Array, num: int, length: int
+    key: Array, replay: ReplayRows, count: Array, num: int, length: int
 ) -> tuple[Array, Array]:
     """Return the slots [b, length] and environments [b] of the sequences that ``draw`` draws."""
     slots, num_envs = replay.action.shape

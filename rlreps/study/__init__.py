@@ -26,7 +26,7 @@ from rlreps.study.figures import (
     aligned_maps,
     image_components,
 )
-from rlreps.study.frame import Frame, NotRunError, Rows, summarised
+from rlreps.study.frame import Frame, NotRunError, TableRows, summarised
 from rlreps.study.ground_truths import OwnGroundTruth, own_ground_truth
 from rlreps.study.results import (
     STEP,
@@ -64,8 +64,8 @@ __all__ = [
     "OwnGroundTruth",
     "Part",
     "Results",
-    "Rows",
     "Run",
+    "TableRows",
     "Tabulated",
     "aligned_maps",
     "design_of",

@@ -19,7 +19,7 @@ from rlreps.plotting import (
     save_figure,
 )
 from rlreps.plotting.lines import over_runs
-from rlreps.study.frame import Frame, Rows, fields_of, summarised
+from rlreps.study.frame import Frame, TableRows, fields_of, summarised
 from rlreps.study.results import Axis, Chosen, Metric, Results, chosen, text_of
 
 Shown = tuple[Path, str]
@@ -70,7 +70,7 @@ class Curve:
     file: Chosen | None = None
     keys: Sequence[str] = ()
     beside: Sequence[str] = ()
-    rows: Callable[[Results[Any]], Rows] | None = None
+    rows: Callable[[Results[Any]], TableRows] | None = None
     middle: bool = False
     note: str | None = None
     axes: Mapping[str, Any] | Callable[[Results[Any]], Mapping[str, Any]] = dataclasses.field(
@@ -113,7 +113,7 @@ class Curve:
         results.write(self.name, rows)
         return [save(results, self.name, text_of(self.caption, results), figure)]
 
-    def _filed(self, results: Results[Any], frame: Frame) -> Rows:
+    def _filed(self, results: Results[Any], frame: Frame) -> TableRows:
         measure = self.y or results.measure
         filed = frame if self.file is None else chosen(self.file, results, at_end=self.at_end)
         unit = results.unit
@@ -166,7 +166,7 @@ class Drawn:
 
     name: str
     caption: str
-    draw: Callable[[Results[Any]], tuple[Rows | None, Figure] | None]
+    draw: Callable[[Results[Any]], tuple[TableRows | None, Figure] | None]
 
     def show(self, results: Results[Any]) -> list[Shown]:
         """Write the rows and the picture."""
@@ -196,7 +196,7 @@ def aligned_maps(
 
 def image_components(
     exact: DoubleArray, learned: Mapping[str, npt.ArrayLike], shape: tuple[int, ...]
-) -> tuple[Rows, Figure]:
+) -> tuple[TableRows, Figure]:
     """Draw exact components of images above learned ones, which are rotated to match them.
 
     Args:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rlreps.stats import DoubleArray, Sample, aggregate
 
 Column = npt.NDArray[Any]
-Rows = Sequence[Mapping[str, object]]
+TableRows = Sequence[Mapping[str, object]]
 
 
 class NotRunError(LookupError):
@@ -30,7 +30,7 @@ class Frame:
     columns: Mapping[str, Column]
 
     @classmethod
-    def of(cls, rows: Rows) -> "Frame":
+    def of(cls, rows: TableRows) -> "Frame":
         """Make a frame of rows, which may lack columns."""
         names = dict.fromkeys(name for row in rows for name in row)
         return cls({name: _column([row.get(name) for row in rows]) for name in names})

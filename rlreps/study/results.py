@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from rlreps.errors import require
 from rlreps.plotting.lines import DISTANCE
 from rlreps.stats import Sample
-from rlreps.study.frame import Frame, Rows
+from rlreps.study.frame import Frame, TableRows
 
 if TYPE_CHECKING:
     from rlreps.study.experiment import Run
@@ -96,7 +96,7 @@ class Results(Generic[Config]):
     unit: str = "seed"
     fewest: int = 2
     named: Collection[Any] = ()
-    rows: dict[str, Rows] = dataclasses.field(default_factory=dict)
+    rows: dict[str, TableRows] = dataclasses.field(default_factory=dict)
     tables: list[str] = dataclasses.field(default_factory=list)
     _kept: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
@@ -148,7 +148,7 @@ class Results(Generic[Config]):
         found: Value = self._kept[make]
         return found
 
-    def write(self, name: str, rows: Rows) -> None:
+    def write(self, name: str, rows: TableRows) -> None:
         """Write ``results/<name>.csv`` and ``.json``, and keep the rows by their name."""
         self.rows[name] = rows
         self.run.folder.write_rows(name, rows)

@@ -23,8 +23,8 @@ from rlreps.study import (
     Experiment,
     Frame,
     Results,
-    Rows,
     Run,
+    TableRows,
     Tabulated,
 )
 from rlreps.study.experiment import StudyRun
@@ -285,7 +285,7 @@ def _measure(run: Run[SweepConfig], name: str, group: Group) -> dict[str, Any]:
     return {"group": int(name), **rounded_seconds(result), "members": members}
 
 
-def rows_of_points(results: Results[SweepConfig]) -> Rows:
+def rows_of_points(results: Results[SweepConfig]) -> TableRows:
     """Collect a row for each point of the grid, in the grid's order.
 
     Returns:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlreps.formatting import format_number
 from rlreps.report.table import Table
-from rlreps.study.frame import Rows, summarised
+from rlreps.study.frame import TableRows, summarised
 from rlreps.study.results import Chosen, Metric, Results, chosen, text_of
 
 DETECTABLE = (
@@ -36,7 +36,7 @@ class Tabulated:
     """
 
     caption: str = ""
-    rows: Callable[[Results[Any]], Rows]
+    rows: Callable[[Results[Any]], TableRows]
     columns: Sequence[str] = ()
     name: str | None = None
     shown: bool = True
@@ -83,7 +83,7 @@ def summary(
         **options: Further attributes of ``Tabulated``.
     """
 
-    def rows(results: Results[Any]) -> Rows:
+    def rows(results: Results[Any]) -> TableRows:
         shown, frame = measure or results.measure, chosen(of or {}, results, at_end=True)
         about: Any = {"within": shown.within, "beside": beside}
         return summarised(frame, keys, shown.value, results.unit, **about)
@@ -109,7 +109,7 @@ def wide(
         **options: Further attributes of ``Tabulated``.
     """
 
-    def rows(results: Results[Any]) -> Rows:
+    def rows(results: Results[Any]) -> TableRows:
         value = (measure or results.measure).value
         lines = chosen(of or {}, results, at_end=True).labelled(row)
         means = {

@@ -17,7 +17,7 @@ from rlreps.agents import (
     DQNConfig,
     QNetwork,
     ReplayConfig,
-    Rows,
+    ReplayRows,
     transitions,
 )
 from rlreps.agents.auxiliary import GradientNorms
@@ -83,7 +83,7 @@ def walk(seed, count, length):
         reward[terminated[:, i], i] += 1.0
         last[:, i + 1] = terminated[:, i]
     seen = np.eye(STATES, dtype=np.float32)[places]
-    return Rows(seen, actions.astype(np.int32), reward, terminated, last)
+    return ReplayRows(seen, actions.astype(np.int32), reward, terminated, last)
 
 
 def stepped(seed, discount=0.99):

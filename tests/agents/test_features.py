@@ -9,7 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents import AgentConfig, DQNConfig, FeatureConfig, ReplayConfig, Rows, make_program
+from rlreps.agents import (
+    AgentConfig,
+    DQNConfig,
+    FeatureConfig,
+    ReplayConfig,
+    ReplayRows,
+    make_program,
+)
 from rlreps.agents.config import JOINT_UNITS, make_torso
 from rlreps.agents.features import fit_features, fitted_features, replayed, state_numbers
 from rlreps.agents.replay import as_inputs
@@ -18,7 +25,7 @@ from rlreps.envs import Code, Image, Position
 from rlreps.errors import InputError
 from rlreps.successor import fit
 from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.least_squares import Rows as Steps
+from rlreps.successor.fitting.least_squares import Steps
 
 SIDE, ACTIONS, DISCOUNT = 5, 4, 0.9
 STATES = SIDE**2
@@ -51,7 +58,7 @@ def played(steps, num_envs=2, seed=0):
         columns.append(rows)
     parts = zip(*(zip(*rows, strict=True) for rows in columns), strict=True)
     kinds = (np.float32, np.int32, np.float32, bool, bool)
-    return Rows(
+    return ReplayRows(
         *(np.stack(part, axis=1).astype(kind) for part, kind in zip(parts, kinds, strict=True))
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlreps.agents import ReplayConfig
-from rlreps.agents.replay import Rows, add, draw, draw_transitions, init_replay, transitions
+from rlreps.agents.replay import ReplayRows, add, draw, draw_transitions, init_replay, transitions
 
 NUM_ENVS, LENGTH, NUM = 2, 3, 20_000
 append = jax.jit(add)
@@ -17,7 +17,7 @@ def stream(count, last_every=None):
     """Rows whose observation says environment and time, 1,000 e + t."""
     for t in range(count):
         ends = (last_every is not None) * np.ones(NUM_ENVS, bool)
-        yield Rows(
+        yield ReplayRows(
             observation=np.array([[t], [1_000 + t]], np.float32),
             action=np.full(NUM_ENVS, t, np.int32),
             reward=np.full(NUM_ENVS, t, np.float32),
@@ -76,7 +76,7 @@ def random_rows(seed, count, length):
             if not last[b, i] and generator.random() < 0.3:
                 last[b, i + 1] = True
                 terminated[b, i] = generator.random() < 0.5
-    return Rows(
+    return ReplayRows(
         observation=generator.normal(size=(count, length, 2)).astype(np.float32),
         action=generator.integers(3, size=(count, length)).astype(np.int32),
         reward=generator.normal(size=(count, length)).astype(np.float32),

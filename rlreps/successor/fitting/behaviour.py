@@ -8,12 +8,12 @@ import numpy as np
 
 from rlreps.errors import require
 from rlreps.successor.fitting.basis import ActionBasis, Basis, UnitVectors
-from rlreps.successor.fitting.least_squares import Behaviour, Rows
+from rlreps.successor.fitting.least_squares import Behaviour, Steps
 from rlreps.successor.fitting.products import blocks_of
 
 
 def estimated_behaviour(
-    basis: Basis, actions: ActionBasis, rows: Rows, held: np.ndarray
+    basis: Basis, actions: ActionBasis, rows: Steps, held: np.ndarray
 ) -> np.ndarray:
     """Regress b(a) on φ(s): the weights [p, m_b] of E[b(a) | s].
 

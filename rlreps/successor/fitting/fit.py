@@ -19,7 +19,7 @@ from rlreps.successor.fitting.behaviour import behaviour_of, estimated_behaviour
 from rlreps.successor.fitting.data import Transitions, as_transitions
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.forward_backward import ForwardBackward
-from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Rows, left_out
+from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps, left_out
 from rlreps.successor.fitting.methods import (
     BehaviourName,
     FitConfig,
@@ -235,7 +235,7 @@ class Fit:
             return None
         return np.sort(np.random.default_rng(self.config.seed).permutation(count)[:MOST_ROWS])
 
-    def _behaviour(self, basis: Basis, rows: Rows) -> tuple[Behaviour, np.ndarray | None]:
+    def _behaviour(self, basis: Basis, rows: Steps) -> tuple[Behaviour, np.ndarray | None]:
         """Return E[b(a) | s] of the data's policy and its weights of φ (None for a function)."""
         observed, config = self.observed, self.config
         weights = None

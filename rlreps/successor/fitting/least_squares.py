@@ -40,7 +40,7 @@ MOST_RARE = 10_000
 """Rewards that at most this number of transitions have are rare, and count in all of them."""
 
 
-class Rows(NamedTuple):
+class Steps(NamedTuple):
     """Transitions from which the equations are made.
 
     Attributes:
@@ -55,9 +55,9 @@ class Rows(NamedTuple):
     next_observation: np.ndarray
     terminated: np.ndarray
 
-    def at(self, chosen: np.ndarray) -> "Rows":
+    def at(self, chosen: np.ndarray) -> "Steps":
         """Return some of the transitions, by their indices or a mask."""
-        return Rows(*(column[chosen] for column in self))
+        return Steps(*(column[chosen] for column in self))
 
 
 class LeastSquares:
@@ -79,7 +79,7 @@ class LeastSquares:
         self,
         basis: Basis,
         actions: ActionBasis,
-        rows: Rows,
+        rows: Steps,
         discount: float,
         regularisation: float,
         behaviour: Behaviour,

@@ -22,7 +22,7 @@ from rlreps.successor.fitting.basis import BLOCK, DenseBasis, FourierBasis
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import Factors
 from rlreps.successor.fitting.forward_backward import discounted_sums
-from rlreps.successor.fitting.least_squares import LeastSquares, Rows
+from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 
 NUM_CUMULANTS = 32
 LACKING = (
@@ -173,9 +173,9 @@ class Quality:
         return [said for bad, said in found if bad]
 
 
-def rows_of(data: Transitions) -> Rows:
+def rows_of(data: Transitions) -> Steps:
     """Return the columns of transitions that least squares use."""
-    return Rows(data.observation, data.action, data.next_observation, data.terminated)
+    return Steps(data.observation, data.action, data.next_observation, data.terminated)
 
 
 def measure_quality(
@@ -192,8 +192,8 @@ def measure_quality(
     """
     generator, kept = np.random.default_rng(seed), solution.rows
     cumulants, own = random_cumulants(data, generator), np.flatnonzero(held)
-    rows = Rows(*(column[own] for column in rows_of(data)))
-    few = Rows(*(column[:: max(1, len(kept.action) // _MOST_ROWS)] for column in kept))
+    rows = Steps(*(column[own] for column in rows_of(data)))
+    few = Steps(*(column[:: max(1, len(kept.action) // _MOST_ROWS)] for column in kept))
     # A stretch ends with its episode, or before rows that are not held out.
     ends = data.ends[own] | np.append(np.diff(own) > 1, True)
     row_sums = None
@@ -283,7 +283,7 @@ def _errors(
     solution: LeastSquares,
     weights: np.ndarray,
     cumulants: Callable[[np.ndarray], np.ndarray],
-    rows: Rows,
+    rows: Steps,
     ends: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return Q(s, a) and the TD errors of rows, [n, k] each.

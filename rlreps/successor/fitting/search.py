@@ -14,7 +14,7 @@ from rlreps.numerics import interruptible
 from rlreps.runs.progress import progress_bar
 from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, standardised, whitened
 from rlreps.successor.fitting.data import Transitions
-from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Rows
+from rlreps.successor.fitting.least_squares import Behaviour, LeastSquares, Steps
 from rlreps.successor.fitting.methods import LeastSquaresFit
 from rlreps.successor.fitting.quality import rows_of, squared_error
 
@@ -67,7 +67,7 @@ def search_kernel(
     discount: float,
     count: int,
     seed: int,
-    behave: Callable[[FourierBasis, Rows], Behaviour],
+    behave: Callable[[FourierBasis, Steps], Behaviour],
 ) -> ChosenKernel:
     """Choose coordinates, then axes and width of the kernel, then λ.
 
@@ -132,7 +132,7 @@ def search_kernel(
     return ChosenKernel(basis(kernel, count), ridges[chosen], noise)
 
 
-def change_error(solution: LeastSquares, other: Rows, axes: np.ndarray) -> float:
+def change_error(solution: LeastSquares, other: Steps, axes: np.ndarray) -> float:
     """Return the share of the variance of s' - s that the features of state and action leave.
 
     Args:
@@ -141,7 +141,7 @@ def change_error(solution: LeastSquares, other: Rows, axes: np.ndarray) -> float
         axes: Axes along which changes count equally, [c, k].
     """
 
-    def changes(rows: Rows) -> np.ndarray:
+    def changes(rows: Steps) -> np.ndarray:
         now, then = (
             each.reshape(len(each), -1) for each in (rows.observation, rows.next_observation)
         )

@@ -14,7 +14,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.successor.fitting.basis import Basis, FourierBasis, UnitVectors
 from rlreps.successor.fitting.behaviour import behaviour_of
 from rlreps.successor.fitting.factors import Factors
-from rlreps.successor.fitting.least_squares import LeastSquares, Rows
+from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 from rlreps.successor.fitting.methods import (
     FIT_ENCODERS,
     FIT_METHODS,
@@ -94,7 +94,7 @@ def read(
     solution = LeastSquares(
         basis,
         observed.actions,
-        Rows(*(arrays[name] for name in Rows._fields)),
+        Steps(*(arrays[name] for name in Steps._fields)),
         config.discount,
         summary["regularisation"],
         behaviour_of(basis, observed.num_actions, weights, behaviour),

@@ -28,7 +28,7 @@ from rlreps.experiments.amid_warmuth_2020.printed import (
 )
 from rlreps.stats import Sample, Verdict, all_of
 from rlreps.streaming import mean_then_qr
-from rlreps.study import Axis, Claim, Curve, Frame, Results, Rows, Run, Tabulated, design_of
+from rlreps.study import Axis, Claim, Curve, Frame, Results, Run, TableRows, Tabulated, design_of
 
 MODELS = ("single", "combined", "workers")
 """One model of all rows, the workers' combined model, and their models just before combining."""
@@ -173,7 +173,7 @@ def first_repeat(results: Results[Config], frame: Frame) -> Frame:
     return own.where(step=lambda step: step > 0) if len({*own["step"]}) > 2 else own
 
 
-def curve_rows(results: Results[Config]) -> Rows:
+def curve_rows(results: Results[Config]) -> TableRows:
     """Tabulate each repeat's combined model, single model, and mean and range of workers."""
     rows = []
     for (rule, k, seed, seen), group in results.frame.groups("rule", "k", "seed", "step").items():
@@ -191,7 +191,7 @@ def curve_rows(results: Results[Config]) -> Rows:
     return rows
 
 
-def loss_rows(results: Results[Config]) -> Rows:
+def loss_rows(results: Results[Config]) -> TableRows:
     """Tabulate final losses, a row for each k and rule."""
     rows = []
     keys = ("k", "label", "power", "learning_rate")

@@ -28,7 +28,7 @@ from rlreps.experiments.amid_warmuth_2020.printed import (
     printed_claim,
 )
 from rlreps.stats import DoubleArray, Sample, Verdict, all_of
-from rlreps.study import Axis, Claim, Curve, Frame, Results, Rows, Run, Tabulated, design_of
+from rlreps.study import Axis, Claim, Curve, Frame, Results, Run, TableRows, Tabulated, design_of
 
 SCALES = (0.1, 1.0, 10.0)
 """Factors of the chosen η0 in the paper's table."""
@@ -182,7 +182,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             )
 
 
-def cell_rows(results: Results[Config]) -> Rows:
+def cell_rows(results: Results[Config]) -> TableRows:
     """Tabulate final losses beside the printed ones, a row for each cell of the paper's table."""
     problem, rows = results.run.data, []
     for contender, k, part in pca.parts_of(results):
@@ -201,7 +201,7 @@ def cell_rows(results: Results[Config]) -> Rows:
     return rows
 
 
-def table_rows(results: Results[Config]) -> Rows:
+def table_rows(results: Results[Config]) -> TableRows:
     """Write final losses in the paper's layout: k and scale down, rules across."""
     rows = {
         (k, scale): {"k": str(k), "factor of η0": f"{scale:g}"}

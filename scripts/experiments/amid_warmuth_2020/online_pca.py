@@ -26,8 +26,8 @@ from rlreps.study import (
     Frame,
     Metric,
     Results,
-    Rows,
     Run,
+    TableRows,
     design_of,
     image_components,
     summary,
@@ -199,7 +199,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         )
 
 
-def draw_components(results: Results[Config]) -> tuple[Rows, Figure] | None:
+def draw_components(results: Results[Config]) -> tuple[TableRows, Figure] | None:
     """Draw exact components above learned ones, if rows are images."""
     shown = {
         contender.label: np.nan_to_num(np.asarray(part["components"], np.float64))

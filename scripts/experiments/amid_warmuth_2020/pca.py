@@ -20,7 +20,17 @@ from rlreps.experiments.amid_warmuth_2020.tuning import TunedRule
 from rlreps.sources import Observations, load_observations
 from rlreps.stats import Sample, Verdict, all_of
 from rlreps.streaming import RULES
-from rlreps.study import Claim, Experiment, Frame, Metric, NotRunError, Results, Rows, Run, in_path
+from rlreps.study import (
+    Claim,
+    Experiment,
+    Frame,
+    Metric,
+    NotRunError,
+    Results,
+    Run,
+    TableRows,
+    in_path,
+)
 from rlreps.subspace import ExactComponents, exact_components
 
 RATES = (0.1, 1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5)
@@ -280,7 +290,7 @@ def parts_of(results: Results[Any]) -> Iterator[tuple[Contender, int, Mapping[st
         yield *cell, results.found[name]
 
 
-def tuning_rows(results: Results[Any]) -> Rows:
+def tuning_rows(results: Results[Any]) -> TableRows:
     """Tabulate the result of each pair of γ and η0 on the rows that they were chosen on."""
     return [
         {

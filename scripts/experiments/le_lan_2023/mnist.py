@@ -48,8 +48,8 @@ from rlreps.study import (
     Frame,
     Metric,
     Results,
-    Rows,
     Run,
+    TableRows,
     Tabulated,
     design_of,
     falling,
@@ -239,7 +239,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     )
 
 
-def error_rows(results: Results[Config]) -> Rows:
+def error_rows(results: Results[Config]) -> TableRows:
     """Tabulate test errors of exact and learned components."""
     exact = {"test_error": results.run.data.test_error, "test_error_ratio": 1.0}
     rows: list[dict[str, Any]] = [{"method": "exact", **exact, "train_error_ratio": 1.0}]
@@ -265,7 +265,7 @@ def error_rows(results: Results[Config]) -> Rows:
     return rows
 
 
-def curve_rows(results: Results[Config]) -> Rows:
+def curve_rows(results: Results[Config]) -> TableRows:
     """List the measures taken during training, run by run."""
     return results.frame.rows("method", "seed", "step", "entries_read", "seconds", *FOLLOWED)
 
@@ -275,7 +275,7 @@ def first_bases(results: Results[Config], names: Sequence[str]) -> dict[str, Dou
     return {results.cells[name]["label"][0]: results.found[name]["bases"][0] for name in names}
 
 
-def draw_reconstructions(results: Results[Config]) -> tuple[Rows, Figure]:
+def draw_reconstructions(results: Results[Config]) -> tuple[TableRows, Figure]:
     """Draw the first test images under exact and learned components (of the first seed)."""
     problem: Problem = results.run.data
     centred = problem.test[: results.config.shown_images]
@@ -297,7 +297,7 @@ def draw_reconstructions(results: Results[Config]) -> tuple[Rows, Figure]:
     return rows.rows("image", "components", "squared_error"), figure
 
 
-def draw_components(results: Results[Config]) -> tuple[Rows, Figure]:
+def draw_components(results: Results[Config]) -> tuple[TableRows, Figure]:
     """Draw exact components above those of two methods (first seed)."""
     problem: Problem = results.run.data
     learned = first_bases(results, [headline_of(results.config), EIGENGAME])

@@ -36,8 +36,8 @@ from rlreps.study import (
     Experiment,
     Frame,
     Results,
-    Rows,
     Run,
+    TableRows,
     aligned_maps,
     in_path,
     own_ground_truth,
@@ -234,7 +234,7 @@ CLAIMS = [
 ]
 
 
-def draw_components(results: Results[Config]) -> tuple[Rows, Figure]:
+def draw_components(results: Results[Config]) -> tuple[TableRows, Figure]:
     """Draw leading components above those of the first seeds; list cosines and angles."""
     truth, successor = results.run.shared.truth, results.config.successor
     parts = zip(results.config.methods, results.found.values(), strict=True)

@@ -131,8 +131,8 @@ from rlreps.study import (
     Frame,
     Metric,
     Results,
-    Rows,
     Run,
+    TableRows,
     Tabulated,
     design_of,
     product_cells,
@@ -384,7 +384,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         )
 
 
-def compared(results: Results[Config], value: str) -> Rows:
+def compared(results: Results[Config], value: str) -> TableRows:
     """Compare every arm with the arm from scratch, and some arms with others too.
 
     Joint losses are compared with their control, and features fitted to replay with the wider
@@ -409,7 +409,7 @@ def compared(results: Results[Config], value: str) -> Rows:
     return rows
 
 
-def arms(results: Results[Config]) -> Rows:
+def arms(results: Results[Config]) -> TableRows:
     """Tabulate every arm in every arena, with means over agents."""
     keys, rows = ("arena", "threshold", "optimal_return", "arm", "free_steps"), []
     for which, ends in results.ends.groups(*keys).items():

@@ -22,7 +22,7 @@ from rlreps.study import (
     Frame,
     Metric,
     Results,
-    Rows,
+    TableRows,
     aligned_maps,
     in_path,
 )
@@ -58,7 +58,7 @@ def median_interval(values: npt.ArrayLike) -> Interval:
     return Interval(np.sort(table)[len(table) // 2], ends.low, ends.high)
 
 
-def lines(results: Results[Config]) -> Rows:
+def lines(results: Results[Config]) -> TableRows:
     """Tabulate every row at the end of training: means with intervals, or why it has none."""
     found, named = [], (*KEYS, "sees", "truth", "options")
     for values, group in results.ends.groups(*named).items():
@@ -81,7 +81,7 @@ def lines(results: Results[Config]) -> Rows:
     return found
 
 
-def by_world(results: Results[Config], value: str) -> Rows:
+def by_world(results: Results[Config], value: str) -> TableRows:
     """Tabulate means at ``tuned_at`` by method (lines) and world (columns), the best first.
 
     Methods that lack a value in some world come last; methods without any value are left out.
@@ -99,7 +99,7 @@ def by_world(results: Results[Config], value: str) -> Rows:
     return sorted(found.values(), key=rank)
 
 
-def times(results: Results[Config]) -> Rows:
+def times(results: Results[Config]) -> TableRows:
     """Tabulate each row's cost of coming within each threshold: medians with intervals."""
     found, known = list[dict[str, object]](), {"subspace_distance": np.isfinite}
     for values, group in results.frame.where(**known).groups(*KEYS).items():

@@ -44,8 +44,8 @@ from rlreps.study import (
     Experiment,
     Metric,
     Results,
-    Rows,
     Run,
+    TableRows,
     Tabulated,
     design_of,
     product_cells,
@@ -199,7 +199,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     yield Claim("time of a fit and its policy on two cores", "at most 120 s", fast)
 
 
-def draw(results: Results[Config]) -> tuple[Rows, Figure]:
+def draw(results: Results[Config]) -> tuple[TableRows, Figure]:
     """Draw the mean return of each way's seeds, and the goal, in every task."""
     config, frame = results.config, results.frame
     places: Mapping[float, str] = dict(zip([0.0, 1.0, 2.0], WAYS, strict=True))

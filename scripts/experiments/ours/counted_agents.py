@@ -18,7 +18,15 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.linalg import spsolve
 
-from rlreps.agents import DQN, AgentConfig, AgentState, CompiledProgram, Prior, Rows, make_agent
+from rlreps.agents import (
+    DQN,
+    AgentConfig,
+    AgentState,
+    CompiledProgram,
+    Prior,
+    ReplayRows,
+    make_agent,
+)
 from rlreps.agents.config import compiled_world_of
 from rlreps.agents.features import UNUSED, state_numbers
 from rlreps.agents.replay import as_inputs
@@ -181,7 +189,7 @@ def train_counted(
     return np.stack(found, axis=1)
 
 
-def new_steps(replay: Rows, count: int, new: int) -> list[DoubleArray]:
+def new_steps(replay: ReplayRows, count: int, new: int) -> list[DoubleArray]:
     """List each agent's latest steps: state, action, reward, whether it ended the task, next state.
 
     Args:

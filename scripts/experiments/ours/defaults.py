@@ -48,8 +48,8 @@ from rlreps.study import (
     Frame,
     Metric,
     Results,
-    Rows,
     Run,
+    TableRows,
     Tabulated,
     design_of,
     product_cells,
@@ -262,7 +262,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             yield Claim(f"{where}: {goal}", stated, partial(judge, goal=goal, wanted=wanted))
 
 
-def table(results: Results[Config]) -> Rows:
+def table(results: Results[Config]) -> TableRows:
     """Tabulate mean scores; bad and told fits; fits that were right to warn or to be silent."""
     rows = []
     for (name, aside), part in results.once(judged).groups("problem", "kept_aside").items():
@@ -279,7 +279,7 @@ def table(results: Results[Config]) -> Rows:
 
 
 @styled
-def draw(results: Results[Config]) -> tuple[Rows, Figure]:
+def draw(results: Results[Config]) -> tuple[TableRows, Figure]:
     """Draw the gain of every policy, a line for each problem; fits that were told are hollow."""
     found, names = results.once(judged), results.config.problems
     figure = Figure(figsize=(6.5, 1.2 + 0.22 * len(names)))

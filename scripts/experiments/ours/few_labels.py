@@ -53,8 +53,8 @@ from rlreps.study import (
     Experiment,
     Metric,
     Results,
-    Rows,
     Run,
+    TableRows,
     Tabulated,
     design_of,
     product_cells,
@@ -249,7 +249,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
             )
 
 
-def contrasts(results: Results[Config]) -> Rows:
+def contrasts(results: Results[Config]) -> TableRows:
     """Tabulate learned features against the best basis, and against half of its share."""
     whole, half = list[Any](), list[Any]()
     for arena, labels in itertools.product(results.config.arenas, results.config.labels):

@@ -65,7 +65,7 @@ from rlreps.study import (
     Experiment,
     Metric,
     Results,
-    Rows,
+    TableRows,
     Tabulated,
     design_of,
     product_cells,
@@ -143,7 +143,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
     )
 
 
-def arms(results: Results[Config]) -> Rows:
+def arms(results: Results[Config]) -> TableRows:
     """Tabulate the means of every arm and goal over agents."""
     rows = []
     for (arena, goal, arm), ends in results.ends.groups("arena", "goal", "arm").items():
@@ -154,7 +154,7 @@ def arms(results: Results[Config]) -> Rows:
     return rows
 
 
-def compared(results: Results[Config]) -> Rows:
+def compared(results: Results[Config]) -> TableRows:
     """Compare the zero-shot start with every other arm."""
     pairs = []
     for arena, value in itertools.product(results.config.arenas, ("needed", "mean_return")):

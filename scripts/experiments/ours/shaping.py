@@ -70,8 +70,8 @@ from rlreps.study import (
     Frame,
     Metric,
     Results,
-    Rows,
     Run,
+    TableRows,
     Tabulated,
     design_of,
     replace_nested,
@@ -375,7 +375,7 @@ def goals_to_repay(free_steps: int, saved: Interval) -> Interval:
     return Interval(goals(saved.value), goals(saved.high), goals(saved.low))
 
 
-def arms(results: Results[Config]) -> Rows:
+def arms(results: Results[Config]) -> TableRows:
     """Tabulate every arm in every arena."""
     config, rows = results.config, []
     for arena, arm in itertools.product(config.arenas, ARMS):
@@ -398,7 +398,7 @@ def arms(results: Results[Config]) -> Rows:
     return rows
 
 
-def tests(results: Results[Config]) -> Rows:
+def tests(results: Results[Config]) -> TableRows:
     """Compare the learned potential with every other; test the comparisons of the goal."""
     others = (*TESTED, WHITENED, RANDOM, ORACLE)
     return contrast_rows(
@@ -410,7 +410,7 @@ def tests(results: Results[Config]) -> Rows:
     )
 
 
-def draw_potentials(results: Results[Config], arena: str) -> tuple[Rows, Figure] | None:
+def draw_potentials(results: Results[Config], arena: str) -> tuple[TableRows, Figure] | None:
     """Draw the potentials of the first pair minus their means."""
     if arena not in results.found:
         return None

@@ -73,8 +73,8 @@ from rlreps.study import (
     Experiment,
     Metric,
     Results,
-    Rows,
     Run,
+    TableRows,
     Tabulated,
     design_of,
     product_cells,
@@ -374,7 +374,7 @@ def claims(results: Results[Config]) -> Iterator[Claim]:
         )
 
 
-def contrasts(results: Results[Config]) -> Rows:
+def contrasts(results: Results[Config]) -> TableRows:
     """Compare the representation with the tabular model, the reference and agents' snapshots.
 
     Comparisons with snapshots have few rewards and are not tested.
@@ -419,7 +419,7 @@ def repaid(config: Config, even: int | None) -> str:
     return f"at most {count:,}" if even is None and count > 1 else f"{count:,}"
 
 
-def break_evens(results: Results[Config]) -> Rows:
+def break_evens(results: Results[Config]) -> TableRows:
     """Tabulate the snapshots at which agents break even."""
     config, rows = results.config, []
     for arena, kind in itertools.product(config.arenas, KINDS):

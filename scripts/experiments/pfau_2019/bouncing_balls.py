@@ -64,8 +64,8 @@ from rlreps.study import (
     Frame,
     Metric,
     Results,
-    Rows,
     Run,
+    TableRows,
     Tabulated,
     design_of,
 )
@@ -375,7 +375,7 @@ def first_network(results: Results[Config]) -> tuple[Network, list[str]]:
     return network, [f"λ {each:.4f}" for each in network.spectra.ordered]
 
 
-def draw_maps(results: Results[Config]) -> tuple[Rows, Figure]:
+def draw_maps(results: Results[Config]) -> tuple[TableRows, Figure]:
     """Draw the first network's features against the place of one ball."""
     bins, (network, notes) = results.config.map_bins, first_network(results)
     maps, centres = network.responses.maps, (np.arange(results.config.map_bins) + 0.5) / bins

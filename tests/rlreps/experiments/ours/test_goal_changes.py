@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents import Rows
+from rlreps.agents import ReplayRows
 from rlreps.agents.config import puddle_world_of
 from rlreps.experiments.ours import mazes
 from rlreps.experiments.ours.goal_change_runs import (
@@ -45,7 +45,7 @@ def test_episodes_of_a_memory_end_in_the_new_goal_alone():
     terminated = np.zeros(12, np.bool_)
     terminated[3] = True
     held = np.pad(last, (0, 3))
-    rows = Rows(None, None, None, terminated[None, :, None], held[None, :, None])
+    rows = ReplayRows(None, None, None, terminated[None, :, None], held[None, :, None])
     inside = np.arange(10) == 5
     found = with_goal(rows, cells[None, :, None], inside)
     expected = np.zeros(12, np.bool_)

@@ -12,7 +12,7 @@ from rlreps.successor.fitting.basis import ActionBasis, FourierBasis, UnitVector
 from rlreps.successor.fitting.behaviour import estimated_behaviour
 from rlreps.successor.fitting.factors import decompose
 from rlreps.successor.fitting.improvement import Improvement
-from rlreps.successor.fitting.least_squares import LeastSquares, Rows
+from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 from rlreps.successor.fitting.tasks import arrivals
 
 BASES = ("unit vectors", "Fourier")
@@ -37,7 +37,7 @@ def model(request, make_chain):
 @pytest.fixture(scope="module")
 def rows(model):
     data = model.transitions()
-    return Rows(data.observation, data.action, data.next_observation, data.terminated)
+    return Steps(data.observation, data.action, data.next_observation, data.terminated)
 
 
 def solved(model, basis, rows, regularisation):
@@ -227,7 +227,7 @@ def test_fitted_q_iteration_warns_where_it_diverges(dense, monkeypatch):
     ones = np.ones(100, np.float32)
     monkeypatch.setattr(FourierBasis, "apply", lambda self, states: states)
     ends = np.arange(100) == 99
-    rows = Rows(ones[:, None], np.zeros(100, int), 2.0 * ones[:, None], ends)
+    rows = Steps(ones[:, None], np.zeros(100, int), 2.0 * ones[:, None], ends)
     basis = FourierBasis(np.zeros(1), np.ones((1, 1)), *np.zeros((2, 0), np.float32))
     diverging = LeastSquares(basis, ActionBasis(1), rows, 0.9, 1e-6, dense.behaviour)
     with pytest.warns(FitWarning, match="diverges: values of 19.6 where rewards allow 10;"):
@@ -241,7 +241,7 @@ def test_far_rewards_and_constants_added_to_all_decide_no_policy(constant):
     place = rng.uniform(size=(4_000, 1)).astype(np.float32)
     action = rng.integers(2, size=4_000)
     after = place + 0.02 * (2 * action[:, None] - 1) + rng.normal(0.0, 0.01, place.shape)
-    rows = Rows(place, action, np.clip(after, 0, 1).astype(np.float32), np.zeros(4_000, np.bool_))
+    rows = Steps(place, action, np.clip(after, 0, 1).astype(np.float32), np.zeros(4_000, np.bool_))
     basis = FourierBasis.of(place, 60, 0.25, 0)
     solution = LeastSquares(basis, ActionBasis(2), rows, 0.95, 1e-6, lambda s: np.ones((len(s), 2)))
     rewards = constant + (rows.next_observation[:, 0] > 0.98)
@@ -262,7 +262,7 @@ def test_the_policy_of_the_data_is_counted_or_regressed(model, rows, dense):
     places = rng.integers(6, size=(4000, 1)).astype(np.float32)
     ahead = 0.1 + 0.16 * places[:, 0]
     taken = (rng.random(4000) < ahead).astype(int)
-    sample, held = Rows(places, taken, places, np.zeros(4000, bool)), rng.random(4000) < 0.2
+    sample, held = Steps(places, taken, places, np.zeros(4000, bool)), rng.random(4000) < 0.2
     weights = estimated_behaviour(dense.basis, actions, sample, held)
     np.testing.assert_allclose(dense.basis.project(places, weights)[:, 1], ahead, atol=0.08)
     # A policy that does not depend on the state stays so.
@@ -277,7 +277,7 @@ def test_continuous_actions_reach_the_analytic_best_of_a_linear_quadratic_task()
     state = rng.uniform(-1.0, 1.0, (4000, 1)).astype(np.float32)
     action = rng.uniform(-0.5, 0.5, (4000, 1)).astype(np.float32)
     reached = state + action
-    rows = Rows(state, action, reached, np.zeros(4000, bool))
+    rows = Steps(state, action, reached, np.zeros(4000, bool))
     basis = FourierBasis.of(state, 60, 1.0, 0)
     box = ActionBasis(None, np.float32([-0.5]), np.float32([0.5]))
     mean = np.array([1.0, 0.0, 1.0 / 3.0], np.float32)
@@ -299,7 +299,7 @@ def test_only_so_many_products_of_state_and_box_features_are_solved_for(monkeypa
     state = rng.normal(size=(301, 2)).astype(np.float32)
     action = rng.uniform(-1.0, 1.0, (300, 2)).astype(np.float32)
     box = ActionBasis(None, np.float32([-1.0, -1.0]), np.float32([1.0, 1.0]))
-    rows = Rows(state[:-1], action, state[1:], np.arange(300) % 50 == 49)
+    rows = Steps(state[:-1], action, state[1:], np.arange(300) % 50 == 49)
     basis = FourierBasis.of(state, 12, 1.0, 0)
     solution = LeastSquares(basis, box, rows, 0.8, 1e-4, lambda states: box.weights(states / 9.0))
     assert solution.sizes == [12] + 5 * [4]
@@ -346,7 +346,7 @@ def test_a_policy_is_told_that_leaves_the_data_or_depends_on_which_half_of_them_
     states = rng.uniform(0.0, most, (3_000, 1)).astype(np.float32)
     actions = rng.integers(2, size=3_000)
     reached = np.clip(states + np.where(actions, 0.1, -0.1)[:, None], 0.0, 1.0).astype(np.float32)
-    rows = Rows(states, actions, reached, np.zeros(3_000, bool))
+    rows = Steps(states, actions, reached, np.zeros(3_000, bool))
     basis = FourierBasis.of(np.linspace(0.0, 1.0, 200, dtype=np.float32)[:, None], 40, 0.3, 0)
     uniform = functools.partial(np.full, fill_value=0.5, dtype=np.float32)
     solution = LeastSquares(

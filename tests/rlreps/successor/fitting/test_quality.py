@@ -12,7 +12,7 @@ from rlreps.successor import fit
 from rlreps.successor.fitting.basis import ActionBasis, UnitVectors
 from rlreps.successor.fitting.data import Transitions
 from rlreps.successor.fitting.factors import Factors, decompose
-from rlreps.successor.fitting.least_squares import LeastSquares, Rows
+from rlreps.successor.fitting.least_squares import LeastSquares, Steps
 from rlreps.successor.fitting.quality import measure_quality, random_cumulants
 
 GAMMA = 0.9
@@ -57,7 +57,7 @@ def steps_of(moves, steps, seed, *, over=0.0, limit=None):
 
 def training_rows(data, held):
     columns = (data.observation, data.action, data.next_observation, data.terminated)
-    return Rows(*(column[~held] for column in columns))
+    return Steps(*(column[~held] for column in columns))
 
 
 def measured(data, *, gamma=GAMMA, ridge=None, rank=8):
