@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlreps.agents.replay import Rows, transitions
+from rlreps.agents.replay import ReplayRows, transitions
 from rlreps.envs import ArenaError, ShapedEnvironment
 from rlreps.envs.core import TimeStep
 
@@ -83,7 +83,7 @@ def roll(environment, key):
             state, ended = carry
             taken = environment.step(key, state, action)
             fresh = (jnp.full((), 3), jnp.zeros((), jnp.int32))
-            row = Rows(state[0], action, taken.reward, taken.terminated, ended)
+            row = ReplayRows(state[0], action, taken.reward, taken.terminated, ended)
             following = jax.tree.map(partial(jnp.where, ended), fresh, taken.state)
             return (following, ~ended & (taken.terminated | taken.truncated)), row
 
@@ -102,7 +102,7 @@ def test_n_step_targets_move_by_the_potential_across_terminations_and_truncation
         begins = np.flatnonzero(~histories[0].last[:-length])
         places = begins[:, None] + np.arange(length)
         plain, shaped = (
-            transitions(Rows(*(jnp.asarray(column[places]) for column in history)), DISCOUNT)
+            transitions(ReplayRows(*(jnp.asarray(column[places]) for column in history)), DISCOUNT)
             for history in histories
         )
         # Sequences that end at a terminal state, that are cut, and that go on.

@@ -9,7 +9,7 @@ import pytest
 
 from rlreps.agents import AgentConfig, CompiledProgram, DQNConfig, ReplayConfig
 from rlreps.agents.features import UNUSED, fitted_features, state_numbers
-from rlreps.agents.replay import Rows
+from rlreps.agents.replay import ReplayRows
 from rlreps.envs import Code, Position
 from rlreps.errors import InputError
 from rlreps.experiments.ours import counted_agents
@@ -73,7 +73,7 @@ def test_actions_that_were_not_tried_have_the_best_value_or_the_worst():
 
 def test_new_steps_are_those_between_rows_without_gaps_or_ends_of_episodes():
     generator, shape = np.random.default_rng(2), (2, 12, 3)
-    rows = Rows(
+    rows = ReplayRows(
         observation=generator.integers(5, size=(*shape, 2)).astype(np.float32),
         action=generator.integers(ACTIONS, size=shape).astype(np.int32),
         reward=generator.normal(size=shape).astype(np.float32),
