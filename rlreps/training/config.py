@@ -139,6 +139,6 @@ def has_more_steps(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     if schedule != "constant":
         raise InputError(
             f"expected --schedule constant of a run that continues for more steps, got {schedule}, "
-            f"which ends with its {before:,} steps; choose a new folder"
+            f"whose run ends with its {before:,} steps; choose a new folder"
         )
     return True

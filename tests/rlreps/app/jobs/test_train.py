@@ -150,7 +150,7 @@ def test_a_run_of_a_constant_learning_rate_continues_for_more_steps(
     linear = dataclasses.replace(short, optimizer=Optimizer(learning_rate=1e-3))
     run_job(Train(store=toy_store, config=linear), tmp_path / "linear")
     more = dataclasses.replace(linear, steps=8)
-    with pytest.raises(InputError, match=r"constant of a run .*, got linear .* 4 steps; choose a"):
+    with pytest.raises(InputError, match=r"constant of a run .*, got linear, .* 4 steps; choose a"):
         run_job(Train(store=toy_store, config=more), tmp_path / "linear")
 
 
