@@ -1,4 +1,4 @@
-"""What agents share as a program of the host loop, whether compiled or on the host."""
+"""Agents as a program of the host loop, whether their environments are compiled or not."""
 
 import abc
 import time

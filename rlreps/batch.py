@@ -1,4 +1,4 @@
-"""What sources draw and objectives learn from: batches, clips of episodes, whole populations."""
+"""Batches that sources draw and objectives learn from, clips of episodes, whole populations."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -45,7 +45,7 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
 
     Args:
         make: A job, or a function; its docstring describes the parameters.
-        without: Parameters that stay at their defaults and are no options.
+        without: Parameters that keep their defaults; the command has no options for them.
     """
     hints = get_type_hints(make, include_extras=True)
     returned = make if isinstance(make, type) else hints.get("return")

@@ -20,7 +20,7 @@ Outcome = TypeVar("Outcome")
 
 
 class Context(NamedTuple):
-    """Where a job runs; results do not depend on it but for rounding.
+    """Devices and processes of a job; they change results by rounding alone.
 
     Attributes:
         devices: Devices over which training is distributed; None is JAX's default device.

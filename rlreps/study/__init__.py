@@ -1,4 +1,4 @@
-"""What every experiment is made of; its class ``Experiment`` says how to write one."""
+"""Experiments as data; the class ``Experiment`` says how to write one."""
 
 from rlreps.study.claims import (
     HALVED,

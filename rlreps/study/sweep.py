@@ -131,8 +131,8 @@ class Sweep(StudyRun):
             first = jax.tree.map(lambda number: number[0], group.learner)
             batch = 4 * group.config.rows * group.config.tasks
             require_room(first, len(group.members), context.devices, batch)
-            with stored_problem(group.config, plan.store, plan.truth) as problem:
-                first.check(problem.source)
+            problem = stored_problem(group.config, plan.store, plan.truth)
+            first.check(problem.source)
 
     def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
         """Yield every point of the grid, and the report's path."""
@@ -266,16 +266,16 @@ def _plan(config: SweepConfig, data: Store) -> Plan:
 
 def _measure(run: Run[SweepConfig], name: str, group: Group) -> dict[str, Any]:
     """Train a group, and measure every run of it."""
-    with stored_problem(group.config, run.data.store, run.data.truth) as problem:
-        result, measures = train_and_measure(
-            group.config,
-            group.learner,
-            problem,
-            run.training_folder(name),
-            seeds=[member.seed for member in group.members],
-            devices=run.devices,
-            description=f"group {name}",
-        )
+    problem = stored_problem(group.config, run.data.store, run.data.truth)
+    result, measures = train_and_measure(
+        group.config,
+        group.learner,
+        problem,
+        run.training_folder(name),
+        seeds=[member.seed for member in group.members],
+        devices=run.devices,
+        description=f"group {name}",
+    )
     diverged = result.history[-1]["diverged"]
     # A run that diverged has zero features, and therefore the worst measures.
     members = [

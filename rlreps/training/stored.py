@@ -1,9 +1,8 @@
 """Training on the entries of a stored matrix, measured against its ground truth."""
 
-import contextlib
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,11 +83,8 @@ class Problem(NamedTuple):
     target: tuple[GroundTruth, Array] | None = None
 
 
-@contextlib.contextmanager
-def stored_problem(
-    config: TrainingConfig, store: MatrixStore, truth: GroundTruth
-) -> Iterator[Problem]:
-    """Yield batches from the matrix in memory, or from its store if it is larger than memory.
+def stored_problem(config: TrainingConfig, store: MatrixStore, truth: GroundTruth) -> Problem:
+    """Return batches from the matrix in memory, or from its store if it is larger than memory.
 
     Raises:
         InputError: If the method needs a matrix in memory and there is none.
@@ -106,15 +102,14 @@ def stored_problem(
         whole = matrix_source(
             truth.matrix, inputs, with_population=needs_population, cell_widths=widths
         )
-        yield Problem(whole, (truth, inputs))
-        return
+        return Problem(whole, (truth, inputs))
     if needs_population:
         raise InputError(
             f"expected a matrix in memory for {config.objective.label}, which takes whole columns, "
             f"got one of {store.shape[0]} x {store.shape[1]} entries"
         )
     reader = StoreReader(store, truth.matrix.means, truth.matrix.row_means)
-    yield Problem(streamed_source(reader, inputs, cell_widths=widths), (truth, inputs))
+    return Problem(streamed_source(reader, inputs, cell_widths=widths), (truth, inputs))
 
 
 def describe_matrix(store: MatrixStore) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -70,14 +69,14 @@ class Training(Job[Mapping[str, Any]]):
     def learner(self) -> Learner:
         """Return the update."""
 
+    @property
     @abc.abstractmethod
-    def problem(self) -> AbstractContextManager[Problem]:
-        """Open the batches and the ground truth."""
+    def problem(self) -> Problem:
+        """Return the batches and the ground truth."""
 
     def check(self, context: Context) -> None:
         require_room(self.learner, self.training.num_seeds, context.devices)
-        with self.problem() as problem:
-            self.learner.check(problem.source)
+        self.learner.check(self.problem.source)
 
     def compute(self, folder: RunFolder, context: Context) -> Mapping[str, Any]:
         """Train, and measure the encoder of every seed.
@@ -86,21 +85,21 @@ class Training(Job[Mapping[str, Any]]):
             TrainingDivergedError: If training became non-finite.
         """
         config, learner = self.training, self.learner
-        with self.problem() as problem:
-            record = None
-            if problem.target is not None:
-                record = feature_record(config, folder, learner.encoder, problem.target[1])
-            result, measures = train_and_measure(
-                config,
-                learner,
-                problem,
-                folder,
-                seeds=config.seeds,
-                own_numbers=False,
-                observe=record,
-                description=f"{config.objective.name}, d = {config.num_features}",
-                devices=context.devices,
-            )
+        problem = self.problem
+        record = None
+        if problem.target is not None:
+            record = feature_record(config, folder, learner.encoder, problem.target[1])
+        result, measures = train_and_measure(
+            config,
+            learner,
+            problem,
+            folder,
+            seeds=config.seeds,
+            own_numbers=False,
+            observe=record,
+            description=f"{config.objective.name}, d = {config.num_features}",
+            devices=context.devices,
+        )
         loss = {"loss": result.history[-1]["loss"]}
         return {
             "method": config.objective.name,
@@ -153,7 +152,8 @@ class Train(Training):
     def learner(self) -> Learner:
         return learner_for(self.config, self.ground_truth, open_store(self.store).shape[1])
 
-    def problem(self) -> AbstractContextManager[Problem]:
+    @functools.cached_property
+    def problem(self) -> Problem:
         return stored_problem(self.config, open_store(self.store), self.ground_truth)
 
 

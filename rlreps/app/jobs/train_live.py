@@ -1,11 +1,9 @@
 """Train an encoder on fresh rollouts, without a stored matrix: ``rlreps train-live``."""
 
-import contextlib
 import dataclasses
 import functools
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -148,7 +146,7 @@ class TrainLive(Training):
         return make_learner(self.training, num_inputs=2)
 
     @functools.cached_property
-    def _problem(self) -> Problem:
+    def problem(self) -> Problem:
         config, target = self.config, None
         source = puddle_world_source(
             load_arena(config.arena),
@@ -163,9 +161,6 @@ class TrainLive(Training):
             truth = live_ground_truth(config, open_store(self.store))
             target = (truth, truth.coordinates)
         return Problem(source, target)
-
-    def problem(self) -> AbstractContextManager[Problem]:
-        return contextlib.nullcontext(self._problem)
 
 
 def live_ground_truth(config: LiveConfig, store: MatrixStore) -> GroundTruth:

@@ -199,7 +199,7 @@ class Improvement:
 
         Args:
             members: The equations of each regression, of the same rows.
-            rewards: Of every recorded transition of these equations.
+            rewards: Reward of every transition that these equations come from, [n].
         """
         solution = members[0].solution
         kept = rewards if solution.chosen is None else rewards[solution.chosen]
@@ -240,7 +240,7 @@ class Improvement:
         large.
 
         Args:
-            rewards: Of every recorded transition.
+            rewards: Reward of every recorded transition, [n].
         """
         solution = self._members[0].solution
         kept = rewards if solution.chosen is None else rewards[solution.chosen]
@@ -285,8 +285,8 @@ class Improvement:
         """Compute what rewards of rows left out add to Σ ψ(s, a) r(s') over the rows, [q, 1].
 
         Args:
-            rewards: Of every recorded transition.
-            kept: Of the rows of the equations.
+            rewards: Reward of every recorded transition, [n].
+            kept: Reward of every row of the equations, [N].
         """
         solution = self.solution
         if solution.chosen is None:

@@ -119,18 +119,18 @@ def train_masked(
     inputs = truth.inputs(learner.encoder)
     basis = jnp.asarray(truth.principal.truncated(config.num_features).basis)
     mask = masks([d for d, _ in members], config.num_features)
-    with stored_problem(config, store, truth) as problem:
-        result = train_population(
-            masked_learners(learner, mask),
-            problem.source,
-            steps=config.steps,
-            seeds=[seed for _, seed in members],
-            evaluate=masked_evaluation(learner.encoder, inputs, basis),
-            measured=mask,
-            evaluate_every=config.evaluate_every,
-            checkpoint_every=config.checkpoint_every,
-            **options,
-        )
+    problem = stored_problem(config, store, truth)
+    result = train_population(
+        masked_learners(learner, mask),
+        problem.source,
+        steps=config.steps,
+        seeds=[seed for _, seed in members],
+        evaluate=masked_evaluation(learner.encoder, inputs, basis),
+        measured=mask,
+        evaluate_every=config.evaluate_every,
+        checkpoint_every=config.checkpoint_every,
+        **options,
+    )
 
     def features(index: int) -> Array:
         return jit(learner.encoder.apply)(result.params(index), inputs)[:, : members[index][0]]

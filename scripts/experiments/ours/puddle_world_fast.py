@@ -233,18 +233,18 @@ def measure(run: Run[Config], name: str, recipe: Recipe) -> dict[str, Any]:
             return features
         return features @ leading_combinations(features, matrix, d)
 
-    with stored_problem(training, store, ground.truth) as problem:
-        result = train_population(
-            learner,
-            problem.source,
-            own_numbers=False,
-            seeds=[training.seed],
-            evaluate=lambda params, matrix: {
-                "subspace_distance": subspace_distance(kept(params, matrix), basis)
-            },
-            measured=matrix[None],
-            **run.training(name, training.steps, run.config.evaluations, training=training),
-        )
+    problem = stored_problem(training, store, ground.truth)
+    result = train_population(
+        learner,
+        problem.source,
+        own_numbers=False,
+        seeds=[training.seed],
+        evaluate=lambda params, matrix: {
+            "subspace_distance": subspace_distance(kept(params, matrix), basis)
+        },
+        measured=matrix[None],
+        **run.training(name, training.steps, run.config.evaluations, training=training),
+    )
     features, history = jax.jit(kept)(result.params(), matrix), result.history
     return {
         "values": {

@@ -10,9 +10,9 @@ import numpy as np
 import optax
 import pytest
 
+from rlreps.batch import Batch
 from rlreps.encoders import MLP, BlockSparse, SeparateMLP, Tabular
 from rlreps.losses import NestedLora
-from rlreps.losses.base import Batch
 from rlreps.losses.spectral import CovarianceJacobian, Moments, Spin, operator_shift
 from rlreps.numerics import DecayedMean, num_rows
 from rlreps.operators import Clip, Diagonal, Kernel, Laplacian, MatrixOperator

@@ -178,8 +178,8 @@ def test_states_anywhere_in_the_square_are_drawn_and_measured_at_the_centres(
     assert summary["subspace_distance"] < 0.45
     assert summary["subspace_distance"] != at_centres["subspace_distance"]
     truth = ground_truth_for(toy_store, 3)
-    with stored_problem(config, open_store(toy_store), truth) as problem:
-        inputs = problem.source.sample(jax.random.key(0), 500, 1).inputs
+    problem = stored_problem(config, open_store(toy_store), truth)
+    inputs = problem.source.sample(jax.random.key(0), 500, 1).inputs
     assert problem.target[1] is truth.coordinates
     offsets = np.asarray(inputs) * 8 % 1.0
     assert offsets.min() < 0.02 < 0.98 < offsets.max()
@@ -189,11 +189,8 @@ def test_states_that_are_nowhere_and_cells_of_a_table_are_refused(toy_store):
     truth = ground_truth_for(toy_store, 3)
     start = {**truth.settings, "start": "uniform inside the cell, outside the walls"}
     walled = dataclasses.replace(truth, settings=start)
-    with (
-        pytest.raises(InputError, match="expected cells without walls, for states anywhere"),
-        stored_problem(configured(states="uniform"), open_store(toy_store), walled),
-    ):
-        pass
+    with pytest.raises(InputError, match="expected cells without walls, for states anywhere"):
+        stored_problem(configured(states="uniform"), open_store(toy_store), walled)
     with pytest.raises(InputError, match=r"an encoder of positions .* got 'tabular'"):
         configured(states="uniform", encoder=Tabular())
 
