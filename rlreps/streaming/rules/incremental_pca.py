@@ -104,9 +104,7 @@ def add_row(rows: Array, values: Array, row: Array) -> tuple[Array, Array]:
     time to time.
     """
     along, residual = _residuals(rows, row[None, :])
-    # Scaled by a power of two near the row's length: squares of short rows would underflow.
-    exponent = jnp.clip(jnp.frexp(jnp.max(jnp.abs(row)))[1], -126, 126)
-    unit = jnp.ldexp(jnp.ones((), row.dtype), exponent)
+    unit = _power_of_two(row)
     residual = residual / unit
     length = jnp.linalg.norm(residual, axis=1)
     void = length <= rounding_length(row / unit)
@@ -127,9 +125,10 @@ def add_rows(rows: Array, values: Array, batch: Array) -> tuple[Array, Array]:
         beyond, directions, void = along[:, :0], rows[:0], jnp.zeros((0,), bool)
     else:
         along, residuals = _residuals(rows, batch)
-        basis, upper = jnp.linalg.qr(residuals.T)
-        void = jnp.linalg.norm(upper, axis=1) <= rounding_length(batch)
-        beyond, directions = jnp.where(void[:, None], 0.0, upper).T, basis.T
+        unit = _power_of_two(batch)
+        basis, upper = jnp.linalg.qr((residuals / unit).T)
+        void = jnp.linalg.norm(upper, axis=1) <= rounding_length(batch / unit)
+        beyond, directions = jnp.where(void[:, None], 0.0, upper * unit).T, basis.T
     moved, values = _leading(rows, values, along, beyond, directions, void)
     # Dependent residuals give directions without energy that are not orthogonal to V; rows with
     # energy come first and stay unchanged.
@@ -159,6 +158,16 @@ def weighted_mean(rows: Array, values: Array, weights: Array) -> tuple[Array, Ar
     parts = jnp.square(matmul(turned, upper))
     real = (values / (values + floor)).reshape(-1)
     return orthonormalize(matmul(turned, basis.T)), matmul(parts, real)
+
+
+def _power_of_two(rows: Array) -> Array:
+    """Return a power of two, [], near the largest entry of rows [...].
+
+    Squares of rows divided by it do not underflow. CUDA's QR decomposition gives NaN where they do.
+    """
+    exponent = jnp.clip(jnp.frexp(jnp.max(jnp.abs(rows)))[1], -126, 126)
+    power: Array = jnp.ldexp(jnp.ones((), rows.dtype), exponent)
+    return power
 
 
 def _residuals(rows: Array, batch: Array) -> tuple[Array, Array]:

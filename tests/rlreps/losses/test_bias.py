@@ -99,6 +99,7 @@ def test_the_surrogate_is_pulled_back_through_a_network_and_keeps_the_values_dig
         found = jax.value_and_grad(loss, argnums=(0, 1, 2))(params, *weights)
         return features, found, pull_back(residuals @ weights[1].T / residuals.size)[0]
 
+    both = jax.default_matmul_precision("highest")(both)
     features, (value, gradients), expected = both(targets, w, w_prime)
     np.testing.assert_allclose(value, 0.5 * np.mean((features @ w - targets) ** 2), rtol=1e-5)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlreps.config import configurable, size
+from rlreps.numerics import matmul
 from rlreps.streaming import Centred
 
 FEATURES, K = 6, 2
@@ -33,7 +34,7 @@ class Recorder:
         return np.zeros(shape, np.float32), np.zeros(self.num_inputs, np.float32)
 
     def update(self, state, batch):
-        return state[0] + batch.T @ batch, batch[-1]
+        return state[0] + matmul(batch.T, batch), batch[-1]
 
     update_each = update
 
