@@ -1,5 +1,6 @@
 from . import agents as agents
 from . import app as app
+from . import auditing as auditing
 from . import cumulants as cumulants
 from . import encoders as encoders
 from . import envs as envs
@@ -18,5 +19,6 @@ from . import study as study
 from . import subspace as subspace
 from . import successor as successor
 from . import training as training
+from .auditing.audit import audit as audit
 
 __version__: str

@@ -164,7 +164,7 @@ def _seen_by(rep: SuccessorRepresentation, folder: RunFolder, truth: GroundTruth
     named = folder.provenance.get(OBSERVATION)
     if named is not None:
         truth = truth.seen_as(as_observation(named))
-    seen = truth.coordinates if truth.observations is None else truth.observations
+    seen = truth.observations
     shape = rep.observed.shape
     if seen.shape[1:] != shape:
         raise InputError(

@@ -46,6 +46,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "sweep": ("study.sweep:sweep", "Train at every point of a grid and gather one table."),
     "fit": ("app.jobs.fit:FitData", "Fit successor features to transitions of your own."),
+    "audit": (
+        "app.jobs.audit:AuditFeatures",
+        "Measure features of any network: what they hold, miss and buy.",
+    ),
     "benchmark": (
         "app.experiments:benchmark",
         "Compare objectives with each other and the truth.",

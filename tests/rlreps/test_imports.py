@@ -19,7 +19,7 @@ LEVELS = [
     {"subspace", "encoders", "operators", "cumulants"},
     {"losses", "sources", "successor", "streaming"},
     {"training", "runs", "report", "plotting"},
-    {"app", "study", "explore"},
+    {"app", "auditing", "study", "explore"},
     {"experiments"},
     {"__main__"},
 ]

@@ -352,14 +352,14 @@ class SuccessorRepresentation:
     def components(self, truth: GroundTruth) -> np.ndarray:
         """Return features at the states of a ground truth, centred like the truth.
 
-        States are observed as ``truth.observations``, or else by their positions. For a fit to
+        States are observed as ``truth.observations``. For a fit to
         pictures, ``truth.seen_as("image")`` fills in the observations.
 
         For a truth that is centred by rows, the result is all d features σu, [n, d]. Otherwise the
         result is the leading d − 1 principal components of the centred features, [n, d − 1]:
         features span (nearly) the constant function, so centring removes one direction.
         """
-        seen = truth.coordinates if truth.observations is None else truth.observations
+        seen = truth.observations
         features = self.features(np.asarray(seen), scaling="singular")
         if truth.settings and centring_of(truth.settings) == "rows":
             return features

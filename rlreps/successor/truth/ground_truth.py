@@ -55,7 +55,7 @@ class GroundTruth:
             d = 1 … k, [k], if known. ``load`` takes a store's error from ``sampling_error``.
         grid: The grid whose cells are the states, with units and names, if states are cells.
         cells: Cell of each state, in ascending order, [n].
-        observations: Observation of every state, [n, ...]; None if agents observe positions.
+        observed: Observation of every state, [n, ...], if agents do not observe the state itself;
             ``seen_as`` fills it in.
     """
 
@@ -66,12 +66,25 @@ class GroundTruth:
     error: np.ndarray | None = None
     grid: BoxGrid | None = None
     cells: np.ndarray | None = None
-    observations: Array | None = None
+    observed: Array | None = None
 
     @property
     def num_states(self) -> int:
         """Number of states, n."""
         return len(self.principal.basis)
+
+    @property
+    def states(self) -> Array:
+        """Every state in the units of its environment, [n, k]; ``coordinates`` without a grid."""
+        if self.grid is None:
+            return self.coordinates
+        low, high = (jnp.asarray(corner, jnp.float32) for corner in (self.grid.low, self.grid.high))
+        return low[None, :] + self.coordinates * (high - low)[None, :]
+
+    @property
+    def observations(self) -> Array:
+        """What an encoder or agent sees of every state, [n, ...]: ``observed``, else ``states``."""
+        return self.states if self.observed is None else self.observed
 
     @property
     def cell_widths(self) -> np.ndarray | None:
@@ -100,8 +113,8 @@ class GroundTruth:
         seen = jax.eval_shape(world.observe_position, self.coordinates[0])
         size = self.num_states * seen.size * seen.dtype.itemsize
         require_memory(f"observations of {self.num_states} states", size)
-        observations = jax.jit(jax.vmap(world.observe_position))(self.coordinates)
-        return dataclasses.replace(self, observations=observations)
+        observed = jax.jit(jax.vmap(world.observe_position))(self.coordinates)
+        return dataclasses.replace(self, observed=observed)
 
     def require_dimension(self, d: int) -> None:
         """Raise an ``InputError`` unless the subspace holds d components."""
@@ -109,14 +122,37 @@ class GroundTruth:
         require_positive("d", d)
         require(d <= available, f"1 <= d <= {available} components of the ground truth", d)
 
-    def distance(self, features: Array | np.ndarray) -> float:
-        """Return the subspace distance of features [n, d] from the leading d components."""
-        require(features.ndim == 2, "features of shape [states, d]", features.shape)
+    def distance(
+        self,
+        features: Array | np.ndarray,
+        components: int | None = None,
+        *,
+        intercept: bool = False,
+    ) -> float:
+        """Return the subspace distance of features [n, p] from the leading components.
+
+        The distance is the share of the leading k components outside the features' span, 1 − tr(F
+        Fᵀ P_Φ) / k: 0 if the span holds them, 1 if it is orthogonal to them.
+
+        Args:
+            features: Features of all states, [n, p].
+            components: k; by default p, the convention of Le Lan et al. 2023.
+            intercept: Whether the span includes the constant, as for a linear read-out with an
+                intercept; a shift of features then changes nothing. The papers leave it out.
+
+        Raises:
+            InputError: For features of another shape, or more components than the truth has.
+        """
+        require(features.ndim == 2, "features of shape [states, p]", features.shape)
         fitting = len(features) == self.num_states
         require(fitting, f"features of all {self.num_states} states, a row each", features.shape)
-        d = features.shape[1]
-        self.require_dimension(d)
-        basis = jnp.asarray(self.principal.truncated(d).basis)
+        k = features.shape[1] if components is None else components
+        self.require_dimension(k)
+        basis = jnp.asarray(self.principal.truncated(k).basis)
+        if intercept:
+            # Components are orthogonal to the constant. Float32 would round a large mean.
+            doubles = np.asarray(features, np.float64)
+            features = doubles - doubles.mean(axis=0)
         return float(subspace_distance(jnp.asarray(features), basis))
 
     def inputs(self, encoder: Encoder) -> Array:

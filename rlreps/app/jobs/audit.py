@@ -1,0 +1,144 @@
+"""Audit features against a ground truth, in a folder of its own: ``rlreps audit``."""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlreps.app.job import Context, Job
+from rlreps.auditing import Audit, audit
+from rlreps.config import interval
+from rlreps.errors import InputError, reason_of, require
+from rlreps.files import DAMAGED, open_regular
+from rlreps.plotting import save_figure
+from rlreps.report.page import Page, Section
+from rlreps.report.table import Table
+from rlreps.runs.folder import RunFolder
+from rlreps.successor import GroundTruth, load
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditFeatures(Job[Audit]):
+    """Measure features of any network against a ground truth: what they hold, miss and buy.
+
+    Attributes:
+        features: .npy files of features [n, p], a row for each state of the truth in its order.
+            Files that are named by numbers are checkpoints of these steps.
+        truth: A released ground truth (sutton-100), or the folder of a store.
+        seed: Seed of halves, labelled states and random rewards.
+    """
+
+    kind: ClassVar = "audit"
+
+    features: tuple[Path, ...]
+    truth: str = "sutton-100"
+    seed: int = interval("[0, 2**31)", 0)
+
+    @functools.cached_property
+    def _read(self) -> dict[str | int, np.ndarray]:
+        names = [path.stem for path in self.features]
+        require(len({*names}) == len(names), "files of different names", names)
+        numbered = all(name.isdecimal() for name in names) and len(names) > 1
+        found = {}
+        for path, name in zip(self.features, names, strict=True):
+            label = "features" if len(names) == 1 else int(name) if numbered else name
+            found[label] = _read_array(path)
+        return dict(sorted(found.items())) if numbered else found
+
+    @functools.cached_property
+    def _truth(self) -> GroundTruth:
+        return load(self.truth)
+
+    def describe(self) -> Mapping[str, Any]:
+        basis = np.ascontiguousarray(self._truth.principal.basis)
+        return {
+            "features": {
+                str(label): {"shape": list(array.shape), "sha256": _digest(array)}
+                for label, array in self._read.items()
+            },
+            "truth": {"states": self._truth.num_states, "sha256": _digest(basis)},
+            "seed": self.seed,
+        }
+
+    def locate(self, out: Path) -> Mapping[str, Any]:
+        return {"source": [str(path) for path in self.features], "truth": self.truth}
+
+    def compute(self, folder: RunFolder, context: Context) -> Audit:
+        return audit(self._read, self._truth, seed=self.seed)
+
+    def report(self, folder: RunFolder, found: Audit) -> Page:
+        drawn = {
+            "captured": (found.figure(), "Share of the leading components in the span."),
+            "components": (
+                found.components_figure(),
+                "The leading components, and their images in the features.",
+            ),
+        }
+        figures = [
+            (save_figure(figure, folder.figures / f"{name}.png"), caption)
+            for name, (figure, caption) in drawn.items()
+            if figure is not None
+        ]
+        return Page(
+            title="What these features hold",
+            summary="\n\n".join(found.lines()),
+            sections=[
+                Section(
+                    title="Components",
+                    text="The share with an intercept is the one to publish: a linear read-out has "
+                    "an intercept, and a shift of the features does not change it. The share at "
+                    "held-out states does not grow with the number of units alone.",
+                    tables=[found.table()],
+                    figures=figures,
+                ),
+                Section(title="Health", tables=[found.health_table()]),
+                Section(title="Value functions", tables=[found.values_table()]),
+            ],
+        )
+
+    def summarise(self, found: Audit) -> Mapping[str, Any]:
+        return {
+            "lines": found.lines(),
+            "features": {
+                str(label): {
+                    "captured": each.components.tolist(),
+                    "without_intercept": each.without_intercept.tolist(),
+                    "held_out": each.held_out.tolist(),
+                    "chance": each.chance,
+                    "aliased": each.aliased,
+                    "health": {
+                        name: value if np.isfinite(value) else None
+                        for name, value in dataclasses.asdict(each.health).items()
+                    },
+                    "values": {
+                        name: row.mean(axis=1).tolist() for name, row in each.values.items()
+                    },
+                    "defects": [defect.name for defect in each.defects],
+                }
+                for label, each in found.found.items()
+            },
+        }
+
+    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+        """Yield the verdict in words, and the report's path."""
+        yield from summary["lines"]
+        yield f"wrote {summary['report']}"
+
+
+def _read_array(path: Path) -> np.ndarray:
+    try:
+        with open_regular(path) as stream:
+            array = np.load(stream, allow_pickle=False)
+    except DAMAGED as error:
+        raise InputError(f"expected an .npy file, got {path}: {reason_of(error)}") from error
+    single = isinstance(array, np.ndarray)
+    require(single, "an .npy file of one array", f"{path}, an archive of several")
+    return np.asarray(array)
+
+
+def _digest(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()

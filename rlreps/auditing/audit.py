@@ -1,0 +1,386 @@
+"""Audit features: what a representation holds of a truth, misses, and buys."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from rlreps.auditing.defects import Defect, find_defects
+from rlreps.auditing.measures import (
+    DoubleArray,
+    Health,
+    Spans,
+    captured,
+    draw_pairs,
+    examine,
+    explained,
+    find_aliases,
+    fit_ridge,
+    held_out,
+    spans_of,
+)
+from rlreps.errors import InputError, require
+from rlreps.files import write_atomically
+from rlreps.formatting import format_number
+from rlreps.plotting import Line, Panel, plot_components, plot_panels, save_figure
+from rlreps.report.table import Table
+from rlreps.subspace import align
+from rlreps.successor import GroundTruth
+
+Features: TypeAlias = npt.ArrayLike | Callable[[Any], npt.ArrayLike]
+"""Features of all states [n, p], or a function of the truth's observations that returns them."""
+
+LEADING = (1, 2, 5, 10, 20, 50)
+LABELLED = (10, 50, 200)
+OURS = "features"
+_REWARDS = 16
+_DRAWS = 8
+_STATES = 1_000
+_HEADLINE = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What the audit found of one network's features [n, p].
+
+    Attributes:
+        features: The features.
+        components: ‖Qᵀu_j‖² of each leading component in the span with an intercept, [k].
+        without_intercept: The same in the span of the features as they are, [k].
+        held_out: R² of each component at held-out states, [k].
+        chance: Share of a component in the span of random features of this rank, r / (n − 1).
+        health: Health of the features.
+        aliased: Share of states that have the features of a state far away in the truth.
+        aliases: Pairs of such states, [pairs, 2].
+        values: Kind of features → R² [len(LABELLED), rewards] of value functions of random rewards
+            that a linear read-out predicts from 10, 50 and 200 labelled states.
+        defects: Known defects, none of sound features.
+    """
+
+    features: np.ndarray
+    components: DoubleArray
+    without_intercept: DoubleArray
+    held_out: DoubleArray
+    chance: float
+    health: Health
+    aliased: float
+    aliases: npt.NDArray[np.int64]
+    values: Mapping[str, DoubleArray]
+    defects: list[Defect]
+
+    def leading(self, k: int = _HEADLINE) -> float:
+        """Return the captured share of the leading k components, with an intercept."""
+        return float(self.components[:k].mean())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Audit:
+    """Findings on one or several sets of features.
+
+    Attributes:
+        truth: The truth.
+        found: Label → findings; checkpoints have their step as label, one network ``"features"``.
+    """
+
+    truth: GroundTruth
+    found: Mapping[str | int, Findings]
+
+    def lines(self) -> list[str]:
+        """Return the audit in words: what is captured, and every defect with what to try."""
+        lines = []
+        for label, each in self.found.items():
+            name = "" if len(self.found) == 1 else f"{label}: "
+            k = min(_HEADLINE, len(each.components))
+            lines.append(
+                f"{name}{each.leading(k):.3f} of the leading {k} components are in the span "
+                f"(chance {each.chance:.3f}), {each.held_out[:k].mean():.3f} at held-out states"
+            )
+            lines += [f"{name}{defect.line()}" for defect in each.defects]
+            if not each.defects:
+                lines.append(f"{name}no known defect")
+        return lines
+
+    def table(self) -> Table:
+        """Return what is captured of the leading components, a row for each k."""
+        rows = [
+            (
+                str(label),
+                k,
+                each.leading(k),
+                float(each.without_intercept[:k].mean()),
+                float(each.held_out[:k].mean()),
+                each.chance,
+                None if self.truth.error is None else float(self.truth.error[k - 1]),
+            )
+            for label, each in self.found.items()
+            for k in LEADING
+            if k <= len(each.components)
+        ]
+        header = ("features", "k", "captured", "without intercept", "held out", "chance")
+        return Table(
+            (*header, "the truth's own error"),
+            rows,
+            "Share of the leading k components in the span of the features and a constant; in the "
+            "span of the features alone; R² at states held out from a linear map; the share that "
+            "random features of the same rank have",
+        )
+
+    def health_table(self) -> Table:
+        """Return the health of the features, a row for each set."""
+        fields = [field.name for field in dataclasses.fields(Health)]
+        rows = [
+            (str(label), each.features.shape[1], *(getattr(each.health, name) for name in fields))
+            for label, each in self.found.items()
+        ]
+        names = [name.replace("_", " ") for name in fields]
+        return Table(("features", "units", *names), rows, "Health (see rlreps.auditing.Health)")
+
+    def values_table(self) -> Table:
+        """Return the R² of value functions from few labelled states, by kind of features."""
+        rows = [
+            (str(label), kind, *(float(row.mean()) for row in scores))
+            for label, each in self.found.items()
+            for kind, scores in each.values.items()
+        ]
+        header = ("features", "read out from", *(f"{count} labelled" for count in LABELLED))
+        return Table(
+            header,
+            rows,
+            f"Mean R² of values of {_REWARDS} random rewards, {_DRAWS} draws of labelled states",
+        )
+
+    def figure(self) -> Figure:
+        """Draw what is captured: over training for checkpoints, else over k."""
+        labels = list(self.found)
+        if len(labels) > 1 and all(isinstance(label, int) for label in labels):
+            steps = np.array(labels, np.float64)
+            lines = [
+                Line(
+                    label=f"leading {k}",
+                    x=steps,
+                    mean=[each.leading(k) for each in self.found.values()],
+                )
+                for k in LEADING
+                if k <= len(next(iter(self.found.values())).components)
+            ]
+            return plot_panels(
+                [Panel(title="", lines=lines)],
+                x_label="step",
+                y_label="captured share",
+                log_y=False,
+            )
+        lines = []
+        for label, each in self.found.items():
+            k = np.arange(1, len(each.components) + 1)
+            shares = {str(label): each.components}
+            if len(labels) == 1:
+                shares = {
+                    "with an intercept": each.components,
+                    "without": each.without_intercept,
+                    "held-out states": np.maximum(each.held_out, 0.0),
+                    "chance": np.full(len(k), each.chance),
+                }
+            lines += [
+                Line(label=name, x=k, mean=np.cumsum(share) / k) for name, share in shares.items()
+            ]
+        return plot_panels(
+            [Panel(title="", lines=lines)],
+            x_label="leading components k",
+            y_label="captured share",
+            log_y=False,
+            y_limits=(0.0, 1.02),
+        )
+
+    def components_figure(self) -> Figure | None:
+        """Draw the leading components above their images in the features; None without a grid."""
+        grid = self.truth.grid
+        if grid is None or len(grid.bins) > 2:
+            return None
+        k = min(5, self.truth.principal.basis.shape[1])
+        basis = self.truth.principal.basis[:, :k]
+        maps = {"truth": basis}
+        for label, each in self.found.items():
+            centred = each.features - each.features.mean(axis=0)
+            if each.health.rank:
+                maps[str(label)] = np.asarray(align(centred.astype(np.float32), basis))
+        cosines = {
+            str(label): np.sqrt(each.components[:k])
+            for label, each in self.found.items()
+            if str(label) in maps
+        }
+        return plot_components(maps, grid=grid, cells=self.truth.cells, cosines=cosines)
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write the tables (CSV) and figures (PNG) to a folder; return their paths."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        tables = {
+            "captured": self.table(),
+            "health": self.health_table(),
+            "values": self.values_table(),
+        }
+        paths = [
+            write_atomically(place / f"{name}.csv", table.to_csv().encode())
+            for name, table in tables.items()
+        ]
+        figures = {"captured": self.figure(), "components": self.components_figure()}
+        return paths + [
+            save_figure(figure, place / f"{name}.png")
+            for name, figure in figures.items()
+            if figure is not None
+        ]
+
+
+def audit(
+    features: Features | Mapping[Any, Features],
+    truth: GroundTruth,
+    *,
+    inputs: npt.ArrayLike | None = None,
+    seed: int = 0,
+) -> Audit:
+    """Measure any features against a truth: what they hold, miss and buy.
+
+    Nothing is trained but linear maps. Captured shares with an intercept do not change if features
+    are shifted or mapped by an invertible matrix.
+
+    Args:
+        features: Features [n, p] of the truth's n states, in its order; or a function of the
+            truth's ``observations`` [n, ...] that returns them; or several of these by name, or
+            by the step of a checkpoint.
+        truth: A ground truth, as from ``rlreps.successor.load``.
+        inputs: What the network saw when the features were computed, [n, ...]: compared with the
+            truth's observations, to tell unit coordinates from others.
+        seed: Seed of halves, labelled states and random rewards.
+
+    Returns:
+        The audit; ``lines`` has its verdict in words.
+
+    Raises:
+        InputError: For features of another shape or with entries that are not finite.
+    """
+    several = features if isinstance(features, Mapping) else {OURS: features}
+    require(bool(several), "at least one set of features", "none")
+    if inputs is not None:
+        _require_inputs(np.asarray(inputs), truth)
+    found, baselines = {}, _Baselines(truth, seed)
+    for label, each in several.items():
+        array = _as_features(each, label, truth)
+        key = int(label) if isinstance(label, int | np.integer) else str(label)
+        found[key] = _audit_one(array, truth, baselines, seed)
+    return Audit(truth=truth, found=found)
+
+
+def _audit_one(
+    features: np.ndarray, truth: GroundTruth, baselines: "_Baselines", seed: int
+) -> Findings:
+    states, units = features.shape
+    components = truth.principal.basis[:, : LEADING[-1]].astype(np.float64)
+    spans: Spans = spans_of(features)
+    rank = spans.centred.shape[1]
+    shares = captured(spans.centred, components)
+    beyond = held_out(spans.centred, components, seed) if rank else np.zeros(len(shares))
+    health = examine(features, rank)
+    aliased, pairs = find_aliases(features, baselines.pairs)
+    leading = float(beyond[: min(_HEADLINE, max(rank, 1))].mean())
+    return Findings(
+        features=features,
+        components=shares,
+        without_intercept=captured(spans.raw, components),
+        held_out=beyond,
+        chance=rank / max(states - 1, 1),
+        health=health,
+        aliased=aliased,
+        aliases=pairs,
+        values=baselines.compare(features),
+        defects=find_defects(health, shares, leading, aliased, states=states, units=units),
+    )
+
+
+class _Baselines:
+    """Values of random rewards, and how well exact components, cosines and noise predict them.
+
+    Attributes:
+        rows: F Σ, [n, k], whose rows are as far apart as those of the successor measure.
+        pairs: States whose neighbours are searched.
+    """
+
+    def __init__(self, truth: GroundTruth, seed: int) -> None:
+        principal = truth.principal
+        self.rows: DoubleArray = principal.basis.astype(np.float64) * principal.singular_values
+        self._random = np.random.default_rng(seed)
+        self.pairs = draw_pairs(self.rows, self._random)
+        self._values = self.rows @ self._random.normal(size=(self.rows.shape[1], _REWARDS))
+        states = len(self.rows)
+        self._test = self._random.permutation(states)[:_STATES]
+        most = min(max(LABELLED), states)
+        self._labelled = [self._random.permutation(states)[:most] for _ in range(_DRAWS)]
+        self._coordinates = np.asarray(truth.coordinates, np.float64)
+        self._known: dict[int, dict[str, DoubleArray]] = {}
+
+    def compare(self, features: np.ndarray) -> dict[str, DoubleArray]:
+        """Return the R² of features [n, p], and of others of the same p."""
+        units = features.shape[1]
+        if units not in self._known:
+            frequencies = self._random.normal(size=(self._coordinates.shape[1], units))
+            phases = self._random.uniform(0.0, 2.0 * np.pi, size=units)
+            self._known[units] = {
+                "exact components": self._score(self.rows[:, :units]),
+                "random cosines": self._score(
+                    np.cos(2.0 * np.pi * self._coordinates @ frequencies + phases)
+                ),
+                "noise": self._score(self._random.normal(size=features.shape)),
+            }
+        doubles = features.astype(np.float64)
+        deviations = doubles.std(axis=0)
+        own = (doubles - doubles.mean(axis=0)) / np.where(deviations > 0.0, deviations, 1.0)
+        return {OURS: self._score(own), **self._known[units]}
+
+    def _score(self, features: DoubleArray) -> DoubleArray:
+        test = self._values[self._test]
+        scores = np.zeros((len(LABELLED), _DRAWS, _REWARDS))
+        for row, count in enumerate(LABELLED):
+            for draw, order in enumerate(self._labelled):
+                chosen = order[:count]
+                predicted = fit_ridge(features[chosen], self._values[chosen], features[self._test])
+                scores[row, draw] = explained(test, predicted)
+        return scores.mean(axis=1)
+
+
+def _as_features(given: Features, label: object, truth: GroundTruth) -> np.ndarray:
+    """Return features [n, p] of a number type, after a check."""
+    array = np.asarray(given(truth.observations) if callable(given) else given)
+    name = f"features {label!r} [{truth.num_states}, p], a row for each state of the truth"
+    fits = array.ndim == 2 and len(array) == truth.num_states and array.shape[1] >= 1
+    require(fits, name, f"shape {array.shape}")
+    require(array.dtype.kind in "iufb", f"features {label!r} of real numbers", array.dtype.name)
+    finite = np.isfinite(array).all(axis=1)
+    if not finite.all():
+        raise InputError(
+            f"expected finite features {label!r}, got NaN or infinity in {np.sum(~finite)} of "
+            f"{len(array)} rows, first in row {np.flatnonzero(~finite)[0]}"
+        )
+    return array
+
+
+def _require_inputs(inputs: np.ndarray, truth: GroundTruth) -> None:
+    """Check that the inputs of a network have the range of the truth's observations."""
+    seen = np.asarray(truth.observations)
+    require(inputs.shape == seen.shape, f"inputs of shape {seen.shape}", f"shape {inputs.shape}")
+    axes = tuple(range(seen.ndim - 1))
+    for name, of in (("least", np.min), ("greatest", np.max)):
+        own, true = of(inputs, axis=axes), of(seen, axis=axes)
+        width = np.ptp(seen, axis=axes)
+        if (np.abs(own - true) > 0.1 * width).any():
+            raise InputError(
+                f"expected inputs in the units of the truth's observations, with {name} values "
+                f"{_spell(true)}, got {_spell(own)}"
+            )
+
+
+def _spell(values: np.ndarray) -> str:
+    flat = np.ravel(values)[:4]
+    return ", ".join(format_number(float(value)) for value in flat)

@@ -1,0 +1,158 @@
+"""Defects of features: which there are, in words, and what to try."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rlreps.auditing.measures import DoubleArray, Health
+
+COLLAPSED = 2.0
+LOW_RANK, ENOUGH = 0.25, 10
+OFFSET = 10.0
+QUIET = 0.25
+ALIKE = 0.25
+ALIASED = 0.05
+CONDITION = 1e6
+SCALE = 1e4
+FEWEST_STATES = 4
+BY_CHANCE = 0.1
+PRESENT = 0.3
+"""Bounds of the defects, as ``find_defects`` states them."""
+
+
+class Defect(NamedTuple):
+    """A defect.
+
+    Attributes:
+        name: One of the names that ``find_defects`` lists.
+        found: What is wrong, with its number.
+        advice: What to try.
+    """
+
+    name: str
+    found: str
+    advice: str
+
+    def line(self) -> str:
+        """Return the defect in one line."""
+        return f"{self.name}: {self.found}; {self.advice}"
+
+
+def find_defects(
+    health: Health,
+    components: DoubleArray,
+    held_out: float,
+    aliased: float,
+    *,
+    states: int,
+    units: int,
+) -> list[Defect]:
+    """List the defects of features, the gravest first; none of sound features.
+
+    Args:
+        health: Their health.
+        components: Share of each leading component in their span, [k].
+        held_out: R² of the leading ten components at states held out.
+        aliased: Share of states that have an alias.
+        states: n.
+        units: p.
+    """
+    found = [
+        *_of_rank(health, units),
+        *_of_contents(health, components, held_out, aliased),
+        *_of_units(health),
+    ]
+    if states < FEWEST_STATES * units:
+        found.append(
+            Defect(
+                "overfitted",
+                f"{states} states for {units} units: a span of so many units holds much of any "
+                "function of the states",
+                "read the R² at held-out states, not the captured share, or measure at more states",
+            )
+        )
+    return found
+
+
+def _of_rank(health: Health, units: int) -> Iterator[Defect]:
+    if health.effective_rank < COLLAPSED and units > 1:
+        yield Defect(
+            "collapsed",
+            f"effective rank {health.effective_rank:.2f} of {units} units",
+            "train with a term against collapse (orthonormality, variance, a larger learning rate "
+            "of the predictor), and check that targets differ between states",
+        )
+    elif health.rank < min(LOW_RANK * units, ENOUGH):
+        yield Defect(
+            "low rank",
+            f"numerical rank {health.rank} of {units} units",
+            "use fewer units, or add a loss that rewards rank",
+        )
+
+
+def _of_contents(
+    health: Health, components: DoubleArray, held_out: float, aliased: float
+) -> Iterator[Defect]:
+    if held_out < BY_CHANCE:
+        yield Defect(
+            "no better than chance",
+            f"R² {held_out:.2f} of the leading components at held-out states",
+            "check that row i of the features is state i of the truth, and that the network saw "
+            "the truth's observations",
+        )
+        return
+    if aliased > ALIASED:
+        yield Defect(
+            "aliased",
+            f"{aliased:.0%} of the states have the features of a state far away in the truth",
+            "give the network what tells these states apart (the figure shows pairs)",
+        )
+    leading = components[: min(10, health.rank)]
+    lost = [
+        index
+        for index, share in enumerate(leading, start=1)
+        if share < min(PRESENT, 0.5 * float(np.median(leading)))
+    ]
+    if lost and len(lost) <= len(leading) // 2:
+        names = ", ".join(map(str, lost))
+        yield Defect(
+            "missing component",
+            f"component{'s' * (len(lost) > 1)} {names} of the leading {len(leading)} "
+            f"{'are' if len(lost) > 1 else 'is'} not in the span (at most "
+            f"{max(leading[index - 1] for index in lost):.2f} of 1)",
+            "train longer or with more features: components of small singular values come last",
+        )
+
+
+def _of_units(health: Health) -> Iterator[Defect]:
+    if health.dormant > QUIET:
+        yield Defect(
+            "dormant",
+            f"{health.dormant:.0%} of the units are dormant or constant",
+            "lower the learning rate, reset dormant units, or use another activation",
+        )
+    if health.duplicated > ALIKE:
+        yield Defect(
+            "duplicated",
+            f"{health.duplicated:.0%} of the units repeat an earlier unit",
+            "use fewer units, or start units from different parameters",
+        )
+    if health.offset > OFFSET:
+        yield Defect(
+            "offset",
+            f"the mean is {health.offset:.3g} times as long as the features' spread",
+            "subtract the mean, or read out with an intercept",
+        )
+    if not 1.0 / SCALE <= health.spread <= SCALE:
+        yield Defect(
+            "scale",
+            f"units have a standard deviation of {health.spread:.3g}",
+            "divide by it before anything with a step size or a penalty reads the features",
+        )
+    if health.condition > CONDITION:
+        yield Defect(
+            "ill-conditioned",
+            f"condition number {health.condition:.1e} within the rank",
+            "scale or whiten the features before a linear method reads them",
+        )

@@ -1,0 +1,303 @@
+"""Measures of features: what of a truth's components they hold, their health, and their use.
+
+All functions take features F [n, p] of n states and compute in double precision. Columns are
+centred unless a function says otherwise: a linear read-out has an intercept, and the truth's
+components are orthogonal to the constant.
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from rlreps.subspace.svd import relative_tolerance
+
+DoubleArray = npt.NDArray[np.float64]
+
+DORMANT = 0.025
+"""τ of Sokar et al. 2023: a unit at or below this share of the mean activation is dormant."""
+_DUPLICATE = 0.999
+_RANKME = 1e-7
+"""ε of Garrido et al. 2023."""
+_DIGITS = 1e-7
+_PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
+_NEAR, _FAR = 0.01, 0.5
+_STATES = 1_000
+"""Largest number of states whose neighbours are searched."""
+
+
+class Spans(NamedTuple):
+    """Orthonormal bases of the spans of features.
+
+    Attributes:
+        centred: Of the centred features, [n, r], r their numerical rank.
+        raw: Of the features as they are, [n, r'].
+    """
+
+    centred: DoubleArray
+    raw: DoubleArray
+
+
+def spans_of(features: np.ndarray) -> Spans:
+    """Compute the spans of features [n, p] with and without an intercept.
+
+    Columns are scaled to unit length first, so that no column counts less than another. Singular
+    values within the rounding of the features' own type count as zero.
+    """
+    count, tolerance = len(features), _tolerance(features)
+    doubles = features.astype(np.float64)
+    means = doubles.mean(axis=0)
+    centred = _orthonormalise(doubles - means, _rounding(features), tolerance)
+    # F = C R + 1 mᵀ lies in the span of C and the constant: a small factor has all of its span.
+    constant = np.full((count, 1), 1.0 / math.sqrt(count))
+    both = np.concatenate([centred, constant], axis=1)
+    factor = np.concatenate([centred.T @ doubles, math.sqrt(count) * means[None, :]])
+    lengths = np.linalg.norm(factor, axis=0)
+    left, _, _ = decompose(factor / np.where(lengths > 0.0, lengths, 1.0), tolerance)
+    return Spans(centred, both @ left)
+
+
+def captured(span: DoubleArray, components: DoubleArray) -> DoubleArray:
+    """Return ‖Qᵀu_j‖² of each component u_j [n, k] in an orthonormal span Q [n, r]: [k] in [0, 1].
+
+    The mean over the leading k is one minus the subspace distance (Le Lan et al. 2023).
+    """
+    return np.minimum(np.sum(np.square(span.T @ components), axis=0), 1.0)
+
+
+def held_out(span: DoubleArray, components: DoubleArray, seed: int = 0) -> DoubleArray:
+    """Return the R² of components [n, k] at states held out from a linear map of a span: [k].
+
+    Half of the states fit a ridge regression whose penalty leave-one-out chooses; the others are
+    predicted. Both halves are averaged. Features beyond what the states can fit do not raise it.
+    """
+    order = np.random.default_rng(seed).permutation(len(span))
+    halves = np.array_split(order, 2)
+    scores = [
+        explained(components[test], fit_ridge(span[train], components[train], span[test]))
+        for train, test in (halves, halves[::-1])
+    ]
+    return np.mean(scores, axis=0)
+
+
+def explained(values: DoubleArray, predicted: DoubleArray) -> DoubleArray:
+    """Return R² of predictions of values, both [m, k]: [k], at least −1."""
+    spread = np.sum(np.square(values - values.mean(axis=0)), axis=0)
+    missed = np.sum(np.square(values - predicted), axis=0)
+    return np.maximum(1.0 - missed / np.maximum(spread, np.finfo(np.float64).tiny), -1.0)
+
+
+def fit_ridge(features: DoubleArray, targets: DoubleArray, at: DoubleArray) -> DoubleArray:
+    """Predict targets by ridge regression with an intercept; leave-one-out chooses the penalty.
+
+    Args:
+        features: [m, p] of the labelled states.
+        targets: [m, k]; each has a penalty of its own.
+        at: [l, p] features of the states to predict.
+
+    Returns:
+        [l, k] predictions.
+    """
+    count, means, middle = len(features), features.mean(axis=0), targets.mean(axis=0)
+    centred, values = features - means, targets - middle
+    left, lengths, right = decompose(centred)
+    if not lengths.size:
+        return np.broadcast_to(middle, (len(at), targets.shape[1]))
+    squares = np.square(lengths)
+    along, leverages = left.T @ values, np.square(left)
+    best = np.full(targets.shape[1], np.inf)
+    weights = np.zeros_like(along)
+    for penalty in _PENALTIES * squares.max():
+        shrunk = squares / (squares + penalty)
+        left_out = np.maximum(1.0 - 1.0 / count - leverages @ shrunk, 1e-12)
+        errors = np.sum(
+            np.square((values - left @ (shrunk[:, None] * along)) / left_out[:, None]), axis=0
+        )
+        better = errors < best
+        best = np.where(better, errors, best)
+        candidate = (shrunk / lengths)[:, None] * along
+        weights = np.where(better[None, :], candidate, weights)
+    predicted: DoubleArray = middle + (at - means) @ (right @ weights)
+    return predicted
+
+
+def decompose(
+    matrix: DoubleArray, tolerance: float = 0.0
+) -> tuple[DoubleArray, DoubleArray, DoubleArray]:
+    """Compute the singular value decomposition [m, r], [r], [p, r] from the smaller Gram matrix.
+
+    Singular values below the tolerance times the largest, or below 10⁻⁷ of it, count as zero: a
+    Gram matrix has half of the digits. Values fall.
+    """
+    tall = matrix.shape[0] > matrix.shape[1]
+    gram = matrix.T @ matrix if tall else matrix @ matrix.T
+    squares, vectors = scipy.linalg.eigh(gram)
+    kept = squares > max(tolerance, _DIGITS) ** 2 * squares[-1]
+    squares, vectors = squares[kept][::-1], vectors[:, kept][:, ::-1]
+    values = np.sqrt(squares)
+    others = (matrix @ vectors if tall else matrix.T @ vectors) / values
+    return (others, values, vectors) if tall else (vectors, values, others)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Health:
+    """The state of features [n, p] by themselves.
+
+    Attributes:
+        rank: Numerical rank of the centred features.
+        effective_rank: exp of the entropy of σ / Σσ, σ the singular values of the centred features
+            (Roy & Vetterli 2007).
+        rankme: The same of the features as they are, with ε = 10⁻⁷ (Garrido et al. 2023).
+        stable_rank: ‖F‖²_F / ‖F‖² of the centred features.
+        alpha: α-ReQ, minus the slope of the log eigenvalues of the covariance against their log
+            index, over all indices up to the rank (Agrawal et al. 2022); NaN below three.
+        condition: Largest over smallest singular value within the rank.
+        spread: Root mean square of the standard deviations of the units.
+        offset: Norm of the mean over the root mean squared norm of the centred features.
+        dormant: Share of units whose mean activation is at most τ = 0.025 of the mean of all units
+            (Sokar et al. 2023). If an activation is negative, standard deviations take the place of
+            mean activations. Constant units count.
+        duplicated: Share of units that are ± an earlier unit up to scale and shift (correlation
+            above 0.999).
+    """
+
+    rank: int
+    effective_rank: float
+    rankme: float
+    stable_rank: float
+    alpha: float
+    condition: float
+    spread: float
+    offset: float
+    dormant: float
+    duplicated: float
+
+
+def examine(features: np.ndarray, rank: int) -> Health:
+    """Compute the health of features [n, p] of a known numerical rank."""
+    doubles = features.astype(np.float64)
+    means = doubles.mean(axis=0)
+    centred = doubles - means
+    deviations = centred.std(axis=0)
+    varying = deviations > _rounding(features)
+    spread = math.sqrt(np.mean(np.square(deviations)))
+    scale = spread or 1.0
+    values = decompose(centred / scale)[1]
+    rank = min(rank, len(values))  # A column may be tiny beside others.
+    eigenvalues = np.square(values[:rank])
+    alpha = math.nan
+    if rank >= 3:
+        index = np.log(np.arange(1, rank + 1))
+        alpha = -float(np.polyfit(index, np.log(eigenvalues), 1)[0])
+    activations = np.abs(doubles).mean(axis=0) if doubles.min() >= 0.0 else deviations
+    quiet = ~varying | (activations <= DORMANT * activations.mean())
+    alike = np.zeros(0, bool)
+    if varying.any():
+        units = centred[:, varying] / deviations[varying]
+        alike = (np.abs(np.triu(units.T @ units, 1)) / len(units) > _DUPLICATE).any(axis=0)
+    raw = decompose(doubles / max(float(np.abs(doubles).max()), np.finfo(np.float64).tiny))[1]
+    return Health(
+        rank=rank,
+        effective_rank=_exponential_entropy(values[:rank]),
+        rankme=_exponential_entropy(raw, _RANKME),
+        stable_rank=float(np.sum(eigenvalues) / eigenvalues[0]) if rank else 0.0,
+        alpha=alpha,
+        condition=float(values[0] / values[rank - 1]) if rank else math.inf,
+        spread=spread,
+        offset=float(np.linalg.norm(means)) / (scale * math.sqrt(features.shape[1])),
+        dormant=float(quiet.mean()),
+        duplicated=float(alike.sum()) / features.shape[1],
+    )
+
+
+class Pairs(NamedTuple):
+    """States whose neighbours are searched, and how far apart the truth has them.
+
+    Attributes:
+        chosen: At most 1,000 states, drawn at random, [m].
+        distances: Distances of their rows of the successor measure from those of all states,
+            [m, n]; NaN from themselves.
+    """
+
+    chosen: npt.NDArray[np.int64]
+    distances: DoubleArray
+
+
+def draw_pairs(truth: DoubleArray, random: np.random.Generator) -> Pairs:
+    """Draw states and measure their distances in a truth's rows F_k Σ_k, [n, k]."""
+    chosen = random.permutation(len(truth))[:_STATES]
+    return Pairs(chosen, _distances(truth, chosen))
+
+
+def find_aliases(features: np.ndarray, pairs: Pairs) -> tuple[float, npt.NDArray[np.int64]]:
+    """Find states that are one in the features although the truth tells them apart.
+
+    Two states are aliased if their features are closer than a neighbour in the truth typically is
+    and closer than a hundredth of the median distance, but their truths farther apart than half of
+    the median distance.
+
+    Args:
+        features: [n, p].
+        pairs: The drawn states.
+
+    Returns:
+        The share of the drawn states that have an alias, and aliased pairs [pairs, 2], one for each
+        such state, those farthest apart in the truth first.
+    """
+    chosen, true = pairs
+    seen = _distances(features - features.mean(axis=0, dtype=np.float64), chosen)
+    own = np.arange(len(chosen))
+    neighbour = np.nanargmin(true, axis=1)
+    near = min(float(np.median(seen[own, neighbour])), _NEAR * float(np.nanmedian(seen)))
+    # Constant features make one state of all.
+    one = (seen <= near) & (true > _FAR * float(np.nanmedian(true)))
+    farthest = np.where(one, true, -np.inf).argmax(axis=1)
+    found = np.flatnonzero(one.any(axis=1))
+    order = found[np.argsort(-true[found, farthest[found]])]
+    return float(len(found)) / len(chosen), np.stack([chosen[order], farthest[order]], axis=1)
+
+
+def _distances(rows: DoubleArray, chosen: npt.NDArray[np.int64]) -> DoubleArray:
+    """Return distances of chosen rows from all rows [n, k]: [chosen, n]; NaN from themselves."""
+    lengths = np.sum(np.square(rows), axis=1)
+    squares = lengths[chosen][:, None] + lengths[None, :] - 2.0 * rows[chosen] @ rows.T
+    # Differences below the rounding of the lengths are zero.
+    rounding = 1e-12 * (lengths[chosen][:, None] + lengths[None, :])
+    found: DoubleArray = np.sqrt(np.where(squares > rounding, squares, 0.0))
+    found[np.arange(len(chosen)), chosen] = np.nan
+    return found
+
+
+def _rounding(features: np.ndarray) -> DoubleArray:
+    """Return the standard deviation, [p], below which a column is constant but for rounding."""
+    unit = float(np.finfo(_float_type(features)).eps)
+    return 4.0 * unit * np.abs(features).mean(axis=0, dtype=np.float64)
+
+
+def _tolerance(features: np.ndarray) -> float:
+    return relative_tolerance((features.shape[0], features.shape[1]), _float_type(features))
+
+
+def _float_type(features: np.ndarray) -> np.dtype:
+    known = features.dtype in (np.float16, np.float32, np.float64)
+    return features.dtype if known else np.dtype(np.float32)
+
+
+def _orthonormalise(columns: DoubleArray, least: DoubleArray, tolerance: float) -> DoubleArray:
+    """Return an orthonormal basis of columns [n, p] whose deviation is above ``least``."""
+    lengths = np.linalg.norm(columns, axis=0)
+    kept = lengths > math.sqrt(len(columns)) * least
+    if not kept.any():
+        return columns[:, :0]
+    basis, _, _ = decompose(columns[:, kept] / lengths[kept], tolerance)
+    return basis
+
+
+def _exponential_entropy(values: DoubleArray, floor: float = 0.0) -> float:
+    total = float(values.sum())
+    shares = (values / total if total > 0.0 else values) + floor
+    shares = shares[shares > 0.0]
+    return math.exp(-float(np.sum(shares * np.log(shares)))) if shares.size else 0.0

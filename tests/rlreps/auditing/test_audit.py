@@ -1,0 +1,291 @@
+"""Audits: measures against oracles, and every known defect planted and named."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rlreps
+from rlreps.app.main import main
+from rlreps.auditing.measures import (
+    captured,
+    draw_pairs,
+    examine,
+    find_aliases,
+    fit_ridge,
+    held_out,
+    spans_of,
+)
+from rlreps.errors import InputError
+from rlreps.successor import BoxGrid, load_ground_truth, save_matrix
+
+STATES, UNITS = 150, 16
+GRID = BoxGrid((0.0,), (6.2832,), (STATES,), ("angle",))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """The exact measure of a walk on a circle, slow in one third of it."""
+    index, chain = np.arange(STATES), np.zeros((STATES, STATES))
+    pace = np.where(index < STATES // 3, 0.3, 1.0)
+    for step, share in ((-3, 0.2), (1, 0.3), (4, 0.5)):
+        chain[index, (index + step) % STATES] += share * pace
+    chain[index, index] += 1.0 - pace
+    path = tmp_path_factory.mktemp("audit") / "ring"
+    save_matrix(path, np.linalg.inv(np.eye(STATES) - 0.95 * chain), GRID)
+    return path
+
+
+@pytest.fixture(scope="module")
+def truth(store):
+    return load_ground_truth(store)
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def sound(truth, random):
+    """The leading components, mixed."""
+    mixing = np.linalg.qr(random.normal(size=(UNITS, UNITS)))[0]
+    return 5.0 * truth.principal.basis[:, :UNITS].astype(np.float64) @ mixing
+
+
+# Spans.
+
+
+def test_captured_shares_are_those_of_least_squares_with_and_without_an_intercept(truth, sound):
+    components, spans = truth.principal.basis[:, :6].astype(np.float64), spans_of(sound + 2.0)
+    for span, columns in (
+        (spans.centred, np.column_stack([sound, np.ones(STATES)])),
+        (spans.raw, sound + 2.0),
+    ):
+        fitted = columns @ np.linalg.lstsq(columns, components, rcond=None)[0]
+        missed = np.sum((components - fitted) ** 2, axis=0)
+        np.testing.assert_allclose(captured(span, components), 1.0 - missed, atol=1e-9)
+
+
+def test_no_shift_or_invertible_map_changes_what_is_captured_with_an_intercept(truth, random):
+    features = random.normal(size=(STATES, UNITS)).astype(np.float32)
+    mapped = features @ random.normal(size=(UNITS, UNITS)) + 7.0 * random.normal(size=UNITS)
+    for measure in (
+        lambda given: rlreps.audit(given, truth).found["features"].components,
+        lambda given: truth.distance(given, 10, intercept=True),
+    ):
+        np.testing.assert_allclose(measure(mapped), measure(features), atol=1e-6)
+    assert abs(truth.distance(features + 5.0, 10) - truth.distance(features, 10)) > 1e-4
+
+
+def test_the_distance_is_one_minus_the_mean_captured_share(truth, sound):
+    found = rlreps.audit(sound.astype(np.float32), truth).found["features"]
+    for k in (1, 5, 10):
+        distance = truth.distance(sound.astype(np.float32), k, intercept=True)
+        assert distance == pytest.approx(1.0 - found.leading(k), abs=1e-5)
+        plain = truth.distance(sound.astype(np.float32), k)
+        assert plain == pytest.approx(1.0 - found.without_intercept[:k].mean(), abs=1e-5)
+
+
+def test_units_beyond_the_rank_add_nothing(truth, sound):
+    alike = np.concatenate([sound, sound[:, :4] @ np.ones((4, 3)), np.full((STATES, 1), 1e7)], 1)
+    for given in (alike, alike.astype(np.float32)):
+        spans = spans_of(given)
+        assert spans.centred.shape[1] == np.linalg.matrix_rank(sound - sound.mean(axis=0))
+        np.testing.assert_allclose(spans.centred.T @ spans.centred, np.eye(UNITS), atol=1e-5)
+
+
+def test_random_units_capture_by_chance_and_predict_nothing(truth, random):
+    components = truth.principal.basis[:, :10].astype(np.float64)
+    span = spans_of(random.normal(size=(STATES, 100))).centred
+    assert captured(span, components).mean() == pytest.approx(100 / (STATES - 1), abs=0.05)
+    assert held_out(span, components).mean() < 0.1
+    np.testing.assert_allclose(held_out(components[:, :5], components[:, :5]), 1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [9, 30])
+def test_ridge_predicts_with_the_penalty_of_the_least_leave_one_out_error(rows, random):
+    features, at = random.normal(size=(rows, 12)), random.normal(size=(4, 12))
+    target = features[:, 0] + random.normal(size=rows)
+
+    def fit(kept, penalty, places):
+        means, middle = features[kept].mean(axis=0), target[kept].mean()
+        gram = (features[kept] - means).T @ (features[kept] - means) + penalty * np.eye(12)
+        weights = np.linalg.solve(gram, (features[kept] - means).T @ (target[kept] - middle))
+        return middle + (places - means) @ weights
+
+    everything = np.arange(rows)
+    scale = np.linalg.norm(features - features.mean(axis=0), 2) ** 2
+    penalties = scale * 10.0 ** np.arange(-8.0, 2.0)
+    predictions = np.array([fit(everything, penalty, at) for penalty in penalties])
+    # The formula holds the penalty fixed and centres by all rows, to within the share of a row.
+    errors = []
+    for penalty in penalties:
+        hat = np.array([fit(everything, penalty, features)]).ravel()
+        gram = features - features.mean(axis=0)
+        leverage = np.diag(gram @ np.linalg.solve(gram.T @ gram + penalty * np.eye(12), gram.T))
+        errors.append(np.sum(((target - hat) / (1.0 - leverage - 1.0 / rows)) ** 2))
+    found = fit_ridge(features, target[:, None], at)[:, 0]
+    np.testing.assert_allclose(found, predictions[np.argmin(errors)], rtol=1e-4, atol=1e-6)
+
+
+# Health.
+
+
+def of_spectrum(values, random):
+    """Centred features [n, p] of given singular values."""
+    left = np.linalg.qr(random.normal(size=(STATES, len(values))) - 0.0)[0]
+    left = np.linalg.qr(left - left.mean(axis=0))[0]
+    return left * values @ np.linalg.qr(random.normal(size=(len(values), len(values))))[0]
+
+
+def test_ranks_and_the_slope_are_those_of_known_spectra(random):
+    health = examine(of_spectrum(np.full(8, 3.0), random), 8)
+    assert health.effective_rank == pytest.approx(8.0)
+    assert health.rankme == pytest.approx(8.0, rel=1e-4)
+    assert health.stable_rank == pytest.approx(8.0)
+    assert health.condition == pytest.approx(1.0)
+    powers = np.arange(1, 9) ** -0.75
+    health = examine(of_spectrum(powers, random), 8)
+    assert health.alpha == pytest.approx(1.5, rel=1e-6)
+    assert health.condition == pytest.approx(8.0**0.75)
+    shares = powers / powers.sum()
+    assert health.effective_rank == pytest.approx(np.exp(-np.sum(shares * np.log(shares))))
+    assert health.stable_rank == pytest.approx(np.sum(powers**2))
+
+
+def test_dormant_and_repeated_units_are_counted(random):
+    active = np.abs(random.normal(size=(STATES, 6)))
+    # Dormant: a zero, a constant, and a whisper. Repeated: a multiple, and a negative.
+    units = [active, np.zeros((STATES, 1)), np.full((STATES, 1), 3.0), 1e-3 * active[:, :1] ** 2]
+    health = examine(np.concatenate(units, axis=1), 7)
+    assert health.dormant == pytest.approx(3 / 9)
+    assert health.duplicated == 0.0
+    repeated = np.concatenate([active, 5.0 * active[:, :1] + 1.0, -active[:, 1:2]], axis=1)
+    assert examine(repeated, 6).duplicated == pytest.approx(2 / 8)
+
+
+def test_aliases_are_the_states_that_features_do_not_tell_apart(truth, sound):
+    rows = truth.principal.basis * truth.principal.singular_values
+    pairs = draw_pairs(rows.astype(np.float64), np.random.default_rng(0))
+    assert find_aliases(sound, pairs)[0] == 0.0
+    merged = sound.copy()
+    merged[100:110] = merged[20:30]
+    share, found = find_aliases(merged, pairs)
+    assert share == pytest.approx(20 / STATES)
+    assert {frozenset(pair) for pair in found.tolist()} == {
+        frozenset((20 + k, 100 + k)) for k in range(10)
+    }
+
+
+# Defects.
+
+
+def planted(truth, sound, random):
+    """Name of the defect → features that have it."""
+    noise = random.normal(size=sound.shape)
+    basis = np.delete(truth.principal.basis[:, :17].astype(np.float64), 4, axis=1)
+    mirrored = np.minimum(np.arange(STATES), STATES - 1 - np.arange(STATES))
+    return {
+        "collapsed": sound[:, :1] * random.normal(size=UNITS) + 1e-4 * noise,
+        "low rank": sound[:, :3] @ random.normal(size=(3, UNITS)),
+        "offset": sound + 100.0,
+        "dormant": sound * (np.arange(UNITS) % 2),
+        "aliased": sound[mirrored],
+        "missing component": basis @ np.linalg.qr(random.normal(size=(UNITS, UNITS)))[0],
+        "scale": 1e6 * sound,
+        "duplicated": np.repeat(sound[:, ::2], 2, axis=1),
+        "no better than chance": sound[random.permutation(STATES)],
+        "overfitted": np.concatenate([sound, random.normal(size=(STATES, 100))], axis=1),
+        "ill-conditioned": of_spectrum(np.geomspace(1.0, 1e-7, UNITS) * 99.0, random),
+    }
+
+
+def test_every_planted_defect_is_named_and_sound_features_have_none(truth, sound, random):
+    assert rlreps.audit(sound, truth).found["features"].defects == []
+    for name, features in planted(truth, sound, random).items():
+        found = rlreps.audit(features, truth).found["features"]
+        assert name in [each.name for each in found.defects], name
+
+
+def test_the_words_have_the_number_and_what_to_try(truth, sound):
+    lines = rlreps.audit({"mine": sound + 100.0, "theirs": sound}, truth).lines()
+    assert any(
+        line.startswith("mine: offset: the mean is") and "subtract" in line for line in lines
+    )
+    assert lines[-1] == "theirs: no known defect"
+
+
+def test_few_labels_suffice_to_the_exact_components_and_not_to_noise(truth, sound):
+    values = rlreps.audit(sound, truth).found["features"].values
+    most = {name: scores[-1].mean() for name, scores in values.items()}
+    assert most["exact components"] > 0.5 > most["noise"]
+    assert most["features"] > 0.3
+
+
+# Inputs.
+
+
+def test_a_function_sees_the_states_in_the_units_of_the_environment(truth):
+    seen = []
+
+    def network(observations):
+        seen.append(np.asarray(observations))
+        return np.concatenate([np.cos(observations), np.sin(observations)], axis=1)
+
+    rlreps.audit(network, truth)
+    np.testing.assert_allclose(seen[0][:, 0], GRID.centres()[:, 0], rtol=1e-5)
+    rlreps.audit(network, truth, inputs=seen[0])
+    with pytest.raises(InputError, match=r"expected inputs in the units .* got 0\.99"):
+        rlreps.audit(network, truth, inputs=truth.coordinates)
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        (np.zeros((STATES + 1, 3)), rf"\[{STATES}, p\], a row for each state"),
+        (np.zeros(STATES), "a row for each state"),
+        (np.full((STATES, 3), np.nan), f"NaN or infinity in {STATES} of"),
+        (np.full((STATES, 3), "a"), "real numbers"),
+        ({}, "at least one set"),
+    ],
+)
+def test_other_features_are_refused(features, words, truth):
+    with pytest.raises(InputError, match=words):
+        rlreps.audit(features, truth)
+
+
+def test_constant_features_hold_nothing(truth):
+    found = rlreps.audit(np.ones((STATES, 4)), truth).found["features"]
+    assert found.leading() == 0.0
+    assert "collapsed" in [each.name for each in found.defects]
+
+
+# The command.
+
+
+def test_the_command_writes_a_page_and_returns_it_again(store, sound, tmp_path, capsys):
+    for step in (300, 20):
+        np.save(tmp_path / f"{step}.npy", sound + step)
+    words = ["audit", str(tmp_path / "300.npy"), str(tmp_path / "20.npy"), "--truth", str(store)]
+    words += ["--out", str(tmp_path / "page")]
+    main(words)
+    printed = capsys.readouterr().out
+    assert printed.startswith("20: ")  # Checkpoints are in the order of their steps.
+    assert "300: offset" in printed
+    main(words)
+    assert capsys.readouterr().out == printed
+    summary = json.loads((tmp_path / "page/summary.json").read_text())
+    assert summary["features"]["300"]["defects"] == ["offset"]
+    assert "Value functions" in (tmp_path / "page/report.html").read_text()
+
+
+def test_the_command_refuses_other_files(tmp_path, capsys):
+    np.savez(tmp_path / "several.npy", a=np.zeros(3))
+    (tmp_path / "several.npy.npz").rename(tmp_path / "several.npy")
+    for name in ("several.npy", "missing.npy"):
+        with pytest.raises(SystemExit) as left:
+            main(["audit", str(tmp_path / name), "--out", str(tmp_path / "page")])
+        assert left.value.code == 2
+        assert "expected an .npy file" in capsys.readouterr().err
+        assert not (tmp_path / "page").exists()
