@@ -58,11 +58,12 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
         for name, parameter in inspect.signature(make).parameters.items()
         if name not in without
     ]
-    takes = () if job is None else ("out", *getattr(make, "takes", job.takes))
+    taken = getattr(make, "takes", job.takes if job else ())
+    taken = ("out", *taken) if job else taken
     shared = [
         _field(name, hint, getattr(JobOptions, name, inspect.Parameter.empty))
         for name, hint in get_type_hints(JobOptions).items()
-        if name in takes
+        if name in taken
     ]
 
     def run(self: Any) -> None:
@@ -71,7 +72,7 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
             _print_found(found)
             return
         devices = None
-        if "devices" in takes:
+        if "devices" in taken:
             devices = choose_devices(self.devices)
         elif getattr(make, "shares_devices", job.shares_devices):
             devices = devices_for_small_runs()

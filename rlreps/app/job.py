@@ -3,7 +3,7 @@
 import abc
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from rlreps.runs.processes import first_does, require_same
 from rlreps.runs.provenance import provenance
 
 Outcome = TypeVar("Outcome")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Context(NamedTuple):
@@ -140,6 +141,16 @@ def run_job(
             return folder.write_summary({**job.summarise(found), **place})
 
         return first_does(conclude)
+
+
+def takes(*names: str, shares_devices: bool = False) -> Callable[[Command], Command]:
+    """Give the command of a function the options of a job; arguments as the fields of ``Job``."""
+
+    def mark(function: Command) -> Command:
+        function.takes, function.shares_devices = names, shares_devices  # type: ignore[attr-defined]
+        return function
+
+    return mark
 
 
 def print_parts(parts: Iterator[str | Table]) -> None:

@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Run the whole pipeline: ground truth to report.",
     ),
     "successor generate": (
-        "app.stores:generate_store",
+        "app.generation:generate",
         "Compute a successor measure, or continue it.",
     ),
     "successor info": ("app.stores:info", "Describe a store and its distance from the truth."),

@@ -1,4 +1,4 @@
-"""The commands on stores of successor measures: generate, describe, verify, compare, decompose."""
+"""Commands that read stores of successor measures: describe, verify, compare, decompose."""
 
 import dataclasses
 import json as json_module
@@ -6,53 +6,32 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlreps.app.generation import generate
+from rlreps.app.job import takes
 from rlreps.app.options import Choice, Switch
 from rlreps.config import from_json
 from rlreps.errors import InputError, require
 from rlreps.plotting import plot_subspace_error, require_figure, save_figure
 from rlreps.runs import processes as share
 from rlreps.runs.machine import peak_memory_mib
-from rlreps.runs.processes import ProcessesConfig
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
-from rlreps.subspace.svd import DECOMPOSITIONS, DEFAULT_RANK, Decomposition, RandomizedSVD
+from rlreps.subspace.svd import DECOMPOSITIONS, DEFAULT_RANK, Decomposition
 from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.methods import METHODS, MonteCarlo, SuccessorMeasure
 from rlreps.successor.measure.settings import TransitionSettings
 from rlreps.successor.truth.ground_truth import environment_of, state_cells
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.store.estimates import EstimateStore, open_estimates
-from rlreps.successor.truth.stored_subspace import centring_of, principal_subspace, sampling_error
+from rlreps.successor.truth.stored_subspace import (
+    DEFAULT_DECOMPOSITION,
+    centring_of,
+    principal_subspace,
+    sampling_error,
+)
 
-DATA = Path("data")
-RANDOMIZED, MONTE_CARLO = RandomizedSVD(), MonteCarlo()
-
-CHOICES: dict[Any, Choice] = {
-    Decomposition: Choice("method", DECOMPOSITIONS),
-    SuccessorMeasure: Choice("method", METHODS),
-}
+CHOICES: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 
 _LARGEST_FINE_GRID = 40
 """Largest number of sub-cells along an axis for which a transition matrix's error is computed."""
-
-
-def generate_store(
-    processes: ProcessesConfig,
-    measure: SuccessorMeasure = MONTE_CARLO,
-    out: Path | None = None,
-    repair: Switch = False,
-) -> dict[str, Any]:
-    """Compute a successor measure; run again to resume.
-
-    Args:
-        measure: The successor measure.
-        processes: The processes that compute it together, each started with the same command.
-        out: Folder of the store; by default one under data/ named after the configuration.
-        repair: Recompute damaged blocks instead of raising an error.
-    """
-    path = out if out is not None else DATA / measure.store_name
-    return generate(measure, path, repair=repair)
 
 
 def info(store: Path, figure: Path | None = None, json: Switch = False) -> Iterator[str]:
@@ -117,18 +96,15 @@ def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[st
         yield f"wrote {save_figure(drawn, figure)}"
 
 
-def svd(
-    store: Path,
-    processes: ProcessesConfig,
-    config: Decomposition = RANDOMIZED,
-) -> Iterator[str]:
+@takes("processes")
+def svd(store: Path, config: Decomposition = DEFAULT_DECOMPOSITION) -> Iterator[str]:
     """Compute the principal subspace of a store's centred matrix and keep it beside the matrix.
+
+    Several processes share the work if the matrix is larger than memory.
 
     Args:
         store: Folder of the store.
         config: How to compute it.
-        processes: The processes that compute it together if the matrix is larger than memory, each
-            started with the same command.
     """
     principal = principal_subspace(open_store(store), config, progress=progress_bar, share=share)
     yield f"total energy {principal.total_energy:.6g}"
