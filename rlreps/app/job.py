@@ -64,9 +64,6 @@ class Job(abc.ABC, Generic[Outcome]):
     def check(self, context: Context) -> None:
         """Refuse inputs that do not fit each other, the memory or the devices, before any file."""
 
-    def close(self) -> None:
-        """Release what ``check`` has opened; called at the end of every run."""
-
     @abc.abstractmethod
     def compute(self, folder: RunFolder, context: Context) -> Outcome:
         """Do what is left of the work; called again after an interruption."""
@@ -122,7 +119,6 @@ def run_job(
         return finished
     context = Context(devices, jobs)
     with contextlib.ExitStack() as stack:
-        stack.callback(job.close)
         job.check(context)
         first_does(lambda: stack.enter_context(exclusive(out)))
         folder = RunFolder.create_or_resume(

@@ -3,21 +3,22 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 import numpy.typing as npt
+from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS, AuxiliaryTask
-from rlreps.agents.config import TORSOS, puddle_world_of
-from rlreps.agents.dqn import AgentState
+from rlreps.agents.config import TORSOS, puddle_world_of, require_room
+from rlreps.agents.dqn import DQN, AgentState
 from rlreps.agents.features import Prior
 from rlreps.agents.hosts import imports_code
-from rlreps.agents.loop import make_program
+from rlreps.agents.loop import make_agent_for, make_program
 from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.agents.program import AgentProgram
 from rlreps.app.agent_report import OF_TORSOS, history, lines_of_agents, page_of_agents
@@ -32,6 +33,7 @@ from rlreps.envs import OBSERVATIONS, arena_settings
 from rlreps.envs.observations import Observation
 from rlreps.errors import InputError, require, require_positive
 from rlreps.losses import Objective
+from rlreps.losses.base import Params
 from rlreps.report.page import Page
 from rlreps.report.table import Table
 from rlreps.runs.checkpoints import Checkpoints
@@ -154,26 +156,19 @@ class TrainAgents(Job[Mapping[str, Any]]):
         return {} if self.store is None else describe_place(self.store, out)
 
     @functools.cached_property
-    def _opened(self) -> contextlib.ExitStack:
-        return contextlib.ExitStack()
+    def _agent(self) -> DQN:
+        own = self.own
+        return make_agent_for(
+            self.config, torso=own.torso, auxiliary=own.auxiliary, prior=own.prior
+        )
+
+    @functools.cached_property
+    def _measure(self) -> Callable[[Params], Mapping[str, Array]]:
+        return make_measure(self._agent.network, make_measurement(self.config, self._truth))
 
     def check(self, context: Context) -> None:
-        own = self.own
-        program = make_program(
-            self.config,
-            devices=context.devices,
-            torso=own.torso,
-            auxiliary=own.auxiliary,
-            prior=own.prior,
-        )
-        self._opened.enter_context(contextlib.closing(program))
-        measurement = make_measurement(self.config, self._truth)
-        program.measure = make_measure(program.agent.network, measurement)
-        program.torsos = None if self.start is None else self.start.params
-        vars(self)["program"] = program
-
-    def close(self) -> None:
-        self._opened.close()
+        require_room(self._agent, self.config, context.devices)
+        _ = self._measure
 
     def compute(self, folder: RunFolder, context: Context) -> Mapping[str, Any]:
         """Train.
@@ -182,15 +177,19 @@ class TrainAgents(Job[Mapping[str, Any]]):
             TrainingDivergedError: If a loss became NaN or infinite.
         """
         config = self.config
-        program: AgentProgram = vars(self)["program"]
-        loop.run(
-            program,
-            steps=config.steps,
-            evaluate_every=config.evaluate_every,
-            checkpoint_every=config.checkpoint_period,
-            folder=folder,
-            description=config.environment,
-        )
+        with contextlib.closing(
+            make_program(config, self._agent, devices=context.devices)
+        ) as program:
+            program.measure = self._measure
+            program.torsos = None if self.start is None else self.start.params
+            loop.run(
+                program,
+                steps=config.steps,
+                evaluate_every=config.evaluate_every,
+                checkpoint_every=config.checkpoint_period,
+                folder=folder,
+                description=config.environment,
+            )
         return _summary(config, folder, self.own)
 
     def report(self, folder: RunFolder, found: Mapping[str, Any]) -> Page | None:
