@@ -2,14 +2,13 @@
 
 import dataclasses
 import inspect
-import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import tyro
 
-from rlreps.app.job import Job, print_parts, run_job
+from rlreps.app.job import Job, print_found, run_job
 from rlreps.config import options
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.training.devices import choose_devices, devices_for_small_runs
@@ -40,8 +39,7 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
     """Make a dataclass of the parameters of a command; its ``run`` runs the command.
 
     If ``make`` is a job or returns one, ``run`` runs the job and prints what the job shows.
-    Otherwise it prints what the function returns: lines and tables, paths of files that it wrote,
-    or JSON values.
+    Otherwise it prints what the function returns: one of ``Printed``, or several.
 
     Args:
         make: A job, or a function; its docstring describes the parameters.
@@ -69,14 +67,14 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
     def run(self: Any) -> None:
         found = make(**{name: getattr(self, name) for name, *_ in own})
         if job is None:
-            _print_found(found)
+            print_found([found] if isinstance(found, Mapping | Path) else found)
             return
         devices = None
         if "devices" in taken:
             devices = choose_devices(self.devices)
         elif getattr(make, "shares_devices", job.shares_devices):
             devices = devices_for_small_runs()
-        print_parts(found.show(run_job(found, self.out, devices=devices, jobs=self.jobs)))
+        print_found(found.show(run_job(found, self.out, devices=devices, jobs=self.jobs)))
 
     return dataclasses.make_dataclass(
         make.__name__,
@@ -94,13 +92,3 @@ def _field(name: str, hint: Any, default: Any) -> tuple[str, Any, Any]:
         return name, hint, dataclasses.field(default=default)
     argument: Any = tyro.conf.Positional
     return name, argument[hint] if name in POSITIONAL else hint, dataclasses.field()
-
-
-def _print_found(found: Any) -> None:
-    if isinstance(found, Mapping):
-        print(json.dumps(found, indent=2, allow_nan=False))
-    elif isinstance(found, Path | list):
-        for path in [found] if isinstance(found, Path) else found:
-            print(f"wrote {path}")
-    else:
-        print_parts(found)

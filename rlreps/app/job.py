@@ -3,9 +3,9 @@
 import abc
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
 
@@ -15,6 +15,9 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.locks import exclusive
 from rlreps.runs.processes import first_does, require_same
 from rlreps.runs.provenance import provenance
+
+Printed: TypeAlias = str | Table | Path | Mapping[str, Any]
+"""What commands print: a line, a table, the path of a file that they wrote, or JSON values."""
 
 Outcome = TypeVar("Outcome")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -77,9 +80,9 @@ class Job(abc.ABC, Generic[Outcome]):
         assert isinstance(found, Mapping)
         return found
 
-    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+    def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield what the command prints of a finished run."""
-        yield json.dumps(summary, indent=2, allow_nan=False)
+        yield summary
 
 
 def run_job(
@@ -149,10 +152,12 @@ def takes(*names: str, shares_devices: bool = False) -> Callable[[Command], Comm
     return mark
 
 
-def print_parts(parts: Iterator[str | Table]) -> None:
-    """Print lines and tables on standard output."""
-    for part in parts:
+def print_found(found: Iterable[Printed]) -> None:
+    """Print what a command found on standard output."""
+    for part in found:
         if isinstance(part, Table):
             part.print()
+        elif isinstance(part, Mapping):
+            print(json.dumps(part, indent=2, allow_nan=False))
         else:
-            print(part)
+            print(f"wrote {part}" if isinstance(part, Path) else part)

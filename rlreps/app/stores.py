@@ -1,12 +1,11 @@
 """Commands that read stores of successor measures: describe, verify, compare, decompose."""
 
 import dataclasses
-import json as json_module
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlreps.app.job import takes
+from rlreps.app.job import Printed, takes
 from rlreps.app.options import Choice, Switch
 from rlreps.config import from_json
 from rlreps.errors import InputError, require
@@ -34,7 +33,7 @@ _LARGEST_FINE_GRID = 40
 """Largest number of sub-cells along an axis for which a transition matrix's error is computed."""
 
 
-def info(store: Path, figure: Path | None = None, json: Switch = False) -> Iterator[str]:
+def info(store: Path, figure: Path | None = None, json: Switch = False) -> Iterator[Printed]:
     """Describe what a store holds, how it was made and how far it is from the truth.
 
     Args:
@@ -46,7 +45,7 @@ def info(store: Path, figure: Path | None = None, json: Switch = False) -> Itera
         require_figure(figure)
     description = describe_store(store)
     error = None if json else description.pop("error")
-    yield json_module.dumps(description, indent=2, allow_nan=False)
+    yield description
     if error is None:
         return
     distances = error["subspace_distance"]
@@ -56,7 +55,7 @@ def info(store: Path, figure: Path | None = None, json: Switch = False) -> Itera
         yield f"standard error of an entry: {deviation:.3g} (root mean square over all)"
     if figure is not None:
         drawn = plot_subspace_error({error["title"]: distances})
-        yield f"wrote {save_figure(drawn, figure)}"
+        yield save_figure(drawn, figure)
 
 
 def verify(store: Path) -> Iterator[str]:
@@ -74,7 +73,7 @@ def verify(store: Path) -> Iterator[str]:
     yield f"{found.matrix.path}: {blocks} blocks are whole{checked}; checksum {key}"
 
 
-def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[str]:
+def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[Printed]:
     """Print the distances between the leading components of two stores.
 
     Args:
@@ -93,7 +92,7 @@ def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[st
         yield from _by_dimension(values)
     if figure is not None:
         drawn = plot_subspace_error(distances, y_label="subspace distance")
-        yield f"wrote {save_figure(drawn, figure)}"
+        yield save_figure(drawn, figure)
 
 
 @takes("processes")

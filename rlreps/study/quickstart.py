@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from rlreps import plotting
 from rlreps.app.figures import plot_distances, plot_learned_components
-from rlreps.app.job import Context, Job, run_job
+from rlreps.app.job import Context, Job, Printed, run_job
 from rlreps.app.jobs.train import Train
 from rlreps.config import as_json
 from rlreps.encoders import MLP
@@ -185,7 +185,7 @@ class Quickstart(Job[Findings]):
             explorable=True,
         )
 
-    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+    def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield the ground truth, every training run and the report's path."""
         truth, out = summary["ground_truth"], Path(summary["report"]).parent
         yield (

@@ -22,7 +22,7 @@ from rlreps.agents.loop import make_agent_for, make_program
 from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.agents.program import AgentProgram
 from rlreps.app.agent_report import OF_TORSOS, history, lines_of_agents, page_of_agents
-from rlreps.app.job import Context, Job
+from rlreps.app.job import Context, Job, Printed
 from rlreps.app.jobs import train
 from rlreps.app.jobs.train import describe_place
 from rlreps.app.options import Choice
@@ -35,7 +35,6 @@ from rlreps.errors import InputError, require, require_positive
 from rlreps.losses import Objective
 from rlreps.losses.base import Params
 from rlreps.report.page import Page
-from rlreps.report.table import Table
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, without_nan
 from rlreps.stats import DoubleArray, aggregate
@@ -190,12 +189,12 @@ class TrainAgents(Job[Mapping[str, Any]]):
                 folder=folder,
                 description=config.environment,
             )
-        return _summary(config, folder, self.own)
+        return _summarise_run(config, folder, self.own)
 
     def report(self, folder: RunFolder, found: Mapping[str, Any]) -> Page | None:
         return page_of_agents(folder, self.config, found) if self.page else None
 
-    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+    def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield every agent and their aggregates."""
         return lines_of_agents(summary, self.config.seed)
 
@@ -210,7 +209,7 @@ def mean_returns(config: AgentConfig, steps: DoubleArray, returns: DoubleArray) 
     return means
 
 
-def _summary(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[str, Any]:
+def _summarise_run(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[str, Any]:
     records = folder.read_metrics()
     last = records[-1]
     seconds = last["seconds"]
@@ -219,7 +218,7 @@ def _summary(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[s
     steps, returns = history(folder, "returns")
     return {
         "environment": config.environment,
-        "auxiliary": own_task or _auxiliary_of(config),
+        "auxiliary": own_task or _name_objective(config),
         "agents": config.num_seeds,
         "steps": config.steps,
         "seconds": seconds,
@@ -232,7 +231,7 @@ def _summary(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[s
     }
 
 
-def _auxiliary_of(config: AgentConfig) -> str | None:
+def _name_objective(config: AgentConfig) -> str | None:
     """Name the objective of a configuration's auxiliary task; None without one."""
     return config.auxiliary.objective.name if config.auxiliary.weight > 0.0 else None
 
@@ -250,9 +249,9 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
             in another environment; or if the environment must be named and is not.
     """
     folder.require_kind(KIND)
-    stored = dict(folder.config)
-    own = {name: stored.pop(name, None) for name in _BESIDE_CONFIG}["own"]
+    own = folder.config.get("own")
     require(own is None, "agents that their configuration describes", own)
+    stored = {name: folder.config[name] for name in folder.config if name not in _BESIDE_CONFIG}
     config = from_json(AgentConfig, stored, METHODS)
     name = config.environment
     if environment is None and imports_code(name):
@@ -328,18 +327,18 @@ def evaluate_agents(
     described: dict[str, Any] = without_nan(
         {
             "environment": config.environment,
-            "auxiliary": _auxiliary_of(config),
+            "auxiliary": _name_objective(config),
             "step": step,
             "episodes": episodes,
             "returns": returns.tolist(),
             "return": aggregate(returns),
-            "measures": {name: _aggregated(values) for name, values in found.items()},
+            "measures": {name: _summarise_measure(values) for name, values in found.items()},
         }
     )
     return described
 
 
-def _aggregated(values: npt.ArrayLike) -> dict[str, Any]:
+def _summarise_measure(values: npt.ArrayLike) -> dict[str, Any]:
     """List the values of all agents, and their aggregate if all are finite."""
     numbers = np.asarray(values, np.float64)
     found = aggregate(numbers) if np.isfinite(numbers).all() else {}
