@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -46,18 +46,17 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
         without: Parameters that keep their defaults; the command has no options for them.
     """
     hints = get_type_hints(make, include_extras=True)
-    returned = make if isinstance(make, type) else hints.get("return")
-    job = returned if isinstance(returned, type) and issubclass(returned, Job) else None
-    if dataclasses.is_dataclass(make):
-        hidden = {f.name for f in dataclasses.fields(make)} - {f.name for f in options(make)}
-        without = {*without, *hidden}
+    job = make if isinstance(make, type) else hints.get("return")
+    is_job = isinstance(job, type) and issubclass(job, Job)
+    # What a function takes precedes what the job that it returns takes.
+    taken = (*["out"] * is_job, *getattr(make, "takes", getattr(job, "takes", ())))
+    shares = getattr(make, "shares_devices", getattr(job, "shares_devices", False))
+    shown = {f.name for f in options(make)} if dataclasses.is_dataclass(make) else {*hints}
     own = [
         _field(name, hints[name], parameter.default)
         for name, parameter in inspect.signature(make).parameters.items()
-        if name not in without
+        if name in shown and name not in without
     ]
-    taken = getattr(make, "takes", job.takes if job else ())
-    taken = ("out", *taken) if job else taken
     shared = [
         _field(name, hint, getattr(JobOptions, name, inspect.Parameter.empty))
         for name, hint in get_type_hints(JobOptions).items()
@@ -66,15 +65,14 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
 
     def run(self: Any) -> None:
         found = make(**{name: getattr(self, name) for name, *_ in own})
-        if job is None:
-            print_found([found] if isinstance(found, Mapping | Path) else found)
-            return
-        devices = None
-        if "devices" in taken:
-            devices = choose_devices(self.devices)
-        elif getattr(make, "shares_devices", job.shares_devices):
-            devices = devices_for_small_runs()
-        print_found(found.show(run_job(found, self.out, devices=devices, jobs=self.jobs)))
+        if isinstance(found, Job):
+            devices = None
+            if "devices" in taken:
+                devices = choose_devices(self.devices)
+            elif shares:
+                devices = devices_for_small_runs()
+            found = found.show(run_job(found, self.out, devices=devices, jobs=self.jobs))
+        print_found(found)
 
     return dataclasses.make_dataclass(
         make.__name__,

@@ -152,9 +152,9 @@ def takes(*names: str, shares_devices: bool = False) -> Callable[[Command], Comm
     return mark
 
 
-def print_found(found: Iterable[Printed]) -> None:
+def print_found(found: Printed | Iterable[Printed]) -> None:
     """Print what a command found on standard output."""
-    for part in found:
+    for part in [found] if isinstance(found, Mapping | Path | str | Table) else found:
         if isinstance(part, Table):
             part.print()
         elif isinstance(part, Mapping):
