@@ -1,7 +1,7 @@
 """Commands that read stores of successor measures: describe, verify, compare, decompose."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ _LARGEST_FINE_GRID = 40
 def info(store: Path, figure: Path | None = None, json: Switch = False) -> Iterator[Printed]:
     """Describe what a store holds, how it was made and how far it is from the truth.
 
+    The error of a sampled matrix is computed once and kept in the store. The error of a transition
+    matrix is computed in every call.
+
     Args:
         store: Folder of the store.
         figure: Where to draw the error (.png, .svg or .pdf); not drawn by default.
@@ -43,10 +46,21 @@ def info(store: Path, figure: Path | None = None, json: Switch = False) -> Itera
     """
     if figure is not None:
         require_figure(figure)
-    description = describe_store(store)
-    error = None if json else description.pop("error")
-    yield description
-    if error is None:
+    found = open_estimates(store)
+    matrix, missing = found.matrix, found.missing_blocks()
+    description = {
+        "path": str(matrix.path),
+        "shape": list(matrix.shape),
+        "block_rows": matrix.block_rows,
+        "blocks": matrix.num_blocks,
+        "missing_blocks": len(missing),
+        "checksum": None if missing else matrix.content_key(),
+        "settings": dict(matrix.settings),
+        "provenance": dict(matrix.provenance),
+    }
+    error = None if missing else _compute_error(found)
+    yield {**description, "error": error} if json else description
+    if json or error is None:
         return
     distances = error["subspace_distance"]
     yield f"{error['title']}: subspace distance of the leading d components from the truth"
@@ -84,9 +98,21 @@ def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[Pr
     """
     if figure is not None:
         require_figure(figure)
-    distances = compare_stores(store, other)
-    if shared := shared_randomness(store, other):
-        yield f"note: {shared}"
+    stores = {str(path): open_estimates(path) for path in (store, other)}
+    require(len(stores) == 2, "two different stores", str(store))
+    matrices = [each.matrix for each in stores.values()]
+    first, second = matrices
+    require(first.shape[0] == second.shape[0], f"{first.shape[0]} states", second.shape[0])
+    inside = [matrix.settings.get("wall_cells", "") for matrix in matrices]
+    require(inside[0] == inside[1], f"the same cells inside walls ({inside[0]})", inside[1])
+    bases = [principal_subspace(matrix, progress=progress_bar).basis for matrix in matrices]
+    shared = min(basis.shape[1] for basis in bases)
+    between = nested_distances(*(basis[:, :shared] for basis in bases))
+    distances = {f"distance between {store} and {other}": between.tolist()}
+    for name, each in stores.items():
+        if (error := _compute_error(each)) is not None:
+            distances[f"{error['title']} of {name}"] = error["subspace_distance"]
+    yield from _note_shared_rollouts([matrix.settings for matrix in matrices])
     for name, values in distances.items():
         yield name
         yield from _by_dimension(values)
@@ -121,77 +147,23 @@ def _by_dimension(values: Sequence[float]) -> Iterator[str]:
         yield "   ".join(cells[row::20])
 
 
-def describe_store(path: Path) -> dict[str, Any]:
-    """Describe a store as JSON values.
-
-    The error of a sampled matrix is computed once and kept in the store. The error of a transition
-    matrix is computed in every call.
-
-    Returns:
-        ``path``, ``shape``, ``block_rows``, ``blocks``, ``missing_blocks``, ``checksum`` (None if
-        blocks are missing), ``settings``, ``provenance`` and ``error``. The error is None if blocks
-        are missing or it is unknown; otherwise it has a ``title``, ``subspace_distance`` for d = 1
-        … k and the ``standard_error`` of an entry (or None).
-
-    Raises:
-        InputError: If there is no store, or it is corrupt.
-    """
-    store = open_estimates(path)
-    matrix, missing = store.matrix, store.missing_blocks()
-    return {
-        "path": str(matrix.path),
-        "shape": list(matrix.shape),
-        "block_rows": matrix.block_rows,
-        "blocks": matrix.num_blocks,
-        "missing_blocks": len(missing),
-        "checksum": None if missing else matrix.content_key(),
-        "settings": dict(matrix.settings),
-        "provenance": dict(matrix.provenance),
-        "error": None if missing else _error(store),
-    }
-
-
-def compare_stores(path: Path, other: Path) -> dict[str, list[float]]:
-    """Compare the leading components of two stores over the same states.
-
-    Returns:
-        Title → values for d = 1 … k: the distance between the two stores, and each store's error if
-        it is known.
-
-    Raises:
-        InputError: If a store cannot be read, or they have different states.
-    """
-    stores = {str(place): open_estimates(place) for place in (path, other)}
-    require(len(stores) == 2, "two different stores", str(path))
-    first, second = (store.matrix for store in stores.values())
-    require(first.shape[0] == second.shape[0], f"{first.shape[0]} states", second.shape[0])
-    inside = [matrix.settings.get("wall_cells", "") for matrix in (first, second)]
-    require(inside[0] == inside[1], f"the same cells inside walls ({inside[0]})", inside[1])
-    bases = [principal_subspace(each, progress=progress_bar).basis for each in (first, second)]
-    shared = min(basis.shape[1] for basis in bases)
-    distances = nested_distances(*(basis[:, :shared] for basis in bases))
-    found = {f"distance between {path} and {other}": distances.tolist()}
-    for name, store in stores.items():
-        error = _error(store)
-        if error is not None:
-            found[f"{error['title']} of {name}"] = error["subspace_distance"]
-    return found
-
-
-def shared_randomness(path: Path, other: Path) -> str | None:
-    """Warn if two stores share rollouts, which makes their distance too small; else None."""
-    first, second = (open_estimates(place).matrix.settings for place in (path, other))
+def _note_shared_rollouts(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a note if two stores share rollouts, which makes their distance too small."""
+    first, second = settings
     names = ("method", "seed", "bins", "environment")
     sampled = first.get("method") == "monte_carlo"
     if sampled and all(first.get(name) == second.get(name) for name in names):
-        return (
-            f"both were sampled with seed {first.get('seed')} and share rollouts: the distance is "
-            "smaller than that of independent ones"
+        yield (
+            f"note: both were sampled with seed {first.get('seed')} and share rollouts: the "
+            "distance is smaller than that of independent ones"
         )
-    return None
 
 
-def _error(store: EstimateStore) -> dict[str, Any] | None:
+def _compute_error(store: EstimateStore) -> dict[str, Any] | None:
+    """Compute a store's ``title``, ``subspace_distance`` for d = 1 … k and ``standard_error``.
+
+    The error is None if it is unknown; so is the standard error of a matrix without samples.
+    """
     settings = store.matrix.settings
     if settings.get("method") == "transition":
         return _aggregation_error(store.matrix)
