@@ -18,7 +18,7 @@ POSITIONAL = {"data", "other", "paths", "run_folder", "runs", "store"}
 
 
 class JobOptions:
-    """Options of the commands of jobs; a command has those that its job takes, and ``out``.
+    """Options that commands share; a command has those that it ``takes``, and a job's has ``out``.
 
     Attributes:
         out: Folder of the run; run again to resume.
@@ -49,7 +49,7 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
     job = make if isinstance(make, type) else hints.get("return")
     is_job = isinstance(job, type) and issubclass(job, Job)
     # What a function takes precedes what the job that it returns takes.
-    taken = (*["out"] * is_job, *getattr(make, "takes", getattr(job, "takes", ())))
+    taken = getattr(make, "takes", getattr(job, "takes", ()))
     shares = getattr(make, "shares_devices", getattr(job, "shares_devices", False))
     shown = {f.name for f in options(make)} if dataclasses.is_dataclass(make) else {*hints}
     own = [
@@ -60,7 +60,7 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
     shared = [
         _field(name, hint, getattr(JobOptions, name, inspect.Parameter.empty))
         for name, hint in get_type_hints(JobOptions).items()
-        if name in taken
+        if name in taken or (is_job and name == "out")
     ]
 
     def run(self: Any) -> None:

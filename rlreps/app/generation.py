@@ -1,4 +1,9 @@
-"""Generate a store from a successor measure, by several processes and across kills."""
+"""Generate a store from a successor measure, by several processes and across kills.
+
+This is a command and no job. The folder of a job holds a configuration, a summary and a page. A
+store is identified by the settings in its metadata, and has none of them: it is complete once no
+block is missing, and every call checks its blocks again.
+"""
 
 import contextlib
 import functools

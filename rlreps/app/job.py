@@ -143,7 +143,7 @@ def run_job(
 
 
 def takes(*names: str, shares_devices: bool = False) -> Callable[[Command], Command]:
-    """Give the command of a function the options of a job; arguments as the fields of ``Job``."""
+    """Give the command of a function options that it shares with jobs; names as in ``Job``."""
 
     def mark(function: Command) -> Command:
         function.takes, function.shares_devices = names, shares_devices  # type: ignore[attr-defined]
