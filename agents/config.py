@@ -26,6 +26,7 @@ from rlreps.encoders import ENCODERS, MLP, Convolutional, Encoder
 from rlreps.envs import PuddleWorld, load_arena
 from rlreps.envs.observations import Observation, Position
 from rlreps.errors import InputError, require, require_memory, require_positive
+from rlreps.numerics import largest_even_share
 from rlreps.successor.fitting.basis import MOST_NUMBERS
 
 PUDDLE_WORLD = "puddle-world"
@@ -299,8 +300,13 @@ def make_torso(
     return WithFitted(network=network, joint=joint, config=fits, num_inputs=math.prod(shape))
 
 
-def require_room(agent: DQN, config: AgentConfig, seeds: int) -> None:
-    """Raise an ``InputError`` if what this many agents hold at a time cannot fit into memory."""
+def require_room(
+    agent: DQN, config: AgentConfig, devices: Sequence[jax.Device] | None = None
+) -> None:
+    """Raise an ``InputError`` if what the agents of one device hold cannot fit into memory."""
+    seeds = config.num_seeds
+    if devices is not None and compiled_world_of(config) is not None:
+        seeds //= len(largest_even_share(devices, seeds))
     state = jax.eval_shape(agent.init, jax.eval_shape(lambda: jax.random.key(0)))
     require_memory(f"the state of {seeds:,} agents, replay included", _bytes_of(state) * seeds)
     network, auxiliary = agent.network, agent.auxiliary

@@ -14,7 +14,6 @@ by a time limit, and count in no return.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -382,19 +381,17 @@ class HostProgram(AgentProgram):
         ]
 
 
-def make_program(
+def make_agent_for(
     config: AgentConfig,
     *,
-    devices: Sequence[jax.Device] | None = None,
     torso: Encoder | None = None,
     auxiliary: AuxiliaryTask | None = None,
     prior: Prior | None = None,
-) -> AgentProgram:
-    """Make the program of a configuration: compiled for PuddleWorld and gymnax, else on the host.
+) -> DQN:
+    """Make the agent of a configuration for its environment, which is opened to see its shapes.
 
     Args:
         config: The run.
-        devices: Devices over which seeds are distributed, if the program is compiled.
         torso: A user's own encoder instead of the configured one.
         auxiliary: A user's own auxiliary task instead of the configured one.
         prior: Action values with which all agents begin.
@@ -405,9 +402,6 @@ def make_program(
     """
     world = compiled_world_of(config)
     if world is not None:
-        # The environment's own limit of steps counts, if it has one.
-        assert world.max_steps is not None
-        config = dataclasses.replace(config, max_episode_steps=world.max_steps)
         sight, actions = observation_struct(world), world.num_actions
     else:
         # Checkpoints, which cut episodes, must leave whole sequences.
@@ -423,13 +417,44 @@ def make_program(
         seen.close()
         sight = jax.ShapeDtypeStruct(seen.observation_shape, seen.observation_dtype)
         actions = seen.num_actions
-    parts: dict[str, Any] = {"torso": torso, "auxiliary": auxiliary, "prior": prior}
-    agent = make_agent(config, sight.shape, actions, observation_dtype=sight.dtype, **parts)
-    if world is not None:
-        share = place_agents(devices, config.num_seeds).share
-        require_room(agent, config, math.ceil(share * config.num_seeds))
-        return CompiledProgram(config, world, agent, devices=devices)
-    require_room(agent, config, config.num_seeds)
-    limit = config.max_episode_steps
-    make = partial(HostEnvironments, config.environment, max_episode_steps=limit)
-    return HostProgram(config, make, agent)
+    return make_agent(
+        config,
+        sight.shape,
+        actions,
+        observation_dtype=sight.dtype,
+        torso=torso,
+        auxiliary=auxiliary,
+        prior=prior,
+    )
+
+
+def make_program(
+    config: AgentConfig,
+    agent: DQN | None = None,
+    *,
+    devices: Sequence[jax.Device] | None = None,
+    **own: Any,
+) -> AgentProgram:
+    """Make the program of a configuration: compiled for PuddleWorld and gymnax, else on the host.
+
+    Args:
+        config: The run.
+        agent: Its agent; by default ``make_agent_for`` makes it.
+        devices: Devices over which seeds are distributed, if the program is compiled.
+        **own: A user's own parts, as for ``make_agent_for``.
+
+    Raises:
+        InputError: As for ``make_agent_for``, or if the agents do not fit into memory.
+        ArenaError: For an unknown or invalid arena.
+    """
+    agent = make_agent_for(config, **own) if agent is None else agent
+    require_room(agent, config, devices)
+    world = compiled_world_of(config)
+    if world is None:
+        limit = config.max_episode_steps
+        make = partial(HostEnvironments, config.environment, max_episode_steps=limit)
+        return HostProgram(config, make, agent)
+    # The environment's own limit of steps counts, if it has one.
+    assert world.max_steps is not None
+    config = dataclasses.replace(config, max_episode_steps=world.max_steps)
+    return CompiledProgram(config, world, agent, devices=devices)

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rlreps.agents.config import AgentConfig
+from rlreps.app.job import Printed
 from rlreps.errors import printable
 from rlreps.formatting import format_number
 from rlreps.plotting import Line, Panel, plot_panels, save_figure
@@ -81,7 +82,7 @@ def page_of_agents(folder: RunFolder, config: AgentConfig, summary: Mapping[str,
     )
 
 
-def lines_of_agents(summary: Mapping[str, Any], first_seed: int) -> Iterator[str | Table]:
+def lines_of_agents(summary: Mapping[str, Any], first_seed: int) -> Iterator[Printed]:
     """Yield what is printed of a run of agents: every agent, and their aggregates."""
     yield printable(_described(summary))
     yield _agents_table(summary, first_seed)

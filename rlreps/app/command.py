@@ -2,14 +2,13 @@
 
 import dataclasses
 import inspect
-import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import tyro
 
-from rlreps.app.job import Job, print_parts, run_job
+from rlreps.app.job import Job, print_found, run_job
 from rlreps.config import options
 from rlreps.runs.processes import ProcessesConfig
 from rlreps.training.devices import choose_devices, devices_for_small_runs
@@ -19,7 +18,7 @@ POSITIONAL = {"data", "features", "other", "paths", "run_folder", "runs", "store
 
 
 class JobOptions:
-    """Options of the commands of jobs; a command has those that its job takes, and ``out``.
+    """Options that commands share; a command has those that it ``takes``, and a job's has ``out``.
 
     Attributes:
         out: Folder of the run; run again to resume.
@@ -40,42 +39,40 @@ def command_class(make: Callable[..., Any], without: Collection[str] = ()) -> ty
     """Make a dataclass of the parameters of a command; its ``run`` runs the command.
 
     If ``make`` is a job or returns one, ``run`` runs the job and prints what the job shows.
-    Otherwise it prints what the function returns: lines and tables, paths of files that it wrote,
-    or JSON values.
+    Otherwise it prints what the function returns: one of ``Printed``, or several.
 
     Args:
         make: A job, or a function; its docstring describes the parameters.
         without: Parameters that keep their defaults; the command has no options for them.
     """
     hints = get_type_hints(make, include_extras=True)
-    returned = make if isinstance(make, type) else hints.get("return")
-    job = returned if isinstance(returned, type) and issubclass(returned, Job) else None
-    if dataclasses.is_dataclass(make):
-        hidden = {f.name for f in dataclasses.fields(make)} - {f.name for f in options(make)}
-        without = {*without, *hidden}
+    job = make if isinstance(make, type) else hints.get("return")
+    is_job = isinstance(job, type) and issubclass(job, Job)
+    # What a function takes precedes what the job that it returns takes.
+    taken = getattr(make, "takes", getattr(job, "takes", ()))
+    shares = getattr(make, "shares_devices", getattr(job, "shares_devices", False))
+    shown = {f.name for f in options(make)} if dataclasses.is_dataclass(make) else {*hints}
     own = [
         _field(name, hints[name], parameter.default)
         for name, parameter in inspect.signature(make).parameters.items()
-        if name not in without
+        if name in shown and name not in without
     ]
-    takes = () if job is None else ("out", *getattr(make, "takes", job.takes))
     shared = [
         _field(name, hint, getattr(JobOptions, name, inspect.Parameter.empty))
         for name, hint in get_type_hints(JobOptions).items()
-        if name in takes
+        if name in taken or (is_job and name == "out")
     ]
 
     def run(self: Any) -> None:
         found = make(**{name: getattr(self, name) for name, *_ in own})
-        if job is None:
-            _print_found(found)
-            return
-        devices = None
-        if "devices" in takes:
-            devices = choose_devices(self.devices)
-        elif getattr(make, "shares_devices", job.shares_devices):
-            devices = devices_for_small_runs()
-        print_parts(found.show(run_job(found, self.out, devices=devices, jobs=self.jobs)))
+        if isinstance(found, Job):
+            devices = None
+            if "devices" in taken:
+                devices = choose_devices(self.devices)
+            elif shares:
+                devices = devices_for_small_runs()
+            found = found.show(run_job(found, self.out, devices=devices, jobs=self.jobs))
+        print_found(found)
 
     return dataclasses.make_dataclass(
         make.__name__,
@@ -93,13 +90,3 @@ def _field(name: str, hint: Any, default: Any) -> tuple[str, Any, Any]:
         return name, hint, dataclasses.field(default=default)
     argument: Any = tyro.conf.Positional
     return name, argument[hint] if name in POSITIONAL else hint, dataclasses.field()
-
-
-def _print_found(found: Any) -> None:
-    if isinstance(found, Mapping):
-        print(json.dumps(found, indent=2, allow_nan=False))
-    elif isinstance(found, Path | list):
-        for path in [found] if isinstance(found, Path) else found:
-            print(f"wrote {path}")
-    else:
-        print_parts(found)

@@ -2,9 +2,10 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rlreps.app.command import command_class
+from rlreps.app.job import takes
 from rlreps.experiments import EXPERIMENTS
 from rlreps.study.experiment import StudyRun
 
@@ -21,8 +22,12 @@ Args:
 
 def command_of(name: str) -> type:
     """Make the command of an experiment with the options that it takes."""
-    entry = EXPERIMENTS[name]
+    entry, own = EXPERIMENTS[name], ("data", "objective")
 
+    @takes(
+        *(option for option in entry.takes if option not in own),
+        shares_devices=entry.shares_devices,
+    )
     def experiment(
         preset: str = "laptop", data: Path | None = None, objective: str | None = None
     ) -> StudyRun:
@@ -34,11 +39,7 @@ def command_of(name: str) -> type:
             config = dataclasses.replace(config, rows=(row_of(objective),))
         return StudyRun(experiment=found, config=config, data=data)
 
-    own = ("data", "objective")
-    command: Any = experiment
-    command.takes = [option for option in entry.takes if option not in own]
-    command.shares_devices = entry.shares_devices
-    command.__annotations__["preset"] = Literal[tuple(entry.presets)]
+    experiment.__annotations__["preset"] = Literal[tuple(entry.presets)]
     presets = "; ".join(": ".join(preset) for preset in entry.presets.items())
-    command.__doc__ = _HELP.format(description=entry.description, presets=presets)
-    return command_class(command, without=[option for option in own if option not in entry.takes])
+    experiment.__doc__ = _HELP.format(description=entry.description, presets=presets)
+    return command_class(experiment, without=[name for name in own if name not in entry.takes])

@@ -52,9 +52,6 @@ def draw_environment(
         arena: Name of an arena, or path of a TOML file.
         bins: Also draw the cells of a bins x bins grid; none by default.
         goal: Also draw a goal, a disc (x, y, radius); none by default.
-
-    Returns:
-        The figure's path.
     """
     require(bins is None or bins <= MOST_DRAWN_BINS, f"bins <= {MOST_DRAWN_BINS} to draw", bins)
     plotting.require_figure(out)
@@ -69,9 +66,6 @@ def draw_spectrum(store: Path, out: Path, config: Decomposition = DEFAULT_DECOMP
         store: Folder of the store.
         out: Figure file (.png, .svg or .pdf).
         config: How the principal subspace is computed.
-
-    Returns:
-        The figure's path.
     """
     plotting.require_figure(out)
     principal = principal_subspace(open_store(store), config)
@@ -92,9 +86,6 @@ def draw_components(
         out: Figure file (.png, .svg or .pdf).
         runs: Training runs to draw beside the ground truth, aligned to it.
         d: Number of components.
-
-    Returns:
-        The figure's path.
 
     Raises:
         InputError: If d exceeds the components of the store, or a run has fewer than d features.
@@ -154,9 +145,6 @@ def draw_coverage(run_folder: Path, out: Path, coordinates: tuple[int, ...] = (0
         out: Figure file (.png, .svg or .pdf).
         coordinates: One or two coordinates of the vectors, counted from 0.
 
-    Returns:
-        The figure's path.
-
     Raises:
         InputError: If the folder holds no fit, or its observations have no such coordinates.
     """
@@ -178,9 +166,6 @@ def draw_curves(runs: tuple[Path, ...], out: Path) -> Path:
     Args:
         runs: Folders of training runs.
         out: Figure file (.png, .svg or .pdf).
-
-    Returns:
-        The figure's path.
     """
     require(len(runs) >= 1, "at least one training run", list(runs))
     plotting.require_figure(out)

@@ -1,4 +1,9 @@
-"""Generate a store from a successor measure, by several processes and across kills."""
+"""Generate a store from a successor measure, by several processes and across kills.
+
+This is a command and no job. The folder of a job holds a configuration, a summary and a page. A
+store is identified by the settings in its metadata, and has none of them: it is complete once no
+block is missing, and every call checks its blocks again.
+"""
 
 import contextlib
 import functools
@@ -8,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rlreps.app.job import takes
+from rlreps.app.options import Choice, Switch
 from rlreps.errors import InputError, in_gigabytes, require_memory
 from rlreps.runs.locks import exclusive
 from rlreps.runs.machine import peak_memory_mib
@@ -20,24 +27,29 @@ from rlreps.runs.processes import (
 )
 from rlreps.runs.progress import is_visible, progress_bar
 from rlreps.runs.provenance import provenance
-from rlreps.successor.measure.methods import SuccessorMeasure
+from rlreps.successor.measure.methods import METHODS, MonteCarlo, SuccessorMeasure
 from rlreps.successor.truth.store.estimates import EstimateStore, create_estimates
 from rlreps.successor.truth.store.format import require_place
 
+CHOICES: dict[Any, Choice] = {SuccessorMeasure: Choice("method", METHODS)}
 
+DATA, MONTE_CARLO = Path("data"), MonteCarlo()
+
+
+@takes("processes")
 def generate(
-    measure: SuccessorMeasure,
-    path: Path,
-    *,
-    repair: bool = False,
+    measure: SuccessorMeasure = MONTE_CARLO,
+    out: Path | None = None,
+    repair: Switch = False,
 ) -> dict[str, Any]:
-    """Compute the missing row blocks of a store, creating the store if needed.
+    """Compute a successor measure; run again to resume.
+
+    The processes of a run share the folder; each computes and writes its own blocks of rows.
 
     Args:
         measure: The successor measure.
-        path: The store's folder, shared by all processes of this run, each of which computes and
-            writes its own blocks.
-        repair: Whether to recompute damaged blocks instead of raising an error.
+        out: Folder of the store; by default one under data/ named after the configuration.
+        repair: Recompute damaged blocks instead of raising an error.
 
     Returns:
         The run's measurements as JSON values: ``path``, ``method``, ``computed_rows``, ``seconds``
@@ -51,6 +63,7 @@ def generate(
             a store with other settings or damaged blocks; if another run is working in the store;
             or if the disk refused a write.
     """
+    path = DATA / measure.store_name if out is None else out
     settings = measure.store_settings()
     require_same("store", settings)
     # Only the first process checks: it may delete damaged blocks before other processes have added
@@ -107,11 +120,7 @@ def _without_damage(store: EstimateStore, row_sum: float, repair: bool) -> Estim
     return store
 
 
-def _compute(
-    measure: SuccessorMeasure,
-    store: EstimateStore,
-    missing: list[int],
-) -> None:
+def _compute(measure: SuccessorMeasure, store: EstimateStore, missing: list[int]) -> None:
     """Compute and write this process's share of the missing blocks."""
     mine = missing[process_index() :: process_count()]
     if not mine:
@@ -131,12 +140,7 @@ def _compute(
             file=sys.stderr,
         )
     with (
-        progress_bar(
-            "successor measure",
-            total=total,
-            done=total - rows,
-            unit="rows",
-        ) as advance,
+        progress_bar("successor measure", total=total, done=total - rows, unit="rows") as advance,
         contextlib.closing(measure.estimator().row_blocks(blocks)) as estimates,
     ):
         for index, block in zip(mine, estimates, strict=True):

@@ -3,9 +3,9 @@
 import abc
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
 
@@ -16,7 +16,11 @@ from rlreps.runs.locks import exclusive
 from rlreps.runs.processes import first_does, require_same
 from rlreps.runs.provenance import provenance
 
+Printed: TypeAlias = str | Table | Path | Mapping[str, Any]
+"""What commands print: a line, a table, the path of a file that they wrote, or JSON values."""
+
 Outcome = TypeVar("Outcome")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Context(NamedTuple):
@@ -63,9 +67,6 @@ class Job(abc.ABC, Generic[Outcome]):
     def check(self, context: Context) -> None:
         """Refuse inputs that do not fit each other, the memory or the devices, before any file."""
 
-    def close(self) -> None:
-        """Release what ``check`` has opened; called at the end of every run."""
-
     @abc.abstractmethod
     def compute(self, folder: RunFolder, context: Context) -> Outcome:
         """Do what is left of the work; called again after an interruption."""
@@ -79,9 +80,9 @@ class Job(abc.ABC, Generic[Outcome]):
         assert isinstance(found, Mapping)
         return found
 
-    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+    def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield what the command prints of a finished run."""
-        yield json.dumps(summary, indent=2, allow_nan=False)
+        yield summary
 
 
 def run_job(
@@ -121,7 +122,6 @@ def run_job(
         return finished
     context = Context(devices, jobs)
     with contextlib.ExitStack() as stack:
-        stack.callback(job.close)
         job.check(context)
         first_does(lambda: stack.enter_context(exclusive(out)))
         folder = RunFolder.create_or_resume(
@@ -142,10 +142,22 @@ def run_job(
         return first_does(conclude)
 
 
-def print_parts(parts: Iterator[str | Table]) -> None:
-    """Print lines and tables on standard output."""
-    for part in parts:
+def takes(*names: str, shares_devices: bool = False) -> Callable[[Command], Command]:
+    """Give the command of a function options that it shares with jobs; names as in ``Job``."""
+
+    def mark(function: Command) -> Command:
+        function.takes, function.shares_devices = names, shares_devices  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def print_found(found: Printed | Iterable[Printed]) -> None:
+    """Print what a command found on standard output."""
+    for part in [found] if isinstance(found, Mapping | Path | str | Table) else found:
         if isinstance(part, Table):
             part.print()
+        elif isinstance(part, Mapping):
+            print(json.dumps(part, indent=2, allow_nan=False))
         else:
-            print(part)
+            print(f"wrote {part}" if isinstance(part, Path) else part)

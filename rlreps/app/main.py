@@ -11,7 +11,8 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -29,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Run the whole pipeline: ground truth to report.",
     ),
     "successor generate": (
-        "app.stores:generate_store",
+        "app.generation:generate",
         "Compute a successor measure, or continue it.",
     ),
     "successor info": ("app.stores:info", "Describe a store and its distance from the truth."),
@@ -105,45 +106,63 @@ def main(arguments: list[str] | None = None) -> None:
         arguments: Command-line arguments; None takes the process's own.
     """
     own_process = arguments is None
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
     if own_process:
         quieten_libraries()
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is None:
-                continue
-            # Under nohup, ignore the end of a terminal.
-            if name != "SIGHUP" or signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, _leave)
-        if _NO_CACHE not in words:
+        _end_at_signals()
+        if _NO_CACHE not in given:
             keep_compiled_programs()
-    quiet = _QUIET in words
-    words = [word for word in words if word not in (_NO_CACHE, _QUIET)]
     try:
-        command = parse_command(words)
+        command = parse_command([word for word in given if word not in (_NO_CACHE, _QUIET)])
         if command is not None:
-            _run(command, quiet)
+            _run(command, _QUIET in given)
         sys.stdout.flush()
-    except (TrainingDivergedError, WorkerDiedError) as error:
-        _fail(error, 1, own_process)
     except BrokenPipeError:
         # The reader has closed the pipe. Python would raise the error again when it flushes at
         # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+    except Exception as error:
+        message = _explain(error)
+        if message is None:
             raise
-        found = str(error).partition("\n")[0] or "none left"
-        _fail(InputError(f"expected enough memory, got: {found}"), 2, own_process)
-    except (ValueError, OSError) as error:
-        if not isinstance(error, InputError | OSError):
-            # The environments have an error class of their own, whose import loads JAX.
-            from rlreps.envs.core import ArenaError
+        with contextlib.suppress(BrokenPipeError):
+            print(f"rlreps: error: {printable(message)}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        code = 1 if isinstance(error, TrainingDivergedError | WorkerDiedError) else 2
+        if own_process:
+            os._exit(code)  # Otherwise threads of Orbax and TensorBoard may print after this.
+        sys.exit(code)
 
-            if not isinstance(error, ArenaError):
-                raise
-        _fail(error, 2, own_process)
+
+def _explain(error: Exception) -> str | None:
+    """Return what is printed of an error; None for a fault of rlreps."""
+    if isinstance(error, OSError) and error.strerror:
+        place = "" if error.filename is None else f": {error.filename}"
+        return f"expected files that can be read and written, got {reason_of(error)}{place}"
+    if isinstance(error, InputError | OSError | TrainingDivergedError | WorkerDiedError):
+        return reason_of(error)
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    ):
+        found = str(error).partition("\n")[0] or "none left"
+        return f"expected enough memory, got: {found}"
+    # The environments have an error class of their own, whose import loads JAX.
+    from rlreps.envs.core import ArenaError
+
+    return reason_of(error) if isinstance(error, ArenaError) else None
+
+
+def _end_at_signals() -> None:
+    """End the process in one line at a request of the user or the system."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        # Under nohup, ignore the end of a terminal.
+        if number is not None and (
+            name != "SIGHUP" or signal.getsignal(number) is not signal.SIG_IGN
+        ):
+            signal.signal(number, _leave)
 
 
 def parse_command(words: list[str]) -> Any:
@@ -176,39 +195,31 @@ def parse_command(words: list[str]) -> Any:
     )
 
 
-def _parse(name: str, place: str, arguments: list[str]) -> Any:
+def _parse(name: str, place: str, arguments: Sequence[str]) -> Any:
     """Import a command's module and read its arguments."""
     from rlreps.experiments import EXPERIMENTS
 
-    group, _, leaf = name.partition(" ")
-    if group == "agent" or (group == "experiment" and EXPERIMENTS[leaf].one_lapack_thread):
+    home, _, leaf = place.partition(":")
+    experiment = EXPERIMENTS[leaf] if home == "app.experiments" else None
+    if name.startswith("agent ") or (experiment is not None and experiment.one_lapack_thread):
         # These programs factorise small matrices in every update. JAX is not loaded yet.
         keep_lapack_to_one_thread()
     from rlreps.app.command import command_class
     from rlreps.app.options import parse
 
-    home, _, leaf = place.partition(":")
     module = importlib.import_module(f"rlreps.{home}")
-    own = (
-        module.command_of(leaf)
-        if home == "app.experiments"
-        else command_class(getattr(module, leaf))
-    )
+    own = module.command_of(leaf) if experiment else command_class(getattr(module, leaf))
     parts = [getattr(module, part, {}) for part in ("CHOICES", "NAMES", "NEEDS")]
     return parse(own, arguments, f"rlreps {name}", *parts)
 
 
 def _run(command: Any, quiet: bool) -> None:
     """Run a command, in several processes if it supports them and is started in several."""
+    from rlreps.runs.processes import process_index, together
     from rlreps.runs.progress import hidden
 
-    if not hasattr(command, "processes"):
-        with hidden(quiet):
-            command.run()
-        return
-    from rlreps.runs.processes import process_index, together
-
-    with together(command.processes), hidden(quiet or process_index() > 0):
+    shared = together(command.processes) if hasattr(command, "processes") else nullcontext()
+    with shared, hidden(quiet or process_index() > 0):
         command.run()
 
 
@@ -270,18 +281,3 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     said = b"interrupted" if number == signal.SIGINT else b"asked to end"
     os.write(2, b"rlreps: " + said + b"; run the same command again to continue\n")
     os._exit(128 + number)
-
-
-def _fail(error: Exception, code: int, own_process: bool) -> NoReturn:
-    with contextlib.suppress(BrokenPipeError):
-        said = reason_of(error)
-        if isinstance(error, OSError) and error.strerror:
-            place = "" if error.filename is None else f": {error.filename}"
-            said = f"expected files that can be read and written, got {said}{place}"
-        said = printable(said)
-        print(f"rlreps: error: {said}", file=sys.stderr, flush=True)
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-    if own_process:
-        os._exit(code)  # Otherwise threads of Orbax and TensorBoard may print after the message.
-    sys.exit(code)

@@ -1,62 +1,43 @@
-"""The commands on stores of successor measures: generate, describe, verify, compare, decompose."""
+"""Commands that read stores of successor measures: describe, verify, compare, decompose."""
 
 import dataclasses
-import json as json_module
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlreps.app.generation import generate
+from rlreps.app.job import Printed, takes
 from rlreps.app.options import Choice, Switch
 from rlreps.config import from_json
 from rlreps.errors import InputError, require
 from rlreps.plotting import plot_subspace_error, require_figure, save_figure
 from rlreps.runs import processes as share
 from rlreps.runs.machine import peak_memory_mib
-from rlreps.runs.processes import ProcessesConfig
 from rlreps.runs.progress import progress_bar
 from rlreps.subspace import nested_distances
-from rlreps.subspace.svd import DECOMPOSITIONS, DEFAULT_RANK, Decomposition, RandomizedSVD
+from rlreps.subspace.svd import DECOMPOSITIONS, DEFAULT_RANK, Decomposition
 from rlreps.successor.measure.grids import Grid
-from rlreps.successor.measure.methods import METHODS, MonteCarlo, SuccessorMeasure
 from rlreps.successor.measure.settings import TransitionSettings
 from rlreps.successor.truth.ground_truth import environment_of, state_cells
 from rlreps.successor.truth.store import MatrixStore, open_store
 from rlreps.successor.truth.store.estimates import EstimateStore, open_estimates
-from rlreps.successor.truth.stored_subspace import centring_of, principal_subspace, sampling_error
+from rlreps.successor.truth.stored_subspace import (
+    DEFAULT_DECOMPOSITION,
+    centring_of,
+    principal_subspace,
+    sampling_error,
+)
 
-DATA = Path("data")
-RANDOMIZED, MONTE_CARLO = RandomizedSVD(), MonteCarlo()
-
-CHOICES: dict[Any, Choice] = {
-    Decomposition: Choice("method", DECOMPOSITIONS),
-    SuccessorMeasure: Choice("method", METHODS),
-}
+CHOICES: dict[Any, Choice] = {Decomposition: Choice("method", DECOMPOSITIONS)}
 
 _LARGEST_FINE_GRID = 40
 """Largest number of sub-cells along an axis for which a transition matrix's error is computed."""
 
 
-def generate_store(
-    processes: ProcessesConfig,
-    measure: SuccessorMeasure = MONTE_CARLO,
-    out: Path | None = None,
-    repair: Switch = False,
-) -> dict[str, Any]:
-    """Compute a successor measure; run again to resume.
-
-    Args:
-        measure: The successor measure.
-        processes: The processes that compute it together, each started with the same command.
-        out: Folder of the store; by default one under data/ named after the configuration.
-        repair: Recompute damaged blocks instead of raising an error.
-    """
-    path = out if out is not None else DATA / measure.store_name
-    return generate(measure, path, repair=repair)
-
-
-def info(store: Path, figure: Path | None = None, json: Switch = False) -> Iterator[str]:
+def info(store: Path, figure: Path | None = None, json: Switch = False) -> Iterator[Printed]:
     """Describe what a store holds, how it was made and how far it is from the truth.
+
+    The error of a sampled matrix is computed once and kept in the store. The error of a transition
+    matrix is computed in every call.
 
     Args:
         store: Folder of the store.
@@ -65,10 +46,21 @@ def info(store: Path, figure: Path | None = None, json: Switch = False) -> Itera
     """
     if figure is not None:
         require_figure(figure)
-    description = describe_store(store)
-    error = None if json else description.pop("error")
-    yield json_module.dumps(description, indent=2, allow_nan=False)
-    if error is None:
+    found = open_estimates(store)
+    matrix, missing = found.matrix, found.missing_blocks()
+    description = {
+        "path": str(matrix.path),
+        "shape": list(matrix.shape),
+        "block_rows": matrix.block_rows,
+        "blocks": matrix.num_blocks,
+        "missing_blocks": len(missing),
+        "checksum": None if missing else matrix.content_key(),
+        "settings": dict(matrix.settings),
+        "provenance": dict(matrix.provenance),
+    }
+    error = None if missing else _compute_error(found)
+    yield {**description, "error": error} if json else description
+    if json or error is None:
         return
     distances = error["subspace_distance"]
     yield f"{error['title']}: subspace distance of the leading d components from the truth"
@@ -77,7 +69,7 @@ def info(store: Path, figure: Path | None = None, json: Switch = False) -> Itera
         yield f"standard error of an entry: {deviation:.3g} (root mean square over all)"
     if figure is not None:
         drawn = plot_subspace_error({error["title"]: distances})
-        yield f"wrote {save_figure(drawn, figure)}"
+        yield save_figure(drawn, figure)
 
 
 def verify(store: Path) -> Iterator[str]:
@@ -95,7 +87,7 @@ def verify(store: Path) -> Iterator[str]:
     yield f"{found.matrix.path}: {blocks} blocks are whole{checked}; checksum {key}"
 
 
-def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[str]:
+def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[Printed]:
     """Print the distances between the leading components of two stores.
 
     Args:
@@ -106,29 +98,38 @@ def compare(store: Path, other: Path, figure: Path | None = None) -> Iterator[st
     """
     if figure is not None:
         require_figure(figure)
-    distances = compare_stores(store, other)
-    if shared := shared_randomness(store, other):
-        yield f"note: {shared}"
+    stores = {str(path): open_estimates(path) for path in (store, other)}
+    require(len(stores) == 2, "two different stores", str(store))
+    matrices = [each.matrix for each in stores.values()]
+    first, second = matrices
+    require(first.shape[0] == second.shape[0], f"{first.shape[0]} states", second.shape[0])
+    inside = [matrix.settings.get("wall_cells", "") for matrix in matrices]
+    require(inside[0] == inside[1], f"the same cells inside walls ({inside[0]})", inside[1])
+    bases = [principal_subspace(matrix, progress=progress_bar).basis for matrix in matrices]
+    shared = min(basis.shape[1] for basis in bases)
+    between = nested_distances(*(basis[:, :shared] for basis in bases))
+    distances = {f"distance between {store} and {other}": between.tolist()}
+    for name, each in stores.items():
+        if (error := _compute_error(each)) is not None:
+            distances[f"{error['title']} of {name}"] = error["subspace_distance"]
+    yield from _note_shared_rollouts([matrix.settings for matrix in matrices])
     for name, values in distances.items():
         yield name
         yield from _by_dimension(values)
     if figure is not None:
         drawn = plot_subspace_error(distances, y_label="subspace distance")
-        yield f"wrote {save_figure(drawn, figure)}"
+        yield save_figure(drawn, figure)
 
 
-def svd(
-    store: Path,
-    processes: ProcessesConfig,
-    config: Decomposition = RANDOMIZED,
-) -> Iterator[str]:
+@takes("processes")
+def svd(store: Path, config: Decomposition = DEFAULT_DECOMPOSITION) -> Iterator[str]:
     """Compute the principal subspace of a store's centred matrix and keep it beside the matrix.
+
+    Several processes share the work if the matrix is larger than memory.
 
     Args:
         store: Folder of the store.
         config: How to compute it.
-        processes: The processes that compute it together if the matrix is larger than memory, each
-            started with the same command.
     """
     principal = principal_subspace(open_store(store), config, progress=progress_bar, share=share)
     yield f"total energy {principal.total_energy:.6g}"
@@ -146,77 +147,23 @@ def _by_dimension(values: Sequence[float]) -> Iterator[str]:
         yield "   ".join(cells[row::20])
 
 
-def describe_store(path: Path) -> dict[str, Any]:
-    """Describe a store as JSON values.
-
-    The error of a sampled matrix is computed once and kept in the store. The error of a transition
-    matrix is computed in every call.
-
-    Returns:
-        ``path``, ``shape``, ``block_rows``, ``blocks``, ``missing_blocks``, ``checksum`` (None if
-        blocks are missing), ``settings``, ``provenance`` and ``error``. The error is None if blocks
-        are missing or it is unknown; otherwise it has a ``title``, ``subspace_distance`` for d = 1
-        … k and the ``standard_error`` of an entry (or None).
-
-    Raises:
-        InputError: If there is no store, or it is corrupt.
-    """
-    store = open_estimates(path)
-    matrix, missing = store.matrix, store.missing_blocks()
-    return {
-        "path": str(matrix.path),
-        "shape": list(matrix.shape),
-        "block_rows": matrix.block_rows,
-        "blocks": matrix.num_blocks,
-        "missing_blocks": len(missing),
-        "checksum": None if missing else matrix.content_key(),
-        "settings": dict(matrix.settings),
-        "provenance": dict(matrix.provenance),
-        "error": None if missing else _error(store),
-    }
-
-
-def compare_stores(path: Path, other: Path) -> dict[str, list[float]]:
-    """Compare the leading components of two stores over the same states.
-
-    Returns:
-        Title → values for d = 1 … k: the distance between the two stores, and each store's error if
-        it is known.
-
-    Raises:
-        InputError: If a store cannot be read, or they have different states.
-    """
-    stores = {str(place): open_estimates(place) for place in (path, other)}
-    require(len(stores) == 2, "two different stores", str(path))
-    first, second = (store.matrix for store in stores.values())
-    require(first.shape[0] == second.shape[0], f"{first.shape[0]} states", second.shape[0])
-    inside = [matrix.settings.get("wall_cells", "") for matrix in (first, second)]
-    require(inside[0] == inside[1], f"the same cells inside walls ({inside[0]})", inside[1])
-    bases = [principal_subspace(each, progress=progress_bar).basis for each in (first, second)]
-    shared = min(basis.shape[1] for basis in bases)
-    distances = nested_distances(*(basis[:, :shared] for basis in bases))
-    found = {f"distance between {path} and {other}": distances.tolist()}
-    for name, store in stores.items():
-        error = _error(store)
-        if error is not None:
-            found[f"{error['title']} of {name}"] = error["subspace_distance"]
-    return found
-
-
-def shared_randomness(path: Path, other: Path) -> str | None:
-    """Warn if two stores share rollouts, which makes their distance too small; else None."""
-    first, second = (open_estimates(place).matrix.settings for place in (path, other))
+def _note_shared_rollouts(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a note if two stores share rollouts, which makes their distance too small."""
+    first, second = settings
     names = ("method", "seed", "bins", "environment")
     sampled = first.get("method") == "monte_carlo"
     if sampled and all(first.get(name) == second.get(name) for name in names):
-        return (
-            f"both were sampled with seed {first.get('seed')} and share rollouts: the distance is "
-            "smaller than that of independent ones"
+        yield (
+            f"note: both were sampled with seed {first.get('seed')} and share rollouts: the "
+            "distance is smaller than that of independent ones"
         )
-    return None
 
 
-def _error(store: EstimateStore) -> dict[str, Any] | None:
+def _compute_error(store: EstimateStore) -> dict[str, Any] | None:
+    """Compute a store's ``title``, ``subspace_distance`` for d = 1 … k and ``standard_error``.
+
+    The error is None if it is unknown; so is the standard error of a matrix without samples.
+    """
     settings = store.matrix.settings
     if settings.get("method") == "transition":
         return _aggregation_error(store.matrix)

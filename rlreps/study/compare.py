@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlreps.app.figures import draw_curves, labelled
+from rlreps.app.job import Printed
 from rlreps.app.jobs import train
 from rlreps.app.jobs import train_live as live
 from rlreps.errors import InputError, differences, require
@@ -88,7 +89,7 @@ class Comparison:
     seeds: Sequence[Mapping[str, Any]]
     notes: Sequence[str]
 
-    def show(self) -> Iterator[str | Table]:
+    def show(self) -> Iterator[Printed]:
         """Yield the table and the notes."""
         cells = [
             (
@@ -114,7 +115,7 @@ class Comparison:
         yield from (f"note: {note}" for note in self.notes)
 
 
-def compare(runs: tuple[Path, ...], out: Path | None = None) -> Iterator[str | Table]:
+def compare(runs: tuple[Path, ...], out: Path | None = None) -> Iterator[Printed]:
     """Compare finished runs with the first run: one table, with intervals over seeds.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import jax
 
-from rlreps.app.job import Context, Job, run_job
+from rlreps.app.job import Context, Job, Printed, run_job
 from rlreps.config import as_json
 from rlreps.errors import printable, require
 from rlreps.numerics import largest_even_share, usable_cores
@@ -390,7 +390,7 @@ class StudyRun(Job[Judged]):
             "claims": [dataclasses.asdict(claim) for claim in claims],
         }
 
-    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+    def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield the claims beside their findings, and the report's path."""
         if summary["claims"]:
             yield "What is stated, and what was found"

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from rlreps import plotting
 from rlreps.app.figures import plot_distances, plot_learned_components
-from rlreps.app.job import Context, Job, run_job
+from rlreps.app.job import Context, Job, Printed, run_job
 from rlreps.app.jobs.train import Train
 from rlreps.config import as_json
 from rlreps.encoders import MLP
@@ -157,13 +157,63 @@ class Quickstart(Job[Findings]):
         return described
 
     def compute(self, folder: RunFolder, context: Context) -> Findings:
-        """Run every part.
+        """Run every part; write figures as early as possible.
 
         Raises:
             InputError: If d exceeds the matrix's rank.
             TrainingDivergedError: If a training run became non-finite.
         """
-        return _compute(self.config, folder)
+        config = self.config
+        d, runs, rows = config.recommended.num_features, config.runs(), []
+        figure = plotting.plot_environment(load_arena(config.successor.arena))
+        caption = (
+            "The arena. Shading gives the speed inside a puddle as a fraction of the speed "
+            "outside; overlapping puddles compound."
+        )
+        arena = _drawn(folder, "environment", figure, caption)
+        # With these options the floor at d = 10 has a relative error of 5e-5.
+        halves = RandomizedSVD(rank=d, oversampling=20, power_iterations=3)
+        ground = own_ground_truth(config.successor, folder, d, halves=halves)
+        principal, floor = ground.truth.principal, ground.noise_floor
+        assert floor is not None  # Computed, since ``halves`` is given.
+        truth = {
+            **generation_figures(folder, config.successor),
+            "store": str(ground.path),
+            "bins": config.successor.bins,
+            "singular_values": principal.singular_values.tolist(),
+            "energy_captured": principal.energy_captured().tolist(),
+            "standard_error": ground.standard_error,
+            "noise_floor": floor.tolist(),
+        }
+        sections = [_truth_section(config, folder, ground, truth, arena)]
+
+        def train(name: str) -> dict[str, Any]:
+            out = folder.path / "runs" / name
+            with hidden():
+                job = Train(store=folder.path / STORE, config=runs[name][1], truth=ground.truth)
+                return run_job(job, out)
+
+        # A single run leaves cores idle while it compiles and gathers entries of the matrix.
+        with (
+            ThreadPoolExecutor(max_workers=_RUNS_AT_ONCE) as pool,
+            progress_bar("training", total=len(runs), unit="runs") as advance,
+        ):
+            trained = pool.map(train, runs)
+            for recipe in RECIPES:
+                names = [name for name, (its, _) in runs.items() if its == recipe]
+                for name, found in zip(names, trained, strict=False):
+                    label = runs[name][1].objective.label
+                    measured = {
+                        each: found[each] for each in (*MEASURES, "longest_eigenvector_streak")
+                    }
+                    rows.append({"method": label, "recipe": recipe, **measured})
+                    advance(1)
+                # Other runs continue to train meanwhile.
+                sections.append(
+                    _recipe_section(config, folder, ground, recipe, rows[-len(names) :])
+                )
+        folder.write_rows("trainings", rows)
+        return Findings({"ground_truth": truth, "trainings": rows}, sections)
 
     def summarise(self, found: Findings) -> Mapping[str, Any]:
         return found.summary
@@ -185,7 +235,7 @@ class Quickstart(Job[Findings]):
             explorable=True,
         )
 
-    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+    def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield the ground truth, every training run and the report's path."""
         truth, out = summary["ground_truth"], Path(summary["report"]).parent
         yield (
@@ -207,56 +257,6 @@ def quickstart(preset: Literal["smoke", "laptop"] = "laptop") -> Quickstart:
         preset: smoke takes seconds on a small grid; laptop takes two minutes on 100 x 100 cells.
     """
     return Quickstart(config=PRESETS[preset])
-
-
-def _compute(config: QuickstartConfig, folder: RunFolder) -> Findings:
-    """Run every part. Figures are written as early as possible."""
-    d, runs, rows = config.recommended.num_features, config.runs(), []
-    figure = plotting.plot_environment(load_arena(config.successor.arena))
-    caption = (
-        "The arena. Shading gives the speed inside a puddle as a fraction of the speed outside; "
-        "overlapping puddles compound."
-    )
-    arena = _drawn(folder, "environment", figure, caption)
-    # With these options the floor at d = 10 has a relative error of 5e-5.
-    halves = RandomizedSVD(rank=d, oversampling=20, power_iterations=3)
-    ground = own_ground_truth(config.successor, folder, d, halves=halves)
-    principal, floor = ground.truth.principal, ground.noise_floor
-    assert floor is not None  # Computed, since ``halves`` is given.
-    truth = {
-        **generation_figures(folder, config.successor),
-        "store": str(ground.path),
-        "bins": config.successor.bins,
-        "singular_values": principal.singular_values.tolist(),
-        "energy_captured": principal.energy_captured().tolist(),
-        "standard_error": ground.standard_error,
-        "noise_floor": floor.tolist(),
-    }
-    sections = [_truth_section(config, folder, ground, truth, arena)]
-
-    def train(name: str) -> dict[str, Any]:
-        out = folder.path / "runs" / name
-        with hidden():
-            job = Train(store=folder.path / STORE, config=runs[name][1], truth=ground.truth)
-            return run_job(job, out)
-
-    # A single run leaves cores idle while it compiles and gathers entries of the matrix.
-    with (
-        ThreadPoolExecutor(max_workers=_RUNS_AT_ONCE) as pool,
-        progress_bar("training", total=len(runs), unit="runs") as advance,
-    ):
-        trained = pool.map(train, runs)
-        for recipe in RECIPES:
-            names = [name for name, (its, _) in runs.items() if its == recipe]
-            for name, found in zip(names, trained, strict=False):
-                label = runs[name][1].objective.label
-                measured = {each: found[each] for each in (*MEASURES, "longest_eigenvector_streak")}
-                rows.append({"method": label, "recipe": recipe, **measured})
-                advance(1)
-            # Other runs continue to train meanwhile.
-            sections.append(_recipe_section(config, folder, ground, recipe, rows[-len(names) :]))
-    folder.write_rows("trainings", rows)
-    return Findings({"ground_truth": truth, "trainings": rows}, sections)
 
 
 def _drawn(folder: RunFolder, name: str, figure: Figure, caption: str) -> Illustration:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import jax
 from tyro.conf import UseAppendAction, arg
 
-from rlreps.app.job import Context
+from rlreps.app.job import Context, Printed
 from rlreps.app.jobs.train import CHOICES as CHOICES
 from rlreps.app.jobs.train import NAMES as NAMES
 from rlreps.report.table import Table, with_interval
@@ -134,7 +134,7 @@ class Sweep(StudyRun):
             problem = stored_problem(group.config, plan.store, plan.truth)
             first.check(problem.source)
 
-    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+    def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield every point of the grid, and the report's path."""
         grid = self.config.grid
         cells = [

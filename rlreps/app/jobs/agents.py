@@ -3,25 +3,26 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 import numpy.typing as npt
+from jax import Array
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS, AuxiliaryTask
-from rlreps.agents.config import TORSOS, puddle_world_of
-from rlreps.agents.dqn import AgentState
+from rlreps.agents.config import TORSOS, puddle_world_of, require_room
+from rlreps.agents.dqn import DQN, AgentState
 from rlreps.agents.features import Prior
 from rlreps.agents.hosts import imports_code
-from rlreps.agents.loop import make_program
+from rlreps.agents.loop import make_agent_for, make_program
 from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.agents.program import AgentProgram
 from rlreps.app.agent_report import OF_TORSOS, history, lines_of_agents, page_of_agents
-from rlreps.app.job import Context, Job
+from rlreps.app.job import Context, Job, Printed
 from rlreps.app.jobs import train
 from rlreps.app.jobs.train import describe_place
 from rlreps.app.options import Choice
@@ -32,8 +33,8 @@ from rlreps.envs import OBSERVATIONS, arena_settings
 from rlreps.envs.observations import Observation
 from rlreps.errors import InputError, require, require_positive
 from rlreps.losses import Objective
+from rlreps.losses.base import Params
 from rlreps.report.page import Page
-from rlreps.report.table import Table
 from rlreps.runs.checkpoints import Checkpoints
 from rlreps.runs.folder import RunFolder, without_nan
 from rlreps.stats import DoubleArray, aggregate
@@ -154,26 +155,19 @@ class TrainAgents(Job[Mapping[str, Any]]):
         return {} if self.store is None else describe_place(self.store, out)
 
     @functools.cached_property
-    def _opened(self) -> contextlib.ExitStack:
-        return contextlib.ExitStack()
+    def _agent(self) -> DQN:
+        own = self.own
+        return make_agent_for(
+            self.config, torso=own.torso, auxiliary=own.auxiliary, prior=own.prior
+        )
+
+    @functools.cached_property
+    def _measure(self) -> Callable[[Params], Mapping[str, Array]]:
+        return make_measure(self._agent.network, make_measurement(self.config, self._truth))
 
     def check(self, context: Context) -> None:
-        own = self.own
-        program = make_program(
-            self.config,
-            devices=context.devices,
-            torso=own.torso,
-            auxiliary=own.auxiliary,
-            prior=own.prior,
-        )
-        self._opened.enter_context(contextlib.closing(program))
-        measurement = make_measurement(self.config, self._truth)
-        program.measure = make_measure(program.agent.network, measurement)
-        program.torsos = None if self.start is None else self.start.params
-        vars(self)["program"] = program
-
-    def close(self) -> None:
-        self._opened.close()
+        require_room(self._agent, self.config, context.devices)
+        _ = self._measure
 
     def compute(self, folder: RunFolder, context: Context) -> Mapping[str, Any]:
         """Train.
@@ -182,21 +176,25 @@ class TrainAgents(Job[Mapping[str, Any]]):
             TrainingDivergedError: If a loss became NaN or infinite.
         """
         config = self.config
-        program: AgentProgram = vars(self)["program"]
-        loop.run(
-            program,
-            steps=config.steps,
-            evaluate_every=config.evaluate_every,
-            checkpoint_every=config.checkpoint_period,
-            folder=folder,
-            description=config.environment,
-        )
-        return _summary(config, folder, self.own)
+        with contextlib.closing(
+            make_program(config, self._agent, devices=context.devices)
+        ) as program:
+            program.measure = self._measure
+            program.torsos = None if self.start is None else self.start.params
+            loop.run(
+                program,
+                steps=config.steps,
+                evaluate_every=config.evaluate_every,
+                checkpoint_every=config.checkpoint_period,
+                folder=folder,
+                description=config.environment,
+            )
+        return _summarise_run(config, folder, self.own)
 
     def report(self, folder: RunFolder, found: Mapping[str, Any]) -> Page | None:
         return page_of_agents(folder, self.config, found) if self.page else None
 
-    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+    def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield every agent and their aggregates."""
         return lines_of_agents(summary, self.config.seed)
 
@@ -211,7 +209,7 @@ def mean_returns(config: AgentConfig, steps: DoubleArray, returns: DoubleArray) 
     return means
 
 
-def _summary(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[str, Any]:
+def _summarise_run(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[str, Any]:
     records = folder.read_metrics()
     last = records[-1]
     seconds = last["seconds"]
@@ -220,7 +218,7 @@ def _summary(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[s
     steps, returns = history(folder, "returns")
     return {
         "environment": config.environment,
-        "auxiliary": own_task or _auxiliary_of(config),
+        "auxiliary": own_task or _name_objective(config),
         "agents": config.num_seeds,
         "steps": config.steps,
         "seconds": seconds,
@@ -233,7 +231,7 @@ def _summary(config: AgentConfig, folder: RunFolder, own: CustomParts) -> dict[s
     }
 
 
-def _auxiliary_of(config: AgentConfig) -> str | None:
+def _name_objective(config: AgentConfig) -> str | None:
     """Name the objective of a configuration's auxiliary task; None without one."""
     return config.auxiliary.objective.name if config.auxiliary.weight > 0.0 else None
 
@@ -251,9 +249,9 @@ def load_agent_config(folder: RunFolder, environment: str | None = None) -> Agen
             in another environment; or if the environment must be named and is not.
     """
     folder.require_kind(KIND)
-    stored = dict(folder.config)
-    own = {name: stored.pop(name, None) for name in _BESIDE_CONFIG}["own"]
+    own = folder.config.get("own")
     require(own is None, "agents that their configuration describes", own)
+    stored = {name: folder.config[name] for name in folder.config if name not in _BESIDE_CONFIG}
     config = from_json(AgentConfig, stored, METHODS)
     name = config.environment
     if environment is None and imports_code(name):
@@ -329,18 +327,18 @@ def evaluate_agents(
     described: dict[str, Any] = without_nan(
         {
             "environment": config.environment,
-            "auxiliary": _auxiliary_of(config),
+            "auxiliary": _name_objective(config),
             "step": step,
             "episodes": episodes,
             "returns": returns.tolist(),
             "return": aggregate(returns),
-            "measures": {name: _aggregated(values) for name, values in found.items()},
+            "measures": {name: _summarise_measure(values) for name, values in found.items()},
         }
     )
     return described
 
 
-def _aggregated(values: npt.ArrayLike) -> dict[str, Any]:
+def _summarise_measure(values: npt.ArrayLike) -> dict[str, Any]:
     """List the values of all agents, and their aggregate if all are finite."""
     numbers = np.asarray(values, np.float64)
     found = aggregate(numbers) if np.isfinite(numbers).all() else {}

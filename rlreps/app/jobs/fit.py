@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from rlreps.app.evaluate import OBSERVATION
-from rlreps.app.job import Context, Job
+from rlreps.app.job import Context, Job, Printed
 from rlreps.app.jobs.train import NAMES as NAMES
 from rlreps.app.options import Choice
 from rlreps.config import checked, from_json, interval, positive
@@ -144,6 +144,10 @@ class FitData(Job[Mapping[str, Any]]):
     collection: Collection = dataclasses.field(default=Collection())
 
     @functools.cached_property
+    def _world(self) -> PuddleWorld | None:
+        return arena_of(self.data, self.collection)
+
+    @functools.cached_property
     def _read(self) -> tuple[Fit, list[str]]:
         """Read or collect the data; return the fit of them, and what was warned meanwhile."""
         with warnings.catch_warnings(record=True) as told:
@@ -152,21 +156,18 @@ class FitData(Job[Mapping[str, Any]]):
         return parts, [str(warning.message) for warning in told]
 
     def describe(self) -> Mapping[str, Any]:
-        arena_of(self.data, self.collection)  # Before data are read or collected.
+        _ = self._world  # Refuse an unknown arena before data are read or collected.
         return self._read[0].describe()
 
     def continues(self, stored: Mapping[str, Any]) -> bool:
         return has_more_steps(stored, self.describe())
 
     def locate(self, out: Path) -> Mapping[str, Any]:
-        world = arena_of(self.data, self.collection)
-        if world is None:
-            return {"source": self.data}
-        seen = world.observation
-        return {
-            "source": self.data,
-            OBSERVATION: {"name": seen.name, **dataclasses.asdict(seen)},
-        }
+        source = {"source": self.data}
+        if self._world is None:
+            return source
+        seen = self._world.observation
+        return {**source, OBSERVATION: {"name": seen.name, **dataclasses.asdict(seen)}}
 
     def check(self, context: Context) -> None:
         self._read[0].check()
@@ -187,6 +188,7 @@ class FitData(Job[Mapping[str, Any]]):
 
     def report(self, folder: RunFolder, found: Mapping[str, Any]) -> Page:
         values, stored = found["singular_values"], found["quality"]
+        lines = _describe_quality(stored)
         quality = None if stored is None else from_json(Quality, stored)
         rows = [None] * len(values) if quality is None else list(quality.effective_rows)
         components = [
@@ -211,30 +213,30 @@ class FitData(Job[Mapping[str, Any]]):
         )
         return Page(
             title="Successor representation of data",
-            summary=f"{_title(found)}.",
+            summary=f"{_describe_fit(found)}.",
             sections=[
                 Section(title="Data", text="\n\n".join(found["notes"])),
-                Section(title="Quality", text="\n\n".join(_lines(stored)), figures=figures),
+                Section(title="Quality", text="\n\n".join(lines), figures=figures),
                 Section(title="Components", tables=[table]),
             ],
         )
 
-    def show(self, summary: Mapping[str, Any]) -> Iterator[str | Table]:
+    def show(self, summary: Mapping[str, Any]) -> Iterator[Printed]:
         """Yield the fit and its quality."""
-        yield _title(summary)
-        yield from [*summary.get("notes", ()), *_lines(summary["quality"])]
+        yield _describe_fit(summary)
+        yield from [*summary.get("notes", ()), *_describe_quality(summary["quality"])]
         if "report" in summary:
-            yield f"wrote {summary['report']}"
+            yield Path(summary["report"])
 
 
-def _title(summary: Mapping[str, Any]) -> str:
+def _describe_fit(summary: Mapping[str, Any]) -> str:
     return (
         f"{summary['num_features']} features of {summary['rows']:,} transitions, discount "
         f"{summary['discount']:g}"
     )
 
 
-def _lines(stored: Mapping[str, Any] | None) -> list[str]:
+def _describe_quality(stored: Mapping[str, Any] | None) -> list[str]:
     if stored is None:
         return ["quality: unknown, there are too few transitions to hold some out"]
     quality = from_json(Quality, stored)

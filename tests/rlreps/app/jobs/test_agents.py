@@ -19,6 +19,7 @@ from rlreps.agents import (
     make_program,
 )
 from rlreps.agents.config import make_torso, puddle_world_of
+from rlreps.agents.loop import make_agent_for
 from rlreps.agents.metrics import make_measure, make_measurement
 from rlreps.app.agent_pictures import TrainedAgent, map_of_values
 from rlreps.app.agent_report import history
@@ -57,23 +58,29 @@ CONFIG = AgentConfig(
 PUDDLE_WORLD = dataclasses.replace(CONFIG, environment="puddle-world", evaluation_episodes=32)
 
 
+shared_agent = functools.cache(make_agent_for)
+
+
 @functools.cache
-def program_of(config, torso, auxiliary):
-    program = make_program(config, torso=torso, auxiliary=auxiliary)
+def program_of(config, agent):
+    program = make_program(config, agent)
     program.close = lambda: None
     return program
 
 
-def shared_program(config, *, devices=None, torso=None, auxiliary=None, prior=None):
+def shared_program(config, agent=None, *, devices=None):
     """A program that all runs of a configuration compile once, and that none of them closes."""
-    assert devices is prior is None
-    return program_of(config, torso, auxiliary)
+    assert devices is None
+    if agent is None:
+        agent = shared_agent(config, torso=None, auxiliary=None, prior=None)
+    return program_of(config, agent)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def shared():
     """Compiles once for each configuration, not once for each run."""
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(agents, "make_agent_for", shared_agent)
         patched.setattr(agents, "make_program", shared_program)
         patched.setattr(agents, "make_measurement", functools.cache(make_measurement))
         patched.setattr(agents, "make_measure", functools.cache(make_measure))
@@ -112,7 +119,7 @@ def finished(tmp_path_factory):
     out, made = tmp_path_factory.mktemp("agents") / "run", []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            agents, "make_program", lambda *_, **__: made.append(0) or make_program(*_, **__)
+            agents, "make_agent_for", lambda *_, **__: made.append(0) or make_agent_for(*_, **__)
         )
         run_job(TrainAgents(config=CONFIG, page=False), out)
     assert len(made) == 1
