@@ -146,7 +146,7 @@ def arena_of(config: AgentConfig) -> str | None:
     return arena or DEFAULT_ARENA if name == PUDDLE_WORLD else None
 
 
-def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
+def load_puddle_world(config: AgentConfig) -> PuddleWorld | None:
     """Load the PuddleWorld, with its task, that a configuration names; None for any other.
 
     Raises:
@@ -166,14 +166,14 @@ def puddle_world_of(config: AgentConfig) -> PuddleWorld | None:
     return dataclasses.replace(world, max_steps=world.max_steps or config.max_episode_steps)
 
 
-def compiled_world_of(config: AgentConfig) -> PuddleWorld | GymnaxEnvironment | None:
+def load_compiled_environment(config: AgentConfig) -> PuddleWorld | GymnaxEnvironment | None:
     """Load the environment that is compiled together with agents; None if it runs on the host.
 
     Raises:
-        InputError: As ``puddle_world_of`` and ``gymnax_environment``.
+        InputError: As ``load_puddle_world`` and ``gymnax_environment``.
         ArenaError: For an unknown or invalid arena.
     """
-    world = puddle_world_of(config)
+    world = load_puddle_world(config)
     name = config.environment
     return gymnax_environment(name) if name.startswith(PREFIX) else world
 
@@ -268,7 +268,7 @@ def make_torso(
     fitted = 0 if fits.kind == "none" else fits.num_components
     if fitted and fits.basis == "auto":
         # Observations of PuddleWorld that have bins are equal within a cell.
-        world = puddle_world_of(config)
+        world = load_puddle_world(config)
         bins = None if world is None else getattr(world.observation, "bins", None)
         size = fits.basis_size if bins is None else max(fits.basis_size, bins**2)
         fits = dataclasses.replace(

@@ -263,20 +263,21 @@ class HostEnvironments:
             )
 
 
-def make_environment(name: str, seed: int) -> Any:
+def make_environment(name: str, seed: int = 0, **options: Any) -> Any:
     """Make a single environment, of Gymnasium or dm_env.
 
     Args:
         name: As for ``HostEnvironments``.
         seed: Given to the maker of a dm_env environment, if it takes one.
+        options: Options of ``gymnasium.make``, for an environment of Gymnasium.
 
     Raises:
-        InputError: For an unknown name.
+        InputError: For an unknown name, a missing package, or whatever the environment raises.
     """
     with quietly(), _making(name):
         if not name.startswith(DM_ENV):
             import_games(name)
-            return gymnasium.make(name)
+            return gymnasium.make(name, **options)
         return _factory(name)(seed)
 
 

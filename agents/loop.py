@@ -26,7 +26,7 @@ import numpy.typing as npt
 from jax import Array, lax
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.config import AgentConfig, compiled_world_of, make_agent, require_room
+from rlreps.agents.config import AgentConfig, load_compiled_environment, make_agent, require_room
 from rlreps.agents.dqn import DQN, SUMS, Acting, AgentState
 from rlreps.agents.features import Prior
 from rlreps.agents.host_observations import Inputs
@@ -403,7 +403,7 @@ def make_program(
         InputError: For an environment that does not exist or does not fit the agent.
         ArenaError: For an unknown or invalid arena.
     """
-    world = compiled_world_of(config)
+    world = load_compiled_environment(config)
     if world is not None:
         # The environment's own limit of steps counts, if it has one.
         assert world.max_steps is not None

@@ -19,8 +19,8 @@ from rlreps.agents.config import (
     DEFAULT_ARENA,
     AgentConfig,
     arena_of,
-    compiled_world_of,
-    puddle_world_of,
+    load_compiled_environment,
+    load_puddle_world,
 )
 from rlreps.agents.host_observations import Inputs
 from rlreps.agents.hosts import HostEnvironments
@@ -156,11 +156,11 @@ def make_measurement(config: AgentConfig, truth: "GroundTruth | None" = None) ->
     Raises:
         InputError: For a ground truth of another environment.
     """
-    world, arena = puddle_world_of(config), arena_of(config)
+    world, arena = load_puddle_world(config), arena_of(config)
     if world is None or arena is None:
         require(truth is None, "a ground truth for PuddleWorld alone", config.environment)
         name, limit = config.environment, config.max_episode_steps
-        compiled = compiled_world_of(config)
+        compiled = load_compiled_environment(config)
         if compiled is not None:
             seen = np.asarray(random_walks(compiled, _COPIES, _STEPS, jax.random.key(_SEED)))
         else:

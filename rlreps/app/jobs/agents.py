@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rlreps.agents import AgentConfig, AuxiliaryConfig, FeatureConfig
 from rlreps.agents.auxiliary import AUXILIARY_OBJECTIVES, TASKS, AuxiliaryTask
-from rlreps.agents.config import TORSOS, puddle_world_of
+from rlreps.agents.config import TORSOS, load_puddle_world
 from rlreps.agents.dqn import AgentState
 from rlreps.agents.features import Prior
 from rlreps.agents.hosts import imports_code
@@ -139,7 +139,7 @@ class TrainAgents(Job[Mapping[str, Any]]):
             ArenaError: For an unknown or invalid arena.
             InputError: For a store that does not fit, or the user's own parts without a name.
         """
-        world, own = puddle_world_of(self.config), self.own
+        world, own = load_puddle_world(self.config), self.own
         named = own.name is not None or own == CustomParts()
         require(named, "a name for your own parts, which tells their runs from others", own.name)
         return {
