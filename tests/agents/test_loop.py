@@ -24,7 +24,7 @@ from rlreps.agents import (
 from rlreps.agents.auxiliary import AuxiliaryTask
 from rlreps.agents.config import load_puddle_world
 from rlreps.agents.hosts import HostEnvironments
-from rlreps.agents.keys import Use, key_for
+from rlreps.agents.keys import Use, evaluation_seeds, key_for
 from rlreps.encoders import MLP, FunctionEncoder
 from rlreps.envs import (
     ArenaError,
@@ -346,6 +346,11 @@ def test_rounds_of_an_evaluation_change_none_of_its_episodes(monkeypatch):
         state = whole.init()
         expected = np.asarray(whole.play(state, 40))
     assert len(np.unique(expected[0])) > 1
+    params, starts = state.learner.params, evaluation_seeds(config.seed, 40, 7)
+    params = jax.tree.map(lambda leaf: leaf[0], params)
+    with closing(HostEnvironments("CartPole-v1", 7)) as copies:
+        act = functools.partial(whole.agent.act, params, epsilon=0.0, key=jax.random.key(0))
+        np.testing.assert_array_equal(copies.play(act, starts, 500), expected[0])
     monkeypatch.setattr("rlreps.agents.loop.MOST_COPIES", 3)
     with closing(make_program(config)) as parted:
         np.testing.assert_array_equal(parted.play(state, 40), expected)

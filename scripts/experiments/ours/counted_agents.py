@@ -114,7 +114,8 @@ class CountedModel:
     def table(self, discount: float, elsewhere: float, bound: float | None) -> dict[str, Any]:
         """Return ``action_values`` less ``elsewhere``, in the form of ``Prior.parts``."""
         values = self.action_values(discount, bound) - elsewhere
-        return make_value_table(self.states, values, self._size)
+        table: dict[str, Any] = make_value_table(self.states, values, self._size)
+        return table
 
 
 def train_counted(

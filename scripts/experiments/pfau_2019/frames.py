@@ -170,7 +170,7 @@ def make_game(game: str) -> gymnasium.Env[Any, Any]:
     Raises:
         InputError: If the package ``ale-py`` is missing or does not know the game.
     """
-    options = {"obs_type": "grayscale", "disable_env_checker": True}
+    options: Any = {"obs_type": "grayscale", "disable_env_checker": True}
     made: gymnasium.Env[Any, Any] = make_environment(f"ALE/{game}-v5", **options)
     return made
 
