@@ -299,7 +299,7 @@ def make_torso(
     return WithFitted(network=network, joint=joint, config=fits, num_inputs=math.prod(shape))
 
 
-def require_room(agent: DQN, config: AgentConfig, seeds: int) -> None:
+def require_memory_for_agents(agent: DQN, config: AgentConfig, seeds: int) -> None:
     """Raise an ``InputError`` if what this many agents hold at a time cannot fit into memory."""
     state = jax.eval_shape(agent.init, jax.eval_shape(lambda: jax.random.key(0)))
     require_memory(f"the state of {seeds:,} agents, replay included", _bytes_of(state) * seeds)

@@ -26,7 +26,12 @@ import numpy.typing as npt
 from jax import Array, lax
 
 from rlreps.agents.auxiliary import AuxiliaryTask
-from rlreps.agents.config import AgentConfig, load_compiled_environment, make_agent, require_room
+from rlreps.agents.config import (
+    AgentConfig,
+    load_compiled_environment,
+    make_agent,
+    require_memory_for_agents,
+)
 from rlreps.agents.dqn import DQN, SUMS, Acting, AgentState
 from rlreps.agents.features import Prior
 from rlreps.agents.host_observations import Inputs
@@ -427,9 +432,9 @@ def make_program(
     agent = make_agent(config, sight.shape, actions, observation_dtype=sight.dtype, **parts)
     if world is not None:
         share = place_agents(devices, config.num_seeds).share
-        require_room(agent, config, math.ceil(share * config.num_seeds))
+        require_memory_for_agents(agent, config, math.ceil(share * config.num_seeds))
         return CompiledProgram(config, world, agent, devices=devices)
-    require_room(agent, config, config.num_seeds)
+    require_memory_for_agents(agent, config, config.num_seeds)
     limit = config.max_episode_steps
     make = partial(HostEnvironments, config.environment, max_episode_steps=limit)
     return HostProgram(config, make, agent)

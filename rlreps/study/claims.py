@@ -89,7 +89,7 @@ def scalars(value: Any) -> set[Any]:
     return {value}
 
 
-def differences(
+def list_changed_fields(
     config: Any, paper: Any, free: Collection[str] = ()
 ) -> dict[str, tuple[object, object]]:
     """List the fields in which a configuration differs from the paper's.
@@ -118,7 +118,7 @@ def follows(config: Any, paper: Any, free: Collection[str] = ()) -> bool:
     Only such a configuration may judge a paper's statements. A free field does not change the
     result, or the paper does not specify it.
     """
-    return not differences(config, paper, free)
+    return not list_changed_fields(config, paper, free)
 
 
 HALVED = "judged: the mean distance ends below half of what it was at the start"

@@ -25,7 +25,7 @@ from rlreps.runs.folder import RunFolder
 from rlreps.runs.progress import hidden, progress_bar
 from rlreps.runs.workers import map_in_workers
 from rlreps.stats import VERDICTS
-from rlreps.study.claims import Claims, JudgedClaim, differences, follows, scalars
+from rlreps.study.claims import Claims, JudgedClaim, follows, list_changed_fields, scalars
 from rlreps.study.figures import Curve, Drawn, Shown
 from rlreps.study.frame import Frame
 from rlreps.study.results import Metric, Results, text_of
@@ -307,7 +307,8 @@ class Experiment(Generic[Config]):
         if self.deviations:
             caption = "Where the paper preset differs from the paper's protocol."
             tables.append(Table(("", "deviation"), list(self.deviations.items()), caption))
-        changed = differences(run.config, self.decided_on) if self.decided_on is not None else {}
+        protocol = self.decided_on
+        changed = {} if protocol is None else list_changed_fields(run.config, protocol)
         if changed:
             rows = [(name, str(theirs), str(ours)) for name, (theirs, ours) in changed.items()]
             caption = "Changes of this run from the paper's protocol, and all fields that are free."

@@ -27,10 +27,10 @@ from rlreps.study import (
     Metric,
     NotRunError,
     Tabulated,
-    differences,
     falling,
     follows,
     halved,
+    list_changed_fields,
     product_cells,
     replace_nested,
     summarised,
@@ -133,8 +133,11 @@ def test_presets_vary_fields_wherever_they_are():
 
 def test_differences_are_dotted_but_for_free_fields():
     other = Config(Inner(5), (Inner(), Inner(width=5)), d=3)
-    assert differences(other, PAPER, ("d",)) == {"inner.steps": (10, 5), "others.1.width": (4, 5)}
-    assert differences({}, {"others": [{"name": "a"}]}) == {"others.0.name": ("a", None)}
+    assert list_changed_fields(other, PAPER, ("d",)) == {
+        "inner.steps": (10, 5),
+        "others.1.width": (4, 5),
+    }
+    assert list_changed_fields({}, {"others": [{"name": "a"}]}) == {"others.0.name": ("a", None)}
     assert follows(other, PAPER, ("d", "inner", "others"))
     assert not follows(other, PAPER, ("d", "inner"))
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import tensorstore as ts
 
 from rlreps.config import checked
-from rlreps.errors import InputError, differences, require_positive
+from rlreps.errors import InputError, describe_differences, require_positive
 from rlreps.files import read_json, refuse_links, require_free, require_name
 
 RowBlock = npt.NDArray[np.float32]
@@ -278,7 +278,7 @@ def create_or_resume(
         store = open_store(folder)
         stored = {"shape": store.shape, "block_rows": store.block_rows, **store.settings}
         given = {"shape": tuple(shape), "block_rows": block_rows, **plain}
-        if different := differences(stored, given):
+        if different := describe_differences(stored, given):
             raise InputError(f"{store.path} was made under other settings: {'; '.join(different)}")
         return store
     require_place(folder)
