@@ -49,7 +49,7 @@ NAMES = {
 }
 
 
-class Training(Job[Mapping[str, Any]]):
+class TrainingJob(Job[Mapping[str, Any]]):
     """A training run in a folder, whatever its batches come from.
 
     Its summary has the names of the configuration, ``steps``, ``seconds`` of training, and the
@@ -112,7 +112,7 @@ class Training(Job[Mapping[str, Any]]):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Train(Training):
+class Train(TrainingJob):
     """Train an encoder on a store; the same command resumes an interrupted run.
 
     Attributes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlreps.app.jobs.train import CHOICES as CHOICES
 from rlreps.app.jobs.train import NAMES as NAMES
-from rlreps.app.jobs.train import Training
+from rlreps.app.jobs.train import TrainingJob
 from rlreps.config import as_json, checked, interval, positive
 from rlreps.cumulants import CUMULANTS, Cumulants, Discs, cumulant_matrix
 from rlreps.encoders import Tabular
@@ -94,7 +94,7 @@ class LiveConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainLive(Training):
+class TrainLive(TrainingJob):
     """Train an encoder on fresh rollouts, without a matrix; the same command resumes.
 
     Attributes:
