@@ -68,7 +68,7 @@ Claims = Iterable[Claim] | Callable[[Results[Any]], Iterable[Claim]]
 """Claims, or a function that makes them from the results, for example one per maze."""
 
 
-def flat(value: Any, path: str = "") -> dict[str, Any]:
+def flatten_json(value: Any, path: str = "") -> dict[str, Any]:
     """List the leaves of JSON values by their dotted paths.
 
     A list is a leaf unless it holds mappings; the path of a mapping in a list includes its index.
@@ -77,7 +77,8 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
         value = dict(enumerate(value))
     if not isinstance(value, dict):
         return {path: value}
-    parts = (flat(each, f"{path}.{name}" if path else f"{name}") for name, each in value.items())
+    above = f"{path}." if path else ""
+    parts = (flatten_json(each, f"{above}{name}") for name, each in value.items())
     return {inner: leaf for part in parts for inner, leaf in part.items()}
 
 
@@ -103,7 +104,7 @@ def list_changed_fields(
         Dotted path of a field → its values in the paper's configuration and in this one; None
         stands for a configuration without the field.
     """
-    theirs, ours = flat(as_json(paper)), flat(as_json(config))
+    theirs, ours = flatten_json(as_json(paper)), flatten_json(as_json(config))
     return {
         path: (theirs.get(path), ours.get(path))
         for path in {**theirs, **ours}

@@ -44,7 +44,7 @@ def product_cells(template: str, **axes: Iterable[Any]) -> dict[str, dict[str, A
     return named
 
 
-def as_measured(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
+def make_frame(_: "Run[Any]", cell: Any, found: Mapping[str, Any]) -> Frame:
     """Make a frame of ``values`` along ``axes``; a cell that is a mapping adds columns."""
     about = cell if isinstance(cell, Mapping) else {}
     return Frame.grid(found["values"], **about, **found.get("axes", {}))
@@ -205,8 +205,8 @@ class Experiment(Generic[Config]):
         unit: Column of the frame by which samples are paired.
         fewest: Least number of units for a verdict.
         sections: Title → content of a section of the report: paragraphs, figures (``Curve``,
-            ``Drawn``) and tables (``Tabulated``, ``summary``, ``wide``). Texts may name fields of
-            the configuration. The claims head the first section.
+            ``Drawn``) and tables (``Tabulated``, ``tabulate_summary``, ``tabulate_wide``). Texts
+            may name fields of the configuration. The claims head the first section.
         claims: Statements and their verdicts, such as ``r.end(method=A) < r.end(method=B)``.
         decided_on: The only configuration that decides claims, such as a paper's protocol; by
             default, every configuration decides them.
@@ -233,7 +233,7 @@ class Experiment(Generic[Config]):
     measure: Callable[[Run[Config], str, Any], Any]
     value: Metric
     sections: Mapping[str, Sequence[Part]]
-    frame: Callable[[Run[Config], Any, Any], Frame] = as_measured
+    frame: Callable[[Run[Config], Any, Any], Frame] = make_frame
     unit: str = "seed"
     fewest: int = 2
     claims: Claims = ()

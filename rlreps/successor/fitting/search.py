@@ -169,7 +169,7 @@ def share_left(targets: np.ndarray, found: np.ndarray, before: np.ndarray) -> np
     return np.asarray(np.square(targets - found).mean(axis=0) / np.maximum(scale, 1e-12))
 
 
-def noise_line(noise: Sequence[int]) -> str:
+def describe_noise(noise: Sequence[int]) -> str:
     """Say which coordinates a fit leaves out."""
     shown = ", ".join(map(str, noise[:8])) + (", ..." if len(noise) > 8 else "")
     return (

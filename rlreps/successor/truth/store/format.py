@@ -180,7 +180,8 @@ class MatrixStore:
         """Raise InputError that names the missing blocks, if there are any."""
         if missing := self.missing_blocks():
             ranges = [
-                f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs(missing)
+                f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0])
+                for run in split_into_runs(missing)
             ]
             raise InputError(
                 f"{self.path}: expected all {self.num_blocks} blocks, "
@@ -203,7 +204,7 @@ class MatrixStore:
             return index, future.result()
 
 
-def runs(indices: Iterable[int]) -> list[list[int]]:
+def split_into_runs(indices: Iterable[int]) -> list[list[int]]:
     """Split rising numbers into runs of neighbours."""
     # Neighbours have the same difference between value and index.
     grouped = itertools.groupby(enumerate(indices), lambda pair: pair[1] - pair[0])
