@@ -140,8 +140,8 @@ class AgentConfig:
         return (self.steps - self.dqn.warmup) // self.dqn.steps_per_update
 
 
-def arena_of(config: AgentConfig) -> str | None:
-    """Name of the PuddleWorld arena in which agents act; None for any other environment."""
+def find_arena_name(config: AgentConfig) -> str | None:
+    """Name the PuddleWorld arena in which agents act; None for any other environment."""
     name, _, arena = config.environment.partition(":")
     return arena or DEFAULT_ARENA if name == PUDDLE_WORLD else None
 
@@ -153,7 +153,7 @@ def load_puddle_world(config: AgentConfig) -> PuddleWorld | None:
         InputError: If another environment has PuddleWorld's goal or observation.
         ArenaError: For an unknown or invalid arena.
     """
-    arena, observation, goal = arena_of(config), config.observation, config.goal
+    arena, observation, goal = find_arena_name(config), config.observation, config.goal
     if arena is None:
         require(goal is None, f"a goal for {PUDDLE_WORLD} alone", config.environment)
         seen = observation == Position()

@@ -155,7 +155,7 @@ def bytes_of(observations: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return flat.view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1]))).ravel()
 
 
-def rows_of(tree: Tree, rows: slice | Array) -> Tree:
+def take_rows(tree: Tree, rows: slice | Array) -> Tree:
     """Take rows of every array [b, ...] of a pytree."""
     taken: Tree = jax.tree.map(lambda leaf: leaf[rows], tree)
     return taken

@@ -29,7 +29,7 @@ from rlreps.successor.fitting.methods import (
 from rlreps.successor.fitting.networks import NetworkBasis, networks_of, train_networks
 from rlreps.successor.fitting.observed import Observed
 from rlreps.successor.fitting.products import MOST_UNKNOWNS, products
-from rlreps.successor.fitting.quality import Quality, measure_quality, rows_of
+from rlreps.successor.fitting.quality import Quality, measure_quality, to_steps
 from rlreps.successor.fitting.representation import SuccessorRepresentation
 from rlreps.successor.fitting.resolved import ResolvedConfig, resolve
 from rlreps.successor.fitting.search import (
@@ -182,7 +182,7 @@ class Fit:
         basis, regularisation = self._basis(networks, folder)
 
         def solved(data: Transitions) -> tuple[LeastSquares, np.ndarray | None]:
-            rows, chosen = rows_of(data), self._chosen(len(data), basis)
+            rows, chosen = to_steps(data), self._chosen(len(data), basis)
             behaviour, weights = self._behaviour(basis, rows if chosen is None else rows.at(chosen))
             given = config.discount, regularisation, behaviour, chosen
             return LeastSquares(basis, observed.actions, rows, *given), weights
